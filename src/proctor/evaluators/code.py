@@ -57,12 +57,7 @@ class CommandEvaluator:
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """A score for each target, one after the other."""
-        base = base_event(
-            evidence,
-            name=self.name,
-            identity=self.identity or self.name,
-            level=self.level,
-        )
+        base = base_event(evidence, name=self.name, identity=self.identity or self.name, level=self.level)
         digest = self.digest
         return [
             replace(await self._judged(evidence, base, target), evaluator_digest=digest)
@@ -316,12 +311,7 @@ class FunctionEvaluator:
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """A score for each target, one after the other."""
-        base = base_event(
-            evidence,
-            name=self.name,
-            identity=self.identity or self.name,
-            level=self.level,
-        )
+        base = base_event(evidence, name=self.name, identity=self.identity or self.name, level=self.level)
         digest, scores, remaining = self.digest, list[Score](), targets_of(evidence, self.level)
         while remaining:
             # A failed process is not reused; the rest continues in another.

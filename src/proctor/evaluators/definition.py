@@ -200,8 +200,7 @@ def _instructions(where: str, instructions: object, level: Level | None) -> Iter
     for name in dict.fromkeys(used):
         if name not in known:
             yield DefinitionProblem(
-                where,
-                f"has no placeholder {{{name}}} at this level{_suggestion(name, known)}; use {choices}",
+                where, f"has no placeholder {{{name}}} at this level{_suggestion(name, known)}; use {choices}"
             )
     if not used:
         yield DefinitionProblem(where, f"should use at least one placeholder: {choices}")
@@ -362,9 +361,6 @@ def _unknown(where: str, value: JsonMap, known: Sequence[str]) -> Iterable[Defin
 def _suggestion(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=1)
     return f" (did you mean `{near[0]}`?)" if near else ""
-
-
-# Templates of new evaluators.
 
 
 KINDS = ("judge", "function", "command")

@@ -116,9 +116,6 @@ def _references(evidence: Evidence, target: EvaluationTarget) -> list[JsonObject
     return entries
 
 
-# Sessions and ground truth from documents.
-
-
 def reference_of(document: object) -> Reference:
     """Ground truth in the inline shape of the API: `assertions`, `expectedTrajectory`, `turns`.
 
@@ -201,9 +198,6 @@ def _text(value: object) -> str:
     return str(value.get("text", "")) if isinstance(value, Mapping) else str(value)
 
 
-# Scores from the results of functions and programs.
-
-
 LONGEST_LABEL, LONGEST_EXPLANATION = 1000, 20_000
 INVALID = "InvalidResult"
 
@@ -252,10 +246,7 @@ def _with_value(about: Score, value: object, label: str, explanation: str) -> Sc
     if not math.isfinite(number):
         return _invalid(about, f"its value is not a number: {str(value)[:80]}")
     return replace(
-        about,
-        value=number,
-        label=label[:LONGEST_LABEL],
-        explanation=explanation[:LONGEST_EXPLANATION],
+        about, value=number, label=label[:LONGEST_LABEL], explanation=explanation[:LONGEST_EXPLANATION]
     )
 
 

@@ -22,12 +22,7 @@ from typing import IO, TypeVar
 from proctor.errors import ProctorError
 from proctor.formatting import KEPT_CHARACTERS, Clip
 from proctor.processes import undisturbed, warden
-from proctor.processes.streams import (
-    ClippedStreamReader,
-    LineSplitter,
-    StreamReader,
-    text_decoder,
-)
+from proctor.processes.streams import ClippedStreamReader, LineSplitter, StreamReader, text_decoder
 
 T = TypeVar("T")
 ATTEMPT_MARKER = "PROCTOR_ATTEMPT"

@@ -59,11 +59,7 @@ class Judges:
         self._record_score = services.score
 
     async def judge(
-        self,
-        criterion: Criterion,
-        model: str,
-        lines: Sequence[tuple[str, str]],
-        profile: JsonMap,
+        self, criterion: Criterion, model: str, lines: Sequence[tuple[str, str]], profile: JsonMap
     ) -> list[str]:
         """Record the scores of a criterion; returns messages about those below the pass mark."""
         judge = Judge(models=self.client, model=model, parameters=PARAMETERS, structured=False)

@@ -520,7 +520,7 @@ def sidak(p_values: Sequence[float]) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateResult:
+class GateVerdict:
     """What a gate decides, and why."""
 
     verdict: str
@@ -544,7 +544,7 @@ def gate(
     errors: int = 0,
     loss: float | None = None,
     lower_is_better: bool = False,
-) -> GateResult:
+) -> GateVerdict:
     """Whether a candidate is not worse than the baseline by `margin` or more.
 
     Passes when the interval, at the level of its family, lies within the margin and there are enough tasks
@@ -577,7 +577,7 @@ def gate(
     return replace(result, verdict=INCONCLUSIVE, note=note, needs=None)
 
 
-def _gate(difference: Difference, margin: float, loss: float | None, lower_is_better: bool) -> GateResult:
+def _gate(difference: Difference, margin: float, loss: float | None, lower_is_better: bool) -> GateVerdict:
     if difference.is_ratio:
         # Costs and times: less is better, and a margin is a share of the baseline.
         lower_is_better, threshold = True, math.log1p(margin) if margin > -1 else -math.inf
@@ -590,7 +590,7 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
     if margin > 0 and largest is not None:
         fewest = fewest_for_gate(margin, largest, level=difference.level)
     least = max(FEWEST_TASKS, fewest or 0)
-    found = GateResult(verdict=INCONCLUSIVE, note="", fewest=fewest, difference=difference)
+    found = GateVerdict(verdict=INCONCLUSIVE, note="", fewest=fewest, difference=difference)
     low, high = difference.low, difference.high
     if low is None and high is None:
         return replace(found, note=difference.note or "No interval.", needs=difference.needs or least)

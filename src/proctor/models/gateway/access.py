@@ -64,10 +64,7 @@ class TrafficTranscript:
         self._record(Message(role=known, content=text))
 
     def _record_result(
-        self,
-        message: JsonMap,
-        calls: Mapping[str, JsonMap],
-        failed: frozenset[str] | None,
+        self, message: JsonMap, calls: Mapping[str, JsonMap], failed: frozenset[str] | None
     ) -> None:
         call_id = str(message.get("tool_call_id", ""))
         function = calls.get(call_id) or {}

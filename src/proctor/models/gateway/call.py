@@ -181,12 +181,7 @@ class GatewayCall:
     """A running call."""
 
     def __init__(
-        self,
-        access: OpenAccess,
-        operation: GatewayRoute,
-        body: JsonMap,
-        name: str,
-        delivery: Delivery,
+        self, access: OpenAccess, operation: GatewayRoute, body: JsonMap, name: str, delivery: Delivery
     ) -> None:
         self.access = access
         self.gateway_route = operation

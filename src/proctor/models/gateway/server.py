@@ -161,11 +161,7 @@ class Gateway:
         return await self._answer(request, access, gateway_route, body)
 
     async def _answer(
-        self,
-        request: web.BaseRequest,
-        access: OpenAccess,
-        gateway_route: GatewayRoute,
-        body: JsonMap,
+        self, request: web.BaseRequest, access: OpenAccess, gateway_route: GatewayRoute, body: JsonMap
     ) -> web.StreamResponse:
         name = gateway_route.model or str(body.get("model") or "")
         _note_other_model(access, name)
