@@ -18,7 +18,7 @@ from proctor.stats.differences import (
     INCONCLUSIVE,
     PASS,
     Difference,
-    GateResult,
+    GateVerdict,
     adjust,
     difference,
     family,
@@ -77,7 +77,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateVerdict:
+class GateResult:
     """What one gate says of one candidate."""
 
     gate: str
@@ -204,7 +204,7 @@ class Comparison:
     pair: str
     varied: tuple[str, ...]
     contrasts: tuple[Contrast, ...]
-    verdicts: tuple[GateVerdict, ...] = ()
+    verdicts: tuple[GateResult, ...] = ()
     stand_ins: tuple[str, ...] = ()
     metrics: tuple[str, ...] = field(default=())
     """All that could have been compared."""
@@ -623,19 +623,19 @@ def _disagreements(
 # Gates.
 
 
-def _verdict(one: Gate, contrast: Contrast) -> GateVerdict:
+def _verdict(one: Gate, contrast: Contrast) -> GateResult:
     found = contrast.difference
     if found is None:
         words = "; ".join(contrast.remarks)
-        return GateVerdict(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
+        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
     if one.metric in SKEWED and contrast.baseline_mean.value == 0 == contrast.candidate_mean.value:
         words = f"both have a {one.metric} of 0 in every task"
         verdict = PASS if one.threshold >= 0 or not one.wants_less else FAIL
-        return GateVerdict(gate=one.text, candidate=contrast.candidate, verdict=verdict, words=words)
+        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=verdict, words=words)
     margin = one.margin(contrast)
     if margin is None:
         words = "the baseline's mean is 0, of which nothing is a share"
-        return GateVerdict(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
+        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
     result = gate(
         found,
         margin,
@@ -644,7 +644,7 @@ def _verdict(one: Gate, contrast: Contrast) -> GateVerdict:
         lower_is_better=one.wants_less,
     )
     more = None if result.needs is None else max(1, result.needs - found.n)
-    return GateVerdict(
+    return GateResult(
         gate=one.text,
         candidate=contrast.candidate,
         verdict=result.verdict,
@@ -654,7 +654,7 @@ def _verdict(one: Gate, contrast: Contrast) -> GateVerdict:
     )
 
 
-def _reason(found: Difference, result: GateResult) -> str:
+def _reason(found: Difference, result: GateVerdict) -> str:
     note = result.note[:1].lower() + result.note[1:].rstrip(".")
     if found.value is None:
         return note
@@ -673,7 +673,7 @@ def _signed(found: Difference, value: float) -> str:
     return f"{value - 1:+.1%}" if found.is_ratio else f"{value:+.4g}"
 
 
-def _while_running(verdict: GateVerdict, unfinished: Mapping[str, int]) -> GateVerdict:
+def _while_running(verdict: GateResult, unfinished: Mapping[str, int]) -> GateResult:
     """A run that is still going can pass no ordinary gate: looking often makes chance findings likely."""
     if not unfinished or verdict.verdict == INCONCLUSIVE:
         return verdict
