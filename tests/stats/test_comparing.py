@@ -9,7 +9,13 @@ from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
-from proctor.stats.comparison import compare_runs, compare_within, gate_of
+from proctor.stats.comparison import (
+    compare_runs,
+    compare_within,
+    disagreements,
+    gate_of,
+    groups_of_runs,
+)
 from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -350,3 +356,24 @@ def test_tasks_that_do_not_pair_count_once_each_and_shares_stay_shares(store):
     assert (tone.pairs, tone.difference.tasks) == (0, (4, 4))
     assert tone.difference.method == "plus, Welch"
     assert -1 <= tone.difference.low < tone.difference.value == 0.5 < tone.difference.high <= 1
+
+
+def test_tasks_that_came_out_differently_are_listed_largest_first(store):
+    def rows(model, values):
+        return [(task, model, repeat, status, None, "") for task, repeat, status in values]
+
+    before = [("Sum", 1, F), ("Sum", 2, F), ("Same", 1, S), ("Lost", 1, S), ("Alone", 1, S)]
+    after = [("Sum", 1, S), ("Sum", 2, F), ("Same", 1, S), ("Lost", 1, F)]
+    fill(store, "a", rows("m", before))
+    fill(store, "b", rows("n", after))
+    groups = groups_of_runs(store.read, ["a", "b"], NOW)
+
+    found = disagreements(groups, "success", "b")
+
+    assert [(each.words, each.difference) for each in found] == [("Lost", -1.0), ("Sum", 0.5)]
+    assert [len(each.baseline_items) for each in found] == [1, 2]
+    assert {run for run, _ in found[0].baseline_items} == {"a"}
+    assert [each.words for each in disagreements(groups, "success", "b", direction="higher")] == ["Sum"]
+    assert [each.words for each in disagreements(groups, "success", "b", search="lOs")] == ["Lost"]
+    with pytest.raises(NotFound, match="There are: b"):
+        disagreements(groups, "success", "c")

@@ -225,7 +225,7 @@ MOST_FEW = 6
 
 def sem(mean: Mean, metric: str) -> str:
     """The standard error of a mean; empty where there is none."""
-    return "" if mean.sem is None else f"± {figure(mean.sem, metric)}"
+    return "" if mean.sem is None else f" ± {figure(mean.sem, metric)}"
 
 
 _WORDS: Mapping[str, object] = {
