@@ -58,7 +58,6 @@ USED_TWICE = {"Judge", "Settings", "Table", "_Dialogue"}
 JOBS = {"coding", "benchmark", "scenario", "dialogue", "evaluation"}
 
 COMPARES_A_JOB = {
-    "stats/matching.py": "`runner` and `pair` have values with the same names; they are not jobs",
 }
 """Files outside `jobs/` that compare the name of a job or of a runner, and why."""
 
