@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from proctor.json_values import (
     JsonMap,
     JsonObject,
+    as_map,
     as_whole_number,
     require_map,
     require_maps,
@@ -83,7 +84,8 @@ def not_sent(request: Request) -> tuple[str, ...]:
     """Parameters of a request that Anthropic does not support."""
     names = {name for name, value in request.parameters.items() if value is not None}
     unsupported = sorted(UNKNOWN_HERE & names)
-    if _wants_any_json(request.parameters.get("response_format")):
+    if as_map(request.parameters, "response_format").get("type") == "json_object":
+        # JSON without a schema.
         unsupported.append("response_format")
     return (*unsupported, *(["seed"] if request.seed is not None else []))
 
@@ -104,11 +106,6 @@ def read(answer: JsonMap) -> WireAnswer:
         ),
         FINISH_REASONS.get(ended, ended),
     )
-
-
-def _wants_any_json(shape: object) -> bool:
-    """Whether JSON without a schema is requested, which Anthropic does not support."""
-    return isinstance(shape, Mapping) and shape.get("type") == "json_object"
 
 
 def _messages(messages: Sequence[JsonMap]) -> list[JsonObject]:

@@ -115,10 +115,8 @@ class _ClaudeCodeSession:
                     is_error is not True,
                     at,
                 )
-        messages = (
-            content if isinstance(content, str) else [each for each in maps_in(content) if _is_message(each)]
-        )
-        text = message_text(messages)
+        parts = [each for each in maps_in(content) if each.get("type") != "tool_result"]
+        text = message_text(content if isinstance(content, str) else parts)
         if text.startswith(_INTERRUPTED):
             self._interrupted = True
             self.notes.append("the user interrupted it")
@@ -190,7 +188,3 @@ class _ClaudeCodeSession:
         if self.transcript.is_waiting_for_a_tool or self.transcript.is_waiting_for_the_agent:
             return "error", "interrupted", "the file ends before the agent had answered"
         return "success", "completed", ""
-
-
-def _is_message(block: JsonMap) -> bool:
-    return block.get("type") != "tool_result"

@@ -240,7 +240,7 @@ class TraceReader:
                 items.append((at, _model_call(span, reading, usage)))
         answer = _last(reading.outputs, "assistant")
         last = next((what for _, what in reversed(earlier) if _is_assistant(what)), None)
-        if answer is None or (isinstance(last, Message) and _same(last.content, answer.text)):
+        if answer is None or (isinstance(last, Message) and last.content.split() == answer.text.split()):
             return items
         return items + list(self._transcript.say(replace(answer, calls=()), at, self.trace_id))
 
@@ -353,7 +353,3 @@ def _has_user(earlier: Sequence[TimedItem]) -> bool:
 
 def _is_assistant(what: object) -> bool:
     return isinstance(what, RequestedTool) or (isinstance(what, Message) and what.role == "assistant")
-
-
-def _same(one: str, other: str) -> bool:
-    return one.split() == other.split()
