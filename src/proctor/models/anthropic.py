@@ -7,15 +7,14 @@ from proctor.json_values import (
     JsonMap,
     JsonObject,
     as_map,
-    as_whole_number,
     require_map,
     require_maps,
     require_text,
     tool_arguments,
+    usage_of_messages,
 )
 from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.providers import Endpoint
-from proctor.session import Usage
 
 API_VERSION = "2023-06-01"
 
@@ -96,7 +95,7 @@ def read(answer: JsonMap) -> WireAnswer:
     ended = require_text(answer.get("stop_reason") or "end_turn")
     return WireAnswer(
         "".join(require_text(block["text"]) for block in blocks if block.get("type") == "text"),
-        _usage(require_map(answer.get("usage") or {})),
+        usage_of_messages(require_map(answer.get("usage") or {})),
         tuple(
             ToolRequest(
                 id=str(block["id"]), name=str(block["name"]), arguments=json.dumps(block.get("input") or {})
@@ -171,14 +170,3 @@ def _tool(function: JsonMap) -> JsonObject:
         "description": function.get("description", ""),
         "input_schema": function.get("parameters") or {"type": "object", "properties": {}},
     }
-
-
-def _usage(usage: JsonMap) -> Usage:
-    cached = as_whole_number(usage, "cache_read_input_tokens")
-    written = as_whole_number(usage, "cache_creation_input_tokens")
-    return Usage(
-        input_tokens=as_whole_number(usage, "input_tokens") + cached + written,
-        cached_tokens=cached,
-        cache_write_tokens=written,
-        output_tokens=as_whole_number(usage, "output_tokens"),
-    )
