@@ -37,9 +37,6 @@ NEIGHBORS_KNOW_EACH_OTHER = (
 )
 """Single files of one idea each; an import cycle among modules is still an error."""
 
-KNOWN_VIOLATIONS = {("batch/executor.py", "jobs")}
-"""Imports that point upwards and have to go. `batch/executor.py`: the ground truth of an evaluation job."""
-
 SPEAKS = {
     *("cli", "web", "__main__", "bootstrap"),
     *("processes/warden.py", "models/local_server.py", "evaluators/function_worker.py"),
@@ -61,11 +58,6 @@ USED_TWICE = {"Judge", "Settings", "Table", "_Dialogue"}
 JOBS = {"coding", "benchmark", "scenario", "dialogue", "evaluation"}
 
 COMPARES_A_JOB = {
-    "store/session_selection.py": "sessions of evaluations are not evaluated unless they are asked for",
-    "stats/matching.py": "`runner` and `pair` have values with the same names; they are not jobs",
-    "web/compare.py": "the runner `evaluation` shows the session it judged",
-    "web/sessions.py": "only scenarios have a world to show, until a job lists its pages",
-    "web/runs.py": "downloads of an analysis, until a job lists its pages",
 }
 """Files outside `jobs/` that compare the name of a job or of a runner, and why."""
 
@@ -134,8 +126,6 @@ def test_imports_point_one_way():
         here = part_of(file)
         for other in set(imported_parts(file)) - {here}:
             known = any({here, other} <= layer for layer in NEIGHBORS_KNOW_EACH_OTHER)
-            if (name_of(file), other) in KNOWN_VIOLATIONS:
-                continue
             if layer_of(here) >= layer_of(other) and not known:
                 wrong.append(f"{name_of(file)} must not know {other}")
     assert wrong == []

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.stats.intervals import f_tail, mean_from_sums, median, median_ranks, student_quantile, wilson
+from proctor.stats.intervals import mean_from_sums, median, median_ranks, student_quantile, wilson
+from proctor.stats.samples import f_tail
 
 
 @pytest.mark.parametrize(

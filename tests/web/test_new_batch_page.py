@@ -67,7 +67,8 @@ def test_what_is_seen_lies_where_it_is_written(new_batch):
     # Measured at one moment: the check of the plan draws the lines anew and may move the field.
     below = field.evaluate(
         """field => {
-            const line = [...document.querySelectorAll(".line")].find((one) => one.textContent === "# line 205");
+            const lines = [...document.querySelectorAll(".line")];
+            const line = lines.find((one) => one.textContent === "# line 205");
             return line.getBoundingClientRect().top - field.getBoundingClientRect().top;
         }"""
     )

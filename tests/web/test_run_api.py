@@ -247,6 +247,18 @@ def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor
     assert refused["problem"] == "guesses has no items to retry"
 
 
+@pytest.mark.parametrize("job", ["benchmark", "scenario", "dialogue"])
+def test_a_run_whose_plan_is_not_in_the_store_is_not_resumed(served, site, job):
+    row = {"runId": "lost", "createdAt": timestamp(NOW), "job": job, "status": "halted"}
+    site.store.create_batch(row, [])
+
+    refused = served.post("/api/runs/lost/resume")
+
+    assert refused.status == 400
+    assert refused.json["error"]["problem"].startswith("the plan of run lost is not in the store")
+    assert served.get("/api/runs/lost").json["status"] == "halted"
+
+
 def test_a_run_that_cannot_go_on_says_why(served, site):
     options = json.dumps({"output": "/nowhere/experiment", "experiment": "lost"})
     row = {"runId": "lost", "createdAt": timestamp(NOW), "job": "scenario", "status": "halted"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from proctor.stats.differences import (
         Difference,
         Family,
-        GateResult,
+        GateVerdict,
         clopper_pearson,
         cohen_h,
         difference,
@@ -52,7 +52,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "Family",
-    "GateResult",
+    "GateVerdict",
     "Progress",
     "Rank",
     "Rate",
@@ -94,7 +94,7 @@ if not TYPE_CHECKING:
             *(
                 "Difference",
                 "Family",
-                "GateResult",
+                "GateVerdict",
                 "clopper_pearson",
                 "cohen_h",
                 "difference",

@@ -520,7 +520,7 @@ def sidak(p_values: Sequence[float]) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateResult:
+class GateVerdict:
     """What a gate decides, and why."""
 
     verdict: str
@@ -544,7 +544,7 @@ def gate(
     errors: int = 0,
     loss: float | None = None,
     lower_is_better: bool = False,
-) -> GateResult:
+) -> GateVerdict:
     """Whether a candidate is not worse than the baseline by `margin` or more.
 
     Passes when the interval, at the level of its family, lies within the margin and there are enough tasks
@@ -577,7 +577,7 @@ def gate(
     return replace(result, verdict=INCONCLUSIVE, note=note, needs=None)
 
 
-def _gate(difference: Difference, margin: float, loss: float | None, lower_is_better: bool) -> GateResult:
+def _gate(difference: Difference, margin: float, loss: float | None, lower_is_better: bool) -> GateVerdict:
     if difference.is_ratio:
         # Costs and times: less is better, and a margin is a share of the baseline.
         lower_is_better, threshold = True, math.log1p(margin) if margin > -1 else -math.inf
@@ -590,7 +590,7 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
     if margin > 0 and largest is not None:
         fewest = fewest_for_gate(margin, largest, level=difference.level)
     least = max(FEWEST_TASKS, fewest or 0)
-    found = GateResult(verdict=INCONCLUSIVE, note="", fewest=fewest, difference=difference)
+    found = GateVerdict(verdict=INCONCLUSIVE, note="", fewest=fewest, difference=difference)
     low, high = difference.low, difference.high
     if low is None and high is None:
         return replace(found, note=difference.note or "No interval.", needs=difference.needs or least)
@@ -624,11 +624,13 @@ def _gate_needs(difference: Difference, threshold: float, least: int) -> int | N
     if threshold <= 0 or not math.isfinite(threshold):
         return least if difference.n < least else None
     spread, se = difference.spread, difference.se
-    variance = spread**2 if spread else (se or 0.0) ** 2 * max(difference.n, 1)
+    if spread is None:
+        spread = (se or 0.0) * math.sqrt(max(difference.n, 1))
     tasks = least
-    if variance > 0:
+    # Without any spread so far, what the gate needs at least is all that can be said.
+    if spread > 0:
         needed = required_tasks(
-            variance,
+            spread**2,
             threshold,
             level=difference.level,
             family=difference.family,

@@ -662,10 +662,3 @@ def _beta_fraction(a: float, b: float, x: float) -> float:
         if abs(c * d - 1) < 1e-15:
             break
     return result
-
-
-def f_tail(value: float, above: float, below: float) -> float:
-    """The chance that an F variable with these degrees of freedom exceeds `value`."""
-    if value <= 0 or below <= 0:
-        return 1.0
-    return _incomplete_beta(below / 2, above / 2, below / (below + above * value))

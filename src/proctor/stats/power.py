@@ -18,7 +18,7 @@ MOST_TASKS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variation:
+class VarianceParts:
     """How differences of two sides vary: between tasks, and between repeats of one task."""
 
     between: float | None
@@ -53,7 +53,7 @@ class TasksNeeded:
     power: float
     assurance: float | None
     """Share of pilots of this size whose design reaches the power. None: the variance was taken as known."""
-    variation: Variation | None = None
+    variation: VarianceParts | None = None
     best_repeats: int | None = None
     """Repeats that take the least money, where the price of a task and of a run was passed."""
     note: str = ""
@@ -79,7 +79,7 @@ def variation(
     correlation: float = 0.5,
     lo: float | None = None,
     hi: float | None = None,
-) -> Variation:
+) -> VarianceParts:
     """How task differences vary, from two runs of the same tasks, or from one.
 
     `task` has the task of each value of `a`, and of `b` too unless `task_b` is passed. With `a` alone, the
@@ -125,7 +125,7 @@ def variation(
         assumed = f"{assumed} No spread between tasks was seen; a cautious one is assumed.".strip()
         between, within = None, None
     repeats = 2 / (inverse_a + inverse_b)
-    return Variation(
+    return VarianceParts(
         between=between,
         within=within,
         observed=observed,
@@ -294,5 +294,5 @@ def smallest_detectable(
     return (float(t_quantile(1 - (1 - level) / family / 2, df)) + float(t_quantile(power, df))) * se
 
 
-def _unknown(data: Sample, note: str) -> Variation:
-    return Variation(between=None, within=None, observed=0.0, tasks=data.tasks, repeats=1.0, note=note)
+def _unknown(data: Sample, note: str) -> VarianceParts:
+    return VarianceParts(between=None, within=None, observed=0.0, tasks=data.tasks, repeats=1.0, note=note)

@@ -231,8 +231,8 @@ def asymptotic_reach(n: int, alpha: float) -> float:
     """Half the width of the asymptotic sequence in standard deviations.
 
     Widened as Student's quantile is wider than the normal one, because the deviation is estimated. The true
-    ratio is ever excluded, at alpha = 5 %, in 2.6 % of simulations with normal logarithms, 2.1 % with t(4), in
-    4.8 % with the logarithms of gamma(0.5) and in 6.9 % with exponential ones, which is why it is approximate.
+    ratio is ever excluded, at alpha = 5 %, in 2.6 % of simulations with normal logarithms, 2.1 % with t(4),
+    in 4.8 % with the logarithms of gamma(0.5) and in 6.9 % with exponential ones: it is approximate.
     """
     from scipy.special import ndtri, stdtrit
 

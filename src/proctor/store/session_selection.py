@@ -51,6 +51,8 @@ class OwnSessions:
     models: tuple[str, ...] = ()
     statuses: tuple[str, ...] = ()
     session_ids: tuple[str, ...] = ()
+    excluded_jobs: tuple[str, ...] = ()
+    """Jobs whose sessions do not count unless they are named by id."""
     period: Period = Period()
 
 
@@ -140,16 +142,17 @@ def _own_condition(source: OwnSessions) -> tuple[str, list[Any]]:
             "no sessions are selected\nGive a run, a job, a role, a model, session ids or a period."
         )
     if not source.session_ids:
-        # A superseded attempt does not count, an infrastructure error says nothing about the agent, and
-        # evaluations are not evaluated themselves unless they are named.
+        # A superseded attempt does not count, and an infrastructure error says nothing about the agent.
         parts.append(
             '(s."runId" IS NULL OR EXISTS (SELECT 1 FROM "batch_items" i WHERE i."runId" = s."runId" '
             'AND i."sessionId" = s."id"))'
         )
         parts.append('s."status" <> ?' if not source.statuses else _one_of('s."status"', source.statuses)[0])
         parameters += source.statuses or [ERROR]
-        if "evaluation" not in source.jobs:
-            parts.append("s.\"job\" <> 'evaluation'")
+        if source.excluded_jobs:
+            condition, excluded = _one_of('s."job"', source.excluded_jobs)
+            parts.append(f"NOT {condition}")
+            parameters += excluded
     return _within(source.period, parts, parameters)
 
 
