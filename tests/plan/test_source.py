@@ -306,5 +306,5 @@ def test_a_machine_without_libyaml_reads_the_same(text):
         return repr(read.data), len(read.problems)
 
     pure, fast = outcome(yaml.SafeLoader), outcome(yaml.CSafeLoader)
-    # The parser in Python is the stricter one, about some tabs and comments; what it reads, it reads the same.
+    # The parser in Python is stricter about some tabs and comments; what it reads, it reads the same.
     assert pure in (fast, "refused")
