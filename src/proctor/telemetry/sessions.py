@@ -98,7 +98,9 @@ def session_of(
         attributes=_attributes(documents, {key for turn in turns for key in turn.keys}),
         notes=[f"{left_out:,} more spans and records were left out"] if left_out else [],
     )
-    return replace(session, **{name: each for _, reading in roots for name, each in reading.told.items()})
+    return replace(
+        session, **{name: each for _, reading in roots for name, each in reading.session_fields.items()}
+    )
 
 
 def moment(nanoseconds: int) -> datetime | None:

@@ -99,10 +99,10 @@ def router(site: AppState) -> APIRouter:
     routes = APIRouter(tags=["models and agents"])
     at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def answer(words: Sequence[str], seconds: float) -> dict[str, Any]:
+    async def answer(arguments: Sequence[str], seconds: float) -> dict[str, Any]:
         async with at_once:
             try:
-                _, document, messages = await run_command(site, words, seconds=seconds)
+                _, document, messages = await run_command(site, arguments, seconds=seconds)
             except TimeoutError:
                 raise ProctorError(f"no answer within {seconds:g} s") from None
         if not document:

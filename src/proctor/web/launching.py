@@ -11,7 +11,7 @@ from proctor.web.state import AppState
 
 
 async def run_command(
-    site: AppState, words: Sequence[str], *, seconds: float
+    site: AppState, arguments: Sequence[str], *, seconds: float
 ) -> tuple[int, dict[str, Any], str]:
     """Run a command to its end; its exit code, its JSON document and its messages.
 
@@ -20,7 +20,7 @@ async def run_command(
     launcher = site.launcher
     process = await asyncio.create_subprocess_exec(
         *launcher.command,
-        *words,
+        *arguments,
         cwd=launcher.folder,
         env=launcher.child_environment(),
         stdin=subprocess.DEVNULL,

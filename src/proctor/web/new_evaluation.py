@@ -237,7 +237,7 @@ def router(site: AppState) -> APIRouter:
                 "Import it into the store:  proctor import auto FILE"
             )
         safe = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(uploaded.name).name).strip(".-") or "records"
-        folder = site.kept / "uploads" / secrets.token_hex(6)
+        folder = site.data_folder / "uploads" / secrets.token_hex(6)
         folder.mkdir(parents=True)
         (folder / safe).write_text(uploaded.text, encoding="utf-8", errors="replace")
         return Uploaded(path=str(folder / safe))

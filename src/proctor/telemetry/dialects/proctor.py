@@ -37,7 +37,7 @@ def read(span: Span) -> SpanReading | None:
         tools=genai.tools_on(span.attributes),
         transcript=[_message(event["attributes"], event["timeUnixNano"]) for event in span.events],
         trace_id=str(span.attributes.get("proctor.trace.id") or ""),
-        told=dict(_details(span.attributes)),
+        session_fields=dict(_details(span.attributes)),
     )
 
 
