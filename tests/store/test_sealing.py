@@ -416,12 +416,18 @@ def test_keys_are_read_from_a_file_or_the_environment_in_any_usual_form(tmp_path
     assert secret.hex() not in repr(LocalKey(secret=secret))
 
 
-@pytest.mark.parametrize("text", ["", "short", "é" * 20, "ab" * 31])
+def test_an_empty_file_is_no_key(tmp_path):
+    (tmp_path / "key").write_text("")
+    with pytest.raises(KeyUnusable, match="does not contain a key"):
+        key_in(tmp_path / "key")
+
+
+@pytest.mark.parametrize("text", ["short", "é" * 20, "ab" * 31])
 def test_what_is_no_key_is_told_and_not_shown(tmp_path, text):
     (tmp_path / "key").write_text(text)
     with pytest.raises(KeyUnusable, match="does not contain a key") as told:
         key_in(tmp_path / "key")
-    assert text == "" or text not in str(told.value)
+    assert text not in str(told.value)
     with pytest.raises(KeyUnusable, match=r"cannot be read.*\n.*no other key can decrypt it"):
         key_in(tmp_path / "none")
 

@@ -175,7 +175,7 @@ Samples = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rank:
+class LeaderboardRank:
     """One contestant's place."""
 
     name: str
@@ -184,6 +184,9 @@ class Rank:
     worst_rank: int
     """The last place that is still possible."""
     estimate: Estimate
+
+
+Rank = LeaderboardRank
 
 
 def ranked(contestants: Mapping[str, Samples]) -> tuple[Rank, ...]:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from proctor import __version__
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.models.providers import PROVIDERS, Endpoint, find_endpoint, is_loopback
-from proctor.web.launching import error_message, run_command
+from proctor.web.actions import error_message, run_command
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 

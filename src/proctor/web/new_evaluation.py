@@ -27,9 +27,9 @@ from proctor.jobs.evaluation.prepare import (
 from proctor.jobs.evaluation.request import NAME, EvaluationRequest
 from proctor.plan.source import MOST_BYTES
 from proctor.store import evaluations
+from proctor.web.actions import execute_evaluation
 from proctor.web.evaluation_schemas import EvaluatorsAnswer
 from proctor.web.labels import evaluator_shapes
-from proctor.web.launching import execute_evaluation
 from proctor.web.plans import GROUND_TRUTH, PlanProblem, problems_of
 from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import RowModel

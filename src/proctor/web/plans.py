@@ -26,7 +26,7 @@ from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
 from proctor.stats.estimate import AgentModel, forecast
 from proctor.store import runs as listing
-from proctor.web.launching import error_message
+from proctor.web.actions import error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
@@ -167,7 +167,11 @@ def router(site: AppState) -> APIRouter:
     def begin() -> list[Example]:
         return examples()
 
-    @routes.get("/api/plans/jobs", summary="The jobs, with the schema of their plans")
+    @routes.get(
+        "/api/plans/jobs",
+        summary="The jobs, with the schema of their plans",
+        operation_id="jobs_api_plans_jobs_get",
+    )
     def list_jobs() -> list[JobKind]:
         return [
             JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=dict(job.schema()))

@@ -21,8 +21,7 @@ from proctor.store import transcripts
 from proctor.store.database import extended
 from proctor.store.tables import ItemRow, SessionRow
 from proctor.store.transcripts import HEAD_CHARACTERS, PART_CHARACTERS, TranscriptPiece, search
-from proctor.web.actions import POLL_SECONDS
-from proctor.web.launching import error_message
+from proctor.web.actions import POLL_SECONDS, error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
     AttemptShape,
