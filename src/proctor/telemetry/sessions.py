@@ -99,7 +99,7 @@ def session_of(
         notes=[f"{left_out:,} more spans and records were left out"] if left_out else [],
     )
     for _, reading in roots:
-        session = replace(session, **reading.told)
+        session = replace(session, **reading.session_fields)
     return session
 
 

@@ -216,7 +216,7 @@ class TraceReader:
         if rank == _AGENT_ANSWERED:
             return self._closing(at, span, reading, earlier)
         if rank == _MODEL_ASKED:
-            return self._asked(at, span, reading, earlier)
+            return self._input_items(at, span, reading, earlier)
         return self._answered(at, span, reading)
 
     def _opening(self, at: int, reading: SpanReading, earlier: Sequence[TimedItem]) -> list[TimedItem]:
@@ -244,7 +244,7 @@ class TraceReader:
             return items
         return items + list(self._transcript.say(replace(answer, calls=()), at, self.trace_id))
 
-    def _asked(
+    def _input_items(
         self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]
     ) -> list[TimedItem]:
         """What is new in a request to a model."""
