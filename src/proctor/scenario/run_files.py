@@ -17,6 +17,7 @@ from typing import Any
 from proctor.scenario.definition import Scenario, Validation
 from proctor.scenario.state import (
     COMPLETED,
+    EVALUATORS,
     Issue,
     PrivateTalk,
     ScenarioCall,
@@ -136,11 +137,11 @@ def costs_document(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
             "total_tokens": total["tokens"],
             "total_cost": total["cost"],
         }
-    played = [call for call in run.calls if call.who != "evaluators"]
+    played = [call for call in run.calls if call.who != EVALUATORS]
     numbers = sorted({call.turn for call in played})
     other = {
         name: _sum([call for call in run.calls if call.who == name])
-        for name in ("summary", "metrics", "validation", "evaluators")
+        for name in ("summary", "metrics", "validation", EVALUATORS)
     }
     everything = _sum(list(run.calls))
     return {
