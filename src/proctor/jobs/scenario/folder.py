@@ -359,10 +359,14 @@ class ExperimentFolder(JobFiles):
             ) from error
 
     def write_runs(self) -> None:
-        """Rewrite the folders of runs that differ from the store."""
+        """Rewrite the folders of runs that differ from the store. No run may be in progress."""
         for row in self._items():
-            if row["sessionId"] and row["id"] not in self._current and not self._is_current(row):
+            if not row["sessionId"] or row["id"] in self._current:
+                continue
+            if not self._is_current(row):
                 self._folder_of(self._item(row["id"])).write()
+            if row["status"] == SUCCESS:
+                self._current.add(row["id"])
 
     def write(self) -> None:
         """Write state, summary and costs from the store."""
