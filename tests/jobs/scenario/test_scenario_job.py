@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -117,6 +119,29 @@ def test_the_page_and_the_library_name_the_same_settings():
 
     assert overrides == ExperimentOverrides(max_parallel=3, budget_usd=2.5, human="web")
     assert recognize(CONFIG) is JOB
+
+
+class StoppingAtOnce(lifecycle.Observer):
+    """Interrupts a run before its first item."""
+
+    def watch(self, run_id, control):
+        control.interrupt()
+        return super().watch(run_id, control)
+
+
+async def test_a_run_of_a_version_that_kept_the_scenario_in_a_file_resumes(ctx, folder):
+    stopped = await lifecycle.start(JOB, read(ctx, folder), ctx, observer=StoppingAtOnce())
+    with closing(sqlite3.connect(ctx.settings.store_url)) as database:
+        database.execute('DELETE FROM "run_resources"')
+        database.execute(
+            """UPDATE "batch_items" SET "settings" = json_remove("settings", '$.scenarioDigest')"""
+        )
+        database.commit()
+
+    resumed = await lifecycle.resume(JOB, stopped.run_id, ctx)
+
+    assert (stopped.end.status, resumed.end.status) == ("interrupted", "completed")
+    assert resumed.summary["successCount"] == 4
 
 
 DIES_AFTER_THE_COMMIT = """\

@@ -12,7 +12,7 @@ from proctor.batch.preflight import check_model, mock_model_remark
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.item import Item
-from proctor.job import Job, JobPlan, Page, PlanText, Starter, StoredPlan, top_level_keys
+from proctor.job import Job, JobPlan, PlanText, Starter, StoredPlan, top_level_keys
 from proctor.jobs.scenario.experiment import (
     CONFIG,
     KEPT_SCENARIO,
@@ -33,8 +33,9 @@ from proctor.jobs.scenario.people import StoreQuestions
 from proctor.jobs.scenario.reader import scenario_folders
 from proctor.models import ModelRouter, is_stand_in
 from proctor.scenario.run_files import read_run
-from proctor.scenario.state import ScenarioRun
+from proctor.scenario.state import ScenarioRun, turn_as_plain
 from proctor.store import Resource, Store
+from proctor.store.tables import ItemRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,17 +294,19 @@ class ScenarioJob(Job):
         assert isinstance(plan, StoredExperiment)
         return ExperimentFolder(ctx, run_id, scenario_folder=plan.scenario_folder)
 
-    def analysis(self, run_id: str, ctx: RunContext) -> Sequence[Page]:
-        """The report of the experiment. Its folder must exist."""
+    def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]]:
+        """The turns of a run, including those that earlier attempts completed."""
+        return [turn_as_plain(turn) for turn in run_from_store(store.read, item).turns]
+
+    def analysis(self, run_id: str, ctx: RunContext) -> str:
+        """The report of the experiment: effects of its variations. Its folder must exist."""
         from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html
 
         batch = ctx.store.read.batch(run_id, ctx.now())
         folder = Path(json.loads(batch["optionsJson"]).get("output") or "")
         if not folder.is_dir():
             raise NotFound(f"the experiment's folder {folder} does not exist\nRestore it, or use the report.")
-        return [
-            Page(name="analysis.html", media_type="text/html", text=experiment_html(BatchAnalyzer(folder)))
-        ]
+        return experiment_html(BatchAnalyzer(folder))
 
 
 def runs_in(folder: Path) -> dict[str, ScenarioRun]:
