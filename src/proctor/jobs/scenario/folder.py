@@ -83,11 +83,11 @@ def run_from_store(read: StoreReader, row: Mapping[str, Any]) -> ScenarioRun:
     ended_at = ""
     for attempt in read.attempts(row["runId"], row["id"]):
         steps = [_turn(step["output"]) for step in read.of_session("iterations", attempt["id"])]
-        played = [turn for turn in steps if turn is not None]
-        if played:
+        finished = [turn for turn in steps if turn is not None]
+        if finished:
             # An attempt that started at an earlier turn than the last one ended repeats those turns.
-            lost += [call for turn in turns if turn.number >= played[0].number for call in turn.calls]
-            turns = [turn for turn in turns if turn.number < played[0].number] + played
+            lost += [call for turn in turns if turn.number >= finished[0].number for call in turn.calls]
+            turns = [turn for turn in turns if turn.number < finished[0].number] + finished
         ended_at = attempt["finishedAt"] or ""
         if attempt["status"] == RUNNING:
             # Its turn may still be finished.
@@ -350,8 +350,8 @@ class ExperimentFolder(JobFiles):
         """Write what the runs need: the config, the scenario's files, and the scenario as one document."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._keep_config(self._batch()["planText"], self._earlier_config)
-            self._keep_scenario(self._scenario_folder)
+            self._write_config(self._batch()["planText"], self._earlier_config)
+            self._copy_scenario(self._scenario_folder)
             write_whole(self.path / f"{KEPT_SCENARIO}.json", as_json(self._options["scenario"]))
         except OSError as error:
             raise UsageError(
@@ -400,26 +400,26 @@ class ExperimentFolder(JobFiles):
             whole=bool(settings.get("saveIndividualRuns", True)),
         )
 
-    def _keep_config(self, text: str, earlier: str) -> None:
-        kept = self.path / CONFIG
-        before = earlier or (kept.read_text(encoding="utf-8") if kept.is_file() else "")
+    def _write_config(self, text: str, earlier: str) -> None:
+        config = self.path / CONFIG
+        before = earlier or (config.read_text(encoding="utf-8") if config.is_file() else "")
         if before and before != text:
             number = 1
             while (self.path / f"batch-config.{number}.yaml").exists():
                 number += 1
             write_whole(self.path / f"batch-config.{number}.yaml", before)
-        if not kept.is_file() or kept.read_text(encoding="utf-8") != text:
-            write_whole(kept, text)
+        if not config.is_file() or config.read_text(encoding="utf-8") != text:
+            write_whole(config, text)
 
-    def _keep_scenario(self, folder: Path) -> None:
-        kept = self.path / KEPT_SCENARIO
-        if folder.resolve() == kept.resolve():
+    def _copy_scenario(self, folder: Path) -> None:
+        copy = self.path / KEPT_SCENARIO
+        if folder.resolve() == copy.resolve():
             return
         fresh = self.path / f".{KEPT_SCENARIO}"
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.copytree(folder, fresh, ignore=_left_out(self.path))
-        shutil.rmtree(kept, ignore_errors=True)
-        fresh.rename(kept)
+        shutil.rmtree(copy, ignore_errors=True)
+        fresh.rename(copy)
 
     def _batch(self) -> BatchRow:
         (row,) = self.store.read.exact_batch(self.run_id)
@@ -558,11 +558,11 @@ class _ExperimentDocuments:
         ]
 
     def _variations(self) -> list[dict[str, Any]]:
-        found: dict[int, dict[str, Any]] = {}
+        variations: dict[int, dict[str, Any]] = {}
         for row in self._rows:
             values = row["values"]
             changes = values.get("changes") or {}
-            found.setdefault(
+            variations.setdefault(
                 values["variationId"],
                 {
                     "variation_id": values["variationId"],
@@ -580,7 +580,7 @@ class _ExperimentDocuments:
                     "factors": {k: v for k, v in json.loads(row["factors"]).items() if k != "variation"},
                 },
             )
-        return [found[number] for number in sorted(found)]
+        return [variations[number] for number in sorted(variations)]
 
 
 def _word(status: str) -> str:

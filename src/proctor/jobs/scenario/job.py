@@ -265,9 +265,10 @@ class ScenarioJob(Job):
         return f"{slug_of(plan.experiment.name)}-{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
     def checkpoint(self, run_id: str, item_id: str, store: Store) -> ScenarioRun:
-        """The finished turns of a run."""
+        """The run with its finished turns, up to the first that cannot be read."""
         (row,) = store.read.exact_item(run_id, item_id)
-        return run_from_store(store.read, row)
+        run = run_from_store(store.read, row)
+        return run.until(sum(turn.number == number for number, turn in enumerate(run.turns, start=1)))
 
     def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> AttemptContext:  # noqa: ARG002
         """Dependencies of the runs, with the evaluators that the experiment names."""
