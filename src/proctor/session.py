@@ -93,6 +93,9 @@ class ModelCall:
     response: str = ""
     call_id: str = ""
     """The source's id: that of a span. Empty: none."""
+    speaker: str = ""
+    """Who the model plays: an actor, the narrator. Empty: nobody in particular."""
+    purpose: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
