@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 import numpy as np
 from scipy import special
@@ -21,7 +22,7 @@ from proctor.stats.intervals import (
     FEWEST_TYPICAL,
     wilson_limits,
 )
-from proctor.stats.power import fewest_for_gate, required_tasks, smallest_detectable
+from proctor.stats.power import ASSURANCE, fewest_for_gate, required_tasks, smallest_detectable
 from proctor.stats.samples import (
     FloatArray,
     Sample,
@@ -36,6 +37,8 @@ from proctor.stats.samples import (
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
 FEWEST_TO_EXTRAPOLATE = 20
 """Tasks below which the tasks needed for the observed difference hold too seldom to be stated."""
+MOST_EXTRAPOLATED = 20
+"""Multiple of the tasks at hand above which the tasks needed are not stated."""
 MOST_MISSING = 0.2
 """Share of runs without a value above which a metric is not part of a family."""
 
@@ -318,13 +321,15 @@ def _with_needs(difference: Difference) -> Difference:
     center, spread = difference.center, difference.spread
     if center is None or not spread or difference.n < FEWEST_TO_EXTRAPOLATE:
         return difference
-    observed = center if difference.is_ratio else (difference.value or 0.0)
-    if abs(observed) < spread / math.sqrt(difference.n):
-        # Below one standard error not even the direction is known.
+    observed = abs(center if difference.is_ratio else (difference.value or 0.0))
+    # The true difference exceeds this one in four of five cases. The observed one is too large half of the
+    # time, and a number of tasks computed from it would be too small.
+    cautious = observed - NormalDist().inv_cdf(ASSURANCE) * spread / math.sqrt(difference.n)
+    if cautious <= 0:
         return difference
-    tasks = required_tasks(
-        spread**2, observed, level=difference.level, family=difference.family, pilot=difference.n
-    )
+    tasks = required_tasks(spread**2, cautious, level=difference.level, family=difference.family)
+    if tasks > MOST_EXTRAPOLATED * difference.n:
+        return difference
     return replace(difference, needs=max(tasks, difference.n + 1))
 
 
