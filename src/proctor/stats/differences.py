@@ -311,10 +311,12 @@ def adjust(difference: Difference, family: int, level: float = CONFIDENCE) -> Di
 
 def _with_needs(difference: Difference) -> Difference:
     """With what a verdict would need, where there is none."""
+    difference = replace(difference, needs=None)
     fewest = FEWEST_TYPICAL if difference.is_ratio else FEWEST_TASKS
     if difference.n < fewest:
         where = "common tasks" if difference.is_paired else "tasks on a side"
-        note = f"{difference.note} Fewer than {fewest} {where}: no verdict.".strip()
+        words = f"Fewer than {fewest} {where}: no verdict."
+        note = difference.note if words in difference.note else f"{difference.note} {words}".strip()
         return replace(difference, note=note, needs=fewest)
     if difference.is_significant or not difference.is_paired:
         return difference
@@ -488,7 +490,7 @@ def family(differences: Mapping[str, Difference], *, level: float = CONFIDENCE) 
             known[each.fingerprint or f"name:{name}"] = name
             members[name] = each
     return Family(
-        members={name: adjust(each, len(members), level) for name, each in members.items()},
+        members={name: _with_needs(adjust(each, len(members), level)) for name, each in members.items()},
         descriptive={name: adjust(differences[name], 1, level) for name in left_out},
         left_out=left_out,
         level=level,
@@ -628,16 +630,15 @@ def _gate_needs(difference: Difference, threshold: float, least: int) -> int | N
     """Tasks at which a candidate equal to the baseline passes in four of five cases."""
     if threshold <= 0 or not math.isfinite(threshold):
         return least if difference.n < least else None
-    spread, se = difference.spread, difference.se
-    variance = spread**2 if spread else (se or 0.0) ** 2 * max(difference.n, 1)
     tasks = least
-    if variance > 0:
+    # Fewer tasks, or tasks without spread, tell nothing of the variance: then it is the least that may do.
+    if difference.spread and difference.n >= FEWEST_TASKS:
         needed = required_tasks(
-            variance,
+            difference.spread**2,
             threshold,
             level=difference.level,
             family=difference.family,
-            pilot=difference.n if difference.n > 1 else None,
+            pilot=difference.n,
         )
         tasks = max(least, needed)
     return tasks if tasks > difference.n else None
