@@ -10,7 +10,7 @@ from proctor.stats.calibration import judges
 from proctor.stats.comparison import disagreements
 from proctor.stats.matching import ComparedItem, Groups
 from proctor.store import Recorder, Store, timestamp
-from proctor.store.evaluations import Label
+from proctor.store.labels import Label
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

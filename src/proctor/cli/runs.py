@@ -30,7 +30,7 @@ from proctor.cli.run import terminal_context
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
 from proctor.store import ItemFilter, Store
-from proctor.store.items import BatchWithTotals
+from proctor.store.reader import BatchWithTotals
 
 runs_app = typer.Typer(add_completion=False)
 abort_app = typer.Typer(add_completion=False)

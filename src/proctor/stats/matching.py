@@ -13,8 +13,9 @@ from datetime import datetime
 
 from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FINISHED, SUCCESS
-from proctor.store import StoreReader, aggregates
-from proctor.store.aggregates import ItemWithTime, MeanScore, MeasuredValue
+from proctor.store import StoreReader
+from proctor.store.items import ItemWithTime, items_with_time
+from proctor.store.scores import MeanScore, MeasuredValue, mean_scores, measured_values
 
 FIGURES = ("success", "cost", "time", "tokens")
 PAIRINGS = ("item", "scenario", "session")
@@ -77,7 +78,7 @@ def groups_of_runs(read: StoreReader, runs: Sequence[str], now: datetime, *, pai
     items = [
         _grouped_item(row, json.loads(row["factors"]), run_id)
         for run_id in ids
-        for row in aggregates.items_with_time(read, run_id)
+        for row in items_with_time(read, run_id)
     ]
     return _grouped(read, ids, items, pair)
 
@@ -85,7 +86,7 @@ def groups_of_runs(read: StoreReader, runs: Sequence[str], now: datetime, *, pai
 def groups_within(read: StoreReader, run: str, factor: str, now: datetime, *, pair: str = "") -> Groups:
     """Each level of a factor of one run a group; the first one in the plan is the baseline."""
     run_id = read.batch(run, now)["runId"]
-    opened = [(row, json.loads(row["factors"])) for row in aggregates.items_with_time(read, run_id)]
+    opened = [(row, json.loads(row["factors"])) for row in items_with_time(read, run_id)]
     items = [_grouped_item(row, factors, factors.get(factor, "")) for row, factors in opened]
     known = sorted({name for item in items for name in item.levels})
     levels = list(dict.fromkeys(item.group for item in items if item.group))
@@ -112,8 +113,8 @@ def _grouped(read: StoreReader, names: Sequence[str], members: Sequence[_Grouped
     else:
         keys = [_key(member, pair) for member in members]
     session_ids = [member.row["sessionId"] for member in members if member.row["sessionId"]]
-    scores, digests = _scores(aggregates.mean_scores(read, session_ids))
-    measures = _measures(aggregates.measured_values(read, session_ids))
+    scores, digests = _scores(mean_scores(read, session_ids))
+    measures = _measures(measured_values(read, session_ids))
     items = tuple(
         ComparedItem(
             group=member.group,

@@ -321,8 +321,6 @@ def _sessions(site: AppState, items: Sequence[ComparedItem]) -> dict[tuple[str, 
 
 
 def _session_of(row: ItemResult) -> str | None:
-    if row["runner"] == "evaluation":
-        judged: str | None = json.loads(row["settings"]).get("session")
-        return judged
-    session: str | None = row["sessionId"]
-    return session
+    """The session of an item; of an item that evaluates a session, the evaluated one."""
+    evaluated: str | None = json.loads(row["settings"]).get("session")
+    return evaluated or row["sessionId"]
