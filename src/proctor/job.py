@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.models import ModelRouter
@@ -42,6 +42,16 @@ class PlanText:
     def stored_path(self) -> str:
         """The absolute path for the record; empty when there is no file."""
         return str(self.path.resolve()) if self.path else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFinished:
+    """A step of an attempt, such as a turn, that is committed."""
+
+    item_id: str
+    session_id: str
+    number: int
+    """Counted from 1 in each attempt; 0: the attempt has begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,12 +168,18 @@ class JobFiles:
     The store is the truth; files follow it after each commit. This base class keeps no files.
     """
 
+    follows_steps: ClassVar[bool] = False
+    """Whether `step_finished` is called."""
+
     def begin(self, *, resumed: bool) -> BatchEnd | None:  # noqa: ARG002
         """Bring the output in sync with the store before the first item starts.
 
         A `BatchEnd` says that there is nothing to execute.
         """
         return None
+
+    def step_finished(self, step: StepFinished) -> None:
+        """Follow a step of an item, after its commit. The steps of an attempt come in order."""
 
     def item_finished(self, item: ItemFinished) -> None:
         """Follow an item that has finished, after its commit."""
@@ -194,6 +210,8 @@ class Job:
     starters: ClassVar[Sequence[Starter]] = ()
     retries_errors: ClassVar[bool] = False
     """Whether a resumed run always repeats items that ended in `error`."""
+    has_checkpoints: ClassVar[bool] = False
+    """Whether items that were attempted before may continue where they stopped: `checkpoint`."""
 
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")
@@ -251,6 +269,10 @@ class Job:
     ) -> AttemptContext:
         """Dependencies of the attempts of a run."""
         return ctx.attempts(models)
+
+    def people(self, run_id: str, ctx: RunContext) -> People | None:  # noqa: ARG002
+        """The people who play actors in a run; None: nobody does."""
+        return None
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> JobFiles:  # noqa: ARG002
         """The files a run keeps beside the store."""

@@ -272,6 +272,7 @@ class DialogueJob(Job):
     title = "Dialogues"
     noun = "dialogue"
     overrides = DialogueOverrides
+    has_checkpoints = True
     starters = (Starter(file="dialogues.yaml", title="Dialogues"),)
     override_aliases: ClassVar = {
         "concurrency": "max_workers",

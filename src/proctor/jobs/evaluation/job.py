@@ -6,7 +6,7 @@ no longer than writing a row.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -255,7 +255,8 @@ class EvaluationJob(Job):
     def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> AttemptContext:
         """Attempts find the evaluators as they were when the evaluation was opened."""
         assert isinstance(plan, OpenedEvaluationPlan)
-        return replace(super().attempts(plan, run_id, ctx, models), find_evaluator=plan.find_evaluator(ctx))
+        attempts = super().attempts(plan, run_id, ctx, models)
+        return ctx.with_definitions(attempts, plan.definitions, folder=plan.folder, mark=plan.evaluation_id)
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> EvaluationStart:  # noqa: ARG002
         """Discovers the sessions before the first item starts."""
