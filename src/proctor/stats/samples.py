@@ -5,7 +5,7 @@ loads numpy and scipy; modules that are part of a plain run import it inside fun
 """
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -119,6 +119,40 @@ def sample(
     return Sample(values=kept, codes=codes, labels=tuple(labels), left_out=left_out, problem=problem)
 
 
+def samples_of_sides(
+    a: Iterable[float | None],
+    b: Iterable[float | None],
+    task: Iterable[Hashable] | None = None,
+    task_a: Iterable[Hashable] | None = None,
+    task_b: Iterable[Hashable] | None = None,
+) -> tuple[Sample, Sample]:
+    """Two samples, by the tasks of `task`, or of `task_a` and `task_b`, or by the places of their values."""
+    if task is not None and (task_a is not None or task_b is not None):
+        raise ValueError("pass either task, or task_a and task_b")
+    if (task_a is None) != (task_b is None):
+        raise ValueError("task_a and task_b belong together")
+    if task is not None:
+        task_a = task_b = list(task)
+    elif task_a is None:
+        # Places, so that values at the same one belong together also where another is missing.
+        (a, task_a), (b, task_b) = _places(a), _places(b)
+    return sample(a, task_a), sample(b, task_b)
+
+
+def common_means(a: Sample, b: Sample) -> tuple[FloatArray, FloatArray]:
+    """Task means of the tasks that both samples have, in the order of the first."""
+    places = {label: place for place, label in enumerate(b.labels)}
+    rows = [(place, places[label]) for place, label in enumerate(a.labels) if label in places]
+    index = np.asarray(rows, dtype=np.int64).reshape(-1, 2)
+    return a.means[index[:, 0]], b.means[index[:, 1]]
+
+
+def _places(values: Iterable[float | None]) -> tuple[Iterable[float | None], range]:
+    """Values and their places. A Series stays one: it marks its missing values."""
+    sized = values if isinstance(values, Sized) else list(values)
+    return sized, range(len(sized))
+
+
 def parse(values: Iterable[float | None]) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Values as floats, and which of them are present."""
     if hasattr(values, "isna"):
@@ -182,6 +216,10 @@ def plus_interval(means: FloatArray, lo: float, hi: float) -> Plus:
     are never read as certainty. Their weight is 1 until more than `FADING` tasks differ from the most
     common value, then it fades. For differences of 0/1 outcomes this is Bonett and Price (2012) with
     Student's t.
+
+    >>> plus = plus_interval(np.zeros(8), -1, 1)
+    >>> [round(float(limit), 3) for limit in plus.interval()], float(plus.p(0))
+    ([-0.352, 0.352], 1.0)
     """
     means = np.asarray(means, dtype=np.float64)
     tasks, width = means.shape[-1], hi - lo
