@@ -71,6 +71,8 @@ class Difference:
     """Tasks that only one side has."""
     missing: int = 0
     """Runs without a value."""
+    total: int = 0
+    """Runs of both sides, with those left out and those without a value."""
     mean_a: float | None = None
     """Mean over the tasks compared; for a ratio, the geometric mean."""
     mean_b: float | None = None
@@ -151,14 +153,14 @@ def difference(
             return pair.result(note=note)
     if not paired:
         return _unpaired(pair, lo if bounded else None, hi if bounded else None, family, level)
-    first, second = common_means(pair.a, pair.b)
+    first, second, runs = common_means(pair.a, pair.b)
     tasks = len(first)
     if not tasks:
         return replace(
             pair.result(note="The two sides have no task in common."), value=None, needs=FEWEST_TASKS
         )
     deltas = second - first
-    about = pair.about(first, second)
+    about = replace(pair.about(first, second), runs=runs)
     if tasks < 2:
         note = f"One common task: no interval; needs at least {FEWEST_TASKS}."
         return replace(about, note=note, needs=FEWEST_TASKS)
@@ -238,8 +240,8 @@ def ratio(
     refused = pair.refusal()
     if refused:
         return replace(refused, null=1.0)
-    first, second = common_means(pair.a, pair.b)
-    about = replace(pair.about(first, second), null=1.0, value=None, mean_a=None, mean_b=None)
+    first, second, runs = common_means(pair.a, pair.b)
+    about = replace(pair.about(first, second), runs=runs, null=1.0, value=None, mean_a=None, mean_b=None)
     if not len(first):
         note = "The two sides have no task in common."
         return replace(about, note=note, needs=FEWEST_TYPICAL)
@@ -315,8 +317,8 @@ def _with_needs(difference: Difference) -> Difference:
     fewest = FEWEST_TYPICAL if difference.is_ratio else FEWEST_TASKS
     if difference.n < fewest:
         where = "common tasks" if difference.is_paired else "tasks on a side"
-        words = f"Fewer than {fewest} {where}: no verdict."
-        note = difference.note if words in difference.note else f"{difference.note} {words}".strip()
+        sentence = f"Fewer than {fewest} {where}: no verdict."
+        note = difference.note if sentence in difference.note else f"{difference.note} {sentence}".strip()
         return replace(difference, note=note, needs=fewest)
     if difference.is_significant or not difference.is_paired:
         return difference
@@ -355,7 +357,10 @@ class _Sides:
         if not self.a.runs or not self.b.runs:
             which = "Neither side has" if not self.a.runs and not self.b.runs else "One side has no"
             note = f"{which} values." if which.startswith("One") else f"{which} any values."
-            return Difference(value=None, note=note, missing=self.a.left_out + self.b.left_out)
+            missing = self.a.left_out + self.b.left_out
+            return Difference(
+                value=None, note=note, missing=missing, total=missing + self.a.runs + self.b.runs
+            )
         return None
 
     def about(self, first: FloatArray, second: FloatArray) -> Difference:
@@ -386,6 +391,7 @@ class _Sides:
             tasks=(self.a.tasks, self.b.tasks),
             runs=len(values),
             missing=self.a.left_out + self.b.left_out,
+            total=len(values) + self.a.left_out + self.b.left_out,
             note=note,
             is_constant=is_constant,
             fingerprint="" if is_constant else _fingerprint(values),
@@ -450,9 +456,8 @@ def family(differences: Mapping[str, Difference], *, level: float = CONFIDENCE) 
     left_out: dict[str, str] = {}
     known: dict[str, str] = {}
     for name, each in differences.items():
-        total = each.runs + each.missing
-        if total and each.missing / total > MOST_MISSING:
-            left_out[name] = f"missing in {each.missing} of {total} runs"
+        if each.missing > MOST_MISSING * each.total:
+            left_out[name] = f"missing in {each.missing} of {each.total} runs"
         elif each.is_constant:
             left_out[name] = "all values are equal"
         elif each.p is None:
@@ -576,10 +581,10 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
     if margin > 0 and largest is not None:
         fewest = fewest_for_gate(margin, largest, level=difference.level)
     least = max(FEWEST_TASKS, fewest or 0)
-    found = GateVerdict(verdict=INCONCLUSIVE, note="", fewest=fewest, difference=difference)
+    result = GateVerdict(verdict=INCONCLUSIVE, note="", fewest=fewest, difference=difference)
     low, high = difference.low, difference.high
     if low is None and high is None:
-        return replace(found, note=difference.note or "No interval.", needs=difference.needs or least)
+        return replace(result, note=difference.note or "No interval.", needs=difference.needs or least)
     if difference.is_ratio:
         low = None if low is None else math.log(low) if low > 0 else -math.inf
         high = None if high is None else math.log(high)
@@ -590,11 +595,11 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
     is_worse = high is not None and high < 0
     is_short = high is not None and margin < 0 and high < -threshold
     if is_within and difference.n >= least:
-        words = "Worse, but within the margin." if is_worse else "Within the margin."
-        return replace(found, verdict=PASS, note=words if margin >= 0 else "Improved as required.")
+        sentence = "Worse, but within the margin." if is_worse else "Within the margin."
+        return replace(result, verdict=PASS, note=sentence if margin >= 0 else "Improved as required.")
     if difference.n >= FEWEST_TASKS and (is_worse or is_short):
         note = "Significantly worse." if is_worse else "The required improvement is excluded."
-        return replace(found, verdict=FAIL, note=note)
+        return replace(result, verdict=FAIL, note=note)
     needs = _gate_needs(difference, threshold, least)
     if difference.n < least:
         note = f"{difference.n} tasks: fewer than {least} cannot show that the loss stays within the margin."
@@ -602,7 +607,7 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
         note = "The difference lies near the margin: more tasks may not decide it."
     else:
         note = f"Not enough tasks: about {needs} would decide it if there is no difference."
-    return replace(found, note=note, needs=needs)
+    return replace(result, note=note, needs=needs)
 
 
 def _gate_needs(difference: Difference, threshold: float, least: int) -> int | None:

@@ -95,13 +95,13 @@ def variation(
         note = "" if first.problem or second.problem else "that both sides have"
         differences = np.zeros(0)
         if not (first.problem or second.problem):
-            one, other = common_means(first, second)
+            one, other, _ = common_means(first, second)
             differences = other - one
         assumed = ""
     if first.problem or second.problem or len(differences) < 2:
-        words = first.problem or second.problem or f"Needs at least two tasks {note}".strip() + "."
+        reason = first.problem or second.problem or f"Needs at least two tasks {note}".strip() + "."
         return VarianceParts(
-            between=None, within=None, observed=0.0, tasks=len(differences), repeats=1.0, note=words
+            between=None, within=None, observed=0.0, tasks=len(differences), repeats=1.0, note=reason
         )
     observed = float(np.var(differences, ddof=1))
     within_a, within_b = first.within, second.within

@@ -108,15 +108,15 @@ def sample(
         known = [each for each, is_present in zip(listed, present.tolist(), strict=True) if is_present]
         codes = np.fromiter((index.setdefault(each, len(index)) for each in known), np.int64, len(known))
         labels = list(index)
-    kept = numbers[present]
-    left_out = len(numbers) - len(kept)
-    broken = int(len(kept) - np.isfinite(kept).sum())
+    used = numbers[present]
+    left_out = len(numbers) - len(used)
+    broken = int(len(used) - np.isfinite(used).sum())
     problem = ""
     if broken:
-        problem = f"{broken} of {len(kept)} values {'is' if broken == 1 else 'are'} NaN or infinite."
-    elif len(kept) and np.abs(kept).max() > 1e150:
+        problem = f"{broken} of {len(used)} values {'is' if broken == 1 else 'are'} NaN or infinite."
+    elif len(used) and np.abs(used).max() > 1e150:
         problem = "Values beyond 1e150 are too large to compute with."
-    return Sample(values=kept, codes=codes, labels=tuple(labels), left_out=left_out, problem=problem)
+    return Sample(values=used, codes=codes, labels=tuple(labels), left_out=left_out, problem=problem)
 
 
 def samples_of_sides(
@@ -139,12 +139,13 @@ def samples_of_sides(
     return sample(a, task_a), sample(b, task_b)
 
 
-def common_means(a: Sample, b: Sample) -> tuple[FloatArray, FloatArray]:
-    """Task means of the tasks that both samples have, in the order of the first."""
+def common_means(a: Sample, b: Sample) -> tuple[FloatArray, FloatArray, int]:
+    """Means of the tasks that both samples have, in the order of the first, and their number of runs."""
     places = {label: place for place, label in enumerate(b.labels)}
     rows = [(place, places[label]) for place, label in enumerate(a.labels) if label in places]
     index = np.asarray(rows, dtype=np.int64).reshape(-1, 2)
-    return a.means[index[:, 0]], b.means[index[:, 1]]
+    runs = int(a.counts[index[:, 0]].sum() + b.counts[index[:, 1]].sum())
+    return a.means[index[:, 0]], b.means[index[:, 1]], runs
 
 
 def _places(values: Iterable[float | None]) -> tuple[Iterable[float | None], range]:
