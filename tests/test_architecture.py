@@ -57,9 +57,7 @@ USED_TWICE = {"Judge", "Settings", "Table", "_Dialogue"}
 
 JOBS = {"coding", "benchmark", "scenario", "dialogue", "evaluation"}
 
-COMPARES_A_JOB = {
-    "stats/matching.py": "`runner` and `pair` have values with the same names; they are not jobs",
-}
+COMPARES_A_JOB = {}
 """Files outside `jobs/` that compare the name of a job or of a runner, and why."""
 
 

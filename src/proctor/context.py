@@ -256,7 +256,9 @@ def make_attempt_context(
         environment=settings.environment,
         now=now,
         monotonic=monotonic,
-        find_agent=lambda name, given: find_agent_with_keys(name, given, settings.user_environment),
+        find_agent=lambda name, agent_settings: find_agent_with_keys(
+            name, agent_settings, settings.user_environment
+        ),
         find_runner=find_runner,
         models=models.for_attempt,
         worst_case=models.worst_case,

@@ -265,6 +265,18 @@ def usage_of_chat(value: object) -> Usage | None:
     )
 
 
+def usage_of_messages(value: object) -> Usage:
+    """Token counts in the shape of Anthropic's messages, which counts cached tokens apart from the input."""
+    cached = as_whole_number(value, "cache_read_input_tokens")
+    written = as_whole_number(value, "cache_creation_input_tokens")
+    return Usage(
+        input_tokens=as_whole_number(value, "input_tokens") + cached + written,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        output_tokens=as_whole_number(value, "output_tokens"),
+    )
+
+
 def tools_of(value: object) -> list[JsonObject]:
     """Definitions of tools, plain or wrapped as in chat completions."""
     definitions = [as_map(each, "function") or each for each in maps_in(value)]

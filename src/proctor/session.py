@@ -201,7 +201,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A session recorded by another tool. Importing it again replaces the earlier import."""
+    """The record of one session, ours or of another tool, as it is imported and exported.
+
+    Importing it again replaces the earlier import.
+    """
 
     external_id: str
     """The source's id; unique together with source, service and log group."""

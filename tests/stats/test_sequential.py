@@ -64,7 +64,7 @@ def test_the_interval_lies_on_the_scale_and_only_shrinks():
     scores, sequence = [5, 4, 5, 5, 3, 5, 4, 5] * 10, ConfidenceSequence(1, 5)
     before = sequence.interval()
     assert (before.value, before.low, before.high) == (None, 1, 5)
-    assert before.note == "no task has finished"
+    assert before.note == "No task has finished."
 
     for score in scores:
         now = sequence.add(score).interval()
@@ -154,7 +154,7 @@ def test_ratios_have_an_approximate_interval_from_thirty_tasks_on():
 
     assert missed / 1000 <= 0.05
     early = LogConfidenceSequence().add(*[0.1, 0.3] * 14).interval()
-    assert (early.low, early.needs, early.note) == (None, 30, "no interval before 30 tasks")
+    assert (early.low, early.needs, early.note) == (None, 30, "No interval before 30 tasks.")
     assert early.value == pytest.approx(math.exp(0.2))
     late = LogConfidenceSequence().add(*[0.1, 0.3] * 50)
     assert "approximate" in late.interval().method and late.interval().low > 1

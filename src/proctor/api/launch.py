@@ -137,7 +137,7 @@ class Launcher:
         """Start or resume a run; the output goes to files called `name`."""
         return self.start([COMMAND, "--json"], name, stdin=request.to_json().encode())
 
-    def start(self, words: Sequence[str], name: str, *, stdin: bytes = b"") -> LaunchedProcess:
+    def start(self, arguments: Sequence[str], name: str, *, stdin: bytes = b"") -> LaunchedProcess:
         """Start a command with its arguments and standard input."""
         self.logs.mkdir(parents=True, exist_ok=True)
         log = self.logs / f"{name}.log"
@@ -147,7 +147,7 @@ class Launcher:
         else:
             stderr, stdout = log.open("a+b"), log.with_suffix(".json").open("a+b")
         process = subprocess.Popen(
-            [*self.command, *words],
+            [*self.command, *arguments],
             cwd=self.folder,
             env=self.child_environment(),
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,

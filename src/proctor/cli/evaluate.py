@@ -489,12 +489,12 @@ def _source(flags: Flags, planned: Mapping[str, Any]) -> dict[str, Any]:
     own = {"runIds": flags.runs, "jobs": flags.jobs, "roles": flags.roles, "models": flags.models}
     kinds = [
         name
-        for name, given in (
+        for name, is_set in (
             ("log groups", any(places.values()) or flags.services),
             ("runs of this store", any(own.values())),
             ("files", flags.files),
         )
-        if given
+        if is_set
     ]
     if len(kinds) > 1:
         raise UsageError(f"sessions come from one source, not from {' and '.join(kinds)}")
@@ -512,9 +512,9 @@ def _source(flags: Flags, planned: Mapping[str, Any]) -> dict[str, Any]:
     if kinds == ["log groups"]:
         filters = {"sessionIds": list(flags.session_ids) or None, "timeRange": period or None}
         named = {**places, "serviceNames": list(flags.services)}
-        kept = {name: value for name, value in named.items() if value}
-        wanted = {name: value for name, value in filters.items() if value}
-        return {"cloudWatchLogs": kept | ({"filterConfig": wanted} if wanted else {})}
+        named_places = {name: value for name, value in named.items() if value}
+        filter_config = {name: value for name, value in filters.items() if value}
+        return {"cloudWatchLogs": named_places | ({"filterConfig": filter_config} if filter_config else {})}
     chosen = {name: list(values) for name, values in own.items() if values}
     if flags.session_ids:
         chosen["sessionIds"] = list(flags.session_ids)

@@ -105,11 +105,11 @@ def delete(
         )
     if as_json:
         print_json(
-            {"runId": run_id, "status": "deleted", "branches": deletion.branches, "kept": deletion.kept}
+            {"runId": run_id, "status": "deleted", "branches": deletion.branches, "kept": deletion.problems}
         )
     branches = count(deletion.branches, "session branch", "session branches")
     print_note(f"{printable(run_id)} deleted; {branches} removed")
-    for remark in deletion.kept:
+    for remark in deletion.problems:
         print_note(f"note: {printable(remark)}")
     return output.SUCCEEDED
 

@@ -35,7 +35,7 @@ from proctor.errors import UsageError
 from proctor.formatting import figure
 from proctor.item import Item
 from proctor.job import JobPlan, PlanText
-from proctor.jobs.dialogue.files import dialogue_html, dialogue_markdown, dialogue_words, write_json
+from proctor.jobs.dialogue.files import dialogue_html, dialogue_markdown, dialogue_text, write_json
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides
 from proctor.jobs.dialogue.tables import (
     Skipped,
@@ -267,4 +267,4 @@ def analyze_simulation(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
         markdown, plots = dialogue_markdown(document)
         pages = {"analysis-report.md": markdown, "analysis-report.html": dialogue_html(document)}
         files += write_pages(target, pages | plots)
-    return AnalysisOutput(document=document, text=dialogue_words(document), files=files)
+    return AnalysisOutput(document=document, text=dialogue_text(document), files=files)

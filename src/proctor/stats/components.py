@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, cast
 
 from proctor.errors import UsageError
-from proctor.stats.intervals import Estimate
+from proctor.stats.intervals import LIKE, Estimate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 RESIDUAL = "repeat"
 """The variance between repeats of one combination."""
-LIKE = "like"
 LEVEL = 0.95
 LARGEST = 1e150
 """Values beyond it are left out: their squares are no numbers."""

@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 import numpy as np
 from scipy import special
@@ -21,7 +22,7 @@ from proctor.stats.intervals import (
     FEWEST_TYPICAL,
     wilson_limits,
 )
-from proctor.stats.power import fewest_for_gate, required_tasks, smallest_detectable
+from proctor.stats.power import ASSURANCE, fewest_for_gate, required_tasks, smallest_detectable
 from proctor.stats.samples import (
     FloatArray,
     Sample,
@@ -36,6 +37,8 @@ from proctor.stats.samples import (
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
 FEWEST_TO_EXTRAPOLATE = 20
 """Tasks below which the tasks needed for the observed difference hold too seldom to be stated."""
+MOST_EXTRAPOLATED = 20
+"""Multiple of the tasks at hand above which the tasks needed are not stated."""
 MOST_MISSING = 0.2
 """Share of runs without a value above which a metric is not part of a family."""
 
@@ -308,23 +311,27 @@ def adjust(difference: Difference, family: int, level: float = CONFIDENCE) -> Di
 
 def _with_needs(difference: Difference) -> Difference:
     """With what a verdict would need, where there is none."""
+    difference = replace(difference, needs=None)
     fewest = FEWEST_TYPICAL if difference.is_ratio else FEWEST_TASKS
     if difference.n < fewest:
         where = "common tasks" if difference.is_paired else "tasks on a side"
-        note = f"{difference.note} Fewer than {fewest} {where}: no verdict.".strip()
+        words = f"Fewer than {fewest} {where}: no verdict."
+        note = difference.note if words in difference.note else f"{difference.note} {words}".strip()
         return replace(difference, note=note, needs=fewest)
     if difference.is_significant or not difference.is_paired:
         return difference
     center, spread = difference.center, difference.spread
     if center is None or not spread or difference.n < FEWEST_TO_EXTRAPOLATE:
         return difference
-    observed = center if difference.is_ratio else (difference.value or 0.0)
-    if abs(observed) < spread / math.sqrt(difference.n):
-        # Below one standard error not even the direction is known.
+    observed = abs(center if difference.is_ratio else (difference.value or 0.0))
+    # The true difference exceeds this one in four of five cases. The observed one is too large half of the
+    # time, and a number of tasks computed from it would be too small.
+    cautious = observed - NormalDist().inv_cdf(ASSURANCE) * spread / math.sqrt(difference.n)
+    if cautious <= 0:
         return difference
-    tasks = required_tasks(
-        spread**2, observed, level=difference.level, family=difference.family, pilot=difference.n
-    )
+    tasks = required_tasks(spread**2, cautious, level=difference.level, family=difference.family)
+    if tasks > MOST_EXTRAPOLATED * difference.n:
+        return difference
     return replace(difference, needs=max(tasks, difference.n + 1))
 
 
@@ -483,7 +490,7 @@ def family(differences: Mapping[str, Difference], *, level: float = CONFIDENCE) 
             known[each.fingerprint or f"name:{name}"] = name
             members[name] = each
     return Family(
-        members={name: adjust(each, len(members), level) for name, each in members.items()},
+        members={name: _with_needs(adjust(each, len(members), level)) for name, each in members.items()},
         descriptive={name: adjust(differences[name], 1, level) for name in left_out},
         left_out=left_out,
         level=level,
@@ -623,16 +630,15 @@ def _gate_needs(difference: Difference, threshold: float, least: int) -> int | N
     """Tasks at which a candidate equal to the baseline passes in four of five cases."""
     if threshold <= 0 or not math.isfinite(threshold):
         return least if difference.n < least else None
-    spread, se = difference.spread, difference.se
-    variance = spread**2 if spread else (se or 0.0) ** 2 * max(difference.n, 1)
     tasks = least
-    if variance > 0:
+    # Fewer tasks, or tasks without spread, tell nothing of the variance: then it is the least that may do.
+    if difference.spread and difference.n >= FEWEST_TASKS:
         needed = required_tasks(
-            variance,
+            difference.spread**2,
             threshold,
             level=difference.level,
             family=difference.family,
-            pilot=difference.n if difference.n > 1 else None,
+            pilot=difference.n,
         )
         tasks = max(least, needed)
     return tasks if tasks > difference.n else None

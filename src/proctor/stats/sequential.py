@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import Any, Literal, Protocol, Self
 
 from proctor.errors import UsageError
-from proctor.stats.intervals import Estimate
+from proctor.stats.intervals import LIKE, Estimate
 
 STEP = 0.001
 """Distance of candidate means on a scale of length 1."""
@@ -27,8 +27,8 @@ FIRST_LOOK = 30
 """Observations before the asymptotic sequence gives an interval."""
 TUNED_FOR = 100
 """Number of observations at which the asymptotic sequence is narrowest."""
+NO_MEAN = "No mean fits the observations: their order is not random, or the mean has changed."
 BETTING, ASYMPTOTIC = "betting confidence sequence", "asymptotic confidence sequence (approximate)"
-LIKE = "like"
 
 
 def stakes_of(x: Any, alpha: float, earlier: tuple[int, float, float] = (0, 0.0, 0.0)) -> Any:
@@ -133,9 +133,9 @@ class ConfidenceSequence:
     def interval(self) -> Estimate:
         """The intersection of the intervals so far; its width is never zero."""
         bounds = self.candidates()
-        low, high, note = None, None, "" if self.n else "no task has finished"
+        low, high, note = None, None, "" if self.n else "No task has finished."
         if bounds is None:
-            note = "no mean fits the observations: their order is not random, or the mean has changed"
+            note = NO_MEAN
         else:
             # A candidate represents the means up to half a step on either side.
             low = round(self.lo + (self.hi - self.lo) * (bounds[0] - STEP / 2), 9)
@@ -198,11 +198,11 @@ class LogConfidenceSequence:
         """The intersection of the intervals so far, as a ratio."""
         low, high, note, needs = None, None, "", None
         if self.n < FIRST_LOOK:
-            note, needs = f"no interval before {FIRST_LOOK} tasks", FIRST_LOOK
+            note, needs = f"No interval before {FIRST_LOOK} tasks.", FIRST_LOOK
         elif self._squares <= 0:
-            note = "all ratios are equal: no interval"
+            note = "All ratios are equal: no interval."
         elif self._low > self._high:
-            note = "no mean fits the observations: their order is not random, or the mean has changed"
+            note = NO_MEAN
         else:
             low, high = math.exp(self._low), math.exp(self._high)
         return Estimate(
@@ -230,9 +230,9 @@ class LogConfidenceSequence:
 def asymptotic_reach(n: int, alpha: float) -> float:
     """Half the width of the asymptotic sequence in standard deviations.
 
-    Widened as Student's quantile is wider than the normal one, because the deviation is estimated. The true
-    ratio is ever excluded, at alpha = 5 %, in 2.6 % of simulations with normal logarithms, 2.1 % with t(4), in
-    4.8 % with the logarithms of gamma(0.5) and in 6.9 % with exponential ones, which is why it is approximate.
+    Widened as Student's quantile is wider than the normal one, because the deviation is estimated. At
+    alpha = 5 % the true ratio is ever excluded in 2.6 % of simulations with normal logarithms, 2.1 % with
+    t(4), 4.8 % with logarithms of gamma(0.5) and 6.9 % with exponential ones: it is approximate.
     """
     from scipy.special import ndtri, stdtrit
 

@@ -431,11 +431,11 @@ class Sealer:
             try:
                 row = self._rows[key_id]
                 until = time.monotonic() + OWN_KEY_SECONDS if row["scope"] else float("inf")
-                made = self._opened[key_id] = DataKey(key_id, self.unwrapped(row), until)
+                data_key = self._opened[key_id] = DataKey(key_id, self.unwrapped(row), until)
             except KeyMissing as error:
                 self._missed[key_id] = (time.monotonic(), error)
                 raise
-        return made
+        return data_key
 
 
 def _changed(column: str) -> StoreError:

@@ -208,7 +208,7 @@ def batches_router(site: AppState) -> APIRouter:
         if batches[0]["status"] == RUNNING:
             raise UsageError(f"run {run_id} is still running\nAbort it first.")
         deletion = delete_run(site.store, run_id, site.home, site.environment, branches=not keep_branches)
-        return Deleted(runId=run_id, branches=deletion.branches, kept=list(deletion.kept))
+        return Deleted(runId=run_id, branches=deletion.branches, kept=list(deletion.problems))
 
     return routes
 
@@ -298,8 +298,8 @@ def _batch(site: AppState, run_id: str) -> BatchRow:
 def _export(site: AppState, run_id: str, form: str, tables: list[str] | None) -> tuple[str, IO[bytes]]:
     """The file name, and the open file, already deleted from its folder."""
     run_id = _batch(site, run_id)["runId"]
-    site.kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=site.kept, prefix="export-") as folder:
+    site.data_folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=site.data_folder, prefix="export-") as folder:
         written = export_tables(
             site.store.read,
             Scope(run_id=run_id),

@@ -297,7 +297,7 @@ class BenchmarkJobPlan(JobPlan):
         )
         if result.problems:
             raise UsageError("\n\n".join(result.problems))
-        silent = self.supply.found.silent if self.supply.found else {}
+        silent = self.supply.discovered.silent if self.supply.discovered else {}
         unlisted = [f"{name} did not list its models: {why}" for name, why in silent.items()]
         return (*self.selection.remarks, *unlisted, *result.remarks)
 
