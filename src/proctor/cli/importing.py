@@ -25,6 +25,13 @@ LogGroup = Annotated[
     str, typer.Option("--log-group", help="Log group of sessions that don't name one.", metavar="NAME")
 ]
 
+RunName = Annotated[
+    str,
+    typer.Option(
+        "--run", help="Make the sessions items of this run, for reports and comparisons.", metavar="NAME"
+    ),
+]
+
 
 @import_app.callback()
 def import_() -> None:
@@ -42,10 +49,13 @@ def _command(kind: str, summary: str) -> None:
         paths: Paths,
         service: Service = "",
         log_group: LogGroup = DEFAULT_LOG_GROUP,
+        run: RunName = "",
         as_json: Json = False,
     ) -> int:
         with terminal_context(context.obj) as ctx:
-            done = import_paths(ctx.store, paths, kind, ctx.now(), service=service, log_group=log_group)
+            done = import_paths(
+                ctx.store, paths, kind, ctx.now(), service=service, log_group=log_group, run_id=run
+            )
         return _print_result(done, as_json=as_json)
 
     command.__doc__ = f"{summary}\n\n    Example:  proctor import {kind} recorded/"
@@ -82,6 +92,7 @@ def cloudwatch(
     end: Annotated[str, typer.Option(help="End time, exclusive.", metavar="TIME")] = "",
     region: Annotated[str, typer.Option(help="AWS region (default: from boto3).", metavar="REGION")] = "",
     endpoint_url: Annotated[str, typer.Option(help="Endpoint instead of AWS.", metavar="URL")] = "",
+    run: RunName = "",
     as_json: Json = False,
 ) -> int:
     """Import sessions from CloudWatch Logs with the credentials of boto3; requires the extra `aws`.
@@ -100,7 +111,7 @@ def cloudwatch(
     )
     client = logs_client(region=region, endpoint_url=endpoint_url)
     with terminal_context(context.obj) as ctx:
-        done = import_log_groups(ctx.store, client, query, ctx.now())
+        done = import_log_groups(ctx.store, client, query, ctx.now(), run)
     return _print_result(done, as_json=as_json)
 
 
@@ -108,6 +119,7 @@ def _print_result(done: ImportResult, *, as_json: bool) -> int:
     if as_json:
         print_json(
             {
+                **({"runId": done.run_id, "added": done.added} if done.run_id else {}),
                 "sessions": done.session_ids,
                 "documents": done.documents,
                 "unreadable": done.unreadable_count,
@@ -127,7 +139,11 @@ def _print_result(done: ImportResult, *, as_json: bool) -> int:
         more = ", …" if done.passed_over_count > MOST_SKIPPED else ""
         print_note(f"skipped {count(done.passed_over_count, 'other file')}: {printable(named)}{more}")
     source = f" from {count(done.documents, 'span or record', 'spans and records')}" if done.documents else ""
-    print_note(f"{count(len(done.session_ids), 'session')} imported{source}")
+    into = ""
+    if done.run_id and done.session_ids:
+        replaced = len(done.session_ids) - done.added
+        into = f" into the run {done.run_id} ({done.added:,} new, {replaced:,} replaced)"
+    print_note(f"{count(len(done.session_ids), 'session')} imported{source}{into}")
     if not done.session_ids:
         return output.BAD_USAGE
     return output.SOME_DID_NOT if done.unreadable_count else output.SUCCEEDED

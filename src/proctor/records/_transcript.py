@@ -210,7 +210,12 @@ def add_calls(transcript: TranscriptBuilder, message: Mapping[str, Any], at: dat
         transcript.call(as_text(old.get("name")), args_of(old.get("arguments")), at=at)
 
 
-# Scores as our exports write them to other tools' files.
+# Scores and factors as our exports write them to other tools' files.
+
+
+def exported_factors(ours: Mapping[str, Any]) -> dict[str, str]:
+    """The factors of a session, as our exports write them."""
+    return {name: level for name, level in as_map(ours, "factors").items() if isinstance(level, str)}
 
 
 def exported_scores(value: Any) -> list[Score]:

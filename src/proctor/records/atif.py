@@ -24,7 +24,7 @@ from proctor.json_values import (
     tools_of,
 )
 from proctor.records._files import Read, head_of, load_json, place_of, read_session, unreadable
-from proctor.records._transcript import TranscriptBuilder, exported_scores
+from proctor.records._transcript import TranscriptBuilder, exported_factors, exported_scores
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
 
@@ -77,6 +77,9 @@ def _session(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]
         status=status,
         end_reason=reason,
         error=error,
+        task=as_text(ours.get("task")) or as_text(trial.get("task_name")),
+        repeat=as_whole_number(ours.get("repeat")) or None,
+        factors=exported_factors(ours) or _known_dataset(trial),
         started_at=as_datetime(ours.get("started_at"))
         or as_datetime(trial.get("started_at"))
         or transcript.began_at,
@@ -212,6 +215,11 @@ def _ending(trial: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, str
     if rewards and all(reward.value is not None and reward.value < 1 for reward in rewards):
         return "fail", "checks_failed", ""
     return "success", "completed", ""
+
+
+def _known_dataset(trial: Mapping[str, Any]) -> dict[str, str]:
+    dataset = as_text(trial.get("source"))
+    return {"dataset": dataset} if dataset else {}
 
 
 def _attributes(

@@ -25,7 +25,7 @@ from proctor.json_values import (
     tools_of,
 )
 from proctor.records._files import Read, ZipMembers, head_of, load_json, open_zip, read_session, unreadable
-from proctor.records._transcript import TranscriptBuilder, exported_score, exported_scores
+from proctor.records._transcript import TranscriptBuilder, exported_factors, exported_score, exported_scores
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
 
@@ -79,6 +79,9 @@ def session_of(sample: Mapping[str, Any], header: Mapping[str, Any], source: str
         status=status,
         end_reason=reason,
         error=error,
+        task=as_text(about.get("task")),
+        repeat=as_whole_number(about.get("repeat")) or None,
+        factors=exported_factors(ours),
         started_at=as_datetime(sample.get("started_at")) or transcript.began_at,
         finished_at=as_datetime(sample.get("completed_at")) or transcript.ended_at,
         steps=transcript.steps,
@@ -96,6 +99,9 @@ def _about(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Mapping[str,
         "name": f"{as_text(spec.get('task'))} {as_name(sample.get('id'))}".strip(),
         "agent": as_text(spec.get("solver")) or ", ".join(filter(None, solvers)),
         "model": as_text(spec.get("model")),
+        # Ids of samples are unique within their dataset only.
+        "task": "/".join(filter(None, (as_text(spec.get("task")), as_name(sample.get("id"))))),
+        "repeat": sample.get("epoch"),
     }
 
 

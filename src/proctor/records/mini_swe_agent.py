@@ -69,10 +69,12 @@ def _session(path: Path) -> Session:
     transcript = TranscriptBuilder()
     _tell(transcript, messages, model)
     status, reason, error = _ending(info, messages)
+    task = as_text(as_map(document).get("instance_id")) or instance
     return Session(
         external_id=_id(path, instance, transcript),
         source=kind,
-        name=as_text(as_map(document).get("instance_id")) or instance,
+        name=task,
+        task=task,
         agent="mini-swe-agent",
         agent_version=as_text(info.get("mini_version")),
         model=model,

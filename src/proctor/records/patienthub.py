@@ -74,6 +74,7 @@ def _session(path: Path, session: Mapping[str, Any], name: str) -> Session:
         status=status,
         end_reason=ended or ("completed" if status == "success" else "internal_error"),
         error=as_text(session.get("error")),
+        task=as_text(session.get(THERAPIST if under_test == CLIENT else CLIENT)),
         started_at=as_datetime(record.get("started_at")) or transcript.began_at,
         finished_at=as_datetime(record.get("finished_at")) or transcript.ended_at,
         steps=transcript.steps,

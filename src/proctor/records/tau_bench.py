@@ -125,6 +125,8 @@ def _run(file: Path, run: Mapping[str, Any]) -> Session:
         status=status,
         end_reason=reason,
         error=error,
+        task=task,
+        repeat=_repeat(trial),
         steps=transcript.steps,
         attributes=_known(task_id=task, trial=trial, source=as_text(info.get("source"))),
         scores=scores,
@@ -152,6 +154,9 @@ def _simulation(simulation: Mapping[str, Any], info: Mapping[str, Any]) -> Sessi
         status=status,
         end_reason=reason,
         error="" if status in ("success", "fail") else ended,
+        task=task,
+        repeat=_repeat(trial),
+        factors=_known(domain=as_text(environment.get("domain_name"))),
         started_at=as_datetime(simulation.get("start_time")) or transcript.began_at,
         finished_at=as_datetime(simulation.get("end_time")) or transcript.ended_at,
         steps=transcript.steps,
@@ -209,6 +214,11 @@ def _spend(transcript: TranscriptBuilder, message: Mapping[str, Any], model: str
     transcript.spend(call, as_datetime(message.get("timestamp")))
 
 
+def _repeat(trial: str) -> int | None:
+    """Trials are counted from 0."""
+    return int(trial) + 1 if trial.isdecimal() and len(trial) < 10 else None
+
+
 def _passed(reward: float | None) -> tuple[str, str]:
     """A reward of 1 is a pass, as the benchmark has it; without one nobody said."""
     if reward is not None and reward < 1 - 1e-6:
@@ -225,5 +235,5 @@ def _rewards(reward: float | None, parts: Mapping[str, Any]) -> list[Score]:
     return scores
 
 
-def _known(**named: str) -> dict[str, Any]:
+def _known(**named: str) -> dict[str, str]:
     return {name: value for name, value in named.items() if value}
