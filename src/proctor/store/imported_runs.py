@@ -16,14 +16,10 @@ from proctor.errors import UsageError
 from proctor.item import Item, digest_of, id_of
 from proctor.json_values import as_map, as_name, as_text
 from proctor.store.database import Connection, Row, insertion
-from proctor.store.tables import COLUMNS, amount, clean, finite, row_of, short, whole
+from proctor.store.tables import COLUMNS, IMPORTED, TABLE, amount, clean, finite, row_of, short, whole
 from proctor.store.writer import timestamp
 
 T = TypeVar("T")
-JOB = "imported"
-"""Job of the runs and of the sessions, and runner of the items."""
-TABLE = "table"
-"""`sessions.source` of the rows of tables."""
 INCOMPLETE = ("interrupted", "the import did not finish")
 """Status and reason of a run while it is imported; they stay if the import is killed."""
 TASK_ATTRIBUTES = ("proctor.task", "task.id", "task_id", "task.name", "task")
@@ -45,7 +41,7 @@ _RESULT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TableOutcome:
     """One row of a table: what was done, and how it ended."""
 
     task: str
@@ -103,7 +99,7 @@ def identity(
     more = {clean(name): clean(level) for name, level in (factors or {}).items()}
     known = {"task": clean(task), "agent": clean(agent), "model": clean(model)}
     return Item(
-        runner=JOB,
+        runner=IMPORTED,
         prompt=known["task"],
         agent=known["agent"],
         model=known["model"],
@@ -155,7 +151,7 @@ def delete_item_of(connection: Connection, session_id: str) -> None:
     """Delete the item of an imported session that is deleted."""
     for row in connection.rows(
         'SELECT "runId", "itemId" FROM "sessions" WHERE "id" = ? AND "job" = ? AND "runId" IS NOT NULL',
-        (session_id, JOB),
+        (session_id, IMPORTED),
     ):
         _delete_items(connection, row["runId"], [row["itemId"]])
 
@@ -225,7 +221,7 @@ class _TableWriter:
             (self._run_id,),
         )
 
-    def write(self, outcomes: Iterable[Outcome]) -> None:
+    def write(self, outcomes: Iterable[TableOutcome]) -> None:
         """Write rows; items of these files that have no row any more are deleted."""
         remaining = iter(outcomes)
         while page := list(islice(remaining, PAGE)):
@@ -236,7 +232,7 @@ class _TableWriter:
         self._delete(sorted(self._missing))
         self._flush()
 
-    def _add(self, outcome: Outcome) -> None:
+    def _add(self, outcome: TableOutcome) -> None:
         item = identity(outcome.task, outcome.agent, outcome.model, outcome.factors)
         group = item.digest
         repeat, session_id = self._slot(outcome, group)
@@ -258,7 +254,7 @@ class _TableWriter:
         settings = {"file": outcome.file, "place": clean(outcome.place), "row": result}
         self._append(item, group, item_id, repeat, position, session_id, outcome, settings)
 
-    def _slot(self, outcome: Outcome, group: str) -> tuple[int, str]:
+    def _slot(self, outcome: TableOutcome, group: str) -> tuple[int, str]:
         """Repeat and session of a row."""
         if outcome.repeat is not None:
             item_id = id_of(group, outcome.repeat)
@@ -289,7 +285,7 @@ class _TableWriter:
         repeat: int,
         position: int,
         session_id: str,
-        outcome: Outcome,
+        outcome: TableOutcome,
         settings: Mapping[str, str],
     ) -> None:
         at = timestamp(self._now)
@@ -299,7 +295,7 @@ class _TableWriter:
         times = (None, None) if outcome.seconds is None else (began, at)
         self._pending.setdefault("batch_items", []).append(
             (
-                *(self._run_id, item_id, position, group, repeat, JOB, "", item.prompt, item.agent),
+                *(self._run_id, item_id, position, group, repeat, IMPORTED, "", item.prompt, item.agent),
                 *(item.model, _json(item.factors), _json(item.details), _json(settings), outcome.status),
                 *(outcome.reason, error, *times, session_id, None, tokens, 0, cost),
             )
@@ -307,7 +303,7 @@ class _TableWriter:
         has_usage = cost is not None or tokens > 0
         self._pending.setdefault("sessions", []).append(
             (
-                *(session_id, self._run_id, item_id, JOB, item.prompt, item.agent, item.model),
+                *(session_id, self._run_id, item_id, IMPORTED, item.prompt, item.agent, item.model),
                 *(outcome.status, outcome.reason, error, TABLE, began, at, outcome.seconds, tokens, tokens),
                 *(cost, int(has_usage and cost is None), int(has_usage)),
             )
@@ -372,7 +368,7 @@ class Transact(Protocol):
         """Commit the changes of `work`, or none of them if it raises."""
 
 
-class ImportedRuns:
+class ImportedBatches:
     """Changes of imported runs."""
 
     def __init__(self, transaction: Transact) -> None:
@@ -393,7 +389,7 @@ class ImportedRuns:
     def save_table(
         self,
         run_id: str,
-        files: Callable[[Sequence[ImportedFile]], tuple[Sequence[ImportedFile], Iterable[Outcome]]],
+        files: Callable[[Sequence[ImportedFile]], tuple[Sequence[ImportedFile], Iterable[TableOutcome]]],
         now: datetime,
         version: str,
     ) -> ImportedRows:
@@ -419,7 +415,7 @@ class ImportedRuns:
 def _begin(connection: Connection, run_id: str, now: datetime, version: str) -> None:
     connection.set_key_scope(run_id)
     rows = connection.rows('SELECT "job" FROM "batches" WHERE "runId" = ?', (run_id,))
-    if rows and rows[0]["job"] != JOB:
+    if rows and rows[0]["job"] != IMPORTED:
         raise UsageError(
             f"the run {run_id} exists and was not imported\nChoose another name, or delete the run: "
             f"proctor delete {run_id}"
@@ -433,7 +429,7 @@ def _begin(connection: Connection, run_id: str, now: datetime, version: str) -> 
     batch = {
         "runId": run_id,
         "createdAt": timestamp(now),
-        "job": JOB,
+        "job": IMPORTED,
         "status": status,
         "reason": reason,
         "proctorVersion": version,

@@ -16,11 +16,10 @@ from proctor.item import digest_of
 from proctor.session import Iteration, ModelCall, Note, Session, Step
 from proctor.store import imported_runs
 from proctor.store.database import Connection, Row, insertion, places
-from proctor.store.imported_runs import JOB
 from proctor.store.items import StoreReader
 from proctor.store.key_rotation import delete_unused_blobs
 from proctor.store.recorder import Recorder, split_long_text
-from proctor.store.tables import COLUMNS, OF_A_SESSION, LogEventRow, LogStreamRow, clean
+from proctor.store.tables import COLUMNS, IMPORTED, OF_A_SESSION, LogEventRow, LogStreamRow, clean
 from proctor.store.writer import timestamp
 from proctor.telemetry.documents import SessionMark, SessionName, sessions_among
 
@@ -85,7 +84,7 @@ def _membership(connection: Connection, session: Session, run_id: str) -> tuple[
 
 def delete_session(connection: Connection, session_id: str) -> None:
     """Delete the rows of an imported session. Unused blobs are deleted with the next batch."""
-    connection.run('DELETE FROM "sessions" WHERE "id" = ? AND "job" = ?', (session_id, JOB))
+    connection.run('DELETE FROM "sessions" WHERE "id" = ? AND "job" = ?', (session_id, IMPORTED))
     for table in OF_A_SESSION:
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" = ?', (session_id,))
 
@@ -105,7 +104,7 @@ def delete_sessions(connection: Connection, session_ids: Iterable[str]) -> None:
 
 def _session_row(session: Session, began: str) -> dict[str, Any]:
     return {
-        "job": JOB,
+        "job": IMPORTED,
         "name": clean(session.name),
         "agent": clean(session.agent),
         "agentVersion": clean(session.agent_version),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from proctor.session import Session
     from proctor.store.definitions import Definitions
     from proctor.store.evaluations import Evaluations, Label
-    from proctor.store.imported_runs import ImportedRuns
+    from proctor.store.imported_runs import ImportedBatches
     from proctor.store.intake import Logs, ReceivedSpans
     from proctor.store.key_rotation import RotationCounts
 
@@ -80,11 +80,11 @@ class Store:
         return Logs(self._transaction, self.read)
 
     @cached_property
-    def imported_runs(self) -> "ImportedRuns":
+    def imported_runs(self) -> "ImportedBatches":
         """Runs of imported outcomes."""
-        from proctor.store.imported_runs import ImportedRuns
+        from proctor.store.imported_runs import ImportedBatches
 
-        return ImportedRuns(self._transaction)
+        return ImportedBatches(self._transaction)
 
     @property
     def url(self) -> str:

@@ -8,7 +8,7 @@ from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.job import Job, JobPlan, PlanText
 from proctor.store import RetrySelection
-from proctor.store.imported_runs import JOB as NAME
+from proctor.store.tables import IMPORTED
 
 CANNOT_RESUME = "an imported run cannot be resumed; import again"
 
@@ -21,7 +21,7 @@ class NoOverrides:
 class ImportedJob(Job):
     """Runs made by `proctor import … --run NAME`."""
 
-    name: ClassVar[str] = NAME
+    name: ClassVar[str] = IMPORTED
     title: ClassVar[str] = "Imported results"
     has_plans: ClassVar[bool] = False
     overrides: ClassVar[type] = NoOverrides
