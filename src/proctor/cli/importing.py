@@ -1,4 +1,4 @@
-"""`proctor import`: import sessions from traces, log groups, and files of other tools."""
+"""`proctor import`: sessions from traces, log groups, and files of other tools; tables of results."""
 
 from pathlib import Path
 from typing import Annotated
@@ -35,7 +35,7 @@ RunName = Annotated[
 
 @import_app.callback()
 def import_() -> None:
-    """Import sessions from traces or other tools. Importing a session again replaces it.
+    """Import sessions or tables of results from other tools. Importing again replaces.
 
     Exit codes: 0 everything was read · 1 some records are unreadable · 2 nothing was imported.
 
@@ -113,6 +113,77 @@ def cloudwatch(
     with terminal_context(context.obj) as ctx:
         done = import_log_groups(ctx.store, client, query, ctx.now(), run)
     return _print_result(done, as_json=as_json)
+
+
+@import_app.command()
+def table(
+    context: typer.Context,
+    paths: Annotated[list[Path], typer.Argument(help="Tables, or folders of tables.", metavar="PATH…")],
+    run: Annotated[str, typer.Option("--run", help="Run that the rows become items of.", metavar="NAME")],
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            help="Column of the table: task=instance_id. @file is the file name; NAME= ignores a column. "
+            "Repeatable.",
+            metavar="NAME=COLUMN",
+        ),
+    ] = None,
+    pass_score: Annotated[
+        float | None,
+        typer.Option(
+            "--pass-score",
+            help="Lowest score that counts as success in a table without success or status (default: 1).",
+            metavar="SCORE",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Import a table of results as a run: CSV, JSON lines, JSON, or Parquet, one row per attempt at a task.
+
+    Columns: task · model, agent, or any other factor · repeat · success, score, or status (success, fail,
+    error, timeout) · cost (USD) · seconds · tokens · error. Rows that were imported before are replaced.
+
+    Example:  proctor import table results.csv --run leaderboard --column task=instance_id
+    """
+    # Loaded here: only this command reads tables.
+    from proctor.jobs.imported.table import import_table
+
+    columns = dict(_mapped(each) for each in column or ())
+    with terminal_context(context.obj) as ctx:
+        done = import_table(ctx.store, paths, run, ctx.now(), columns=columns, pass_score=pass_score)
+    counts = done.counts
+    if as_json:
+        print_json(
+            {
+                "runId": done.run_id,
+                "files": done.files,
+                "rows": done.rows,
+                "added": counts.added,
+                "replaced": counts.replaced,
+                "unchanged": counts.unchanged,
+                "removed": counts.removed,
+                "notes": list(done.notes),
+            }
+        )
+    for note in done.notes:
+        print_note(f"note: {printable(note)}")
+    changes = f"{counts.added:,} new, {counts.replaced:,} replaced, {counts.unchanged:,} unchanged"
+    removed = f", {counts.removed:,} removed" if counts.removed else ""
+    print_note(
+        f"{count(done.rows, 'row')} of {count(done.files, 'file')} imported into the run {done.run_id} "
+        f"({changes}{removed})"
+    )
+    return output.SUCCEEDED
+
+
+def _mapped(option: str) -> tuple[str, str]:
+    name, equals, source = option.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(
+            f"{option} does not map a column\nWrite NAME=COLUMN, e.g. --column task=instance_id."
+        )
+    return name.strip(), source.strip()
 
 
 def _print_result(done: ImportResult, *, as_json: bool) -> int:
