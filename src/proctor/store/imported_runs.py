@@ -4,16 +4,18 @@ An item is identified by its task, agent, model, further factors and repeat. A s
 keeps its item when it is imported again, so that importing twice makes no second copy.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import islice
 from typing import Protocol, TypeVar
 
 from proctor.errors import UsageError
-from proctor.item import Item, digest_of, id_of
+from proctor.item import Item, id_of
 from proctor.json_values import as_map, as_name, as_text
 from proctor.store.database import Connection, Row, insertion
 from proctor.store.tables import COLUMNS, IMPORTED, TABLE, amount, clean, finite, row_of, short, whole
@@ -26,6 +28,7 @@ TASK_ATTRIBUTES = ("proctor.task", "task.id", "task_id", "task.name", "task")
 """Attributes of a session that name its task."""
 PAGE = 2000
 """Rows written at a time."""
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _RESULT = {
     "status": "status",
     "reason": "endReason",
@@ -67,8 +70,8 @@ class TableOutcome:
     @property
     def digest(self) -> str:
         """The same for equal results."""
-        values = (self.status, self.reason, self.error, self.cost_usd, self.seconds, self.tokens)
-        return digest_of([*values, *map(list, self.scores)])[:16]
+        values = (self.status, self.reason, self.error, self.cost_usd, self.seconds, self.tokens, self.scores)
+        return _short_digest(repr(values), 16)
 
 
 @dataclass(slots=True)
@@ -107,6 +110,27 @@ def identity(
         factors={name: level for name, level in known.items() if level} | more,
         repeat=repeat,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The repeats of one item, as they are written."""
+
+    item: Item
+    digest: str
+    factors: str
+    details: str
+
+
+# Repeats of a task follow each other in most tables, and encoding them is half of the work.
+@lru_cache(maxsize=1024)
+def _group(task: str, agent: str, model: str, factors: tuple[tuple[str, str], ...]) -> _Group:
+    item = identity(task, agent, model, dict(factors))
+    return _Group(item, item.digest, _json(item.factors), _json(item.details))
+
+
+def _short_digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:length]
 
 
 # Sessions of a run.
@@ -203,6 +227,7 @@ class _TableWriter:
 
     def __init__(self, connection: Connection, run_id: str, files: Sequence[str], now: datetime) -> None:
         self._connection, self._run_id, self._now = connection, run_id, now
+        self._at = timestamp(now)
         self._known = {row["id"]: _known_item(row) for row in self._items()}
         self._item_of_session = {each.session_id: item_id for item_id, each in self._known.items()}
         self._position = 1 + max((each.position for each in self._known.values()), default=-1)
@@ -233,10 +258,9 @@ class _TableWriter:
         self._flush()
 
     def _add(self, outcome: TableOutcome) -> None:
-        item = identity(outcome.task, outcome.agent, outcome.model, outcome.factors)
-        group = item.digest
-        repeat, session_id = self._slot(outcome, group)
-        item_id = id_of(group, repeat)
+        group = _group(outcome.task, outcome.agent, outcome.model, tuple(outcome.factors.items()))
+        repeat, session_id = self._slot(outcome, group.digest)
+        item_id = id_of(group.digest, repeat)
         self._used.add(item_id)
         self._missing.discard(item_id)
         known, result = self._known.get(item_id), outcome.digest
@@ -252,7 +276,7 @@ class _TableWriter:
             self.counts.added += 1
             self._position += 1
         settings = {"file": outcome.file, "place": clean(outcome.place), "row": result}
-        self._append(item, group, item_id, repeat, position, session_id, outcome, settings)
+        self._append(group, item_id, repeat, position, session_id, outcome, _json(settings))
 
     def _slot(self, outcome: TableOutcome, group: str) -> tuple[int, str]:
         """Repeat and session of a row."""
@@ -264,10 +288,10 @@ class _TableWriter:
                     "Remove one of the rows, or add the column in which they differ."
                 )
             self._places[item_id] = outcome.place
-            return outcome.repeat, digest_of([TABLE, self._run_id, item_id])[:32]
+            return outcome.repeat, _short_digest(f"{TABLE}\0{self._run_id}\0{item_id}", 32)
         self._rows_of_group[outcome.file, group] += 1
         number = self._rows_of_group[outcome.file, group]
-        session_id = digest_of([TABLE, self._run_id, outcome.file, group, number])[:32]
+        session_id = _short_digest(f"{TABLE}\0{self._run_id}\0{outcome.file}\0{group}\0{number}", 32)
         known = self._item_of_session.get(session_id)
         if known is not None:
             return self._known[known].repeat, session_id
@@ -279,24 +303,23 @@ class _TableWriter:
 
     def _append(
         self,
-        item: Item,
-        group: str,
+        group: _Group,
         item_id: str,
         repeat: int,
         position: int,
         session_id: str,
         outcome: TableOutcome,
-        settings: Mapping[str, str],
+        settings: str,
     ) -> None:
-        at = timestamp(self._now)
+        item, at = group.item, self._at
         began = at if outcome.seconds is None else timestamp(self._now - timedelta(seconds=outcome.seconds))
         cost, tokens = amount(outcome.cost_usd), whole(outcome.tokens)
         error = short(clean(outcome.error))
         times = (None, None) if outcome.seconds is None else (began, at)
         self._pending.setdefault("batch_items", []).append(
             (
-                *(self._run_id, item_id, position, group, repeat, IMPORTED, "", item.prompt, item.agent),
-                *(item.model, _json(item.factors), _json(item.details), _json(settings), outcome.status),
+                *(self._run_id, item_id, position, group.digest, repeat, IMPORTED, "", item.prompt),
+                *(item.agent, item.model, group.factors, group.details, settings, outcome.status),
                 *(outcome.reason, error, *times, session_id, None, tokens, 0, cost),
             )
         )
@@ -358,7 +381,7 @@ def _known_item(row: Row) -> _KnownItem:
 
 
 def _json(value: Mapping[str, object]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 class Transact(Protocol):

@@ -552,21 +552,24 @@ class _RowReader:
 
     def read(self) -> _Values:
         """The values of the row."""
+        known = self._sources
         values = _Values(task=self._text("task"), model=self._text("model"), agent=self._text("agent"))
-        if not values.task and "task" in self._sources:
+        if not values.task and "task" in known:
             self._problem("task", "it is empty", "Every row needs a task.")
-        values.repeat = self._repeat()
-        values.cost, values.seconds = self._amount("cost"), self._amount("seconds")
-        values.tokens = int(self._amount("tokens") or 0)
-        values.error = self._text("error")
-        values.score = self._number("score")
+        values.repeat = self._repeat() if "repeat" in known else None
+        values.cost = self._amount("cost") if "cost" in known else None
+        values.seconds = self._amount("seconds") if "seconds" in known else None
+        values.tokens = int(self._amount("tokens") or 0) if "tokens" in known else 0
+        values.error = self._text("error") if "error" in known else ""
+        values.score = self._number("score") if "score" in known else None
         if values.score is not None:
             values.scores.append(("score", values.score))
-        for target in self._sources:
-            if target.startswith(SCORE) and (score := self._number(target)) is not None:
-                values.scores.append((target.removeprefix(SCORE), score))
-            elif target in COLUMNS or target.startswith(SCORE):
+        for target in known:
+            if target in COLUMNS:
                 continue
+            if target.startswith(SCORE):
+                if (score := self._number(target)) is not None:
+                    values.scores.append((target.removeprefix(SCORE), score))
             elif level := _level(self._cell(target)):
                 values.factors[target] = level
         self._judge(values)
