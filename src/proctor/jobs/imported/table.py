@@ -589,8 +589,8 @@ class _RowReader:
             values.is_by_score = True
             lowest = 1.0 if self._pass_score is None else self._pass_score
             values.status = SUCCESS if values.score >= lowest - 1e-9 else FAIL
-        elif RESULTS & self._sources.keys():
-            column = next(name for name in COLUMNS if name in RESULTS and name in self._sources)
+        elif (known := RESULTS & self._sources.keys()) and all(self._cell(each) is None for each in known):
+            column = next(name for name in COLUMNS if name in known)
             fix = "Fill it in; an attempt without a result has the status error or timeout."
             self._problem(column, "the row has no result", fix)
 
