@@ -421,7 +421,12 @@ class ProctorStore:
             environment=self.context.settings.user_environment,
             notices=notices,
             resume=self.resume,
+            job_report=self._job_report,
         )
+
+    def _job_report(self, run_id: str, format_: str) -> str | None:
+        batch = self.context.store.read.batch(run_id, now())
+        return find_job(batch["job"]).report(run_id, format_, self.context)
 
     def resume(
         self,

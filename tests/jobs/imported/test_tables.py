@@ -5,17 +5,32 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from databases import new_store
 from proctor.errors import UsageError
 from proctor.jobs.imported.table import TableError, import_table
 from proctor.stats.comparison import compare_within
+from proctor.stats.summary import summarise
 from proctor.store import ItemFilter, Scope, Store
+from proctor.store.keys import Keys, LocalKey
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 
 
 @pytest.fixture
 def store(tmp_path):
     with Store(str(tmp_path / "store.db")) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either_store(request, tmp_path):
+    """An empty store, in each of the databases."""
+    is_file = request.param == "sqlite"
+    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
+    with Store(url) as opened:
         yield opened
 
 
@@ -479,3 +494,27 @@ def test_rows_are_streamed_so_that_memory_does_not_grow_with_the_file(store, tmp
     # The file has 41 MB.
     assert peak < 25_000_000
     assert store.read.count_items("r", ItemFilter(statuses=("success",))) == 6667
+
+
+def test_every_database_takes_a_table_once(either_store, tmp_path):
+    path = write(tmp_path, "task,model,success,cost\na,x,1,0.5\na,x,0,0.5\nb,y,1,\n")
+    imported(either_store, path)
+
+    again = imported(either_store, path)
+    summary = summarise(either_store.read, Scope(run_id="r"), NOW)
+
+    assert counted(again) == (0, 0, 3, 0)
+    assert (summary.outcomes.tally.rate.successes, summary.cost.known_usd) == (2, 1.0)
+    either_store.delete_batch("r")
+    assert either_store.read.sessions(Scope()) == []
+
+
+def test_an_encrypted_store_holds_no_readable_cell(tmp_path):
+    path = write(tmp_path, "task,model,success,error\nthe-secret-task,x,0,the-secret-error\n")
+    with Store(str(tmp_path / "sealed.db"), KEYS) as store:
+        imported(store, path)
+        assert counted(imported(store, path)) == (0, 0, 1, 0)
+        assert told(store, "prompt", "error") == [("the-secret-task", "the-secret-error")]
+
+    files = [each.read_bytes() for each in tmp_path.glob("sealed.db*")]
+    assert not any(b"the-secret" in each for each in files)
