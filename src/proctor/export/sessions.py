@@ -128,6 +128,9 @@ def about(session: Session) -> dict[str, Any]:
         "is_stand_in": session.is_stand_in,
         "status": session.status,
         "end_reason": session.end_reason,
+        "task": session.task,
+        "repeat": session.repeat,
+        "factors": dict(session.factors),
         "attributes": dict(session.attributes),
         "notes": list(session.notes),
     }

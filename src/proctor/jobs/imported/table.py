@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, SupportsFloat
 
 from proctor import __version__
 from proctor.errors import UsageError
+from proctor.export.tables import parquet_rows
 from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, digest_of
 from proctor.job import check_run_id
@@ -221,7 +222,7 @@ class _Table:
         suffix = self.path.suffix.lower()
         try:
             if suffix == ".parquet":
-                yield from _parquet_rows(self.path)
+                yield from enumerate(parquet_rows(self.path), start=1)
             elif suffix in (".csv", ".tsv"):
                 yield from _csv_rows(self.path)
             elif suffix == ".json":
@@ -230,7 +231,7 @@ class _Table:
                 yield from map(_object_of, json_lines(self.path))
         except (OSError, ValueError, RecursionError) as error:
             message = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            yield _RowProblem(0, f"it cannot be read: {message}")
+            yield _RowProblem(0, message)
 
 
 def _object_of(line: JsonLine) -> tuple[int, Cells] | _RowProblem:
@@ -307,33 +308,6 @@ def _large_cells() -> Iterator[None]:
         yield
     finally:
         csv.field_size_limit(before)
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[int, Cells] | _RowProblem]:
-    # An extra, and half a second to import.
-    try:
-        import duckdb
-    except ImportError as error:
-        raise UsageError(
-            "reading Parquet needs duckdb\nInstall it: pip install 'proctor[parquet]', "
-            "or save the table as CSV."
-        ) from error
-    # Nothing may be fetched from anywhere.
-    offline: dict[str, str | bool | int | float | list[str]] = {
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-        "threads": "1",
-    }
-    try:
-        with duckdb.connect(config=offline) as connection:
-            rows = connection.execute("SELECT * FROM read_parquet(?)", [str(path)])
-            names, number = [str(column[0]) for column in rows.description or ()], 0
-            while page := rows.fetchmany(2000):
-                for row in page:
-                    number += 1
-                    yield number, dict(zip(names, row, strict=True))
-    except duckdb.Error as error:
-        yield _RowProblem(0, f"it is not a readable Parquet file: {str(error).splitlines()[0]}")
 
 
 # What the columns mean.
