@@ -93,6 +93,9 @@ class ModelCall:
     response: str = ""
     call_id: str = ""
     """The source's id: that of a span. Empty: none."""
+    speaker: str = ""
+    """Who the model plays: an actor, the narrator. Empty: nobody in particular."""
+    purpose: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +201,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A session recorded by another tool. Importing it again replaces the earlier import."""
+    """The record of one session, ours or of another tool, as it is imported and exported.
+
+    Importing it again replaces the earlier import.
+    """
 
     external_id: str
     """The source's id; unique together with source, service and log group."""

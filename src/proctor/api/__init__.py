@@ -132,10 +132,10 @@ class ProgressBar(Observer):
 
     def watch(self, run_id: str, control: RunControl) -> AbstractAsyncContextManager[object]:  # noqa: ARG002
         """Show the bar while the run is executed."""
-        return self._shown(run_id)
+        return self._show_progress(run_id)
 
     @asynccontextmanager
-    async def _shown(self, run_id: str) -> Any:
+    async def _show_progress(self, run_id: str) -> Any:
         # Drawing takes libraries that a run without a bar need not load.
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -215,7 +215,7 @@ async def run_async(
 ) -> Run:
     """The same as `run`, to be awaited."""
     folder = Path(plan).parent.resolve() if isinstance(plan, str | Path) else Path.cwd()
-    given = {"concurrency": concurrency, "budget_usd": budget_usd}
+    changes = {"concurrency": concurrency, "budget_usd": budget_usd}
     opened = _opened(store, home, [folder, Path.cwd()])
     ctx, functions = opened.context, opened.context.functions
     if items is not None:
@@ -237,7 +237,7 @@ async def run_async(
         text = bytes_of(path, "the plan", remedy="Give the path of a plan file.")
         job = recognize(text.decode("utf-8", "replace"))
         named = {"agent": agent_name(agent, functions.agents), "model": model_name(model, functions.models)}
-        values = {**{name: value for name, value in {**given, **named}.items() if value}, **overrides}
+        values = {**{name: value for name, value in {**changes, **named}.items() if value}, **overrides}
         read = job.read(PlanText(text=text, path=path, folder=folder), make_overrides(job, values), ctx)
     else:
         raise UsageError("there is nothing to run\nGive a plan, or items=[…].")
@@ -276,10 +276,14 @@ def compare(
     metrics: Sequence[str] = (),
     gates: Sequence[str] = (),
     pair: str = "",
+    against: str = "",
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
 ) -> "ComparisonResult":
-    """Compare runs with the first of them, or with `by` the levels of a factor of one run."""
+    """Compare runs with the first of them, or with `by` the levels of a factor of one run.
+
+    With `by`, `against` is the baseline level. Cost, time and tokens are compared as typical ratios.
+    """
     names = [each.id if isinstance(each, Run) else each for each in runs]
     if by and len(names) != 1:
         raise UsageError("`by` compares parts of one run\nGive one run, or leave `by` out.")
@@ -288,7 +292,7 @@ def compare(
     read = _opened(store, home, []).context.store.read
     options: dict[str, Any] = {"metrics": metrics, "gates": [gate_of(each) for each in gates], "pair": pair}
     if by:
-        return ComparisonResult(compare_within(read, names[0], by, now(), **options))
+        return ComparisonResult(compare_within(read, names[0], by, now(), against=against, **options))
     return ComparisonResult(compare_runs(read, names, now(), **options))
 
 
@@ -478,6 +482,7 @@ class ComparisonResult:
                 "difference": each.difference.value if each.difference else None,
                 "ci_low": each.difference.low if each.difference else None,
                 "ci_high": each.difference.high if each.difference else None,
+                "is_ratio": bool(each.difference and each.difference.is_ratio),
                 "p": each.p_corrected,
                 "pairs": each.pairs,
                 "significant": each.is_significant,
@@ -494,7 +499,7 @@ def _item_maker(
 ) -> Callable[[], Iterable[Item]]:
     if overrides:
         raise UsageError(f"items have no override {', '.join(overrides)}\nSet it in the items.")
-    made = list(items() if callable(items) else items)
+    unfilled = list(items() if callable(items) else items)
 
     def filled(item: Item) -> Item:
         changes: dict[str, Any] = {}
@@ -507,7 +512,7 @@ def _item_maker(
             changes["model"] = model
         return replace(item, **changes) if changes else item
 
-    return lambda: map(filled, made)
+    return lambda: map(filled, unfilled)
 
 
 def _opened(

@@ -189,9 +189,9 @@ class Run:
     def items(self, *, status: str | Sequence[str] = (), search: str = "") -> Iterator[RunItem]:
         """The items in plan order, read page by page; only those of a status, or that contain a text."""
         statuses = ((status,) if status else ()) if isinstance(status, str) else tuple(status)
-        wanted = ItemFilter(statuses=statuses, search=search)
+        filter_ = ItemFilter(statuses=statuses, search=search)
         offset = 0
-        while rows := self._store.read.items(self.id, wanted, limit=PAGE, offset=offset):
+        while rows := self._store.read.items(self.id, filter_, limit=PAGE, offset=offset):
             yield from (RunItem(self._store, row, self._environment) for row in rows)
             offset += len(rows)
 

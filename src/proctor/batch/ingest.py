@@ -13,6 +13,7 @@ from typing import Any
 from proctor import __version__
 from proctor.errors import UsageError
 from proctor.job import check_run_id
+from proctor.json_values import as_text
 from proctor.models.prices import listed_price
 from proctor.records import Kind, all_endings, endings_of, find_kind, kind_names, recognised
 from proctor.session import ModelCall, Session, Step, TimedEvent, Unreadable
@@ -253,7 +254,7 @@ def _readable(documents: Iterable[Document | Unreadable], done: ImportResult) ->
 def _counted(documents: Iterable[Document], done: ImportResult) -> Iterator[Document]:
     for document in documents:
         done.documents += 1
-        done.traces[document["traceId"]] = None
+        done.traces[as_text(document["traceId"])] = None
         yield document
 
 

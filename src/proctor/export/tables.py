@@ -11,16 +11,13 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from proctor.errors import UsageError
+from proctor.json_values import JsonObject, require_text
 from proctor.store import Scope, StoreReader
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 
-# Rows as they leave the store: documented columns first, ids that join, plain values.
-
-
-Row = dict[str, Any]
+Row = JsonObject
 TABLES = (
     *("sessions", "iterations", "tool_calls", "merge_history", "batches", "batch_items"),
     *("messages", "model_calls", "metrics", "scores"),
@@ -86,7 +83,9 @@ def with_flags(row: Row) -> Row:
 
 def with_objects(row: Row) -> Row:
     """The same row with objects and lists where the store has their text."""
-    return {name: json.loads(value) if name in OBJECTS else value for name, value in row.items()}
+    return {
+        name: json.loads(require_text(value)) if name in OBJECTS else value for name, value in row.items()
+    }
 
 
 WHOLE = (
@@ -204,16 +203,13 @@ def _lines(rows: Iterable[Row]) -> Iterator[str]:
     return (json.dumps(with_objects(with_flags(row)), ensure_ascii=False) for row in rows)
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str):
         return value
     text = _CONTROL.sub("", value)
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.match(text) else text
-
-
-# Write the tables of a scope to files: exactly the rows asked for.
 
 
 FORMATS = ("json", "ndjson", "csv", "parquet")

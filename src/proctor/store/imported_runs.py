@@ -487,7 +487,7 @@ def _files(connection: Connection, run_id: str) -> dict[str, ImportedFile]:
     (row,) = connection.rows('SELECT "optionsJson" FROM "batches" WHERE "runId" = ?', (run_id,))
     files = as_map(json.loads(row["optionsJson"]), "files")
     return {
-        key: ImportedFile(key=key, path=as_text(each.get("path")), digest=as_text(each.get("digest")))
+        key: ImportedFile(key=key, path=as_text(each, "path"), digest=as_text(each, "digest"))
         for key, each in files.items()
     }
 

@@ -103,7 +103,8 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("batch_items.agent", "batch_items.model", "sessions.agent"),
         *("sessions.agentVersion", "sessions.model", "sessions.service", "sessions.logGroup"),
         *("iterations.model", "messages.name", "tool_calls.toolName", "model_calls.provider"),
-        *("model_calls.model", "model_calls.price", "metrics.name", "scores.evaluator", "scores.dimension"),
+        *("model_calls.model", "model_calls.price", "model_calls.speaker", "model_calls.purpose"),
+        *("metrics.name", "scores.evaluator", "scores.dimension"),
         *("labels.evaluator", "labels.dimension", "labels.who", "questions.actor", "pools.name"),
         *("evaluations.name", "evaluations.outputGroup", "evaluations.outputStream"),
         *("evaluator_definitions.name", "online_configs.name", "resource_tags.key", "resource_tags.value"),
@@ -430,11 +431,11 @@ class Sealer:
             try:
                 row = self._rows[key_id]
                 until = time.monotonic() + OWN_KEY_SECONDS if row["scope"] else float("inf")
-                made = self._opened[key_id] = DataKey(key_id, self.unwrapped(row), until)
+                data_key = self._opened[key_id] = DataKey(key_id, self.unwrapped(row), until)
             except KeyMissing as error:
                 self._missed[key_id] = (time.monotonic(), error)
                 raise
-        return made
+        return data_key
 
 
 def _changed(column: str) -> StoreError:

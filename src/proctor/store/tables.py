@@ -61,6 +61,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("sessionId", "position", "step", "timestamp", "provider", "model", "promptTokens", "cachedTokens"),
         *("completionTokens", "reasoningTokens", "costUsd", "priceSource", "price", "latencyMs", "waitingMs"),
         *("status", "error", "request", "requestBlob", "response", "responseBlob", "callId"),
+        *("speaker", "purpose"),
     ),
     "metrics": ("sessionId", "position", "step", "name", "value", "label"),
     "scores": (
@@ -308,6 +309,8 @@ class ModelCallRow(TypedDict):
     response: str
     responseBlob: NotRequired[str | None]
     callId: str
+    speaker: str
+    purpose: str
 
 
 class MetricRow(TypedDict):
