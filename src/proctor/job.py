@@ -100,6 +100,15 @@ class Starter:
     """Overrides it needs, named as `make_overrides` reads them."""
 
 
+RUN_ID = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
+
+
+def check_run_id(run_id: str) -> None:
+    """Raise `UsageError` for a name that no run can have."""
+    if not re.fullmatch(RUN_ID, run_id):
+        raise UsageError(f"{run_id} is not a valid run ID\nIt may have letters, digits and . _ -")
+
+
 class JobPlan:
     """One plan of a job, checked by itself. Subclasses fill in what differs."""
 
@@ -208,6 +217,8 @@ class Job:
     override_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of overrides, as pages and HTTP use them."""
     starters: ClassVar[Sequence[Starter]] = ()
+    has_plans: ClassVar[bool] = True
+    """False: its runs come from elsewhere and can be neither started nor resumed."""
     retries_errors: ClassVar[bool] = False
     """Whether a resumed run always repeats items that ended in `error`."""
     has_checkpoints: ClassVar[bool] = False

@@ -23,7 +23,7 @@ MOST = 10**12
 def parse_json(text: str | bytes) -> object:
     """Parse JSON text; a `ValueError` says what is wrong with it."""
     if isinstance(text, bytes):
-        text = text.decode("utf-8", "replace")
+        text = text.decode("utf-8-sig", "replace")
     try:
         value = _DECODER.decode(text)
         if "\\ud" in text or "\\uD" in text:

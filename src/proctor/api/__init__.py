@@ -46,6 +46,7 @@ __all__ = [
     "RunSession",
     "compare",
     "evaluate",
+    "import_table",
     "open_store",
     "resume",
     "run",
@@ -343,6 +344,33 @@ async def evaluate_async(
     return opened.handle(result.run_id)
 
 
+def import_table(
+    path: "str | Path | Sequence[str | Path]",
+    *,
+    run: str,
+    columns: Mapping[str, str] | None = None,
+    pass_score: float | None = None,
+    store: "str | ProctorStore | None" = None,
+    home: str | Path | None = None,
+) -> Run:
+    """Import tables of results (CSV, JSON lines, JSON, Parquet, or folders of them) as a run.
+
+    `columns` maps `task`, `model`, `success`, … to the columns of the table. `pass_score` is the lowest score
+    that counts as success in a table without `success` or `status` (default: 1). Importing again replaces.
+    """
+    # Reading tables is needed here only.
+    from proctor.jobs.imported.table import import_table as import_into_store
+
+    opened = _opened(store, home, [])
+    paths = [path] if isinstance(path, str | Path) else path
+    imported = import_into_store(
+        opened.context.store, list(map(Path, paths)), run, now(), columns=columns, pass_score=pass_score
+    )
+    for note in imported.notes:
+        opened.context.info(note)
+    return opened.handle(imported.run_id)
+
+
 def open_store(url: str = "", *, home: str | Path | None = None) -> "ProctorStore":
     """The store of the environment, or the one at `url`, to read and resume its runs."""
     return _opened(url or None, home, [])
@@ -397,7 +425,12 @@ class ProctorStore:
             environment=self.context.settings.user_environment,
             notices=notices,
             resume=self.resume,
+            job_report=self._job_report,
         )
+
+    def _job_report(self, run_id: str, format_: str) -> str | None:
+        batch = self.context.store.read.batch(run_id, now())
+        return find_job(batch["job"]).report(run_id, format_, self.context)
 
     def resume(
         self,

@@ -243,7 +243,8 @@ def save_merge(connection: Connection, session_id: str, merge: Merge, now: datet
 def delete(connection: Connection, run_id: str) -> None:
     """Delete a batch and every row that belongs to it."""
     mine = 'SELECT "id" FROM "sessions" WHERE "runId" = ?'
-    for table in (*OF_A_SESSION, "labels"):
+    # With the spans that imported sessions were built from: they would be built again.
+    for table in (*OF_A_SESSION, "labels", "arrivals"):
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
     for table in ("questions", "run_resources", "ledger", "sessions", "batch_items", "batches"):
         connection.run(f'DELETE FROM "{table}" WHERE "runId" = ?', (run_id,))

@@ -145,7 +145,7 @@ class Recorder:
         self._step_started = self._stamp()
 
     def end(
-        self, status: str, reason: str, error: str, *, work_seconds: float, waiting_seconds: float
+        self, status: str, reason: str, error: str, *, work_seconds: float | None, waiting_seconds: float
     ) -> None:
         """Record the end of the session, with the sums of its events."""
         usage = self._usage

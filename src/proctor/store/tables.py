@@ -119,6 +119,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("id", "scope", "masterKeyId", "contextJson", "wrapped", "createdAt", "retiredAt", "emptiedAt"),
     ),
 }
+IMPORTED = "imported"
+"""Job of imported runs and sessions, and runner of the items of imported runs."""
+TABLE = "table"
+"""`sessions.source` of the rows of imported tables."""
 OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics", "scores", "merge_history")
 """Tables whose rows belong to one session, by `sessionId`."""
 

@@ -176,6 +176,7 @@ def router(site: AppState) -> APIRouter:
         return [
             JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=dict(job.schema()))
             for job in jobs.jobs()
+            if job.has_plans
         ]
 
     @routes.post("/api/plans/check", summary="Check the text of a plan", responses=ERRORS)
