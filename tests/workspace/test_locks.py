@@ -29,7 +29,7 @@ async def test_a_lock_that_another_process_holds_is_waited_for(tmp_path, monkeyp
     with path.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         task = asyncio.create_task(hold())
-        while len(waits) < 10:
+        while len(waits) < 10 and not entered.is_set():
             await real_sleep(0)
         assert not entered.is_set()
     await task
@@ -40,11 +40,15 @@ async def test_a_lock_that_another_process_holds_is_waited_for(tmp_path, monkeyp
 
 async def test_while_it_is_held_nobody_else_can_have_it_and_afterwards_anybody(tmp_path):
     path = tmp_path / "lock"
-    with pytest.raises(ZeroDivisionError):
+
+    async def fail_while_holding():
         async with file_lock(path):
             with path.open("w") as other, pytest.raises(BlockingIOError):
                 fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_while_holding()
     with path.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
