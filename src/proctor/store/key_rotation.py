@@ -32,6 +32,7 @@ ROW_IDS: Mapping[str, tuple[str, ...]] = {
     "sessions": ("id",),
     "iterations": ("sessionId", "step"),
     "labels": ("sessionId", "evaluator", "target", "dimension", "who"),
+    "calibrations": ("evaluator", "evaluatorDigest", "dimension", "at"),
     "questions": ("runId", "id"),
     "run_resources": ("runId", "digest"),
     "evaluations": ("id",),

@@ -73,6 +73,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("sessionId", "evaluator", "target", "dimension", "who", "level", "at", "value", "label", "note"),
         "noteBlob",
     ),
+    "calibrations": ("evaluator", "evaluatorDigest", "dimension", "at", "things", "documentJson"),
     "merge_history": (
         *("sessionId", "position", "startedAt", "finishedAt", "baseBranch", "mode", "result"),
         *("conflictFiles", "squashMessage", "beforeSha", "afterSha", "error"),
@@ -365,6 +366,19 @@ class LabelRow(TypedDict):
     noteBlob: NotRequired[str | None]
 
 
+class CalibrationRow(TypedDict):
+    """A comparison of an evaluator with human labels."""
+
+    evaluator: str
+    evaluatorDigest: str
+    dimension: str
+    at: str
+    things: int
+    """Labeled targets."""
+    documentJson: str
+    """Results, scale, and the values of people and judge."""
+
+
 class MergeRow(TypedDict):
     """One attempt to merge a branch."""
 
@@ -589,6 +603,7 @@ ROWS: dict[str, type] = {
     "metrics": MetricRow,
     "scores": ScoreRow,
     "labels": LabelRow,
+    "calibrations": CalibrationRow,
     "merge_history": MergeRow,
     "ledger": LedgerRow,
     "blobs": BlobRow,
