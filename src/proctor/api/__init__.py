@@ -7,7 +7,7 @@ prints, exits or installs signal handlers.
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -134,7 +134,7 @@ class ProgressBar(Observer):
         return self._shown(run_id)
 
     @asynccontextmanager
-    async def _shown(self, run_id: str) -> Any:
+    async def _shown(self, run_id: str) -> AsyncIterator["ProgressBar"]:
         # Drawing takes libraries that a run without a bar need not load.
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -285,10 +285,12 @@ def compare(
     if not by and len(names) < 2:
         raise UsageError("there is nothing to compare with\nGive two runs, or one and by=FACTOR.")
     read = _opened(store, home, []).context.store.read
-    options: dict[str, Any] = {"metrics": metrics, "gates": [gate_of(each) for each in gates], "pair": pair}
+    conditions = [gate_of(each) for each in gates]
     if by:
-        return ComparisonResult(compare_within(read, names[0], by, now(), **options))
-    return ComparisonResult(compare_runs(read, names, now(), **options))
+        result = compare_within(read, names[0], by, now(), metrics=metrics, gates=conditions, pair=pair)
+    else:
+        result = compare_runs(read, names, now(), metrics=metrics, gates=conditions, pair=pair)
+    return ComparisonResult(result)
 
 
 def evaluate(
@@ -464,15 +466,10 @@ def _item_maker(
     made = list(items() if callable(items) else items)
 
     def filled(item: Item) -> Item:
-        changes: dict[str, Any] = {}
         if agent and not item.agent:
-            changes["agent"] = agent
             # Without a repository, a function needs no worktree.
-            if item.runner == "prompt":
-                changes["runner"] = "function"
-        if model and not item.model:
-            changes["model"] = model
-        return replace(item, **changes) if changes else item
+            item = replace(item, agent=agent, runner="function" if item.runner == "prompt" else item.runner)
+        return replace(item, model=model) if model and not item.model else item
 
     return lambda: map(filled, made)
 

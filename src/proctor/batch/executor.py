@@ -5,11 +5,11 @@ and items that have not started are still queued.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from proctor.batch.engines import Engine, LocalEngine
 from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
@@ -22,6 +22,8 @@ from proctor.models.rate_limits import PoolState
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, Writer, ledger
 from proctor.store.batches import end_items, finish
 from proctor.store.database import Connection
+from proctor.store.items import QueuedItem
+from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
     from proctor.cache import LruCache
@@ -308,7 +310,7 @@ class Executor:
         if notifier:
             await notifier.idle.wait()
 
-    def _worker_spec(self, batch: Mapping[str, Any], limits: MoneyLimits) -> WorkerSpec:
+    def _worker_spec(self, batch: BatchRow, limits: MoneyLimits) -> WorkerSpec:
         # The store, its password and the keys of the server's callers stay with the driver.
         settings = self._settings and replace(self._settings, store_url="", serve={}, access_keys={})
         return WorkerSpec(
@@ -323,7 +325,7 @@ class Executor:
             models=self._models,
         )
 
-    async def _load_page(self, after: int, writer: Writer) -> Sequence[Mapping[str, Any]]:
+    async def _load_page(self, after: int, writer: Writer) -> Sequence[QueuedItem]:
         # Loading the next page is the moment to let the writer catch up.
         if writer.backlog > MAX_BACKLOG:
             await asyncio.wrap_future(writer.flush())

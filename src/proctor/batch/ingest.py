@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 from proctor.errors import UsageError
 from proctor.models.prices import listed_price
@@ -196,7 +195,7 @@ def import_paths(
     return _build_and_count(store, done, now)
 
 
-def import_log_groups(store: Store, client: Any, query: LogGroupQuery, now: datetime) -> ImportResult:
+def import_log_groups(store: Store, client: object, query: LogGroupQuery, now: datetime) -> ImportResult:
     """Import log groups from CloudWatch Logs; `client` comes from `logs_client`."""
     done = ImportResult()
     for log_group, group in groupby(read_log_groups(client, query), key=lambda each: each[0]):

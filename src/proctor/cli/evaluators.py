@@ -152,7 +152,7 @@ def label(
         evidence = ctx.store.read.evidence(session)
         target = _target_in(evidence, target)
         human_label = Label(
-            session_id=evidence.attributes["id"],
+            session_id=str(evidence.attributes["id"]),
             evaluator=evaluator,
             who=who or ctx.settings.user_environment.get("USER") or "someone",
             label=label,

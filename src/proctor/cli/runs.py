@@ -31,6 +31,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
 from proctor.store import ItemFilter, Store
 from proctor.store.items import BatchWithTotals
+from proctor.store.tables import BatchRow, SessionRow
 
 runs_app = typer.Typer(add_completion=False)
 abort_app = typer.Typer(add_completion=False)
@@ -164,25 +165,22 @@ def show(
     Example:  proctor show nightly-42 --status fail,timeout
     """
     with terminal_context(context.obj) as ctx:
-        kind, row = _find(ctx.store, thing)
-        if kind == "run":
-            _show_run(ctx.store, row, ItemFilter(statuses=_statuses(status), search=search), limit, as_json)
-        elif kind == "item":
-            _show_item(ctx.store, row, as_json)
+        store = ctx.store
+        try:
+            batch = store.read.batch(thing, now())
+        except NotFound:
+            if items := store.read.item(thing):
+                _show_item(store, items[0], as_json)
+            else:
+                show_session(store, _session(store, thing), full, as_json)
         else:
-            show_session(ctx.store, row, full, as_json)
+            _show_run(store, batch, ItemFilter(statuses=_statuses(status), search=search), limit, as_json)
     return output.SUCCEEDED
 
 
-def _find(store: Store, thing: str) -> tuple[str, Mapping[str, Any]]:
+def _session(store: Store, thing: str) -> SessionRow:
     try:
-        return "run", store.read.batch(thing, now())
-    except NotFound:
-        pass
-    if items := store.read.item(thing):
-        return "item", items[0]
-    try:
-        return "session", store.read.session(thing)
+        return store.read.session(thing)
     except NotFound:
         raise NotFound(f"there is no run, item or session {thing}\n`proctor runs` lists the runs.") from None
 
@@ -195,19 +193,17 @@ def _statuses(text: str) -> list[str]:
     return statuses
 
 
-def _show_run(
-    store: Store, batch: Mapping[str, Any], item_filter: ItemFilter, limit: int, as_json: bool
-) -> None:
+def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int, as_json: bool) -> None:
     items = store.read.items(batch["runId"], item_filter, limit=limit)
     document = summarize(store, batch, now())
     if as_json:
-        print_json(document | {"items": [_item_document(row) for row in items]})
+        print_json({**document, "items": [_item_document(row) for row in items]})
         return
     took, cost = seconds(document["durationSec"]), document["costUsd"]
     spent = "" if cost is None else money(cost)
     print(f"{printable(batch['runId'])}  {batch['status']}  {took}  {spent}".rstrip())
     names = ("successCount", "failCount", "timeoutCount", "errorCount", "unfinishedCount")
-    print("  ".join(f"{document[name]} {name.removesuffix('Count')}" for name in names))
+    print("  ".join(f"{document[name]} {name.removesuffix('Count')}" for name in names))  # type: ignore[literal-required]
     if items:
         print()
         print_table(

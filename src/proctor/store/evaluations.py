@@ -13,6 +13,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 from proctor.errors import Contradiction, NotFound, UsageError
 from proctor.item import ERROR, FINISHED, RUNNING, SUCCESS
+from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.score import Level
 from proctor.store import batches
 from proctor.store.database import (
@@ -86,7 +87,7 @@ class EvaluationRecord:
     """Of the whole request; two requests with one client token must have the same."""
     metadata: Sequence[Mapping[str, object]] = ()
     """By session: scenario, ground truth."""
-    definitions: Mapping[str, Any] = field(default_factory=dict)
+    definitions: JsonMap = field(default_factory=dict)
     """Definitions of the evaluators at the start, by requested name."""
     client_token: str = ""
     kms_key_arn: str = ""
@@ -167,14 +168,14 @@ class Evaluations:
             (*last, limit),
         )
 
-    def metadata(self, evaluation_id: str) -> list[dict[str, Any]]:
+    def metadata(self, evaluation_id: str) -> list[JsonObject]:
         """Metadata of sessions given with an evaluation: scenario ids and ground truth."""
         rows = self._read.rows(
             _Metadata,
             'SELECT "metadataJson", "metadataJsonBlob" FROM "evaluations" WHERE "id" = ?',
             (evaluation_id,),
         )
-        metadata: list[dict[str, Any]] = [
+        metadata: list[JsonObject] = [
             entry for row in self._read.with_long_texts(rows) for entry in json.loads(row["metadataJson"])
         ]
         return metadata
@@ -233,7 +234,9 @@ class Evaluations:
         )
         # The copy of an evaluator that has its own key must not be stored in plain text.
         copied = [
-            str(definition.get("evaluatorId", "")) for definition in new.definitions.values() if definition
+            str(as_map(definition).get("evaluatorId", ""))
+            for definition in new.definitions.values()
+            if definition
         ]
         connection.set_key_scope(self._keys.first_with_own([new.id, *copied]))
         connection.run(
@@ -661,7 +664,7 @@ def session_ids(read: StoreReader, sessions: Sessions) -> list[str]:
     return [row["id"] for row in rows]
 
 
-def _source_condition(sessions: Sessions) -> tuple[str, list[Any]]:
+def _source_condition(sessions: Sessions) -> tuple[str, list[object]]:
     """A condition on `sessions s`, and its parameters."""
     match sessions:
         case LogGroupSessions():
@@ -672,7 +675,7 @@ def _source_condition(sessions: Sessions) -> tuple[str, list[Any]]:
             return _one_of('s."id"', sessions.session_ids)
 
 
-def _log_group_condition(source: LogGroupSessions) -> tuple[str, list[Any]]:
+def _log_group_condition(source: LogGroupSessions) -> tuple[str, list[object]]:
     groups, parameters = _in_log_groups(source.names, source.prefixes)
     # Sessions that were executed here have no log group.
     parts = ['s."runId" IS NULL', f"({groups})" if groups else "1 = 1"]
@@ -685,9 +688,9 @@ def _log_group_condition(source: LogGroupSessions) -> tuple[str, list[Any]]:
     return _within(source.period, parts, parameters)
 
 
-def _in_log_groups(names: Sequence[str], prefixes: Sequence[str]) -> tuple[str, list[Any]]:
+def _in_log_groups(names: Sequence[str], prefixes: Sequence[str]) -> tuple[str, list[object]]:
     """A condition on `sessions s`; empty when nothing is named."""
-    parts, parameters = list[str](), list[Any]()
+    parts, parameters = list[str](), list[object]()
     if names:
         condition, parameters = _one_of('s."logGroup"', names)
         parts.append(condition)
@@ -697,8 +700,8 @@ def _in_log_groups(names: Sequence[str], prefixes: Sequence[str]) -> tuple[str, 
     return " OR ".join(parts), parameters
 
 
-def _own_condition(source: OwnSessions) -> tuple[str, list[Any]]:
-    parts, parameters = list[str](), list[Any]()
+def _own_condition(source: OwnSessions) -> tuple[str, list[object]]:
+    parts, parameters = list[str](), list[object]()
     if source.session_ids:
         one, ids = _one_of('s."id"', source.session_ids)
         other, _ = _one_of('s."externalId"', source.session_ids)
@@ -740,7 +743,7 @@ def _factor_pattern(role: str) -> str:
     return f"%:{escape_like(json.dumps(role, ensure_ascii=False))}%"
 
 
-def _within(period: Period, parts: list[str], parameters: list[Any]) -> tuple[str, list[Any]]:
+def _within(period: Period, parts: list[str], parameters: list[object]) -> tuple[str, list[object]]:
     if period.start or period.end:
         began = 'COALESCE(t."startTime", s."startedAt")'
         ended = f'COALESCE(t."endTime", t."startTime", s."finishedAt", {began})'
@@ -755,7 +758,7 @@ def _within(period: Period, parts: list[str], parameters: list[Any]) -> tuple[st
     return " AND ".join(parts), parameters
 
 
-def _one_of(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+def _one_of(column: str, values: Sequence[str]) -> tuple[str, list[object]]:
     return f"{column} IN ({places(values)})", list(values)
 
 

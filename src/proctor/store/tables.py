@@ -637,7 +637,7 @@ def amount(usd: float | None) -> float | None:
     return usd if usd is None or 0 <= usd <= MOST else None
 
 
-def whole(number: Any) -> int:
+def whole(number: float | str) -> int:
     """A count within the limits of a column and of sums over a batch."""
     try:
         return max(0, min(int(number), MOST))

@@ -19,6 +19,7 @@ from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.item import RUNNING, digest_of
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.jobs.evaluation.state import FAILED, EvaluationState, evaluation_of, open_evaluation
+from proctor.json_values import as_map
 from proctor.store import Store, timestamp
 from proctor.store.evaluations import EvaluationRecord, QuietSession, quiet_sessions
 from proctor.store.writer import is_alive, this_process
@@ -53,8 +54,7 @@ def online_source(store: Store) -> Callable[[str], Mapping[str, Any]]:
 
     def source(arn: str) -> Mapping[str, Any]:
         config = store.definitions.config(arn.rpartition("/")[2])
-        source: Mapping[str, Any] = config["document"]["dataSourceConfig"]["cloudWatchLogs"]
-        return source
+        return as_map(config["document"], "dataSourceConfig", "cloudWatchLogs")
 
     return source
 

@@ -7,6 +7,7 @@ was enabled are not evaluated.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from proctor.json_values import as_map, as_text
 from proctor.judging.question import places_in
 from proctor.store.definitions import CONFIGS
 from proctor.store.writer import timestamp
@@ -203,10 +204,10 @@ def _ground_truth_flaws(service: Service, document: Mapping[str, Any]) -> Iterat
 def _needs_ground_truth(service: Service, evaluator_id: str) -> bool:
     if (builtin := managed().get(evaluator_id)) is not None:
         return builtin.needs_ground_truth
-    config = (service.store.definitions.document(evaluator_id) or {}).get("evaluatorConfig") or {}
+    config = as_map(service.store.definitions.document(evaluator_id), "evaluatorConfig")
     if "derived" in config:
-        return _needs_ground_truth(service, config["derived"]["baseEvaluatorId"])
-    instructions = (config.get("llmAsAJudge") or {}).get("instructions", "")
+        return _needs_ground_truth(service, as_text(as_map(config, "derived").get("baseEvaluatorId")))
+    instructions = as_text(as_map(config, "llmAsAJudge").get("instructions"))
     return not GROUND_TRUTH_PLACES.isdisjoint(places_in(instructions))
 
 
