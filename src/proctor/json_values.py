@@ -5,7 +5,7 @@ A member that is missing, null or of another type has the same result: an empty 
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -229,3 +229,8 @@ def _part(part: object) -> str:
     if isinstance(kind, str) and kind in _MEDIA:
         return _MEDIA[kind]
     return as_text(part.get("text")) or as_text(part.get("content")) or as_text(part.get("refusal"))
+
+
+def as_sequence(value: object) -> Sequence[object]:
+    """The value if it is a list or a tuple, else an empty one."""
+    return value if isinstance(value, list | tuple) else ()

@@ -39,6 +39,7 @@ from proctor.jobs.dialogue.files import dialogue_html, dialogue_markdown, dialog
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides
 from proctor.jobs.dialogue.tables import Skipped, each_session, session_row, write_session_csv, write_turn_csv
 from proctor.jobs.scenario.analysis import analysis_folder, write_pages
+from proctor.json_values import as_map
 from proctor.plan.source import bytes_of
 from proctor.stats.dialogue import analysis, crossing, measures_of, told_apart
 from proctor.store import RetrySelection
@@ -269,7 +270,9 @@ def _analysis_document(folder: Path, measure: str = "", skipped: Skipped | None 
             continue
         rows.append(session_row(session))
         if session.get("stand_in"):
-            mocks |= {role["model"] for role in session["roles"].values() if role["model"]}
+            mocks |= {
+                str(role["model"]) for role in map(as_map, as_map(session, "roles").values()) if role["model"]
+            }
     if not rows:
         raise UsageError(f"there is no finished session in {folder}\nFinish it first, with --resume.")
     return {

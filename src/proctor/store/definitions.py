@@ -65,8 +65,8 @@ class ListedEvaluator(TypedDict):
 class OnlineConfig(OnlineConfigRow):
     """An online configuration."""
 
-    document: JsonObject
-    """`documentJson`, read."""
+    document: dict[str, Any]
+    """`documentJson`, read; it was checked before it was stored."""
 
 
 class _Document(TypedDict):

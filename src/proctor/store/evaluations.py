@@ -916,9 +916,10 @@ def items_page(read: StoreReader, run_id: str, position: int, size: int) -> list
     return cast("list[EvaluationItem]", rows)
 
 
-def scores_of_attempts(read: StoreReader, attempts: Sequence[str]) -> list[Row]:
+def scores_of_attempts(read: StoreReader, attempts: Sequence[str]) -> list[ScoreRow]:
     """All scores of these attempts, whole, in their order."""
-    rows = read.query(
+    rows = read.rows(
+        ScoreRow,
         f'SELECT * FROM "scores" WHERE "sessionId" IN ({places(attempts)}) ORDER BY "sessionId", "position"',
         tuple(attempts),
     )

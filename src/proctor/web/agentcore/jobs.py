@@ -28,6 +28,7 @@ from proctor.jobs.evaluation.state import (
     page_mark,
     stop_evaluation,
 )
+from proctor.json_values import as_map
 from proctor.stats.evaluation import Cluster, EvaluatorResult, InsightFinding, bare, clusters
 from proctor.store import evaluations
 from proctor.web.agentcore import service as paging
@@ -319,7 +320,7 @@ def start(service: Service, request: Members) -> Mapping[str, Any]:
 def get(service: Service, request: Members) -> Mapping[str, Any]:
     """Get an evaluation, with its results so far."""
     job = _job(service, request)
-    source = job.document.get("dataSourceConfig") or {}
+    source = as_map(job.document, "dataSourceConfig")
     return {
         **_summary(job),
         # Other sources are not part of the client's union.
@@ -481,6 +482,6 @@ def _request_members(job: EvaluationState) -> dict[str, Any]:
 
 
 def _output(job: EvaluationState) -> dict[str, Any]:
-    config = (job.document.get("outputConfig") or {}).get("cloudWatchConfig") or {}
+    config = as_map(job.document, "outputConfig", "cloudWatchConfig")
     place = {"logGroupName": job.output_group, "logStreamName": job.output_stream}
     return {"cloudWatchConfig": {**config, **place}}
