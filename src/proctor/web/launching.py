@@ -2,17 +2,15 @@
 
 import asyncio
 import subprocess
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from proctor.api.launch import LaunchedProcess, LaunchRequest, parse_document
 from proctor.jobs.evaluation.job import JOB
+from proctor.json_values import JsonMap, JsonObject
 from proctor.web.state import AppState
 
 
-async def run_command(
-    site: AppState, words: Sequence[str], *, seconds: float
-) -> tuple[int, dict[str, Any], str]:
+async def run_command(site: AppState, words: Sequence[str], *, seconds: float) -> tuple[int, JsonObject, str]:
     """Run a command to its end; its exit code, its JSON document and its messages.
 
     After `seconds` it is killed and a `TimeoutError` raised.
@@ -43,7 +41,7 @@ def execute_evaluation(site: AppState, evaluation_id: str) -> LaunchedProcess:
     return site.launcher.launch(request, f"evaluate-{evaluation_id}")
 
 
-def error_message(document: Mapping[str, Any], messages: str) -> str:
+def error_message(document: JsonMap, messages: str) -> str:
     """Why a command failed: the error in its document, or the last one among its messages."""
     if error := document.get("error"):
         return str(error)

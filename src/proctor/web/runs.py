@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path as FilePath
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
@@ -22,6 +22,7 @@ from proctor.jobs.benchmark.report import benchmark_html
 from proctor.jobs.dialogue.files import dialogue_html, finished_items, session_document
 from proctor.jobs.dialogue.tables import session_row
 from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html
+from proctor.json_values import JsonObject, as_map
 from proctor.report import charts as report_charts
 from proctor.report import html, markdown
 from proctor.stats.dialogue import analysis
@@ -292,7 +293,7 @@ def downloads_router(site: AppState) -> APIRouter:
     return routes
 
 
-def _file(*types: str) -> dict[int | str, dict[str, Any]]:
+def _file(*types: str) -> dict[int | str, JsonObject]:
     """`responses=` of a route that sends a file of one of these types."""
     return {200: {"content": {one: {} for one in types}, "description": "The file."}}
 
@@ -352,14 +353,16 @@ def _experiment(batch: BatchRow) -> str:
 
 
 def _dialogues(site: AppState, batch: BatchRow) -> str:
-    rows, left_out, mocked = list[dict[str, Any]](), 0, set[str]()
+    rows, left_out, mocked = list[JsonObject](), 0, set[str]()
     for session in _sessions(site, batch["runId"]):
         if session["status"] not in ("success", "fail"):
             left_out += 1
             continue
         rows.append(session_row(session))
         if session.get("stand_in"):
-            mocked |= {role["model"] for role in session["roles"].values() if role["model"]}
+            mocked |= {
+                str(role["model"]) for role in map(as_map, as_map(session, "roles").values()) if role["model"]
+            }
     if not rows:
         raise UsageError("there is no finished dialogue yet\nThe analysis begins with the first.")
     return dialogue_html(
@@ -373,6 +376,6 @@ def _dialogues(site: AppState, batch: BatchRow) -> str:
     )
 
 
-def _sessions(site: AppState, run_id: str) -> Iterator[dict[str, Any]]:
+def _sessions(site: AppState, run_id: str) -> Iterator[JsonObject]:
     read = site.store.read
     return (session_document(read, item) for item in finished_items(read, run_id))

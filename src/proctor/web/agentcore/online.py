@@ -4,12 +4,11 @@ A new configuration is active at once; its execution status says whether it eval
 was enabled are not evaluated.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from proctor.json_values import as_map, as_text
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.judging.question import places_in
-from proctor.store.definitions import CONFIGS
+from proctor.store.definitions import CONFIGS, OnlineConfig
 from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import ServiceQuotaExceededException, validation_error
@@ -39,7 +38,7 @@ GROUND_TRUTH_PLACES = frozenset(
 """Placeholders that need ground truth, which arriving sessions do not have."""
 
 
-def create(service: Service, request: Members) -> Mapping[str, Any]:
+def create(service: Service, request: Members) -> JsonMap:
     """Create a configuration."""
     definitions = service.store.definitions
     if definitions.count(CONFIGS) >= service.limits.online_configs:
@@ -71,18 +70,18 @@ def create(service: Service, request: Members) -> Mapping[str, Any]:
     }
 
 
-def get(service: Service, request: Members) -> Mapping[str, Any]:
+def get(service: Service, request: Members) -> JsonMap:
     """Get a configuration."""
     row = service.store.definitions.config(request["onlineEvaluationConfigId"])
     return {**_summary(service, row), **row["document"]}
 
 
-def list_all(service: Service, request: Members) -> Mapping[str, Any]:
+def list_all(service: Service, request: Members) -> JsonMap:
     """List configurations, a page at a time."""
     limit = request.get("maxResults", paging.PAGE)
     (after,) = paging.key_of("online", request.get("nextToken"), str) or [""]
     rows = service.store.definitions.configs(after=after, limit=limit + 1)
-    answer: dict[str, Any] = {
+    answer: JsonObject = {
         "onlineEvaluationConfigs": [
             {**_summary(service, row), **_some(row["document"], ("insights", "clusteringConfig"))}
             for row in rows[:limit]
@@ -93,7 +92,7 @@ def list_all(service: Service, request: Members) -> Mapping[str, Any]:
     return answer
 
 
-def update(service: Service, request: Members) -> Mapping[str, Any]:
+def update(service: Service, request: Members) -> JsonMap:
     """Update a configuration, or enable or disable it."""
     config_id = request["onlineEvaluationConfigId"]
     definitions = service.store.definitions
@@ -101,7 +100,7 @@ def update(service: Service, request: Members) -> Mapping[str, Any]:
     document = {**row["document"], **{name: request[name] for name in DOCUMENT if name in request}}
     _check(service, document, given=request)
     now = timestamp(service.now)
-    values: dict[str, Any] = {"updatedAt": now, "failure": ""}
+    values: JsonObject = {"updatedAt": now, "failure": ""}
     if "description" in request:
         values["description"] = request["description"]
     if "executionStatus" in request:
@@ -121,7 +120,7 @@ def update(service: Service, request: Members) -> Mapping[str, Any]:
     return {**_identity(service, stored), "updatedAt": seconds(stored["updatedAt"]), **_state(stored)}
 
 
-def delete(service: Service, request: Members) -> Mapping[str, Any]:
+def delete(service: Service, request: Members) -> JsonMap:
     """Delete a configuration. Its results stay."""
     definitions = service.store.definitions
     row = definitions.config(request["onlineEvaluationConfigId"])
@@ -178,7 +177,7 @@ OPERATIONS = (
 )
 
 
-def _check(service: Service, document: Mapping[str, Any], *, given: Members) -> None:
+def _check(service: Service, document: Members, *, given: Members) -> None:
     """Raise for an invalid configuration; of the output, only what `given` sets is checked."""
     flaws = collected(
         something_to_judge(document),
@@ -191,7 +190,7 @@ def _check(service: Service, document: Mapping[str, Any], *, given: Members) -> 
         raise validation_error(flaws)
 
 
-def _ground_truth_flaws(service: Service, document: Mapping[str, Any]) -> Iterator[ShapeProblem]:
+def _ground_truth_flaws(service: Service, document: Members) -> Iterator[ShapeProblem]:
     for number, entry in enumerate(document.get("evaluators") or (), start=1):
         if _needs_ground_truth(service, entry["evaluatorId"]):
             yield ShapeProblem(
@@ -211,7 +210,7 @@ def _needs_ground_truth(service: Service, evaluator_id: str) -> bool:
     return not GROUND_TRUTH_PLACES.isdisjoint(places_in(instructions))
 
 
-def _with_output(document: Mapping[str, Any], config_id: str) -> dict[str, Any]:
+def _with_output(document: Members, config_id: str) -> JsonObject:
     """The document with the log group of its results filled in."""
     output = dict((document.get("outputConfig") or {}).get("cloudWatchConfig") or {})
     if output.get("resultDestination") != "SOURCE_LOG_GROUP" and not output.get("logGroupName"):
@@ -219,14 +218,14 @@ def _with_output(document: Mapping[str, Any], config_id: str) -> dict[str, Any]:
     return {**document, "outputConfig": {"cloudWatchConfig": output}}
 
 
-def _identity(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(service: Service, row: OnlineConfig) -> JsonObject:
     return {
         "onlineEvaluationConfigArn": service.names.arn(ONLINE, row["id"]),
         "onlineEvaluationConfigId": row["id"],
     }
 
 
-def _state(row: Mapping[str, Any]) -> dict[str, Any]:
+def _state(row: OnlineConfig) -> JsonObject:
     members = {
         "status": "ERROR" if row["failure"] else "ACTIVE",
         "executionStatus": "ENABLED" if row["enabled"] else "DISABLED",
@@ -234,7 +233,7 @@ def _state(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**members, **({"failureReason": row["failure"]} if row["failure"] else {})}
 
 
-def _summary(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(service: Service, row: OnlineConfig) -> JsonObject:
     return {
         **_identity(service, row),
         "onlineEvaluationConfigName": row["name"],
@@ -245,5 +244,5 @@ def _summary(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _some(document: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _some(document: Members, names: tuple[str, ...]) -> JsonObject:
     return {name: document[name] for name in names if name in document}
