@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,6 +25,7 @@ from proctor.job import JobPlan, PlanText
 from proctor.jobs.coding.job import JOB
 from proctor.jobs.coding.plan import Overrides
 from proctor.jobs.coding.schema import RUN_ID
+from proctor.json_values import JsonObject
 from proctor.plan.source import bytes_of
 from proctor.store import RetrySelection
 
@@ -147,7 +148,7 @@ def _dry_run(plan: JobPlan, remarks: Sequence[str], *, as_json: bool) -> int:
     return 0
 
 
-def _document(item: Item) -> dict[str, Any]:
+def _document(item: Item) -> JsonObject:
     return {
         "id": item.id,
         "repo": item.settings.get("repo"),

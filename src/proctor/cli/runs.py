@@ -29,9 +29,10 @@ from proctor.cli.output import (
 from proctor.cli.run import terminal_context
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
+from proctor.json_values import JsonObject
 from proctor.store import ItemFilter, Store
 from proctor.store.items import BatchWithTotals
-from proctor.store.tables import BatchRow, SessionRow
+from proctor.store.tables import BatchRow, ItemRow, SessionRow
 
 runs_app = typer.Typer(add_completion=False)
 abort_app = typer.Typer(add_completion=False)
@@ -115,7 +116,7 @@ def delete(
     return output.SUCCEEDED
 
 
-def _run_document(row: BatchWithTotals) -> dict[str, Any]:
+def _run_document(row: BatchWithTotals) -> JsonObject:
     totals = row["totals"]
     return {
         "runId": row["runId"],
@@ -214,7 +215,7 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
         print(f"… and {total - len(items):,} more (--limit)")
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: ItemRow) -> tuple[str, ...]:
     # Items without a repository have a label: the variation of a scenario, an evaluator.
     label = json.loads(row["settings"]).get("label") or ""
     where = printable(label or row["repo"].rstrip("/").rpartition("/")[2], width=40)
@@ -222,7 +223,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return row["id"], row["status"], row["reason"], where, row["agent"], row["model"], prompt, error
 
 
-def _show_item(store: Store, row: Mapping[str, Any], as_json: bool) -> None:
+def _show_item(store: Store, row: ItemRow, as_json: bool) -> None:
     attempts = store.read.attempts(row["runId"], row["id"])
     if as_json:
         print_json(_item_document(row) | {"attempts": attempts})
@@ -236,7 +237,7 @@ def _show_item(store: Store, row: Mapping[str, Any], as_json: bool) -> None:
     print_table(heads, map(_attempt_cells, attempts))
 
 
-def _attempt_cells(row: Mapping[str, Any]) -> tuple[object, ...]:
+def _attempt_cells(row: SessionRow) -> tuple[object, ...]:
     cost = "" if row["costUsd"] is None else money(row["costUsd"])
     took = seconds(row["workSeconds"])
     return (
@@ -251,12 +252,12 @@ def _attempt_cells(row: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _item_document(row: Mapping[str, Any]) -> dict[str, Any]:
-    opened = {name: json.loads(row[name]) for name in ("factors", "details", "settings")}
-    return {**row, **opened}
+def _item_document(row: ItemRow) -> JsonObject:
+    factors, details, settings = (json.loads(row[name]) for name in ("factors", "details", "settings"))
+    return {**row, "factors": factors, "details": details, "settings": settings}
 
 
-def show_session(store: Store, row: Mapping[str, Any], full: bool, as_json: bool) -> None:
+def show_session(store: Store, row: SessionRow, full: bool, as_json: bool) -> None:
     """Print a session: transcript, tool calls, changes, and scores."""
     parts = store.read.parts_of_session(row["id"])
     if as_json:
@@ -276,7 +277,7 @@ def show_session(store: Store, row: Mapping[str, Any], full: bool, as_json: bool
         print(f"score {printable(score['evaluator'])}: {printable(value)}  {printable(score['explanation'])}")
 
 
-def _print_head(row: Mapping[str, Any]) -> None:
+def _print_head(row: SessionRow) -> None:
     print(f"session {row['id']}  {row['status']}  {printable(row['endReason'])}  {printable(row['name'])}")
     facts = {
         "agent": row["agent"],

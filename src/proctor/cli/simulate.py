@@ -39,7 +39,7 @@ from proctor.jobs.dialogue.files import dialogue_html, dialogue_markdown, dialog
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides
 from proctor.jobs.dialogue.tables import Skipped, each_session, session_row, write_session_csv, write_turn_csv
 from proctor.jobs.scenario.analysis import analysis_folder, write_pages
-from proctor.json_values import as_map
+from proctor.json_values import JsonObject, as_map
 from proctor.plan.source import bytes_of
 from proctor.stats.dialogue import analysis, crossing, measures_of, told_apart
 from proctor.store import RetrySelection
@@ -147,7 +147,7 @@ def _dry_run(plan: JobPlan, preview: lifecycle.Preview, *, as_json: bool) -> int
             {"id": item.id, "file": item.settings["file"], "model": item.model or None, **item.factors}
             for item in items
         ]
-        document: dict[str, Any] = {"dryRun": True, "itemCount": len(items), "items": listed}
+        document: JsonObject = {"dryRun": True, "itemCount": len(items), "items": listed}
         if preview.extension is not None:
             document["resume"] = preview_document(preview.extension, _file)
         print_json(document)
@@ -196,7 +196,7 @@ def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bo
     else:
         rows = write_session_csv(folder, output, skipped)
         written = len(rows)
-    figures: list[dict[str, Any]] = []
+    figures: list[JsonObject] = []
     if stats:
         if rows is None:
             rows = [session_row(session) for session in each_session(folder, skipped=skipped)]
@@ -261,9 +261,9 @@ def analyze_simulation(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
     return AnalysisOutput(document=document, text=dialogue_words(document), files=files)
 
 
-def _analysis_document(folder: Path, measure: str = "", skipped: Skipped | None = None) -> dict[str, Any]:
+def _analysis_document(folder: Path, measure: str = "", skipped: Skipped | None = None) -> JsonObject:
     """The analysis of the files of a simulation, of one measure or of all."""
-    rows, excluded, mocks = list[dict[str, Any]](), 0, set[str]()
+    rows, excluded, mocks = list[JsonObject](), 0, set[str]()
     for session in each_session(folder, failed=True, skipped=skipped):
         if session.get("status", "success") not in ("success", "fail"):
             excluded += 1
