@@ -228,7 +228,7 @@ def _beside(path: Path, entries: JsonMap) -> JsonObject:
         file = as_text(source.get("key_file"))
         return {**source, "key_file": str(path.parent / Path(file).expanduser())} if file else {**source}
 
-    keys = {arn: located(source) for arn, source in as_map(entries, "keys").items()}
+    keys = {arn: located(as_map(source)) for arn, source in as_map(entries, "keys").items()}
     return {**located(entries), **({"keys": keys} if keys else {})}
 
 

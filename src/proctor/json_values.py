@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from proctor.session import Usage
 
@@ -20,7 +19,7 @@ JsonMap = Mapping[str, object]
 MOST = 10**12
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes) -> object:
     """Parse JSON text; a `ValueError` says what is wrong with it."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
@@ -55,7 +54,7 @@ SHORT = 2000
 """Maximum length of a short text, such as a question or an error."""
 
 
-def json_object(line: str) -> dict[str, Any] | None:
+def json_object(line: str) -> JsonObject | None:
     """The line as a JSON object; None when it is anything else."""
     if not line.lstrip().startswith("{"):
         return None
@@ -66,7 +65,7 @@ def json_object(line: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def tool_arguments(written: object) -> Mapping[str, Any]:
+def tool_arguments(written: object) -> JsonMap:
     """The arguments of a tool call, parsed unless they are already. What a model wrote may be no JSON object:
     then it is under `unreadable`."""
     try:
@@ -78,16 +77,45 @@ def tool_arguments(written: object) -> Mapping[str, Any]:
     return {"unreadable": written if isinstance(written, str) else json.dumps(written)}
 
 
-def as_map(value: object, *path: str) -> Mapping[str, Any]:
+def as_map(value: object, *path: str) -> JsonMap:
     """The object at the end of a path of names; empty when there is none."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 
 
-def as_list(value: object) -> list[Any]:
+def as_list(value: object) -> list[object]:
     """The value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
+
+
+def require_map(value: object) -> JsonMap:
+    """The value if it is an object; a `TypeError` otherwise."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{short_text(value)} is not an object")
+    return value
+
+
+def require_maps(value: object) -> Sequence[JsonMap]:
+    """The value if it is a list of objects; a `TypeError` otherwise."""
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{short_text(value)} is not a list")
+    return [require_map(each) for each in value]
+
+
+def require_text(value: object) -> str:
+    """The value if it is a string; a `TypeError` otherwise."""
+    if not isinstance(value, str):
+        raise TypeError(f"{short_text(value)} is not a string")
+    return value
+
+
+def require_number(value: object) -> float:
+    """The value if it is a finite number; a `TypeError` otherwise."""
+    number = as_number(value)
+    if number is None:
+        raise TypeError(f"{short_text(value)} is not a number")
+    return number
 
 
 def as_text(value: object) -> str:
@@ -105,6 +133,14 @@ def as_amount(value: object) -> float | None:
 def as_integer(value: object) -> int | None:
     """An integer, such as a status or an exit code; None when it is not one."""
     return value if type(value) is int else None
+
+
+def parsed_integer(value: object) -> int | None:
+    """An integer from a number or from digits; None when it is neither."""
+    try:
+        return int(value) if isinstance(value, int | float | str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def short_text(value: object) -> str:
@@ -131,9 +167,14 @@ _MEDIA = {
 }
 
 
-def maps_in(value: object) -> list[Mapping[str, Any]]:
+def maps_in(value: object) -> list[JsonMap]:
     """The objects of a list, the rest left out."""
     return [each for each in as_list(value) if isinstance(each, dict)]
+
+
+def texts_in(value: object) -> list[str]:
+    """The strings of a list, the rest left out."""
+    return [each for each in as_list(value) if isinstance(each, str)]
 
 
 def as_name(value: object) -> str:
@@ -180,7 +221,7 @@ def message_text(content: object) -> str:
     return _part(content)
 
 
-def args_of(value: object) -> Mapping[str, Any]:
+def args_of(value: object) -> JsonMap:
     """Arguments of a tool call; anything but an object is returned under `input`."""
     if isinstance(value, str):
         try:
@@ -206,7 +247,7 @@ def usage_of_chat(value: object) -> Usage | None:
     )
 
 
-def tools_of(value: object) -> list[dict[str, Any]]:
+def tools_of(value: object) -> list[JsonObject]:
     """Definitions of tools, plain or wrapped as in chat completions."""
     definitions = [as_map(each, "function") or each for each in maps_in(value)]
     return [

@@ -8,11 +8,12 @@ never from both; unknown types and members are ignored. Reported cost and succes
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from proctor.agents._program import EventReader
 from proctor.json_values import (
     SHORT,
+    JsonMap,
+    JsonObject,
     as_integer,
     as_list,
     as_map,
@@ -43,7 +44,7 @@ class StreamJson(EventReader):
     _totals: list[tuple[str, Usage]] = field(default_factory=list, init=False)
     _asked: set[str] = field(default_factory=set, init=False)
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         """Read one event; whether it is one of this format."""
         self.awaiting = False
         kind = event.get("type")
@@ -72,7 +73,7 @@ class StreamJson(EventReader):
                 self.record(ModelCall(model=model or self.model, usage=usage))
         self._totals, self._messages = [], {}
 
-    def _assistant(self, message: Mapping[str, Any]) -> None:
+    def _assistant(self, message: JsonMap) -> None:
         for block in _blocks(message):
             if block.get("type") == "text":
                 self.record_message(as_text(block.get("text")))
@@ -83,7 +84,7 @@ class StreamJson(EventReader):
             name = as_text(message.get("id")) or f"#{len(self._messages)}"
             self._messages[name] = (as_text(message.get("model")), self._usage(usage))
 
-    def _results(self, message: Mapping[str, Any]) -> None:
+    def _results(self, message: JsonMap) -> None:
         for block in _blocks(message):
             if block.get("type") != "tool_result":
                 continue
@@ -95,7 +96,7 @@ class StreamJson(EventReader):
                 self._asked.add(identity)
                 self.record(Intervention(kind="permission", text=f"{name}: {result[:SHORT]}"))
 
-    def _result(self, event: Mapping[str, Any]) -> None:
+    def _result(self, event: JsonMap) -> None:
         text = as_text(event.get("result"))
         if event.get("is_error") is True or as_text(event.get("subtype")).startswith("error"):
             self._fail(event, text)
@@ -106,14 +107,14 @@ class StreamJson(EventReader):
                 self.record(Intervention(kind="permission", text=short_text(denied)))
         self._totals = self._totals_of(event)
 
-    def _fail(self, event: Mapping[str, Any], text: str) -> None:
+    def _fail(self, event: JsonMap, text: str) -> None:
         reasons = [text, as_text(event.get("error")), *map(as_text, as_list(event.get("errors")))]
         reasons += [as_text(event.get("subtype")), "it reported an error"]
         self.failure = next(reason for reason in reasons if reason)
         if (status := as_integer(event.get("api_error_status"))) is not None:
             self.report_model_failure(self.failure, status)
 
-    def _totals_of(self, event: Mapping[str, Any]) -> list[tuple[str, Usage]]:
+    def _totals_of(self, event: JsonMap) -> list[tuple[str, Usage]]:
         """Totals by model where the agent reports them (also after a broken stream), else one total."""
         by_model = as_map(event, "modelUsage")
         totals = [(name, self._usage(_snake(as_map(used)))) for name, used in by_model.items()]
@@ -123,7 +124,7 @@ class StreamJson(EventReader):
         models = [model for model, _ in self._messages.values() if model]
         return [(models[-1] if models else self.model, usage)] if usage.total_tokens else []
 
-    def _usage(self, usage: Mapping[str, Any]) -> Usage:
+    def _usage(self, usage: JsonMap) -> Usage:
         cached = as_whole_number(usage.get("cache_read_input_tokens"))
         written = as_whole_number(usage.get("cache_creation_input_tokens"))
         input_tokens = as_whole_number(usage.get("input_tokens"))
@@ -135,7 +136,7 @@ class StreamJson(EventReader):
         )
 
 
-def _snake(used: Mapping[str, Any]) -> dict[str, Any]:
+def _snake(used: JsonMap) -> JsonObject:
     return {
         "input_tokens": used.get("inputTokens"),
         "output_tokens": used.get("outputTokens"),
@@ -144,7 +145,7 @@ def _snake(used: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _blocks(message: JsonMap) -> list[JsonMap]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]

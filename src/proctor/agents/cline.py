@@ -4,9 +4,8 @@ Uses chat completions of a configured provider, with the model's short name. It 
 does not exit on request; both are ended with the attempt. Exit code and cost are not trusted.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import (
     GatewayProgram,
@@ -17,7 +16,7 @@ from proctor.agents._gateway_program import (
     write_json,
 )
 from proctor.agents._program import EventReader
-from proctor.json_values import as_amount, as_list, as_map, as_text, short_text
+from proctor.json_values import JsonMap, as_amount, as_list, as_map, as_text, short_text
 
 _PROVIDER = "openai-compatible"
 
@@ -32,12 +31,7 @@ class Cline(GatewayProgram):
     installable: ClassVar[Installable] = Installable("cline", "cline", "npm install -g cline@3.0.65")
 
     def call(self, run: ProgramRun) -> ProgramCall:
-        settings = {
-            "provider": _PROVIDER,
-            "apiKey": run.token,
-            "model": run.model,
-            "baseUrl": run.openai_url,
-        }
+        settings = {"provider": _PROVIDER, "apiKey": run.token, "model": run.model, "baseUrl": run.openai_url}
         document = {
             "version": 1,
             "lastUsedProvider": _PROVIDER,
@@ -68,7 +62,7 @@ class _ClineReader(EventReader):
 
     _error: str = ""
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         kind = event.get("type")
         if kind == "hook_event":
             self.record_thread(as_text(event.get("taskId")))
@@ -80,7 +74,7 @@ class _ClineReader(EventReader):
             return False
         return True
 
-    def _agent(self, event: Mapping[str, Any]) -> None:
+    def _agent(self, event: JsonMap) -> None:
         kind, content = event.get("type"), event.get("contentType")
         identity, name = as_text(event.get("toolCallId")), as_text(event.get("toolName"))
         if kind == "content_start" and content == "tool":
@@ -96,7 +90,7 @@ class _ClineReader(EventReader):
                 f"{as_text(event.get('errorClass'))}: {as_text(as_map(event, 'error').get('message'))}"
             )
 
-    def _result(self, event: Mapping[str, Any]) -> None:
+    def _result(self, event: JsonMap) -> None:
         text, reason = as_text(event.get("text")), as_text(event.get("finishReason"))
         if reason == "completed":
             if text != self.last_text:
@@ -107,7 +101,7 @@ class _ClineReader(EventReader):
             self.failure = text or f"it ended with `{reason}`"
 
 
-def _outcome(event: Mapping[str, Any]) -> tuple[bool, str]:
+def _outcome(event: JsonMap) -> tuple[bool, str]:
     """Whether a tool succeeded: for several commands, whether all did."""
     output = event.get("output")
     parts = [as_map(part) for part in as_list(output)]

@@ -18,7 +18,7 @@ from its traffic, and what it prints is only kept as its output.
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast, get_args
+from typing import ClassVar, cast, get_args
 
 from proctor.agent import Assignment, Availability, Reach, WorkDone
 from proctor.agents._gateway_program import with_loopback
@@ -26,7 +26,7 @@ from proctor.agents._program import watch
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import UsageError, WorkspaceError
 from proctor.formatting import Clip, clipped
-from proctor.json_values import as_amount, as_whole_number, json_object
+from proctor.json_values import JsonMap, as_amount, as_whole_number, json_object
 from proctor.session import Message, ModelCall, Record, Role, ToolCall, Usage
 
 STREAM_TYPES = frozenset({"system", "assistant", "user", "result"})
@@ -151,7 +151,7 @@ class _Lines:
         self._paragraph.add(f"{line}\n")
 
 
-def _message(event: Mapping[str, Any], model: str) -> Message:  # noqa: ARG001 (one shape for all)
+def _message(event: JsonMap, model: str) -> Message:  # noqa: ARG001 (one shape for all)
     role = event.get("role")
     return Message(
         role=cast(Role, role) if role in get_args(Role) else "assistant",
@@ -159,7 +159,7 @@ def _message(event: Mapping[str, Any], model: str) -> Message:  # noqa: ARG001 (
     )
 
 
-def _tool(event: Mapping[str, Any], model: str) -> ToolCall:  # noqa: ARG001 (one shape for all)
+def _tool(event: JsonMap, model: str) -> ToolCall:  # noqa: ARG001 (one shape for all)
     args, success = event.get("args"), event.get("success")
     return ToolCall(
         name=str(event.get("name", "")),
@@ -170,7 +170,7 @@ def _tool(event: Mapping[str, Any], model: str) -> ToolCall:  # noqa: ARG001 (on
     )
 
 
-def _usage(event: Mapping[str, Any], model: str) -> ModelCall:
+def _usage(event: JsonMap, model: str) -> ModelCall:
     cost = as_amount(event.get("cost_usd"))
     return ModelCall(
         model=str(event.get("model") or model),
@@ -184,7 +184,7 @@ def _usage(event: Mapping[str, Any], model: str) -> ModelCall:
     )
 
 
-OWN_EVENTS: Mapping[str, Callable[[Mapping[str, Any], str], Message | ToolCall | ModelCall]] = {
+OWN_EVENTS: Mapping[str, Callable[[JsonMap, str], Message | ToolCall | ModelCall]] = {
     "message": _message,
     "tool": _tool,
     "usage": _usage,

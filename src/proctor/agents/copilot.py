@@ -5,13 +5,12 @@ gateway's tokens are long enough not to spoil it. An exit code takes precedence 
 tool.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, as_argument
 from proctor.agents._program import EventReader
-from proctor.json_values import as_integer, as_map, as_text, short_text
+from proctor.json_values import JsonMap, as_integer, as_map, as_text, short_text
 from proctor.session import Intervention
 
 _OWN_ERRORS = ("tool", "hook", "permission", "internal")
@@ -49,7 +48,7 @@ class Copilot(GatewayProgram):
 class _CopilotReader(EventReader):
     """`assistant.message`, `tool.execution_*`, `session.error` and `result`, one object per line."""
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         kind, data = as_text(event.get("type")), as_map(event, "data")
         if kind == "assistant.message":
             self.recover()
@@ -67,7 +66,7 @@ class _CopilotReader(EventReader):
             return "." in kind
         return True
 
-    def _tool(self, data: Mapping[str, Any]) -> None:
+    def _tool(self, data: JsonMap) -> None:
         code = as_integer(as_map(data, "shellExecution").get("exitCode"))
         success = data.get("success") is True and code in (None, 0)
         error = as_map(data, "error")
@@ -76,7 +75,7 @@ class _CopilotReader(EventReader):
         if as_text(error.get("code")) in ("denied", "rejected"):
             self.record(Intervention(kind="permission", text=f"{name}: {short_text(result)}"))
 
-    def _error(self, data: Mapping[str, Any]) -> None:
+    def _error(self, data: JsonMap) -> None:
         message = as_text(data.get("message")) or short_text(data)
         status = as_integer(data.get("statusCode"))
         if status is None and data.get("errorType") in _OWN_ERRORS:

@@ -5,13 +5,12 @@ command is reported as a success, so the success of commands is unknown. Its exi
 is not trusted.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
 from proctor.agents._program import EventReader
-from proctor.json_values import as_map, as_text, short_text
+from proctor.json_values import JsonMap, as_map, as_text, short_text
 
 _SHELL = "run_shell_command"
 
@@ -38,10 +37,7 @@ class Gemini(GatewayProgram):
         }
         write_json(run.home / ".gemini" / "settings.json", settings)
         return ProgramCall(
-            arguments=[
-                *("--yolo", "--skip-trust", "-m", run.model, "-o", "stream-json"),
-                *self.arguments,
-            ],
+            arguments=[*("--yolo", "--skip-trust", "-m", run.model, "-o", "stream-json"), *self.arguments],
             variables={
                 "GEMINI_API_KEY": run.token,
                 "GOOGLE_GEMINI_BASE_URL": run.url,
@@ -62,7 +58,7 @@ class _GeminiReader(EventReader):
 
     _pieces: list[str] = field(default_factory=list, init=False)
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         kind = event.get("type")
         if kind == "message":
             self._message(event)
@@ -85,7 +81,7 @@ class _GeminiReader(EventReader):
         self._put_together()
         super().finish()
 
-    def _message(self, event: Mapping[str, Any]) -> None:
+    def _message(self, event: JsonMap) -> None:
         if event.get("role") != "assistant":
             return
         self._pieces.append(as_text(event.get("content")))
@@ -96,7 +92,7 @@ class _GeminiReader(EventReader):
         self.record_message("".join(self._pieces))
         self._pieces.clear()
 
-    def _tool_result(self, event: Mapping[str, Any]) -> None:
+    def _tool_result(self, event: JsonMap) -> None:
         identity = as_text(event.get("tool_id"))
         name = self._pending[identity].name if identity in self._pending else ""
         success: bool | None = event.get("status") == "success"
@@ -106,7 +102,7 @@ class _GeminiReader(EventReader):
         result = as_text(event.get("output")) or short_text(event.get("error") or "")
         self.end_tool(identity, success=success, result=result)
 
-    def _error(self, error: Mapping[str, Any]) -> None:
+    def _error(self, error: JsonMap) -> None:
         message = as_text(error.get("message"))
         if "[API Error" in message:
             self.report_model_failure(message)

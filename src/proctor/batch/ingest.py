@@ -10,6 +10,7 @@ from itertools import groupby, islice
 from pathlib import Path
 
 from proctor.errors import UsageError
+from proctor.json_values import as_text
 from proctor.models.prices import listed_price
 from proctor.records import Kind, all_endings, endings_of, find_kind, kind_names, recognised
 from proctor.session import ModelCall, Session, Step, TimedEvent, Unreadable
@@ -18,7 +19,7 @@ from proctor.store.intake import BuiltSessions
 from proctor.telemetry import sources
 from proctor.telemetry.documents import Document, SessionName, mark_of
 from proctor.telemetry.sessions import SOURCE, session_of
-from proctor.telemetry.sources import LogGroupQuery, read_log_groups
+from proctor.telemetry.sources import LogGroupQuery, LogsClient, read_log_groups
 
 # Prices of the model calls of imported sessions whose record has no cost.
 
@@ -195,7 +196,7 @@ def import_paths(
     return _build_and_count(store, done, now)
 
 
-def import_log_groups(store: Store, client: object, query: LogGroupQuery, now: datetime) -> ImportResult:
+def import_log_groups(store: Store, client: LogsClient, query: LogGroupQuery, now: datetime) -> ImportResult:
     """Import log groups from CloudWatch Logs; `client` comes from `logs_client`."""
     done = ImportResult()
     for log_group, group in groupby(read_log_groups(client, query), key=lambda each: each[0]):
@@ -230,7 +231,7 @@ def _readable(documents: Iterable[Document | Unreadable], done: ImportResult) ->
 def _counted(documents: Iterable[Document], done: ImportResult) -> Iterator[Document]:
     for document in documents:
         done.documents += 1
-        done.traces[document["traceId"]] = None
+        done.traces[as_text(document["traceId"])] = None
         yield document
 
 

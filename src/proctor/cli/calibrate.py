@@ -119,8 +119,10 @@ def _from_telemetry(path: Path, text: str, reference: Reference | None) -> Evide
         if line.strip():
             try:
                 value = parse_json(line)
-                is_flat = isinstance(value, dict) and "traceId" in value
-                documents += [normalised(value)] if is_flat else decode_json(line).documents
+                if isinstance(value, dict) and "traceId" in value:
+                    documents.append(normalised(value))
+                else:
+                    documents += decode_json(line).documents
             except ValueError as problem:
                 raise UsageError(f"{path}: not a valid session: {problem}") from problem
     sessions = sessions_of(documents)

@@ -3,11 +3,11 @@ score."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from proctor.evaluator import Evidence, Reference, Trace
+from proctor.json_values import JsonMap
 from proctor.score import Level
 from proctor.session import Message, ToolCall
 
@@ -54,7 +54,7 @@ def _offered(evidence: Evidence) -> str:
     return evidence.system_prompt if "skill" in evidence.system_prompt.casefold() else ""
 
 
-def _text(tool: Mapping[str, Any]) -> str:
+def _text(tool: JsonMap) -> str:
     return str(tool.get("description") or "")
 
 
@@ -203,7 +203,7 @@ def happened(trace: Trace) -> Sequence[Message | ToolCall]:
     return [*prompt, *trace.tool_calls, *answered]
 
 
-def tools(offered: Sequence[Mapping[str, Any]]) -> str:
+def tools(offered: Sequence[JsonMap]) -> str:
     """What the agent could have used, a line each."""
     lines = []
     for tool in offered:
@@ -252,5 +252,5 @@ def _names(names: Iterable[str]) -> str:
     return "[" + ", ".join(names) + "]"
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from proctor.errors import UsageError
 from proctor.export.tables import file_name
+from proctor.json_values import JsonMap, JsonObject
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Role, Session, ToolCall, Usage
 from proctor.store import Scope, StoreReader
@@ -94,7 +95,7 @@ class ExportedMessage:
     model_calls: list[tuple[ModelCall, datetime | None]] = field(default_factory=list)
 
     @property
-    def ours(self) -> dict[str, Any]:
+    def ours(self) -> JsonObject:
         """What other formats have no place for."""
         named = zip(self.call_names, self.tool_calls, strict=True)
         others = {name: call.call_id for name, (call, _) in named if name != call.call_id}
@@ -115,7 +116,7 @@ def exported_messages(session: Session) -> Iterator[ExportedMessage]:
             yield message
 
 
-def about(session: Session) -> dict[str, Any]:
+def about(session: Session) -> JsonObject:
     """What is known of a session as a whole, for a file that has no place of its own for it."""
     known = {
         "source": session.source,
@@ -134,7 +135,7 @@ def about(session: Session) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value}
 
 
-def score_document(score: Score) -> dict[str, Any]:
+def score_document(score: Score) -> JsonObject:
     """A score as plain data, with what is known of it."""
     known = {
         "evaluator": score.evaluator,
@@ -172,12 +173,12 @@ def moment(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
 
 
-def without_nothing(document: Mapping[str, Any]) -> dict[str, Any]:
+def without_nothing(document: JsonMap) -> JsonObject:
     """The members that say something: not None, not an empty list or mapping."""
     return {name: value for name, value in document.items() if value is not None and value not in ([], {})}
 
 
-def _grouped(events: list[tuple[Any, datetime | None]]) -> Iterator[ExportedMessage]:
+def _grouped(events: list[tuple[object, datetime | None]]) -> Iterator[ExportedMessage]:
     message: ExportedMessage | None = None
     for event, at in events:
         if isinstance(event, ModelCall):

@@ -10,16 +10,16 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from proctor.errors import UsageError
+from proctor.json_values import JsonObject, require_text
 from proctor.store import Scope, StoreReader
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 
 # Rows as they leave the store: documented columns first, ids that join, plain values.
 
 
-Row = dict[str, Any]
+Row = JsonObject
 TABLES = (
     *("sessions", "iterations", "tool_calls", "merge_history", "batches", "batch_items"),
     *("messages", "model_calls", "metrics", "scores"),
@@ -81,7 +81,9 @@ def with_flags(row: Row) -> Row:
 
 def with_objects(row: Row) -> Row:
     """The same row with objects and lists where the store has their text."""
-    return {name: json.loads(value) if name in OBJECTS else value for name, value in row.items()}
+    return {
+        name: json.loads(require_text(value)) if name in OBJECTS else value for name, value in row.items()
+    }
 
 
 WHOLE = (
@@ -148,7 +150,7 @@ def write_parquet(path: Path, names: Sequence[str], rows: Iterable[Row]) -> None
             longest = max(longest, len(line))
             file.write(f"{line}\n")
     # Nothing may be fetched from anywhere; reading lines and writing Parquet are built in.
-    offline: dict[str, Any] = {
+    offline: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "threads": "1",
@@ -186,7 +188,7 @@ def _lines(rows: Iterable[Row]) -> Iterator[str]:
     return (json.dumps(with_objects(with_flags(row)), ensure_ascii=False) for row in rows)
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str):

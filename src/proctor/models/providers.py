@@ -12,10 +12,11 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
 from proctor.errors import NotFound
+from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Request, WireAnswer
 from proctor.secrets import KEY_VARIABLE
 
@@ -32,13 +33,13 @@ class WireFormat(Protocol):
     def headers(self, endpoint: "Endpoint") -> dict[str, str]:
         """Headers of each request; the only place that contains a key."""
 
-    def body(self, request: Request, endpoint: "Endpoint") -> dict[str, Any]:
+    def body(self, request: Request, endpoint: "Endpoint") -> JsonObject:
         """The request in this format."""
 
     def not_sent(self, request: Request) -> tuple[str, ...]:
         """Parameters that this format does not support."""
 
-    def read(self, answer: Mapping[str, Any]) -> WireAnswer:
+    def read(self, answer: JsonMap) -> WireAnswer:
         """Parse an answer. Missing or wrong values raise the natural error."""
 
 
@@ -154,10 +155,7 @@ ANYONE = ("groq", "lmstudio", "ollama", "openrouter", "together", "vllm")
 SHARED_NAMES = (
     (r"deepseek", ("deepseek", *ANYONE)),
     (r"mistral|ministral|mixtral|codestral|devstral|magistral", ("mistral", *ANYONE)),
-    (
-        r"gpt-oss|llama|code-?llama|qwen|qwq|gemma|phi|smollm|kimi|glm|olmo|granite|nemotron",
-        ANYONE,
-    ),
+    (r"gpt-oss|llama|code-?llama|qwen|qwq|gemma|phi|smollm|kimi|glm|olmo|granite|nemotron", ANYONE),
 )
 """Families of model names that several providers use, so that a bare one is ambiguous."""
 THROUGH_LITELLM = ("bedrock", "sagemaker", "vertex_ai", "watsonx")

@@ -9,12 +9,13 @@ import asyncio
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from proctor.errors import ModelError, RateLimited, UsageError
+from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Answer, Request, ToolRequest, WireAnswer
 from proctor.models.prices import FREE, Price
 from proctor.session import ModelCall, Usage
@@ -31,7 +32,18 @@ PYTHON_PREFIX = "python/"
 """Models that are Python functions."""
 
 
-def load_litellm() -> Any:
+class _Completion(Protocol):
+    def model_dump(self) -> JsonObject: ...
+
+
+class LiteLLM(Protocol):
+    """What Proctor uses of the module `litellm`."""
+
+    async def acompletion(self, **arguments: object) -> _Completion:
+        """A chat completion."""
+
+
+def load_litellm() -> LiteLLM:
     """The library; a `UsageError` says how to install it."""
     try:
         # Imported here: it takes more than four seconds, and is an optional dependency.
@@ -40,9 +52,9 @@ def load_litellm() -> Any:
         raise UsageError("`litellm/…` models need the library litellm: install `proctor[litellm]`") from cause
 
 
-async def _call_litellm(library: Any, request: Request) -> WireAnswer:
+async def _call_litellm(library: LiteLLM, request: Request) -> WireAnswer:
     """Send a request; litellm answers in the shape of chat completions."""
-    arguments: dict[str, Any] = {key: value for key, value in request.parameters.items() if key != "stream"}
+    arguments: JsonObject = {key: value for key, value in request.parameters.items() if key != "stream"}
     arguments |= {"model": request.model.removeprefix(PREFIX), "messages": list(request.messages)}
     if request.tools:
         arguments["tools"] = list(request.tools)
@@ -120,7 +132,7 @@ class CallableRoute:
     provider = "python"
     endpoint: Endpoint | None = None
 
-    def __init__(self, function: Callable[[Request], Any]) -> None:
+    def __init__(self, function: Callable[[Request], object]) -> None:
         self._function = function
         self.price: Price | None = FREE
 
@@ -148,18 +160,18 @@ class CallableRoute:
         return ()
 
 
-def imported_function(name: str) -> Callable[[Request], Any]:
+def imported_function(name: str) -> Callable[[Request], object]:
     """The function that `python/module:function` names."""
     module, colon, path = name.removeprefix(PYTHON_PREFIX).partition(":")
     try:
-        attribute: Any = import_module(module)
+        attribute: object = import_module(module)
         for part in path.split("."):
             attribute = getattr(attribute, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"there is no model {name}: {error}\nWrite python/module:function.") from error
     if not colon or not callable(attribute):
         raise UsageError(f"{name} is not a function\nWrite python/module:function.")
-    function: Callable[[Request], Any] = attribute
+    function: Callable[[Request], object] = attribute
     return function
 
 
@@ -169,7 +181,7 @@ class LitellmRoute:
     provider = "litellm"
     endpoint: Endpoint | None = None
 
-    def __init__(self, library: Any, price: Price | None) -> None:
+    def __init__(self, library: LiteLLM, price: Price | None) -> None:
         self._library = library
         self.price = price
 
@@ -310,10 +322,7 @@ def priced(
         response=response,
     )
     return Answer(
-        text=reading.text,
-        call=call,
-        tool_requests=reading.tool_requests,
-        finish_reason=reading.finish_reason,
+        text=reading.text, call=call, tool_requests=reading.tool_requests, finish_reason=reading.finish_reason
     )
 
 
@@ -324,7 +333,7 @@ async def answer_recorded(
     from proctor.models.recording import IN_PROCESS, Exchange
 
     number = take.begin()
-    outcome: dict[str, Any] = {}
+    outcome: JsonObject = {}
     try:
         answer = await route.answer(request, waited)
         outcome = _plain_answer(answer)
@@ -376,7 +385,7 @@ def answer_replayed(take: ReplayedTake, request: Request, say: Callable[[str], N
     )
 
 
-def _plain_request(request: Request) -> Mapping[str, Any]:
+def _plain_request(request: Request) -> JsonMap:
     """A request as JSON, as recordings store it."""
     return {
         "model": request.model,
@@ -387,7 +396,7 @@ def _plain_request(request: Request) -> Mapping[str, Any]:
     }
 
 
-def _plain_answer(answer: Answer) -> dict[str, Any]:
+def _plain_answer(answer: Answer) -> JsonObject:
     usage = answer.call.usage
     return {
         "text": answer.text,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from proctor.json_values import parse_json
 from proctor.session import Session, Unreadable
@@ -26,7 +26,7 @@ class JsonLine:
 
     number: int
     """Counted from 1."""
-    value: Any
+    value: object
     problem: str = ""
     """Why it could not be read. Empty: it could."""
     is_unfinished: bool = False
@@ -46,7 +46,7 @@ def head_of(path: Path, suffixes: tuple[str, ...] = ()) -> bytes:
         return b""
 
 
-def load_json(path: Path) -> Any:
+def load_json(path: Path) -> object:
     """The JSON value of a file; a `ValueError` or `OSError` when there is none."""
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
@@ -133,7 +133,7 @@ class ZipMembers:
         """Names of the members, in order."""
         return list(self._members)
 
-    def load(self, name: str) -> Any:
+    def load(self, name: str) -> object:
         """The JSON value of a member."""
         try:
             return parse_json(self._bytes(self._members[name]))

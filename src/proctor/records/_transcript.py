@@ -1,11 +1,11 @@
 """Builds a session's transcript from a record: turns, messages, and tool calls with their results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, get_args
 
 from proctor.json_values import (
+    JsonMap,
     args_of,
     as_cost,
     as_map,
@@ -16,7 +16,7 @@ from proctor.json_values import (
     maps_in,
     message_text,
 )
-from proctor.score import Level, Score
+from proctor.score import LEVELS, Score
 from proctor.session import Event, Message, ModelCall, Role, Step, TimedEvent, ToolCall
 
 
@@ -64,13 +64,7 @@ class TranscriptBuilder:
         self._extend_time(at)
 
     def say(
-        self,
-        role: Role,
-        text: str,
-        at: datetime | None = None,
-        name: str = "",
-        *,
-        even_nothing: bool = False,
+        self, role: Role, text: str, at: datetime | None = None, name: str = "", *, even_nothing: bool = False
     ) -> None:
         """Add a message. One without text is skipped unless it is known to be a message."""
         if not text and not even_nothing:
@@ -82,7 +76,7 @@ class TranscriptBuilder:
     def call(
         self,
         name: str,
-        args: Mapping[str, Any],
+        args: JsonMap,
         call_id: str = "",
         at: datetime | None = None,
         *,
@@ -94,12 +88,7 @@ class TranscriptBuilder:
         `known_as` is what the record's results call it, where that is not its id.
         """
         self._calls += 1
-        call = ToolCall(
-            name=name or "unnamed",
-            args=args,
-            call_id=call_id,
-            success=success,
-        )
+        call = ToolCall(name=name or "unnamed", args=args, call_id=call_id, success=success)
         entry = self._add(call, at)
         if success is None:
             self._open[known_as or call_id or f"\0{self._calls}"] = entry
@@ -182,9 +171,7 @@ def _finished(step: _Step) -> Step:
 # Messages in the shape of chat completions.
 
 
-def add_message(
-    transcript: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None
-) -> None:
+def add_message(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None = None) -> None:
     """Add one chat message: its text, tool calls, or tool result."""
     role, text = message.get("role"), message_text(message.get("content"))
     if role in ("system", "developer"):
@@ -199,7 +186,7 @@ def add_message(
         transcript.answer(as_name(message.get("tool_call_id")), text, at=at)
 
 
-def add_calls(transcript: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None) -> None:
+def add_calls(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None = None) -> None:
     """Add the tool calls of a message."""
     for call in maps_in(message.get("tool_calls")):
         function = as_map(call, "function") or call
@@ -213,20 +200,19 @@ def add_calls(transcript: TranscriptBuilder, message: Mapping[str, Any], at: dat
 # Scores as our exports write them to other tools' files.
 
 
-def exported_scores(value: Any) -> list[Score]:
+def exported_scores(value: object) -> list[Score]:
     """Scores of a list, as our exports write them."""
     return [exported_score(each) for each in maps_in(value) if as_text(each.get("evaluator"))]
 
 
-def exported_score(value: Any) -> Score:
+def exported_score(value: JsonMap) -> Score:
     """One score, as our exports write it."""
-    level = value.get("level")
     return Score(
         evaluator=as_text(value.get("evaluator")),
         value=as_number(value.get("value")),
         label=as_text(value.get("label")),
         explanation=as_text(value.get("explanation")),
-        level=level if level in get_args(Level) else "session",
+        level=LEVELS.get(as_text(value.get("level")), "session"),
         target=as_text(value.get("target")),
         evaluator_digest=as_text(value.get("evaluator_digest")) or as_text(value.get("digest")),
         error=as_text(value.get("error")),

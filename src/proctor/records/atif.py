@@ -7,9 +7,10 @@ unchanged.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
+    JsonObject,
     args_of,
     as_cost,
     as_datetime,
@@ -54,7 +55,7 @@ def read(path: Path) -> Read:
         waiting += maps_in(trajectory.get("subagent_trajectories"))
 
 
-def _session(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]) -> Session:
+def _session(path: Path, trajectory: JsonMap, outer: JsonMap) -> Session:
     if not as_text(trajectory.get("schema_version")).startswith("ATIF-v"):
         raise ValueError("it does not say that it is a trajectory: no `schema_version` ATIF-v…")
     agent, ours = as_map(trajectory, "agent"), as_map(trajectory, "extra", OURS)
@@ -91,13 +92,13 @@ def _session(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]
     )
 
 
-def _id(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]) -> str:
+def _id(path: Path, trajectory: JsonMap, outer: JsonMap) -> str:
     run, own = as_text(trajectory.get("session_id")), as_text(trajectory.get("trajectory_id"))
     run = run or as_text(outer.get("session_id")) or place_of(path, path.stem)
     return f"{run}/{own}" if own and own != run else run
 
 
-def _tell(transcript: TranscriptBuilder, step: Mapping[str, Any], default_model: str) -> None:
+def _tell(transcript: TranscriptBuilder, step: JsonMap, default_model: str) -> None:
     source = ROLES.get(as_text(step.get("source")))
     # What a later trajectory repeats of an earlier one happened only once.
     if source is None or step.get("is_copied_context") is True:
@@ -112,7 +113,7 @@ def _tell(transcript: TranscriptBuilder, step: Mapping[str, Any], default_model:
     transcript.say(
         role, message_text(step.get("message")), at, as_text(ours.get("name")), even_nothing=is_ours
     )
-    extras = dict[str, Mapping[str, Any]]()
+    extras = dict[str, JsonMap]()
     for request in maps_in(step.get("tool_calls")):
         called = as_name(request.get("tool_call_id"))
         extras[called] = as_map(request, "extra")
@@ -123,9 +124,7 @@ def _tell(transcript: TranscriptBuilder, step: Mapping[str, Any], default_model:
         _answer(transcript, result, extras)
 
 
-def _answer(
-    transcript: TranscriptBuilder, result: Mapping[str, Any], extras: Mapping[str, Mapping[str, Any]]
-) -> None:
+def _answer(transcript: TranscriptBuilder, result: JsonMap, extras: Mapping[str, JsonMap]) -> None:
     called = as_name(result.get("source_call_id"))
     known = extras.get(called, {})
     success = known.get("success")
@@ -136,7 +135,7 @@ def _answer(
     transcript.answer(called, content, success, duration_ms=as_number(known.get("duration_ms")))
 
 
-def _model_calls(step: Mapping[str, Any], ours: Mapping[str, Any], default_model: str) -> list[ModelCall]:
+def _model_calls(step: JsonMap, ours: JsonMap, default_model: str) -> list[ModelCall]:
     if calls := maps_in(ours.get("model_calls")):
         return [_our_call(call) for call in calls]
     metrics = as_map(step, "metrics")
@@ -159,7 +158,7 @@ def _model_calls(step: Mapping[str, Any], ours: Mapping[str, Any], default_model
     ]
 
 
-def _our_call(call: Mapping[str, Any]) -> ModelCall:
+def _our_call(call: JsonMap) -> ModelCall:
     return ModelCall(
         model=as_text(call.get("model")),
         provider=as_text(call.get("provider")),
@@ -179,7 +178,7 @@ def _our_call(call: Mapping[str, Any]) -> ModelCall:
     )
 
 
-def _trial(path: Path) -> Mapping[str, Any]:
+def _trial(path: Path) -> JsonMap:
     """What Harbor says of the trial a trajectory belongs to; empty when there is none."""
     if path.parent.name != "agent":
         return {}
@@ -190,7 +189,7 @@ def _trial(path: Path) -> Mapping[str, Any]:
     return result if "trial_name" in result else {}
 
 
-def _rewards(trial: Mapping[str, Any]) -> list[Score]:
+def _rewards(trial: JsonMap) -> list[Score]:
     rewards = as_map(trial, "verifier_result", "rewards")
     return [
         Score(evaluator=name, value=value)
@@ -199,7 +198,7 @@ def _rewards(trial: Mapping[str, Any]) -> list[Score]:
     ]
 
 
-def _ending(trial: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, str, str]:
+def _ending(trial: JsonMap, ours: JsonMap) -> tuple[str, str, str]:
     if ours:
         status, reason = as_text(ours.get("status")), as_text(ours.get("end_reason"))
         return status or "success", reason or "completed", as_text(ours.get("error"))
@@ -214,9 +213,7 @@ def _ending(trial: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, str
     return "success", "completed", ""
 
 
-def _attributes(
-    trajectory: Mapping[str, Any], outer: Mapping[str, Any], trial: Mapping[str, Any], ours: Mapping[str, Any]
-) -> dict[str, Any]:
+def _attributes(trajectory: JsonMap, outer: JsonMap, trial: JsonMap, ours: JsonMap) -> JsonObject:
     values = {
         "schema_version": as_text(trajectory.get("schema_version")),
         "task": as_text(trial.get("task_name")),

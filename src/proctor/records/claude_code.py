@@ -5,12 +5,11 @@ One answer may span several lines with the same id and cumulative tokens: it cou
 """
 
 import re
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
     args_of,
     as_cost,
     as_datetime,
@@ -71,7 +70,7 @@ class _ClaudeCodeSession:
         self._calls: dict[str, tuple[tuple[int, int], datetime | None, ModelCall]] = {}
         self._is_sidechain = True
 
-    def take(self, entry: Mapping[str, Any]) -> None:
+    def take(self, entry: JsonMap) -> None:
         """One line."""
         for name in ("sessionId", "agentId", "version", "summary", "customTitle", "aiTitle"):
             if value := as_text(entry.get(name)):
@@ -116,7 +115,7 @@ class _ClaudeCodeSession:
             notes=self.notes,
         )
 
-    def _user(self, entry: Mapping[str, Any], at: datetime | None) -> None:
+    def _user(self, entry: JsonMap, at: datetime | None) -> None:
         content = as_map(entry, "message").get("content")
         for block in maps_in(content):
             if block.get("type") == "tool_result":
@@ -140,7 +139,7 @@ class _ClaudeCodeSession:
             role = entry.get("isCompactSummary") is True
             self.transcript.say("system" if role else "user", text, at, "summary" if role else "")
 
-    def _assistant(self, entry: Mapping[str, Any], at: datetime | None) -> None:
+    def _assistant(self, entry: JsonMap, at: datetime | None) -> None:
         message = as_map(entry, "message")
         is_error = entry.get("isApiErrorMessage") is True
         self._failure = message_text(message.get("content")) if is_error else ""
@@ -164,17 +163,12 @@ class _ClaudeCodeSession:
             self._model = model
             self._count(entry, message, model, place, at)
 
-    def _is_aside(self, entry: Mapping[str, Any]) -> bool:
+    def _is_aside(self, entry: JsonMap) -> bool:
         """Whether another agent speaks in the middle of this session."""
         return entry.get("isSidechain") is True and not self._is_sidechain
 
     def _count(
-        self,
-        entry: Mapping[str, Any],
-        message: Mapping[str, Any],
-        model: str,
-        place: tuple[int, int],
-        at: datetime | None,
+        self, entry: JsonMap, message: JsonMap, model: str, place: tuple[int, int], at: datetime | None
     ) -> None:
         used, cost = as_map(message, "usage"), as_cost(entry.get("costUSD"))
         written = as_whole_number(used.get("cache_creation_input_tokens"))
@@ -212,5 +206,5 @@ class _ClaudeCodeSession:
         return "success", "completed", ""
 
 
-def _is_message(block: Mapping[str, Any]) -> bool:
+def _is_message(block: JsonMap) -> bool:
     return block.get("type") != "tool_result"

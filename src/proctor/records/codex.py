@@ -5,14 +5,14 @@ files contain tokens per response and as a running total: the former are preferr
 """
 
 import re
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
     args_of,
     as_datetime,
+    as_integer,
     as_map,
     as_number,
     as_text,
@@ -71,7 +71,7 @@ class _CodexSession:
         self.transcript = TranscriptBuilder()
         self.notes: list[str] = []
         self._path = path
-        self._about: Mapping[str, Any] = {}
+        self._about: JsonMap = {}
         self._model = ""
         self._error = ""
         self._aborted = False
@@ -79,10 +79,10 @@ class _CodexSession:
         self._place: tuple[int, int] | None = None
         self._counted = self._per_response = 0
         self._spent: list[tuple[tuple[int, int], datetime | None, ModelCall, bool]] = []
-        self._total: Any = None
+        self._total: object = None
         self._exits: dict[str, tuple[bool, float | None]] = {}
 
-    def take(self, line: Mapping[str, Any]) -> None:
+    def take(self, line: JsonMap) -> None:
         """One line: an envelope, or an old file's payload."""
         at, what = as_datetime(line.get("timestamp")), line.get("type")
         payload = as_map(line, "payload")
@@ -130,14 +130,14 @@ class _CodexSession:
             notes=self.notes,
         )
 
-    def _begin(self, about: Mapping[str, Any], at: datetime | None) -> None:
+    def _begin(self, about: JsonMap, at: datetime | None) -> None:
         # A thread that goes on from another has the other's beginning behind its own.
         if not self._about:
             self._about = about
             instructions = as_map(about, "base_instructions").get("text") or about.get("instructions")
             self.transcript.say("system", as_text(instructions), at)
 
-    def _item(self, item: Mapping[str, Any], at: datetime | None) -> None:
+    def _item(self, item: JsonMap, at: datetime | None) -> None:
         what, called = as_text(item.get("type")), as_text(item.get("call_id"))
         if what == "message":
             self._message(item, at)
@@ -154,7 +154,7 @@ class _CodexSession:
         elif what in ("function_call", "tool_search_call"):
             self._call(as_text(item.get("name")) or "tool_search", args_of(item.get("arguments")), called, at)
 
-    def _message(self, item: Mapping[str, Any], at: datetime | None) -> None:
+    def _message(self, item: JsonMap, at: datetime | None) -> None:
         text, role = message_text(item.get("content")), item.get("role")
         if role == "assistant":
             self._response_began()
@@ -164,16 +164,16 @@ class _CodexSession:
         else:
             self.transcript.say("system", text, at)
 
-    def _call(self, name: str, args: Mapping[str, Any], called: str, at: datetime | None) -> None:
+    def _call(self, name: str, args: JsonMap, called: str, at: datetime | None) -> None:
         self._response_began()
         self.transcript.call(name, args, called, at)
 
-    def _answer(self, called: str, output: Any, at: datetime | None) -> None:
+    def _answer(self, called: str, output: object, at: datetime | None) -> None:
         text, success = _output(output)
         known, duration_ms = self._exits.get(called, (success, None))
         self.transcript.answer(called, text, known, at, duration_ms)
 
-    def _event(self, event: Mapping[str, Any], at: datetime | None) -> None:
+    def _event(self, event: JsonMap, at: datetime | None) -> None:
         what = event.get("type")
         if what in ("task_started", "turn_started"):
             self._is_running, self._error, self._aborted = True, "", False
@@ -193,7 +193,7 @@ class _CodexSession:
         elif what == "item_completed" and as_map(event, "item").get("type") == "CommandExecution":
             self._exit(as_text(as_map(event, "item").get("id")), as_map(event, "item"))
 
-    def _exit(self, called: str, ended: Mapping[str, Any]) -> None:
+    def _exit(self, called: str, ended: JsonMap) -> None:
         code, lasted = ended.get("exit_code"), as_map(ended, "duration")
         seconds, nanos = as_number(lasted.get("secs")), as_number(lasted.get("nanos"))
         duration = None if seconds is None else seconds * 1000 + (nanos or 0) / 1e6
@@ -203,14 +203,14 @@ class _CodexSession:
     def _response_began(self) -> None:
         self._place = self._place or self.transcript.here()
 
-    def _running_count(self, info: Mapping[str, Any], at: datetime | None) -> None:
+    def _running_count(self, info: JsonMap, at: datetime | None) -> None:
         total = info.get("total_token_usage")
         # It is said again whenever limits change, though nothing was spent.
         if total and total != self._total:
             self._total = total
             self._count(as_map(info, "last_token_usage"), at, per_response=False)
 
-    def _count(self, used: Mapping[str, Any], at: datetime | None, *, per_response: bool) -> None:
+    def _count(self, used: JsonMap, at: datetime | None, *, per_response: bool) -> None:
         if not used:
             return
         call = ModelCall(
@@ -242,12 +242,12 @@ class _CodexSession:
         return "success", "completed", ""
 
 
-def _went_well(item: Mapping[str, Any]) -> bool | None:
+def _went_well(item: JsonMap) -> bool | None:
     status = item.get("status")
     return status == "completed" if isinstance(status, str) else None
 
 
-def _output(output: Any) -> tuple[str, bool | None]:
+def _output(output: object) -> tuple[str, bool | None]:
     """What a tool gave, and whether it went well, as different versions say it."""
     if isinstance(output, dict):
         success = output.get("success")
@@ -258,9 +258,9 @@ def _output(output: Any) -> tuple[str, bool | None]:
             packed = as_map(parse_json(text))
         except ValueError:
             packed = {}
-        code = as_map(packed, "metadata").get("exit_code")
-        if isinstance(packed.get("output"), str) and type(code) is int:
-            return packed["output"], code == 0
+        code, unpacked = as_integer(as_map(packed, "metadata").get("exit_code")), packed.get("output")
+        if isinstance(unpacked, str) and code is not None:
+            return unpacked, code == 0
     if match := _EXIT.search(text[:2_000]):
         return text, int(match[1]) == 0
     return text, None

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
+    JsonObject,
     args_of,
     as_cost,
     as_datetime,
@@ -50,11 +51,11 @@ class _Events:
 
     calls: dict[str, list[tuple[ModelCall, datetime | None]]] = field(default_factory=dict)
     """Model calls by the message that came of them: its id, or in old logs what it says."""
-    tools: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    offered: list[dict[str, Any]] = field(default_factory=list)
+    tools: dict[str, JsonMap] = field(default_factory=dict)
+    offered: list[JsonObject] = field(default_factory=list)
 
 
-def session_of(sample: Mapping[str, Any], header: Mapping[str, Any], source: str) -> Session:
+def session_of(sample: JsonMap, header: JsonMap, source: str) -> Session:
     """The session a sample is, in the run that a log's header tells of."""
     spec, ours = as_map(header, "eval"), as_map(sample, "metadata", OURS)
     attachments = as_map(sample, "attachments")
@@ -89,7 +90,7 @@ def session_of(sample: Mapping[str, Any], header: Mapping[str, Any], source: str
     )
 
 
-def _about(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Mapping[str, Any]:
+def _about(sample: JsonMap, header: JsonMap) -> JsonMap:
     spec = as_map(header, "eval")
     solvers = [as_text(step.get("solver")) for step in maps_in(as_map(header, "plan").get("steps"))]
     return {
@@ -99,16 +100,14 @@ def _about(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Mapping[str,
     }
 
 
-def _id(sample: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
+def _id(sample: JsonMap, spec: JsonMap) -> str:
     if uuid := as_text(sample.get("uuid")):
         return uuid
     run = as_text(spec.get("eval_id")) or as_text(spec.get("run_id")) or as_text(spec.get("created"))
     return f"{run}/{as_name(sample.get('id'))}/{as_name(sample.get('epoch'))}"
 
 
-def _attributes(
-    sample: Mapping[str, Any], spec: Mapping[str, Any], ours: Mapping[str, Any]
-) -> dict[str, Any]:
+def _attributes(sample: JsonMap, spec: JsonMap, ours: JsonMap) -> JsonObject:
     if ours:
         return dict(as_map(ours, "attributes"))
     known = {
@@ -123,7 +122,7 @@ def _attributes(
     return {name: value for name, value in known.items() if value}
 
 
-def _read_events(sample: Mapping[str, Any], attachments: Mapping[str, Any]) -> _Events:
+def _read_events(sample: JsonMap, attachments: JsonMap) -> _Events:
     events = _Events()
     for event in maps_in(sample.get("events")):
         if event.get("event") == "model" and event.get("pending") is not True:
@@ -137,7 +136,7 @@ def _read_events(sample: Mapping[str, Any], attachments: Mapping[str, Any]) -> _
     return events
 
 
-def _model_call(event: Mapping[str, Any]) -> ModelCall:
+def _model_call(event: JsonMap) -> ModelCall:
     output, ours = as_map(event, "output"), as_map(event, "metadata", OURS)
     error = as_text(event.get("error")) or as_text(output.get("error"))
     latency_ms = _milliseconds(ours.get("latency_ms"), output.get("time"))
@@ -157,13 +156,13 @@ def _model_call(event: Mapping[str, Any]) -> ModelCall:
     )
 
 
-def _milliseconds(ours: Any, seconds: Any) -> float | None:
+def _milliseconds(ours: object, seconds: object) -> float | None:
     """How long something took: as we said it, or else from Inspect's seconds."""
     known, counted = as_number(ours), as_number(seconds)
     return known if known is not None or counted is None else counted * 1000
 
 
-def _usage(used: Mapping[str, Any]) -> Usage:
+def _usage(used: JsonMap) -> Usage:
     cached = as_whole_number(used.get("input_tokens_cache_read"))
     written = as_whole_number(used.get("input_tokens_cache_write"))
     counted, total = as_whole_number(used.get("input_tokens")), as_whole_number(used.get("total_tokens"))
@@ -179,9 +178,7 @@ def _usage(used: Mapping[str, Any]) -> Usage:
     )
 
 
-def _tell(
-    transcript: TranscriptBuilder, message: Mapping[str, Any], events: _Events, attachments: Mapping[str, Any]
-) -> None:
+def _tell(transcript: TranscriptBuilder, message: JsonMap, events: _Events, attachments: JsonMap) -> None:
     message_id, ours = as_text(message.get("id")), as_map(message, "metadata", OURS)
     text = _attached(message_text(message.get("content")), attachments)
     is_agent = message.get("role") == "assistant"
@@ -206,7 +203,7 @@ def _tell(
         transcript.call(as_text(request.get("function")), args, own_id, happened or at, known_as=called)
 
 
-def _answer(transcript: TranscriptBuilder, message: Mapping[str, Any], text: str, events: _Events) -> None:
+def _answer(transcript: TranscriptBuilder, message: JsonMap, text: str, events: _Events) -> None:
     called = as_text(message.get("tool_call_id"))
     event, ours = events.tools.get(called, {}), as_map(message, "metadata", OURS)
     wrong = as_map(message, "error") or as_map(event, "error")
@@ -220,13 +217,13 @@ def _answer(transcript: TranscriptBuilder, message: Mapping[str, Any], text: str
     )
 
 
-def _attached(text: str, attachments: Mapping[str, Any]) -> str:
+def _attached(text: str, attachments: JsonMap) -> str:
     if not text.startswith(ATTACHED):
         return text
     return as_text(attachments.get(text.removeprefix(ATTACHED))) or text
 
 
-def _spend_the_rest(transcript: TranscriptBuilder, sample: Mapping[str, Any], events: _Events) -> None:
+def _spend_the_rest(transcript: TranscriptBuilder, sample: JsonMap, events: _Events) -> None:
     """Tell the model calls nothing came of in the conversation: those of judges and of other agents."""
     for calls in events.calls.values():
         for call, moment in calls:
@@ -239,17 +236,17 @@ def _spend_the_rest(transcript: TranscriptBuilder, sample: Mapping[str, Any], ev
             transcript.spend(call, before=(0, 0))
 
 
-def _scores(sample: Mapping[str, Any]) -> list[Score]:
+def _scores(sample: JsonMap) -> list[Score]:
     # Logs of the first version had one score without a name.
     named = as_map(sample, "scores") or ({"score": sample["score"]} if as_map(sample, "score") else {})
     return [score for name, value in named.items() for score in _score(name, as_map(value))]
 
 
-def _score(name: str, entry: Mapping[str, Any]) -> list[Score]:
+def _score(name: str, entry: JsonMap) -> list[Score]:
     if ours := as_map(entry, "metadata", OURS):
         return [exported_score({**ours, "explanation": entry.get("explanation")})]
     value, explanation = entry.get("value"), as_text(entry.get("explanation"))
-    parts: Mapping[str, Any] = value if isinstance(value, dict) else {"": value}
+    parts: JsonMap = value if isinstance(value, dict) else {"": value}
     if isinstance(value, list):
         parts = {str(number): each for number, each in enumerate(value, start=1)}
     scores = []
@@ -262,7 +259,7 @@ def _score(name: str, entry: Mapping[str, Any]) -> list[Score]:
     return scores
 
 
-def _graded(value: Any) -> tuple[float | None, str]:
+def _graded(value: object) -> tuple[float | None, str]:
     if isinstance(value, bool):
         return float(value), ""
     if isinstance(value, str):
@@ -270,7 +267,7 @@ def _graded(value: Any) -> tuple[float | None, str]:
     return as_number(value), ""
 
 
-def _ending(sample: Mapping[str, Any], scores: list[Score], ours: Mapping[str, Any]) -> tuple[str, str, str]:
+def _ending(sample: JsonMap, scores: list[Score], ours: JsonMap) -> tuple[str, str, str]:
     error = sample.get("error")
     message = as_text(error) or as_text(as_map(error).get("message"))
     if ours:
@@ -331,7 +328,7 @@ def _read_packed(path: Path, packed: ZipMembers) -> Read:
             yield unreadable(path, "it is kept in pieces; have Inspect write it as one", name)
 
 
-def _read_whole(path: Path, document: Any) -> Read:
+def _read_whole(path: Path, document: object) -> Read:
     header = as_map(document)
     if "eval" not in header:
         raise ValueError("it is not a log: it has no `eval`")
@@ -339,7 +336,7 @@ def _read_whole(path: Path, document: Any) -> Read:
         yield read_session(path, lambda it=sample: _session(it, header), f"sample {number}")  # type: ignore[misc]
 
 
-def _session(sample: Any, header: Mapping[str, Any]) -> Session:
+def _session(sample: object, header: JsonMap) -> Session:
     if not isinstance(sample, dict) or not isinstance(sample.get("messages"), list):
         raise ValueError("it is not a sample: it has no messages")
     return session_of(sample, header, kind)

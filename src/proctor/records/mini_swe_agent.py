@@ -6,10 +6,11 @@ tool calls of chat completions. The last message says how the run ended.
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
     as_cost,
     as_datetime,
     as_map,
@@ -100,7 +101,7 @@ def _id(path: Path, instance: str, transcript: TranscriptBuilder) -> str:
     return place_of(path, instance) + began
 
 
-def _tell(transcript: TranscriptBuilder, messages: Sequence[Mapping[str, Any]], model: str) -> None:
+def _tell(transcript: TranscriptBuilder, messages: Sequence[JsonMap], model: str) -> None:
     waiting = 0
     for message in messages:
         extra, role = as_map(message, "extra"), message.get("role")
@@ -123,7 +124,7 @@ def _tell(transcript: TranscriptBuilder, messages: Sequence[Mapping[str, Any]], 
             add_message(transcript, message, at)
 
 
-def _tell_commands(transcript: TranscriptBuilder, message: Mapping[str, Any], at: Any) -> int:
+def _tell_commands(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None) -> int:
     """Tell the commands of a message without tool calls; how many results will follow."""
     named = [as_text(each.get("command")) for each in maps_in(as_map(message, "extra").get("actions"))]
     commands = named or _COMMAND.findall(message_text(message.get("content")))
@@ -132,12 +133,12 @@ def _tell_commands(transcript: TranscriptBuilder, message: Mapping[str, Any], at
     return len(commands)
 
 
-def _is_result(message: Mapping[str, Any]) -> bool:
+def _is_result(message: JsonMap) -> bool:
     text = message_text(message.get("content")).lstrip()
     return "returncode" in as_map(message, "extra") or text.startswith(("<returncode>", "Observation:"))
 
 
-def _code(message: Mapping[str, Any]) -> int | None:
+def _code(message: JsonMap) -> int | None:
     code = as_map(message, "extra").get("returncode")
     if type(code) is int:
         return code
@@ -145,7 +146,7 @@ def _code(message: Mapping[str, Any]) -> int | None:
     return int(match[1]) if match else None
 
 
-def _spend(transcript: TranscriptBuilder, extra: Mapping[str, Any], model: str, at: Any) -> None:
+def _spend(transcript: TranscriptBuilder, extra: JsonMap, model: str, at: datetime | None) -> None:
     response = as_map(extra, "response")
     if not response and "cost" not in extra:
         return
@@ -164,7 +165,7 @@ def _spend(transcript: TranscriptBuilder, extra: Mapping[str, Any], model: str, 
     )
 
 
-def _ending(info: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+def _ending(info: JsonMap, messages: Sequence[JsonMap]) -> tuple[str, str, str]:
     last = messages[-1]
     exit_status = as_text(info.get("exit_status")) or as_text(as_map(last, "extra").get("exit_status"))
     if not exit_status:

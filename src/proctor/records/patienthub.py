@@ -5,11 +5,10 @@ client's reply. The original has no ids, models or times; a file that was writte
 sessions.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
     as_cost,
     as_datetime,
     as_map,
@@ -57,7 +56,7 @@ def read(path: Path) -> Read:
         yield read_session(path, lambda it=session, of=name: _session(path, it, of), part)  # type: ignore[misc]
 
 
-def _session(path: Path, session: Mapping[str, Any], name: str) -> Session:
+def _session(path: Path, session: JsonMap, name: str) -> Session:
     under_test = CLIENT if session.get("under_test") == CLIENT else THERAPIST
     transcript = TranscriptBuilder(turns_by_user=False)
     _tell(transcript, session, under_test)
@@ -92,7 +91,7 @@ def _session(path: Path, session: Mapping[str, Any], name: str) -> Session:
     )
 
 
-def _tell(transcript: TranscriptBuilder, session: Mapping[str, Any], under_test: str) -> None:
+def _tell(transcript: TranscriptBuilder, session: JsonMap, under_test: str) -> None:
     opened_by = ""
     for message in maps_in(session.get("messages")):
         side, text = as_text(message.get("role")), message_text(message.get("content"))
@@ -106,7 +105,7 @@ def _tell(transcript: TranscriptBuilder, session: Mapping[str, Any], under_test:
         transcript.say(role, text, name=side)
 
 
-def _spend(transcript: TranscriptBuilder, session: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
+def _spend(transcript: TranscriptBuilder, session: JsonMap, roles: JsonMap) -> None:
     """Tell what each side spent: known in sum only."""
     used = as_map(session, "usage")
     for side in (CLIENT, THERAPIST):

@@ -7,9 +7,9 @@ action with function calling. Tokens and cost are totals only. Whether the insta
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
     args_of,
     as_cost,
     as_list,
@@ -102,11 +102,7 @@ def _session(path: Path) -> Session:
     )
 
 
-def _tell(
-    transcript: TranscriptBuilder,
-    trajectory: Sequence[Mapping[str, Any]],
-    history: Sequence[Mapping[str, Any]],
-) -> None:
+def _tell(transcript: TranscriptBuilder, trajectory: Sequence[JsonMap], history: Sequence[JsonMap]) -> None:
     real = [each for each in history if each.get("is_demo") is not True]
     if not trajectory:
         for message in real:
@@ -123,7 +119,7 @@ def _tell(
         _tell_step(transcript, step, message)
 
 
-def _tell_step(transcript: TranscriptBuilder, step: Mapping[str, Any], message: Mapping[str, Any]) -> None:
+def _tell_step(transcript: TranscriptBuilder, step: JsonMap, message: JsonMap) -> None:
     action, observation = as_text(step.get("action")), message_text(step.get("observation"))
     transcript.say("assistant", as_text(step.get("thought")).strip() or as_text(step.get("response")).strip())
     seconds = as_number(step.get("execution_time"))
@@ -144,7 +140,7 @@ def _tell_step(transcript: TranscriptBuilder, step: Mapping[str, Any], message: 
         transcript.say("tool", observation)
 
 
-def _tell_message(transcript: TranscriptBuilder, message: Mapping[str, Any]) -> None:
+def _tell_message(transcript: TranscriptBuilder, message: JsonMap) -> None:
     if message.get("role") == "tool":
         called = next((as_name(each) for each in as_list(message.get("tool_call_ids"))), "")
         transcript.answer(called, message_text(message.get("content")))
@@ -161,7 +157,7 @@ def _tool_of(action: str) -> str:
     return first if first in _COMMANDS else SHELL
 
 
-def _spend(transcript: TranscriptBuilder, info: Mapping[str, Any], model: str) -> list[str]:
+def _spend(transcript: TranscriptBuilder, info: JsonMap, model: str) -> list[str]:
     spent = as_map(info, "model_stats")
     usage = Usage(
         input_tokens=as_whole_number(spent.get("tokens_sent")),
@@ -171,12 +167,7 @@ def _spend(transcript: TranscriptBuilder, info: Mapping[str, Any], model: str) -
     cost = as_cost(spent.get("instance_cost")) or None
     if not usage.total_tokens and cost is None:
         return []
-    call = ModelCall(
-        model=model,
-        usage=usage,
-        cost_usd=cost,
-        price_source="" if cost is None else "agent",
-    )
+    call = ModelCall(model=model, usage=usage, cost_usd=cost, price_source="" if cost is None else "agent")
     transcript.spend(call, before=(0, 0))
     calls = as_whole_number(spent.get("api_calls"))
     return (
@@ -186,7 +177,7 @@ def _spend(transcript: TranscriptBuilder, info: Mapping[str, Any], model: str) -
     )
 
 
-def _model(chosen: Mapping[str, Any]) -> str:
+def _model(chosen: JsonMap) -> str:
     config = chosen.get("replay_config")
     if isinstance(config, str):
         try:
@@ -196,7 +187,7 @@ def _model(chosen: Mapping[str, Any]) -> str:
     return as_text(as_map(config, "agent", "model").get("name"))
 
 
-def _ending(info: Mapping[str, Any]) -> tuple[str, str, str]:
+def _ending(info: JsonMap) -> tuple[str, str, str]:
     exit_status = as_text(info.get("exit_status"))
     if not info:
         return "success", "completed", ""

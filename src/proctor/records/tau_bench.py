@@ -9,9 +9,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
+    JsonObject,
     args_of,
     as_cost,
     as_datetime,
@@ -72,7 +73,7 @@ def read(path: Path) -> Read:
         yield unreadable(file, "it holds no results: neither a list of runs nor simulations")
 
 
-def _read_runs(file: Path, runs: Sequence[Any]) -> Read:
+def _read_runs(file: Path, runs: Sequence[object]) -> Read:
     for number, run in enumerate(runs, start=1):
         part = f"run {number}"
         if isinstance(run, dict) and isinstance(run.get("traj"), list):
@@ -81,7 +82,7 @@ def _read_runs(file: Path, runs: Sequence[Any]) -> Read:
             yield unreadable(file, "it has no `traj`", part)
 
 
-def _read_simulations(file: Path, document: Any) -> Read:
+def _read_simulations(file: Path, document: object) -> Read:
     info = as_map(document, "info")
     for part, simulation in _simulations(file, document):
         if isinstance(simulation, Unreadable):
@@ -92,7 +93,7 @@ def _read_simulations(file: Path, document: Any) -> Read:
             yield unreadable(file, "it has no `id`", part)
 
 
-def _simulations(file: Path, document: Any) -> Iterator[tuple[str, Any]]:
+def _simulations(file: Path, document: object) -> Iterator[tuple[str, object]]:
     for number, simulation in enumerate(as_list(as_map(document).get("simulations")), start=1):
         yield f"simulation {number}", simulation
     folder = file.parent / SIMULATIONS
@@ -104,7 +105,7 @@ def _simulations(file: Path, document: Any) -> Iterator[tuple[str, Any]]:
                 yield piece.name, unreadable(piece, error)
 
 
-def _run(file: Path, run: Mapping[str, Any]) -> Session:
+def _run(file: Path, run: JsonMap) -> Session:
     info, named = as_map(run, "info"), _NAMED.match(file.name)
     transcript = TranscriptBuilder()
     for message in maps_in(run.get("traj")):
@@ -131,7 +132,7 @@ def _run(file: Path, run: Mapping[str, Any]) -> Session:
     )
 
 
-def _simulation(simulation: Mapping[str, Any], info: Mapping[str, Any]) -> Session:
+def _simulation(simulation: JsonMap, info: JsonMap) -> Session:
     agent, user = as_map(info, "agent_info"), as_map(info, "user_info")
     models = {"assistant": as_text(agent.get("llm")), USER: as_text(user.get("llm"))}
     transcript = TranscriptBuilder()
@@ -170,7 +171,7 @@ def _simulation(simulation: Mapping[str, Any], info: Mapping[str, Any]) -> Sessi
     )
 
 
-def _tell(transcript: TranscriptBuilder, message: Mapping[str, Any], models: Mapping[str, str]) -> None:
+def _tell(transcript: TranscriptBuilder, message: JsonMap, models: Mapping[str, str]) -> None:
     role, at = as_text(message.get("role")), as_datetime(message.get("timestamp"))
     for result in maps_in(message.get("tool_messages")) or ([message] if role == "tool" else []):
         if result.get("requestor") == USER:
@@ -194,7 +195,7 @@ def _tell(transcript: TranscriptBuilder, message: Mapping[str, Any], models: Map
             transcript.call(name, args, as_name(call.get("id")), at)
 
 
-def _spend(transcript: TranscriptBuilder, message: Mapping[str, Any], model: str) -> None:
+def _spend(transcript: TranscriptBuilder, message: JsonMap, model: str) -> None:
     cost, usage = as_cost(message.get("cost")), usage_of_chat(message.get("usage"))
     if usage is None and not cost:
         return
@@ -216,7 +217,7 @@ def _passed(reward: float | None) -> tuple[str, str]:
     return "success", "completed"
 
 
-def _rewards(reward: float | None, parts: Mapping[str, Any]) -> list[Score]:
+def _rewards(reward: float | None, parts: JsonMap) -> list[Score]:
     scores = [] if reward is None else [Score(evaluator="reward", value=reward)]
     for name, part in parts.items():
         value = as_number(part)
@@ -225,5 +226,5 @@ def _rewards(reward: float | None, parts: Mapping[str, Any]) -> list[Score]:
     return scores
 
 
-def _known(**named: str) -> dict[str, Any]:
+def _known(**named: str) -> JsonObject:
     return {name: value for name, value in named.items() if value}

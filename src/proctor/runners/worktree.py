@@ -6,14 +6,14 @@ The agent's report and exit code do not count: the check decides, or without one
 However a session ends, its changes are committed and published first.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from proctor.agent import Assignment, WorkDone
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
 from proctor.formatting import clipped
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
+from proctor.json_values import JsonMap, require_number
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import Outcome, Services, agent_settings
 from proctor.session import Iteration, Message
@@ -104,8 +104,8 @@ async def _run_agent(session: WorkSession) -> WorkDone:
 
 def _seed(item: Item) -> int | None:
     """A different seed for each repeat, the same when it runs again."""
-    seed: Any = item.details.get("seed")
-    return None if seed is None else int(seed) + item.repeat - 1
+    seed = item.details.get("seed")
+    return None if seed is None else int(require_number(seed)) + item.repeat - 1
 
 
 async def _commit_and_publish(session: WorkSession) -> Committed:
@@ -167,7 +167,7 @@ async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> 
 
 
 def _verdict(
-    session: WorkSession, checked: ProgramResult, result: Mapping[str, Any], failed: str = "checks_failed"
+    session: WorkSession, checked: ProgramResult, result: JsonMap, failed: str = "checks_failed"
 ) -> Outcome:
     """The outcome that follows from a check."""
     if checked.timed_out:

@@ -10,10 +10,11 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from aiohttp import web
 
+from proctor.json_values import JsonMap
 from proctor.model import WireAnswer
 from proctor.models.client import KEY_SHAPES, without_key
 from proctor.models.gateway import chat, gemini, messages, responses
@@ -180,17 +181,12 @@ class GatewayCall:
     """A running call."""
 
     def __init__(
-        self,
-        access: OpenAccess,
-        operation: GatewayRoute,
-        body: Mapping[str, Any],
-        name: str,
-        delivery: Delivery,
+        self, access: OpenAccess, operation: GatewayRoute, body: JsonMap, name: str, delivery: Delivery
     ) -> None:
         self.access = access
         self.gateway_route = operation
         self.dialect = DIALECTS[operation.wire]
-        self.body: Mapping[str, Any] = body
+        self.body: JsonMap = body
         """As sent to the provider, possibly with a lower output limit."""
         self.name = name
         """The model, as the client named it."""
@@ -353,5 +349,5 @@ def redacted_error(raw: bytes) -> bytes:
     return KEY_SHAPES.sub("[key]", text).encode("utf-8", "replace")
 
 
-def _text(body: Mapping[str, Any]) -> str:
+def _text(body: JsonMap) -> str:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))

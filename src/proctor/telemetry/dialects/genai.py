@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.session import Role
 from proctor.telemetry.messages import (
     ParsedMessage,
@@ -39,9 +40,9 @@ class Content:
     inputs: list[ParsedMessage]
     outputs: list[ParsedMessage]
     system: str = ""
-    asked: Any = None
+    asked: object = None
     """The first input as it was written, for tools, whose arguments may look like anything."""
-    answered: Any = None
+    answered: object = None
 
 
 def kind_of(span: Span) -> Kind | None:
@@ -119,15 +120,16 @@ def content_of(span: Span) -> Content:
     """What was said, by event records first, by the events on the span otherwise."""
     content = Content([], [])
     for record in span.records:
-        name = str(record.get("eventName") or record["attributes"].get("event.name") or "")
-        _hear(content, name, record["attributes"], parse_nested(record.get("body")))
+        attributes = as_map(record, "attributes")
+        name = str(record.get("eventName") or attributes.get("event.name") or "")
+        _hear(content, name, attributes, parse_nested(record.get("body")))
     if not content.inputs and not content.outputs and content.asked is None and content.answered is None:
         for event in span.events:
-            _hear(content, event["name"], event["attributes"], None)
+            _hear(content, as_text(event["name"]), as_map(event, "attributes"), None)
     return content
 
 
-def instructions(value: Any) -> str:
+def instructions(value: object) -> str:
     """A system prompt from parts, messages or plain text."""
     return "\n".join(filter(None, (message.text for message in parse_messages(value, "system"))))
 
@@ -140,16 +142,16 @@ def agent_of(span: Span) -> str:
     return str(named or span.name.removeprefix("invoke_agent").strip() or "agent")
 
 
-def tools_on(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+def tools_on(attributes: JsonMap) -> list[JsonObject]:
     """The tools a span says there were, those with a description first."""
     tools = tools_of(attributes.get("gen_ai.tool.definitions"))
     tools += tools_of(unflattened(attributes, "llm.request.functions"))
     return tools + tools_of(attributes.get("gen_ai.agent.tools"))
 
 
-def unflattened(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
+def unflattened(attributes: JsonMap, prefix: str) -> list[object]:
     """A list that was spread over attributes: `gen_ai.prompt.0.role`, `gen_ai.prompt.0.content`, …"""
-    tree: dict[str, Any] = {}
+    tree: JsonObject = {}
     start = f"{prefix}."
     for key, value in attributes.items():
         if key.startswith(start):
@@ -165,7 +167,7 @@ def unflattened(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
     return gathered if isinstance(gathered, list) else []
 
 
-def entity_input(value: Any) -> Any:
+def entity_input(value: object) -> object:
     """A tool's arguments from what Traceloop keeps of a call."""
     parsed = parse_nested(value)
     if not isinstance(parsed, Mapping):
@@ -180,13 +182,13 @@ def entity_input(value: Any) -> Any:
     return parsed
 
 
-def entity_output(value: Any) -> Any:
+def entity_output(value: object) -> object:
     """A tool's result from what Traceloop keeps of a call."""
     parsed = parse_nested(value)
     return parsed["output"] if isinstance(parsed, Mapping) and "output" in parsed else parsed
 
 
-def _hear(content: Content, name: str, attributes: Mapping[str, Any], body: Any) -> None:
+def _hear(content: Content, name: str, attributes: JsonMap, body: object) -> None:
     if isinstance(body, Mapping) and ("input" in body or "output" in body):
         _hear_body(content, body)
     elif name in DETAILS or "gen_ai.input.messages" in attributes or "gen_ai.output.messages" in attributes:
@@ -198,7 +200,7 @@ def _hear(content: Content, name: str, attributes: Mapping[str, Any], body: Any)
         _hear_message(content, name, fields)
 
 
-def _hear_body(content: Content, body: Mapping[str, Any]) -> None:
+def _hear_body(content: Content, body: JsonMap) -> None:
     prompt, answered = body.get("input"), body.get("output")
     if prompt is not None:
         content.inputs += parse_messages(prompt, "user")
@@ -208,7 +210,7 @@ def _hear_body(content: Content, body: Mapping[str, Any]) -> None:
         content.answered = answered
 
 
-def _hear_details(content: Content, fields: Mapping[str, Any]) -> None:
+def _hear_details(content: Content, fields: JsonMap) -> None:
     prompt, answered = fields.get("gen_ai.input.messages"), fields.get("gen_ai.output.messages")
     content.inputs += parse_messages(prompt, "user")
     content.outputs += parse_messages(answered, "assistant")
@@ -217,7 +219,7 @@ def _hear_details(content: Content, fields: Mapping[str, Any]) -> None:
     content.system = content.system or instructions(fields.get("gen_ai.system_instructions"))
 
 
-def _hear_message(content: Content, name: str, fields: dict[str, Any]) -> None:
+def _hear_message(content: Content, name: str, fields: JsonObject) -> None:
     if name == "gen_ai.choice":
         message = fields.get("message", fields.get("content"))
         content.outputs += parse_messages(message, "assistant")
@@ -229,7 +231,7 @@ def _hear_message(content: Content, name: str, fields: dict[str, Any]) -> None:
         content.asked = fields.get("content")
 
 
-def _gathered(tree: Any) -> Any:
+def _gathered(tree: object) -> object:
     if not isinstance(tree, dict):
         return tree
     if tree and all(key.isdigit() and len(key) < 10 for key in tree):

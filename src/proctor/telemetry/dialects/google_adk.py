@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from proctor.telemetry.dialects import openinference
 from proctor.telemetry.messages import ParsedToolResult, parse_messages, parse_nested
@@ -31,7 +30,7 @@ def read(span: Span) -> SpanReading | None:
     return replace(reading, tool_result=_joined(results)) if results else reading
 
 
-def _content(value: Any) -> Any:
+def _content(value: object) -> object:
     parsed = parse_nested(value)
     content = parsed.get("content") if isinstance(parsed, Mapping) else None
     return content if isinstance(content, Mapping) and "parts" in content else None

@@ -16,7 +16,7 @@ from proctor.evaluator import Evaluator, Evidence, Reference
 from proctor.evaluators import EvaluationSettings, find_evaluator
 from proctor.evaluators.rendering import EvaluationTarget, targets_of
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, JsonObject, parse_json
+from proctor.json_values import JsonMap, JsonObject, as_text, parse_json
 from proctor.score import Score
 from proctor.secrets import visible
 from proctor.session import Session
@@ -71,7 +71,7 @@ def _session(documents: Sequence[Document]) -> Session:
             f"Provided input has spans of {len(named)} sessions ({', '.join(named[:3])}); "
             "evaluate one at a time"
         )
-    traces = dict.fromkeys(document["traceId"] for document in documents)
+    traces = dict.fromkeys(as_text(document["traceId"]) for document in documents)
     if not named and len(traces) > 1:
         raise ValidationException(
             f"Provided input has {len(traces)} traces and no span says which session they are of: "
