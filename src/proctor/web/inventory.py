@@ -248,7 +248,7 @@ class ProviderSetting(BaseModel):
     """`present`, `missing`, or `not needed`. Never the key itself."""
 
 
-class Settings(BaseModel):
+class SettingsAnswer(BaseModel):
     """Settings of the server."""
 
     version: str
@@ -273,8 +273,8 @@ def settings_router(site: AppState) -> APIRouter:
         return page(request, "settings.html", title="Settings")
 
     @routes.get("/api/settings", summary="The settings of the server")
-    def settings() -> Settings:
-        return Settings(
+    def settings() -> SettingsAnswer:
+        return SettingsAnswer(
             version=__version__,
             python=platform.python_version(),
             store=site.store.url,

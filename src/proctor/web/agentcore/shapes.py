@@ -121,7 +121,7 @@ class Many:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class MapShape:
     """A map of text to text."""
 
     key: Text = field(default_factory=Text)
@@ -254,7 +254,7 @@ KMS_KEY_ARN = Text(
 )
 TAG_KEY = Text(least=1, most=128, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
 TAG_VALUE = Text(most=256, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
-TAGS = Table(key=TAG_KEY, value=TAG_VALUE, most=50)
+TAGS = MapShape(key=TAG_KEY, value=TAG_VALUE, most=50)
 LEVEL = Text(words=("TOOL_CALL", "TRACE", "SESSION"))
 INSIGHTS = Many(
     of=Structure(
