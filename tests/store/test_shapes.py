@@ -5,6 +5,7 @@ All of them run on a file, on a sealed file and on PostgreSQL.
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import UnionType
@@ -42,6 +43,7 @@ from proctor.store import (
     timestamp,
     transcripts,
 )
+from proctor.store.database import insertion
 from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord, JudgedFilter, Label
 from proctor.store.intake import LogEvent
@@ -154,6 +156,7 @@ def fill(store: Store) -> None:
         external_id="ext",
         source="otlp",
         log_group="g",
+        service="svc",
         started_at=NOW,
         steps=[Step(trace_id="t", events=[said])],
     )
@@ -184,6 +187,14 @@ def fill(store: Store) -> None:
     )
     store.arrivals.save([(mark, {"attributes": {}})], NOW)
     store._transaction(lambda connection: connection.run('UPDATE "arrivals" SET "sessionId" = ?', ("s1",)))
+    quiet = replace(mark, span_id="q" * 16)
+    store.arrivals.save([(quiet, {"attributes": {}})], NOW)
+    (imported_id,) = store.read.imported_session_ids(log_group="g")
+    store._transaction(
+        lambda connection: connection.run(
+            'UPDATE "arrivals" SET "sessionId" = ? WHERE "spanId" = ?', (imported_id, quiet.span_id)
+        )
+    )
     new = EvaluationRecord(
         id="job-1",
         arn="arn:x/job-1",
@@ -195,6 +206,17 @@ def fill(store: Store) -> None:
         output_stream="out",
     )
     store.evaluations.create(new, row | {"runId": "job-1", "job": "evaluation", "status": "running"}, NOW)
+    judged = {
+        "id": "run",
+        "arn": "arn:x/run",
+        "name": "run",
+        "createdAt": timestamp(NOW),
+        "requestJson": "{}",
+    }
+    judged |= {"requestDigest": "d", "outputGroup": "g", "outputStream": "out"}
+    store._transaction(
+        lambda connection: connection.run(insertion("evaluations", judged), [*judged.values()])
+    )
 
 
 def record(writer: Any, session_id: str, item: Item, status: str) -> None:
@@ -216,7 +238,7 @@ def record(writer: Any, session_id: str, item: Item, status: str) -> None:
     ):
         recorder.record(event)
     recorder.score(Score(evaluator="tidy", value=0.5, explanation=LONG, cost_usd=0.01))
-    recorder.score(Score(evaluator="tidy", value=0.7, judged_session="s1"))
+    recorder.score(Score(evaluator="tidy", value=0.7, label="good", votes=(0.6, 0.8), judged_session="s1"))
     changes: dict[str, Any] = {"status": "running", "startedAt": timestamp(NOW), "sessionId": session_id}
     if status:
         recorder.end(status, "completed", "", work_seconds=1.5, waiting_seconds=0.5)
@@ -330,6 +352,16 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         evaluations.scores_by_session(read, "run", ["town"]),
         *(evaluations.verdicts_of(read, "run", "s1"), evaluations.jobs_page(read, "job", limit=5, offset=0)),
         *(evaluations.log_groups(read), store.evaluations.row("job-1"), store.evaluations.page()),
+        *(evaluations.unfinished_evaluations(read), evaluations.output_streams(read)),
+        *(evaluations.session_log_groups(read), evaluations.result_periods(read, "g", ["out"])),
+        *(evaluations.session_heads(read, ["s1"]), evaluations.items_page(read, "run", 0, 5)),
+        *(evaluations.evaluated_sessions(read, ["s1"]), evaluations.evaluated_calls(read, ["s1"])),
+        *(evaluations.scores_of_attempts(read, ["s1"]), evaluations.result_header(read, "run")),
+        *(evaluations.score_sums(read, "run"), evaluations.first_items(read, "run")),
+        *(evaluations.label_counts(read, "run"), evaluations.score_votes(read, "run")),
+        evaluations.quiet_sessions(
+            read, "oc-1", service="svc", log_groups=["g"], prefixes=[], since="", until=timestamp(NOW)
+        ),
         *(store.evaluations.metadata("job-1"), store.evaluations.of_stream("g", "out")),
         *(
             store.definitions.evaluator("ev"),

@@ -179,7 +179,7 @@ def run(
     command (`timeout_sec`, `retries`, …). Inside a running event loop (a notebook) the run gets its own
     thread; use `run_async` to await it instead.
     """
-    return _outside_of_any_loop(
+    return outside_of_any_loop(
         lambda: run_async(
             plan,
             items=items,
@@ -306,7 +306,7 @@ def evaluate(
 
     `options` are further members of the evaluation request, such as `votes` or `groundTruth`.
     """
-    return _outside_of_any_loop(
+    return outside_of_any_loop(
         lambda: evaluate_async(sessions, evaluators, judge=judge, store=store, home=home, **options)
     )
 
@@ -421,7 +421,7 @@ class ProctorStore:
                 observer=_observer(ctx.store, progress),
             )
 
-        return self.handle(_outside_of_any_loop(work).run_id)
+        return self.handle(outside_of_any_loop(work).run_id)
 
 
 class ComparisonResult:
@@ -503,7 +503,7 @@ def _is_interactive() -> bool:
     return console.is_terminal or console.is_jupyter
 
 
-def _outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine to its end; inside a running event loop in a thread with a loop of its own."""
     try:
         asyncio.get_running_loop()

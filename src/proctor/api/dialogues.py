@@ -5,13 +5,12 @@ results = run_batch(config)
 summary = aggregate_results(results, config.output_dir)
 """
 
-import asyncio
 import json
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from proctor.api import outside_of_any_loop
 from proctor.batch import lifecycle
 from proctor.bootstrap import now, open_context
 from proctor.jobs.dialogue.files import SUMMARY, write_json
@@ -69,7 +68,7 @@ def run_batch(config: BatchConfig) -> list[JsonObject]:
 
     Works inside a running event loop too, and leaves signals to the program.
     """
-    _outside_of_any_loop(lambda: _run(config))
+    outside_of_any_loop(lambda: _run(config))
     results = each_session(Path(config.output_dir), failed=True)
     return [{**result, "status": result.get("status", "success")} for result in results]
 
@@ -88,32 +87,10 @@ def aggregate_results(results: Iterable[JsonMap], output_dir: str | Path) -> Jso
     return summary
 
 
-def _run(config: BatchConfig) -> None:
+async def _run(config: BatchConfig) -> None:
     with open_context([Path.cwd()], home=config.home or "") as ctx:
         plan = JOB.read_overrides(config.overrides(), ctx)
         if config.resume:
-            asyncio.run(lifecycle.resume(JOB, lifecycle.find_earlier(JOB, plan, ctx), ctx, plan=plan))
+            await lifecycle.resume(JOB, lifecycle.find_earlier(JOB, plan, ctx), ctx, plan=plan)
         else:
-            asyncio.run(lifecycle.start(JOB, plan, ctx))
-
-
-def _outside_of_any_loop(work: Callable[[], None]) -> None:
-    """Call `work` where no event loop runs: notebooks have one, in which no other can be started."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        work()
-        return
-    failed: list[BaseException] = []
-
-    def in_thread() -> None:
-        try:
-            work()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=in_thread, name="proctor")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
+            await lifecycle.start(JOB, plan, ctx)

@@ -515,13 +515,13 @@ class UnfinishedEvaluation(TypedDict):
 
 def unfinished_evaluations(read: StoreReader) -> list[UnfinishedEvaluation]:
     """Evaluations whose batch is recorded as running, whether or not a process executes it; oldest first."""
-    rows = read.query(
+    return read.rows(
+        UnfinishedEvaluation,
         'SELECT e."id", e."requestJson", b."optionsJson" FROM "evaluations" e '
         'JOIN "batches" b ON b."runId" = e."id" '
         'WHERE e."deletedAt" IS NULL AND b."status" = ? ORDER BY e."createdAt"',
         (RUNNING,),
     )
-    return cast("list[UnfinishedEvaluation]", rows)
 
 
 def count_evaluations(read: StoreReader) -> int:
@@ -554,11 +554,11 @@ class OutputStream(TypedDict):
 
 def output_streams(read: StoreReader) -> list[OutputStream]:
     """Every log stream that evaluations write to."""
-    rows = read.query(
+    return read.rows(
+        OutputStream,
         'SELECT "outputGroup", "outputStream", MIN("createdAt") AS "at" FROM "evaluations" '
-        'GROUP BY "outputGroup", "outputStream"'
+        'GROUP BY "outputGroup", "outputStream"',
     )
-    return cast("list[OutputStream]", rows)
 
 
 class SessionLogGroup(TypedDict):
@@ -571,12 +571,12 @@ class SessionLogGroup(TypedDict):
 
 def session_log_groups(read: StoreReader) -> list[SessionLogGroup]:
     """Every log group that sessions came from."""
-    rows = read.query(
+    return read.rows(
+        SessionLogGroup,
         'SELECT "logGroup", MIN("startedAt") AS "at" FROM "sessions" WHERE "logGroup" <> ? '
         'GROUP BY "logGroup"',
         ("",),
     )
-    return cast("list[SessionLogGroup]", rows)
 
 
 class ResultPeriod(TypedDict):
@@ -590,14 +590,14 @@ class ResultPeriod(TypedDict):
 def result_periods(read: StoreReader, group: str, streams: Sequence[str] | None = None) -> list[ResultPeriod]:
     """Times of the results in the streams of a log group; None: all of its streams."""
     marks = "" if streams is None else f'AND e."outputStream" IN ({", ".join("?" * len(streams))})'
-    rows = read.query(
+    return read.rows(
+        ResultPeriod,
         'SELECT e."outputStream" AS "stream", MIN(sc."timestamp") AS "first", MAX(sc."timestamp") AS "last" '
         'FROM "evaluations" e JOIN "batch_items" i ON i."runId" = e."id" '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
         f'WHERE e."outputGroup" = ? {marks} GROUP BY e."outputStream"',
         (group, *(streams or ())),
     )
-    return cast("list[ResultPeriod]", rows)
 
 
 # Which sessions to evaluate: by log group, service and time for those received by telemetry; by run, job,
@@ -779,13 +779,14 @@ class SessionHead(TypedDict):
 
 def session_heads(read: StoreReader, ids: Sequence[str]) -> dict[str, SessionHead]:
     """Sessions by id."""
-    rows = read.query(
+    rows = read.rows(
+        SessionHead,
         'SELECT s."id", s."externalId", s."source", s."service", s."logGroup", s."model", s."runId", '
         's."attributesJson", i."factors" FROM "sessions" s LEFT JOIN "batch_items" i '
         f'ON i."runId" = s."runId" AND i."id" = s."itemId" WHERE s."id" IN ({places(ids)})',
         tuple(ids),
     )
-    return {row["id"]: cast("SessionHead", row) for row in rows}
+    return {row["id"]: row for row in rows}
 
 
 class SessionContent:
@@ -867,7 +868,8 @@ def quiet_sessions(
     """Received sessions whose last span came in this time and that a configuration has not decided about."""
     groups, parameters = _in_log_groups(log_groups, prefixes)
     columns = ", ".join(f's."{name}"' for name in QuietSession.__annotations__)
-    rows = read.query(
+    return read.rows(
+        QuietSession,
         f'SELECT {columns} FROM "sessions" s WHERE s."runId" IS NULL AND s."service" = ? '
         f'AND ({groups}) AND s."id" IN '
         '(SELECT a."sessionId" FROM "arrivals" a WHERE a."arrivedAt" >= ? AND a."arrivedAt" <= ?) '
@@ -876,7 +878,6 @@ def quiet_sessions(
         'WHERE o."configId" = ? AND o."sessionId" = s."id")',
         (service, *parameters, since, until, until, config_id),
     )
-    return cast("list[QuietSession]", rows)
 
 
 # Results of an evaluation, as rows.
@@ -902,7 +903,8 @@ class EvaluationItem(TypedDict):
 
 def items_page(read: StoreReader, run_id: str, position: int, size: int) -> list[EvaluationItem] | None:
     """The items of a run from a position on; None: there are no items from there on."""
-    rows = read.query(
+    rows = read.rows(
+        EvaluationItem,
         'SELECT "id", "sessionId", "details", "settings", "factors" FROM "batch_items" '
         'WHERE "runId" = ? AND "position" >= ? AND "position" < ? ORDER BY "position"',
         (run_id, position, position + size),
@@ -913,7 +915,7 @@ def items_page(read: StoreReader, run_id: str, position: int, size: int) -> list
             (run_id, position),
         )
         return [] if further["n"] else None
-    return cast("list[EvaluationItem]", rows)
+    return rows
 
 
 def scores_of_attempts(read: StoreReader, attempts: Sequence[str]) -> list[ScoreRow]:
@@ -936,10 +938,12 @@ class EvaluatedSession(TypedDict):
 
 def evaluated_sessions(read: StoreReader, ids: Sequence[str]) -> dict[str, EvaluatedSession]:
     """Sessions by id; those that were deleted are missing."""
-    rows = read.query(
-        f'SELECT "id", "externalId", "service" FROM "sessions" WHERE "id" IN ({places(ids)})', tuple(ids)
+    rows = read.rows(
+        EvaluatedSession,
+        f'SELECT "id", "externalId", "service" FROM "sessions" WHERE "id" IN ({places(ids)})',
+        tuple(ids),
     )
-    return {row["id"]: cast("EvaluatedSession", row) for row in rows}
+    return {row["id"]: row for row in rows}
 
 
 class EvaluatedCall(TypedDict):
@@ -954,16 +958,14 @@ class EvaluatedCall(TypedDict):
 
 def evaluated_calls(read: StoreReader, ids: Sequence[str]) -> dict[tuple[str, str], EvaluatedCall]:
     """The tool calls of sessions, by session and call id."""
-    rows = read.query(
+    rows = read.rows(
+        EvaluatedCall,
         'SELECT c."sessionId", c."callId", c."position", c."toolName", t."traceId" FROM "tool_calls" c '
         'LEFT JOIN "iterations" t ON t."sessionId" = c."sessionId" AND t."step" = c."step" '
         f'WHERE c."sessionId" IN ({places(ids)})',
         tuple(ids),
     )
-    return {
-        (row["sessionId"], row["callId"] or f"call-{row['position']}"): cast("EvaluatedCall", row)
-        for row in rows
-    }
+    return {(row["sessionId"], row["callId"] or f"call-{row['position']}"): row for row in rows}
 
 
 def failed_sessions(read: StoreReader, run_id: str) -> tuple[int, int]:
@@ -986,8 +988,9 @@ class ResultHeader(TypedDict):
 
 def result_header(read: StoreReader, run_id: str) -> ResultHeader:
     """What results need of an evaluation's row; defaults for a run that has none."""
-    rows = read.query('SELECT "sessionsIgnored", "requestJson" FROM "evaluations" WHERE "id" = ?', (run_id,))
-    return cast("ResultHeader", rows[0]) if rows else ResultHeader(sessionsIgnored=0, requestJson="{}")
+    sql = 'SELECT "sessionsIgnored", "requestJson" FROM "evaluations" WHERE "id" = ?'
+    rows = read.rows(ResultHeader, sql, (run_id,))
+    return rows[0] if rows else ResultHeader(sessionsIgnored=0, requestJson="{}")
 
 
 class SessionCounts(TypedDict):
@@ -1061,7 +1064,8 @@ def score_sums(read: StoreReader, run_id: str) -> list[ScoreSums]:
         f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) '
         'GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."judgedSessionId"'
     )
-    rows = read.query(
+    return read.rows(
+        ScoreSums,
         'SELECT "evaluator", "evaluatorDigest", "dimension", MAX("level") AS "level", SUM("n") AS "n", '
         'SUM("failed") AS "failed", SUM("valued") AS "valued", SUM("total") AS "total", '
         'SUM(CASE WHEN "valued" > 0 THEN 1 ELSE 0 END) AS "groups", '
@@ -1073,7 +1077,6 @@ def score_sums(read: StoreReader, run_id: str) -> list[ScoreSums]:
         f'FROM ({by_session}) s GROUP BY "evaluator", "evaluatorDigest", "dimension"',
         (run_id,),
     )
-    return cast("list[ScoreSums]", rows)
 
 
 class FirstItem(TypedDict):
@@ -1085,11 +1088,11 @@ class FirstItem(TypedDict):
 
 def first_items(read: StoreReader, run_id: str) -> list[FirstItem]:
     """The first items of an evaluation, which name all of its evaluators."""
-    rows = read.query(
+    return read.rows(
+        FirstItem,
         'SELECT "details", "settings" FROM "batch_items" WHERE "runId" = ? ORDER BY "position" LIMIT ?',
         (run_id, FIRST_ITEMS),
     )
-    return cast("list[FirstItem]", rows)
 
 
 class LabelCount(TypedDict):
@@ -1104,7 +1107,8 @@ class LabelCount(TypedDict):
 
 def label_counts(read: StoreReader, run_id: str) -> list[LabelCount]:
     """The labels of each evaluator, the most frequent first."""
-    rows = read.query(
+    return read.rows(
+        LabelCount,
         'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."label", COUNT(*) AS "n" '
         'FROM "batch_items" i JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
         f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) AND sc."label" <> \'\' AND sc."error" = \'\' '
@@ -1112,7 +1116,6 @@ def label_counts(read: StoreReader, run_id: str) -> list[LabelCount]:
         'ORDER BY "n" DESC, sc."label"',
         (run_id,),
     )
-    return cast("list[LabelCount]", rows)
 
 
 class ScoreVotes(TypedDict):
@@ -1127,12 +1130,12 @@ class ScoreVotes(TypedDict):
 
 def score_votes(read: StoreReader, run_id: str) -> list[ScoreVotes]:
     """Results that several votes went into."""
-    rows = read.query(
+    return read.rows(
+        ScoreVotes,
         'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."votes" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" WHERE i."runId" = ? AND sc."votes" <> ? LIMIT ?',
         (run_id, "[]", MOST_VOTES),
     )
-    return cast("list[ScoreVotes]", rows)
 
 
 def mock_judges(read: StoreReader, run_id: str) -> list[str]:

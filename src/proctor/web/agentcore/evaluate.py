@@ -140,11 +140,10 @@ async def evaluate(service: Service, request: Members) -> JsonMap:
 
 OPERATIONS = (
     Operation(
-        name="Evaluate",
-        method="POST",
-        path="/evaluations/evaluate/{evaluatorId}",
-        shape=EVALUATE,
-        answer=evaluate,
+        "Evaluate",
+        "POST /evaluations/evaluate/{evaluatorId}",
+        EVALUATE,
+        evaluate,
         most_bytes="evaluate_bytes",
     ),
 )

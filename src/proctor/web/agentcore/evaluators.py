@@ -5,7 +5,7 @@ Built-in evaluators are listed too and cannot be changed. A new evaluator is act
 
 import json
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from proctor.errors import Contradiction
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
@@ -189,52 +189,13 @@ def delete(service: Service, request: Members) -> JsonMap:
     return {"evaluatorArn": arn, "evaluatorId": evaluator_id, "status": "DELETING"}
 
 
+_control = partial(Operation, plane="control")
 OPERATIONS = (
-    Operation(
-        name="CreateEvaluator",
-        method="POST",
-        path="/evaluators/create",
-        status=202,
-        shape=CREATE_EVALUATOR,
-        answer=create,
-        plane="control",
-    ),
-    Operation(
-        name="GetEvaluator",
-        method="GET",
-        path="/evaluators/{evaluatorId}",
-        shape=GET_EVALUATOR,
-        query=("includedData",),
-        answer=get,
-        plane="control",
-    ),
-    Operation(
-        name="ListEvaluators",
-        method="POST",
-        path="/evaluators",
-        shape=PAGING,
-        query=("maxResults", "nextToken"),
-        answer=list_all,
-        plane="control",
-    ),
-    Operation(
-        name="UpdateEvaluator",
-        method="PUT",
-        path="/evaluators/{evaluatorId}",
-        status=202,
-        shape=UPDATE_EVALUATOR,
-        answer=update,
-        plane="control",
-    ),
-    Operation(
-        name="DeleteEvaluator",
-        method="DELETE",
-        path="/evaluators/{evaluatorId}",
-        status=202,
-        shape=ONE_EVALUATOR,
-        answer=delete,
-        plane="control",
-    ),
+    _control("CreateEvaluator", "POST /evaluators/create", CREATE_EVALUATOR, create, status=202),
+    _control("GetEvaluator", "GET /evaluators/{evaluatorId}", GET_EVALUATOR, get, query=("includedData",)),
+    _control("ListEvaluators", "POST /evaluators", PAGING, list_all, query=("maxResults", "nextToken")),
+    _control("UpdateEvaluator", "PUT /evaluators/{evaluatorId}", UPDATE_EVALUATOR, update, status=202),
+    _control("DeleteEvaluator", "DELETE /evaluators/{evaluatorId}", ONE_EVALUATOR, delete, status=202),
 )
 
 
@@ -333,33 +294,11 @@ def list_tags(service: Service, request: Members) -> JsonMap:
 
 
 TAG_OPERATIONS = (
-    Operation(
-        name="TagResource",
-        method="POST",
-        path="/tags/{resourceArn}",
-        status=204,
-        shape=TAG_RESOURCE,
-        answer=tag,
-        plane="control",
+    _control("TagResource", "POST /tags/{resourceArn}", TAG_RESOURCE, tag, status=204),
+    _control(
+        "UntagResource", "DELETE /tags/{resourceArn}", UNTAG_RESOURCE, untag, status=204, query=("tagKeys",)
     ),
-    Operation(
-        name="UntagResource",
-        method="DELETE",
-        path="/tags/{resourceArn}",
-        status=204,
-        shape=UNTAG_RESOURCE,
-        query=("tagKeys",),
-        answer=untag,
-        plane="control",
-    ),
-    Operation(
-        name="ListTagsForResource",
-        method="GET",
-        path="/tags/{resourceArn}",
-        shape=LIST_TAGS,
-        answer=list_tags,
-        plane="control",
-    ),
+    _control("ListTagsForResource", "GET /tags/{resourceArn}", LIST_TAGS, list_tags),
 )
 
 

@@ -357,44 +357,28 @@ def delete(service: Service, request: Members) -> JsonMap:
 
 
 OPERATIONS = (
+    Operation("StartBatchEvaluation", "POST /evaluations/batch-evaluate", START, start, status=202),
+    Operation("GetBatchEvaluation", "GET /evaluations/batch-evaluate/{batchEvaluationId}", ONE_JOB, get),
     Operation(
-        name="StartBatchEvaluation",
-        method="POST",
-        path="/evaluations/batch-evaluate",
-        status=202,
-        shape=START,
-        answer=start,
-    ),
-    Operation(
-        name="GetBatchEvaluation",
-        method="GET",
-        path="/evaluations/batch-evaluate/{batchEvaluationId}",
-        shape=ONE_JOB,
-        answer=get,
-    ),
-    Operation(
-        name="ListBatchEvaluations",
-        method="GET",
-        path="/evaluations/batch-evaluate",
-        shape=PAGING,
+        "ListBatchEvaluations",
+        "GET /evaluations/batch-evaluate",
+        PAGING,
+        list_all,
         query=("maxResults", "nextToken"),
-        answer=list_all,
     ),
     Operation(
-        name="StopBatchEvaluation",
-        method="POST",
-        path="/evaluations/batch-evaluate/{batchEvaluationId}/stop",
+        "StopBatchEvaluation",
+        "POST /evaluations/batch-evaluate/{batchEvaluationId}/stop",
+        ONE_JOB,
+        stop,
         status=202,
-        shape=ONE_JOB,
-        answer=stop,
     ),
     Operation(
-        name="DeleteBatchEvaluation",
-        method="DELETE",
-        path="/evaluations/batch-evaluate/{batchEvaluationId}",
+        "DeleteBatchEvaluation",
+        "DELETE /evaluations/batch-evaluate/{batchEvaluationId}",
+        ONE_JOB,
+        delete,
         status=202,
-        shape=ONE_JOB,
-        answer=delete,
     ),
 )
 

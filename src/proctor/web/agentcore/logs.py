@@ -429,7 +429,7 @@ def create_log_stream(service: Service, request: Members) -> JsonMap:
 
 
 def _operation(name: str, shape: Structure, answer: Answer) -> Operation:
-    return Operation(name=name, method="POST", path="/", shape=shape, answer=answer, plane="logs")
+    return Operation(name, "POST /", shape, answer, plane="logs")
 
 
 OPERATIONS = (

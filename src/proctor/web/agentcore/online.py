@@ -5,6 +5,7 @@ was enabled are not evaluated.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.judging.question import places_in
@@ -129,50 +130,41 @@ def delete(service: Service, request: Members) -> JsonMap:
     return {**_identity(service, row), "status": "DELETING"}
 
 
+_control = partial(Operation, plane="control")
 OPERATIONS = (
-    Operation(
-        name="CreateOnlineEvaluationConfig",
-        method="POST",
-        path="/online-evaluation-configs/create",
+    _control(
+        "CreateOnlineEvaluationConfig",
+        "POST /online-evaluation-configs/create",
+        CREATE_ONLINE,
+        create,
         status=202,
-        shape=CREATE_ONLINE,
-        answer=create,
-        plane="control",
     ),
-    Operation(
-        name="GetOnlineEvaluationConfig",
-        method="GET",
-        path="/online-evaluation-configs/{onlineEvaluationConfigId}",
-        shape=ONE_ONLINE,
-        answer=get,
-        plane="control",
+    _control(
+        "GetOnlineEvaluationConfig",
+        "GET /online-evaluation-configs/{onlineEvaluationConfigId}",
+        ONE_ONLINE,
+        get,
     ),
-    Operation(
-        name="ListOnlineEvaluationConfigs",
-        method="POST",
-        path="/online-evaluation-configs",
-        shape=PAGING,
+    _control(
+        "ListOnlineEvaluationConfigs",
+        "POST /online-evaluation-configs",
+        PAGING,
+        list_all,
         query=("maxResults", "nextToken"),
-        answer=list_all,
-        plane="control",
     ),
-    Operation(
-        name="UpdateOnlineEvaluationConfig",
-        method="PUT",
-        path="/online-evaluation-configs/{onlineEvaluationConfigId}",
+    _control(
+        "UpdateOnlineEvaluationConfig",
+        "PUT /online-evaluation-configs/{onlineEvaluationConfigId}",
+        UPDATE_ONLINE,
+        update,
         status=202,
-        shape=UPDATE_ONLINE,
-        answer=update,
-        plane="control",
     ),
-    Operation(
-        name="DeleteOnlineEvaluationConfig",
-        method="DELETE",
-        path="/online-evaluation-configs/{onlineEvaluationConfigId}",
+    _control(
+        "DeleteOnlineEvaluationConfig",
+        "DELETE /online-evaluation-configs/{onlineEvaluationConfigId}",
+        ONE_ONLINE,
+        delete,
         status=202,
-        shape=ONE_ONLINE,
-        answer=delete,
-        plane="control",
     ),
 )
 

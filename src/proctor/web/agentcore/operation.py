@@ -9,7 +9,7 @@ import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -40,16 +40,16 @@ DEEPEST = 200
 _log = logging.getLogger("proctor.web")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One operation of the interface."""
 
     name: str
-    method: str
-    path: str
-    """With its members: `/evaluators/{evaluatorId}`."""
+    route: str
+    """Method and path with its members: `GET /evaluators/{evaluatorId}`."""
     shape: Structure
     answer: Answer
+    _: KW_ONLY
     status: int = 200
     query: Sequence[str] = ()
     """Members in the query string."""
@@ -57,6 +57,14 @@ class Operation:
     """`data`, `control` or `logs`: decides the status of a wrong bearer token and the signing service."""
     most_bytes: str = "body_bytes"
     """Name of the limit of its body."""
+
+    @property
+    def method(self) -> str:
+        return self.route.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        return self.route.partition(" ")[2]
 
     def members_in(self, path: str) -> dict[str, str] | None:
         """The members in a raw path; None: the path of another operation."""
