@@ -5,8 +5,9 @@
 
 Each mutant is one change to one expression or statement below src/proctor. Mutants are tested one after the
 other in a temporary copy of the working tree, which has a virtual environment of its own, so that processes
-started by tests import the mutated code too. The tests most likely to fail run first: those of the mutant's
-package, then other files that import its module, then the rest of the suite.
+started by tests import the mutated code too. Only tests that cover the mutated module run: those of its
+package, then other files that import it, then those of the packages that import it, then those of the whole
+program. `--all-tests` adds the rest of the suite.
 
 A mutant is killed when a test fails with it, fails again when repeated alone, and passes without it; or when
 a test runs longer than `--test-seconds`. A mutant that no test has killed after `--mutant-minutes` counts as
@@ -530,24 +531,54 @@ def _has_ended(process_id: int) -> bool:
 
 
 class TestFiles:
-    """The test files of a project and what they import."""
+    """The test files of a project, and which of them cover a module, judged by folders and imports."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, *, all_tests: bool = False) -> None:
+        self.root, self.all_tests = root, all_tests
         self.files = sorted(file.relative_to(root).as_posix() for file in (root / "tests").rglob("test_*.py"))
+        self.sources = sorted((root / SOURCE).rglob("*.py"))
 
     def stages(self, mutant: Mutant) -> list[list[str]]:
-        """All test files, most likely to fail first: of the same package, importing the module, the rest."""
-        of_package = [file for file in self.files if self._mirrors(file, mutant.package)]
-        importing = [file for file in self.files if mutant.module in _imports(self.root / file)]
-        rest = [file for file in self.files if file not in of_package and file not in importing]
-        package = f"proctor.{mutant.package}"
-        stages = [
-            sorted(of_package, key=lambda file: file not in importing),
-            [file for file in importing if file not in of_package],
-            sorted(rest, key=lambda file: package not in _imports(self.root / file)),
+        """The test files that cover a mutant, most likely to fail first.
+
+        Those of its folder; those that import its module or package; those of the packages that import it;
+        those of no package, which test the whole program. With `all_tests`, the rest too.
+        """
+        module, package = mutant.module, f"proctor.{mutant.package}"
+        importing = {name for name in (module, package) for name in self._tests_importing(name)}
+        users = self._importing_packages(module) or self._importing_packages(package)
+        candidates: list[Iterable[str]] = [
+            (file for file in self.files if self._mirrors(file, mutant.package)),
+            importing,
+            (file for file in self.files if any(self._mirrors(file, user) for user in users)),
+            (file for file in self.files if self._is_end_to_end(file)),
+            self.files if self.all_tests else (),
         ]
-        return [stage for stage in stages if stage]
+        stages: list[list[str]] = []
+        seen = set[str]()
+        for candidate in candidates:
+            stage = sorted(set(candidate) - seen, key=lambda file: (not self._is_near(file, module), file))
+            seen |= set(stage)
+            stages += [stage] if stage else []
+        return stages
+
+    def _tests_importing(self, name: str) -> list[str]:
+        return [file for file in self.files if name in _imports(self.root / file)]
+
+    def _importing_packages(self, name: str) -> set[str]:
+        """Packages with a module that imports `name`, without its own."""
+        own = name.split(".")[1]
+        parts = (file.relative_to(self.root / SOURCE) for file in self.sources if name in _imports(file))
+        return {part.parts[0].removesuffix(".py") for part in parts} - {own, "__init__", "testing"}
+
+    def _is_near(self, file: str, module: str) -> bool:
+        """Whether a test file imports the module, or stands in the folder of its subpackage."""
+        folder = "tests/" + "/".join(module.split(".")[1:-1]) + "/"
+        return module in _imports(self.root / file) or (folder.count("/") > 2 and file.startswith(folder))
+
+    def _is_end_to_end(self, file: str) -> bool:
+        folder = file.split("/")[1]
+        return not folder.endswith(".py") and not (self.root / SOURCE / folder).exists()
 
     @staticmethod
     def _mirrors(file: str, package: str) -> bool:
@@ -709,7 +740,8 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
         copy = WorkCopy(
             root, Path(folder).resolve(), workers=options.workers, test_seconds=options.test_seconds
         )
-        sampler = Sampler(copy, TestFiles(root), options.mutant_minutes * 60, started + options.minutes * 60)
+        tests = TestFiles(root, all_tests=options.all_tests)
+        sampler = Sampler(copy, tests, options.mutant_minutes * 60, started + options.minutes * 60)
         results = _test_all(sampler, sample)
     figures = report(results, seed=options.seed, sampled=len(sample), broken=sampler.broken)
     print(json.dumps(figures, indent=2) if options.json else as_text(figures))
@@ -745,14 +777,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=1, help="which sample to draw (default: 1)")
     add("--count", type=int, default=50, help="number of mutants (default: 50)")
     add("--package", action="append", default=[], metavar="NAME", help="only this package; may be repeated")
-    add("--minutes", type=float, default=60, help="time limit for the whole sample (default: 60)")
-    add("--mutant-minutes", type=float, default=5, help="time limit for one mutant (default: 5)")
-    add("--test-seconds", type=int, default=120, help="a test that runs longer hangs (default: 120)")
+    add("--minutes", type=float, default=30, help="time limit for the whole sample (default: 30)")
+    add("--mutant-minutes", type=float, default=3, help="time limit for one mutant (default: 3)")
+    add("--all-tests", action="store_true", help="also run tests that do not seem to cover the module")
+    add("--test-seconds", type=int, default=60, help="a test that runs longer hangs (default: 60)")
     add(
         "--workers",
         type=int,
         default=os.cpu_count() or 1,
-        help="parallel test processes (default: one a core)",
+        help="parallel test processes (default: one per core)",
     )
     add("--list", action="store_true", help="print the sample and test nothing")
     add("--json", action="store_true", help="print JSON")

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.context import AttemptContext, ModelOptions, RunContext
-from proctor.errors import UsageError
+from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
 from proctor.store import Resource, RetrySelection, Store
-from proctor.store.tables import BatchRow
+from proctor.store.tables import BatchRow, ItemRow
 
 if TYPE_CHECKING:
     from proctor.evaluator import FindReference
@@ -65,15 +65,6 @@ class BatchEnd:
     status: str
     """`completed`, `aborted`, `halted` or `interrupted`."""
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """A document that a job makes of a run, for `report`, `analyze` and downloads."""
-
-    name: str
-    media_type: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,9 +260,25 @@ class Job:
         """The report of a run as `md` or `html`; None: the report that every run has."""
         return None
 
-    def analysis(self, run_id: str, ctx: RunContext) -> Sequence[Page]:  # noqa: ARG002
-        """Documents about a run, besides the report every run has."""
-        return ()
+    @property
+    def has_analysis(self) -> bool:
+        """Whether `analysis` is implemented."""
+        return type(self).analysis is not Job.analysis
+
+    def analysis(self, run_id: str, ctx: RunContext) -> str:  # noqa: ARG002
+        """The analysis of a run, besides the report that every run has, as one HTML page.
+
+        Raises `NotFound` or `UsageError` while there is nothing to analyze.
+        """
+        raise NotFound("this job has no analysis\nSee the report of the run.")
+
+    def results_page(self, run_id: str) -> str:  # noqa: ARG002
+        """Path of the page of the web app with the results of a run; empty: the page that every run has."""
+        return ""
+
+    def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]] | None:  # noqa: ARG002
+        """The turns of an item over all of its attempts, as plain data; None: the job has no turns."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import time
 
 import pytest
 
@@ -54,7 +55,7 @@ def amp(place):
             "called = {'args': sys.argv[1:], 'typed': sys.stdin.read(), 'key': os.environ.get('AMP_API_KEY'),"
             " 'folder': os.getcwd()}\n"
             f"json.dump(called, open({str(place.home / 'called.json')!r}, 'w'))\n"
-            f"for line in {said!r}: print(line, flush=True); time.sleep(0.05)\n"
+            f"for line in {said!r}: print(line, flush=True)\n"
             f"sys.stderr.write({stderr!r})\n"
             f"{then}\n"
             f"sys.exit({exit_code})\n",
@@ -76,14 +77,16 @@ async def test_a_good_run_is_recorded_with_its_tools_tokens_and_thread(place, am
         result(),
     )
 
+    started = time.monotonic()
     done = await place.work(Amp(), "Fix it.")
+    elapsed_ms = (time.monotonic() - started) * 1000
 
     assert (done.exit_code, done.failure) == (0, "")
     assert place.recorded(Workspace) == [Workspace(thread="T-1")]
     assert [message.content for message in place.recorded(Message)] == ["Looking.", "Done."]
     (tool,) = place.recorded(ToolCall)
     assert (tool.name, tool.args, tool.success, tool.result) == ("Read", {"path": "a.py"}, True, "x = 1")
-    assert 5 < tool.duration_ms < 5000
+    assert 0 < tool.duration_ms < elapsed_ms
     calls = place.recorded(ModelCall)
     assert [(call.model, call.usage.input_tokens, call.usage.output_tokens) for call in calls] == [
         ("m", 900, 40),
@@ -201,10 +204,9 @@ async def test_a_refused_tool_is_an_intervention_once(place, amp):
         result(permission_denials=[{"tool_use_id": "u1"}, {"tool_use_id": "u7", "tool_name": "Web"}]),
     )
     await place.work(Amp())
-    assert ["rm" in each.text or "Bash" in each.text for each in place.recorded(Intervention)] == [
-        True,
-        False,
-    ]
+    refused, denied = (each.text for each in place.recorded(Intervention))
+    assert refused == "Bash: The tool was rejected by the user"
+    assert "u7" in denied and "Web" in denied
 
 
 async def test_one_that_sits_silent_is_ended_when_cancelled_and_its_transcript_is_kept(place, amp):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proctor.agents._stream_json import StreamJson
-from proctor.session import Message, ModelCall
+from proctor.session import Message, ModelCall, ToolCall
 
 
 def read(*events, **settings):
@@ -36,6 +36,19 @@ def test_totals_by_model_win_since_they_survive_a_broken_stream():
 def test_input_is_counted_with_the_cached_part_however_the_agent_counts(has_cached, total):
     _, recorded = read({"type": "result", "usage": USED}, input_has_cached=has_cached, model="asked")
     assert [(call.model, call.usage.input_tokens) for call in calls(recorded)] == [("asked", total)]
+
+
+def test_the_duration_of_a_tool_is_the_time_from_its_use_to_its_result():
+    use = {"type": "tool_use", "id": "u1", "name": "Read", "input": {"path": "a.py"}}
+    result = {"type": "tool_result", "tool_use_id": "u1", "content": "x = 1"}
+    events = [
+        {"type": "assistant", "message": {"content": [use]}},
+        {"type": "user", "message": {"content": [result]}},
+    ]
+    _, recorded = read(*events, clock=iter([10.0, 10.25]).__next__)
+    assert recorded == [
+        ToolCall(name="Read", args={"path": "a.py"}, success=True, result="x = 1", duration_ms=250.0)
+    ]
 
 
 def test_a_cost_the_agent_invented_is_not_believed():

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from databases import query
 from proctor.batch import lifecycle
 from proctor.batch.engines import LocalEngine
 from proctor.batch.engines.messages import RowBuffer, Stop, WorkChunk
@@ -225,7 +226,7 @@ class Runs:
         return self._rows(store, sql, session_id)
 
     def _rows(self, store, sql: str, parameter: str) -> list[tuple[object, ...]]:
-        return [tuple(row.values()) for row in store.read.query(sql, (parameter,))]
+        return [tuple(row.values()) for row in query(store, sql, (parameter,))]
 
 
 @pytest.fixture

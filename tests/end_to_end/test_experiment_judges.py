@@ -56,7 +56,7 @@ def test_each_run_is_judged_and_its_judges_are_paid_by_it(judged, proctor):
     scores, costs = read(run, "metrics.json")["scores"], read(run, "costs.json")
     (paid, _) = read(folder, "batch-costs.json")["run_costs"]
     assert scores["checks:kept@session"] == 0.75
-    assert 0 < scores["Builtin.Helpfulness"] <= 1
+    assert scores["Builtin.Helpfulness"] == 0.83
     assert costs["evaluators"]["calls"] == 3, "one for each turn"
     assert costs["evaluators"]["cost"] == pytest.approx(paid["cost"]) and paid["cost"] > 0
     assert costs["total_cost"] == pytest.approx(paid["cost"])

@@ -1,6 +1,7 @@
 """The list of batches, seen and used in a real browser."""
 
 import io
+import re
 import struct
 import zlib
 
@@ -156,6 +157,26 @@ def test_the_theme_that_is_chosen_stays(served, open_page):
     page.get_by_label("System").check()
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme ?? ''") == ""
+
+
+def test_a_run_that_ends_before_the_page_watches_it_is_shown_at_its_end(served, open_page, site):
+    stock(site.store, "quick")
+    page = open_page("about:blank")
+    late = iter([False])
+
+    def answer(route):
+        """The first answer is as if it had come before the run's end."""
+        if next(late, True):
+            return route.continue_()
+        response = route.fetch()
+        found = response.json()
+        found["runs"][0]["status"] = "running"
+        return route.fulfill(response=response, json=found)
+
+    page.route(re.compile(r"/api/runs\?"), answer)
+    page.goto(served.url)
+
+    row_of(page, "quick").get_by_text("completed", exact=True).wait_for()
 
 
 def test_a_page_whose_server_went_away_says_so_and_catches_up(serve, open_page):

@@ -70,6 +70,38 @@ def test_recorded_sessions_are_judged_read_and_labelled_from_first_to_last(serve
     expect(page.get_by_role("article", name=MATCH)).to_contain_text("1 labeler")
 
 
+def before_it_ended(page, pattern, changed):
+    """Answer the first such request as if it had come before the job's end."""
+    late = iter([False])
+
+    def answer(route):
+        if next(late, True):
+            return route.continue_()
+        response = route.fetch()
+        return route.fulfill(response=response, json=changed(response.json()))
+
+    page.route(re.compile(pattern), answer)
+
+
+def test_a_job_that_ends_before_the_page_watches_it_is_shown_at_its_end(served, proctor, open_page):
+    bring_sessions(proctor)
+    job = served.post("/api/evaluations", wanted(evaluators=[CHECK], groundTruth="")).json["id"]
+    ended(served, job)
+    page = open_page("about:blank")
+    before_it_ended(page, f"/api/evaluations/{job}$", lambda one: {**one, "state": "IN_PROGRESS"})
+    before_it_ended(
+        page,
+        r"/api/evaluations\?",
+        lambda found: {**found, "evaluations": [{**found["evaluations"][0], "state": "IN_PROGRESS"}]},
+    )
+
+    page.goto(f"{served.url}/evaluations/{job}")
+    expect(page.locator("#status")).to_contain_text("completed")
+    page.goto(f"{served.url}/evaluations")
+    row = page.get_by_role("table", name="Evaluations").get_by_role("row", name=re.compile("travel"))
+    expect(row).to_contain_text("completed")
+
+
 def test_a_job_started_elsewhere_appears_and_is_deleted_after_asking(served, proctor, open_page):
     bring_sessions(proctor)
     page = open_page(f"{served.url}/evaluations")

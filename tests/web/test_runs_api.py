@@ -10,7 +10,7 @@ from websockets.sync.client import connect
 def started_on_the_command_line(proctor, text, *words):
     (proctor.folder / "plan.yaml").write_text(text)
     done = proctor("batch", "plan.yaml", *words)
-    assert done.returncode in (0, 1), done.stderr
+    assert done.returncode == 1, done.stderr
 
 
 def test_a_run_of_the_command_line_is_in_the_list(served, proctor):

@@ -120,9 +120,6 @@ def _last_lines(*texts: str) -> str:
     return ""
 
 
-# Classification of model failures that agents report.
-
-
 _OVERFLOW = re.compile(
     r"context.{0,2}(length|window|overflow|limit)|prompt.{0,4}too.{0,2}long|maximum context|too many tokens",
     re.IGNORECASE,
@@ -255,11 +252,17 @@ class EventReader(ABC):
         if use and duration_ms is None:
             duration_ms = (self.clock() - use.since) * 1000
         name = (use.name if use else "") or name
+        if success:
+            success = self.has_succeeded(name, result)
         args = use.args if use else args or {}
         self.record(
             ToolCall(name=name, args=args, success=success, result=clipped(result), duration_ms=duration_ms)
         )
         return name
+
+    def has_succeeded(self, tool: str, result: str) -> bool | None:  # noqa: ARG002 (most report it correctly)
+        """Whether a tool call that the agent reports as successful was; None: unknown."""
+        return True
 
     def report_model_failure(self, report: str, status: int | None = None) -> None:
         """The agent reports that its model failed."""

@@ -48,7 +48,7 @@ class StreamJson(EventReader):
         """Read one event; whether it is one of this format."""
         self.awaiting = False
         kind = event.get("type")
-        if thread := as_text(event.get("session_id")):
+        if thread := as_text(event, "session_id"):
             version = next((as_text(value) for key, value in event.items() if key.endswith("_version")), "")
             self.record_thread(thread, version)
         if kind == "assistant":
@@ -58,7 +58,7 @@ class StreamJson(EventReader):
         elif kind == "result":
             self._result(event)
         elif kind == "system" and event.get("subtype") == "init":
-            self.model = as_text(event.get("model")) or self.model
+            self.model = as_text(event, "model") or self.model
         elif ASKING_TYPES.search(f"{kind} {event.get('subtype')}"):
             self.ask("permission", short_text(event.get("message") or event.get("tool_name") or event))
         else:
@@ -76,20 +76,20 @@ class StreamJson(EventReader):
     def _assistant(self, message: JsonMap) -> None:
         for block in _blocks(message):
             if block.get("type") == "text":
-                self.record_message(as_text(block.get("text")))
+                self.record_message(as_text(block, "text"))
             elif block.get("type") == "tool_use":
-                self.begin_tool(as_text(block.get("id")), as_text(block.get("name")), as_map(block, "input"))
+                self.begin_tool(as_text(block, "id"), as_text(block, "name"), as_map(block, "input"))
         if usage := as_map(message, "usage"):
             # A message comes in several lines, one per block, each with the usage of all: count it once.
-            name = as_text(message.get("id")) or f"#{len(self._messages)}"
-            self._messages[name] = (as_text(message.get("model")), self._usage(usage))
+            name = as_text(message, "id") or f"#{len(self._messages)}"
+            self._messages[name] = (as_text(message, "model"), self._usage(usage))
 
     def _results(self, message: JsonMap) -> None:
         for block in _blocks(message):
             if block.get("type") != "tool_result":
                 continue
-            identity = as_text(block.get("tool_use_id"))
-            result = content_text(block.get("content"))
+            identity = as_text(block, "tool_use_id")
+            result = content_text(block, "content")
             failed = block.get("is_error") is True
             name = self.end_tool(identity, success=not failed, result=result)
             if failed and REFUSED.search(result[:SHORT]):
@@ -97,21 +97,21 @@ class StreamJson(EventReader):
                 self.record(Intervention(kind="permission", text=f"{name}: {result[:SHORT]}"))
 
     def _result(self, event: JsonMap) -> None:
-        text = as_text(event.get("result"))
-        if event.get("is_error") is True or as_text(event.get("subtype")).startswith("error"):
+        text = as_text(event, "result")
+        if event.get("is_error") is True or as_text(event, "subtype").startswith("error"):
             self._fail(event, text)
         elif text != self.last_text:
             self.record_message(text)
-        for denied in as_list(event.get("permission_denials")):
-            if (identity := as_text(as_map(denied).get("tool_use_id"))) not in self._asked or not identity:
+        for denied in as_list(event, "permission_denials"):
+            if (identity := as_text(denied, "tool_use_id")) not in self._asked or not identity:
                 self.record(Intervention(kind="permission", text=short_text(denied)))
         self._totals = self._totals_of(event)
 
     def _fail(self, event: JsonMap, text: str) -> None:
-        reasons = [text, as_text(event.get("error")), *map(as_text, as_list(event.get("errors")))]
-        reasons += [as_text(event.get("subtype")), "it reported an error"]
+        reasons = [text, as_text(event, "error"), *map(as_text, as_list(event, "errors"))]
+        reasons += [as_text(event, "subtype"), "it reported an error"]
         self.failure = next(reason for reason in reasons if reason)
-        if (status := as_integer(event.get("api_error_status"))) is not None:
+        if (status := as_integer(event, "api_error_status")) is not None:
             self.report_model_failure(self.failure, status)
 
     def _totals_of(self, event: JsonMap) -> list[tuple[str, Usage]]:
@@ -125,14 +125,14 @@ class StreamJson(EventReader):
         return [(models[-1] if models else self.model, usage)] if usage.total_tokens else []
 
     def _usage(self, usage: JsonMap) -> Usage:
-        cached = as_whole_number(usage.get("cache_read_input_tokens"))
-        written = as_whole_number(usage.get("cache_creation_input_tokens"))
-        input_tokens = as_whole_number(usage.get("input_tokens"))
+        cached = as_whole_number(usage, "cache_read_input_tokens")
+        written = as_whole_number(usage, "cache_creation_input_tokens")
+        input_tokens = as_whole_number(usage, "input_tokens")
         return Usage(
             input_tokens=input_tokens if self.input_has_cached else input_tokens + cached + written,
             cached_tokens=cached,
             cache_write_tokens=written,
-            output_tokens=as_whole_number(usage.get("output_tokens")),
+            output_tokens=as_whole_number(usage, "output_tokens"),
         )
 
 

@@ -388,7 +388,7 @@ def _shorten(messages: list[JsonObject], most: int) -> None:
 
 
 def _size(message: JsonMap) -> int:
-    arguments = (as_map(call, "function").get("arguments") for call in as_list(message.get("tool_calls")))
+    arguments = (as_map(call, "function").get("arguments") for call in as_list(message, "tool_calls"))
     return len(as_text(message["content"])) + sum(len(as_text(each)) for each in arguments)
 
 
@@ -401,9 +401,9 @@ def _short_result(message: JsonObject) -> None:
 
 def _short_arguments(message: JsonObject) -> None:
     calls = list[JsonMap]()
-    for call in maps_in(message.get("tool_calls")):
+    for call in maps_in(message, "tool_calls"):
         function = as_map(call, "function")
-        if len(as_text(function.get("arguments"))) > 2 * REMEMBERED_CHARACTERS:
+        if len(as_text(function, "arguments")) > 2 * REMEMBERED_CHARACTERS:
             function = {**function, "arguments": '{"shortened": true}'}
         calls.append({**call, "function": function})
     if calls:

@@ -65,7 +65,7 @@ class _ClineReader(EventReader):
     def read_event(self, event: JsonMap) -> bool:
         kind = event.get("type")
         if kind == "hook_event":
-            self.record_thread(as_text(event.get("taskId")))
+            self.record_thread(as_text(event, "taskId"))
         elif kind == "agent_event":
             self._agent(as_map(event, "event"))
         elif kind == "run_result":
@@ -76,22 +76,22 @@ class _ClineReader(EventReader):
 
     def _agent(self, event: JsonMap) -> None:
         kind, content = event.get("type"), event.get("contentType")
-        identity, name = as_text(event.get("toolCallId")), as_text(event.get("toolName"))
+        identity, name = as_text(event, "toolCallId"), as_text(event, "toolName")
         if kind == "content_start" and content == "tool":
             self.begin_tool(identity, name, as_map(event, "input"))
         elif kind == "content_end" and content == "tool":
             success, result = _outcome(event)
-            duration = as_amount(event.get("durationMs"))
+            duration = as_amount(event, "durationMs")
             self.end_tool(identity, success=success, result=result, duration_ms=duration, name=name)
         elif kind == "content_end" and content == "text":
-            self.record_message(as_text(event.get("text")))
+            self.record_message(as_text(event, "text"))
         elif kind == "error":
             self._error = (
                 f"{as_text(event.get('errorClass'))}: {as_text(as_map(event, 'error').get('message'))}"
             )
 
     def _result(self, event: JsonMap) -> None:
-        text, reason = as_text(event.get("text")), as_text(event.get("finishReason"))
+        text, reason = as_text(event, "text"), as_text(event, "finishReason")
         if reason == "completed":
             if text != self.last_text:
                 self.record_message(text)
@@ -106,6 +106,6 @@ def _outcome(event: JsonMap) -> tuple[bool, str]:
     output = event.get("output")
     parts = [as_map(part) for part in as_list(output)]
     failed = bool(event.get("error")) or any(part.get("success") is False for part in parts)
-    texts = [as_text(part.get("result")) or as_text(part.get("error")) for part in parts]
+    texts = [as_text(part, "result") or as_text(part, "error") for part in parts]
     result = "\n".join(filter(None, texts)) or (short_text(output) if output and not parts else "")
     return not failed, result or short_text(event.get("error") or "")

@@ -69,14 +69,14 @@ class _CodexReader(EventReader):
         kind = event.get("type")
         item = as_map(event, "item")
         if kind == "thread.started":
-            self.record_thread(as_text(event.get("thread_id")))
+            self.record_thread(as_text(event, "thread_id"))
         elif kind == "turn.failed":
-            self.report_model_failure(as_text(as_map(event, "error").get("message")))
+            self.report_model_failure(as_text(event, "error", "message"))
         elif kind == "turn.completed":
             self.recover()
-        elif kind == "item.started" and (tool := as_text(item.get("type"))) in _TOOLS:
+        elif kind == "item.started" and (tool := as_text(item, "type")) in _TOOLS:
             name, args = _TOOLS[tool](item)
-            self.begin_tool(as_text(item.get("id")), name, args)
+            self.begin_tool(as_text(item, "id"), name, args)
         elif kind == "item.completed":
             self._completed(item)
         else:
@@ -84,30 +84,30 @@ class _CodexReader(EventReader):
         return True
 
     def _completed(self, item: JsonMap) -> None:
-        kind = as_text(item.get("type"))
+        kind = as_text(item, "type")
         if kind == "agent_message":
-            self.record_message(as_text(item.get("text")))
+            self.record_message(as_text(item, "text"))
         elif kind in _TOOLS:
             name, args = _TOOLS[kind](item)
-            code = as_integer(item.get("exit_code"))
+            code = as_integer(item, "exit_code")
             success = code == 0 if code is not None else item.get("status") != "failed"
-            identity = as_text(item.get("id"))
+            identity = as_text(item, "id")
             self.end_tool(identity, success=success, result=_result(item), name=name, args=args)
 
 
 def _result(item: JsonMap) -> str:
-    if output := as_text(item.get("aggregated_output")):
+    if output := as_text(item, "aggregated_output"):
         return output
     problem = as_map(item, "error").get("message")
-    return as_text(problem) or content_text(as_map(item, "result").get("content"))
+    return as_text(problem) or content_text(item, "result", "content")
 
 
 def _command(item: JsonMap) -> tuple[str, JsonObject]:
-    return "shell", {"command": as_text(item.get("command"))}
+    return "shell", {"command": as_text(item, "command")}
 
 
 def _file_change(item: JsonMap) -> tuple[str, JsonObject]:
-    return "apply_patch", {"changes": as_list(item.get("changes"))}
+    return "apply_patch", {"changes": as_list(item, "changes")}
 
 
 def _mcp(item: JsonMap) -> tuple[str, JsonObject]:
@@ -115,7 +115,7 @@ def _mcp(item: JsonMap) -> tuple[str, JsonObject]:
 
 
 def _web_search(item: JsonMap) -> tuple[str, JsonObject]:
-    return "web_search", {"query": as_text(item.get("query"))}
+    return "web_search", {"query": as_text(item, "query")}
 
 
 _TOOLS: Mapping[str, Callable[[JsonMap], tuple[str, JsonObject]]] = {

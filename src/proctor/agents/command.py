@@ -166,18 +166,18 @@ def _tool(event: JsonMap, model: str) -> ToolCall:  # noqa: ARG001 (one shape fo
         args=args if isinstance(args, dict) else {},
         success=success if isinstance(success, bool) else None,
         result=clipped(str(event.get("result", ""))),
-        duration_ms=as_amount(event.get("duration_ms")),
+        duration_ms=as_amount(event, "duration_ms"),
     )
 
 
 def _usage(event: JsonMap, model: str) -> ModelCall:
-    cost = as_amount(event.get("cost_usd"))
+    cost = as_amount(event, "cost_usd")
     return ModelCall(
         model=str(event.get("model") or model),
         usage=Usage(
-            input_tokens=as_whole_number(event.get("input_tokens")),
-            cached_tokens=as_whole_number(event.get("cached_tokens")),
-            output_tokens=as_whole_number(event.get("output_tokens")),
+            input_tokens=as_whole_number(event, "input_tokens"),
+            cached_tokens=as_whole_number(event, "cached_tokens"),
+            output_tokens=as_whole_number(event, "output_tokens"),
         ),
         cost_usd=cost,
         price_source="" if cost is None else "agent",

@@ -73,7 +73,7 @@ class _ContinueReader(EventReader):
 
     def read_event(self, event: JsonMap) -> bool:
         if event.get("status") == "error":
-            message = as_text(event.get("message")) or short_text(event)
+            message = as_text(event, "message") or short_text(event)
             if _FROM_MODEL.search(message):
                 self.report_model_failure(message)
             else:

@@ -65,10 +65,10 @@ class _GeminiReader(EventReader):
             return True
         self._put_together()
         if kind == "init":
-            self.record_thread(as_text(event.get("session_id")))
+            self.record_thread(as_text(event, "session_id"))
         elif kind == "tool_use":
-            name = as_text(event.get("tool_name"))
-            self.begin_tool(as_text(event.get("tool_id")), name, as_map(event, "parameters"))
+            name = as_text(event, "tool_name")
+            self.begin_tool(as_text(event, "tool_id"), name, as_map(event, "parameters"))
         elif kind == "tool_result":
             self._tool_result(event)
         elif kind == "result" and event.get("status") == "error":
@@ -84,7 +84,7 @@ class _GeminiReader(EventReader):
     def _message(self, event: JsonMap) -> None:
         if event.get("role") != "assistant":
             return
-        self._pieces.append(as_text(event.get("content")))
+        self._pieces.append(as_text(event, "content"))
         if event.get("delta") is not True:
             self._put_together()
 
@@ -93,17 +93,15 @@ class _GeminiReader(EventReader):
         self._pieces.clear()
 
     def _tool_result(self, event: JsonMap) -> None:
-        identity = as_text(event.get("tool_id"))
-        name = self._pending[identity].name if identity in self._pending else ""
-        success: bool | None = event.get("status") == "success"
-        if success and name == _SHELL:
-            # Reported for every command that could be started, whatever its exit code.
-            success = None
-        result = as_text(event.get("output")) or short_text(event.get("error") or "")
-        self.end_tool(identity, success=success, result=result)
+        result = as_text(event, "output") or short_text(event.get("error") or "")
+        self.end_tool(as_text(event, "tool_id"), success=event.get("status") == "success", result=result)
+
+    def has_succeeded(self, tool: str, result: str) -> bool | None:  # noqa: ARG002
+        """Success is reported for every command that could be started, whatever its exit code."""
+        return None if tool == _SHELL else True
 
     def _error(self, error: JsonMap) -> None:
-        message = as_text(error.get("message"))
+        message = as_text(error, "message")
         if "[API Error" in message:
             self.report_model_failure(message)
         else:

@@ -20,7 +20,7 @@ from proctor.agents._gateway_program import (
     read_json,
 )
 from proctor.agents._program import EventReader
-from proctor.json_values import JsonMap, as_list, as_map, as_text
+from proctor.json_values import JsonMap, as_list, as_text
 
 _DONE = "Submitted"
 
@@ -80,9 +80,9 @@ class _MiniSweAgentReader(EventReader):
         return False
 
     def read_event(self, event: JsonMap) -> bool:
-        status = as_text(as_map(event, "info").get("exit_status"))
-        last = next(iter(as_list(event.get("messages"))[-1:]), None)
-        message = as_text(as_map(last).get("content")) or status
+        status = as_text(event, "info", "exit_status")
+        last = next(iter(as_list(event, "messages")[-1:]), None)
+        message = as_text(last, "content") or status
         if is_model_error(status):
             self.report_model_failure(f"{status}: {message}")
         elif status not in ("", _DONE):

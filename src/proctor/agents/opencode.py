@@ -74,10 +74,10 @@ class _OpencodeReader(EventReader):
     """`step_start`, `tool_use`, `text`, `step_finish` and `error`, one object per line."""
 
     def read_event(self, event: JsonMap) -> bool:
-        self.record_thread(as_text(event.get("sessionID")))
+        self.record_thread(as_text(event, "sessionID"))
         kind, part = event.get("type"), as_map(event, "part")
         if kind == "text":
-            self.record_message(as_text(part.get("text")))
+            self.record_message(as_text(part, "text"))
         elif kind == "tool_use":
             self._tool(part)
         elif kind == "error":
@@ -90,15 +90,15 @@ class _OpencodeReader(EventReader):
 
     def _tool(self, part: JsonMap) -> None:
         state = as_map(part, "state")
-        code = as_integer(as_map(state, "metadata").get("exit"))
+        code = as_integer(state, "metadata", "exit")
         failed = state.get("status") == "error" or code not in (None, 0)
-        result = as_text(state.get("output")) or as_text(state.get("error"))
+        result = as_text(state, "output") or as_text(state, "error")
         self.end_tool(
-            as_text(part.get("callID")),
+            as_text(part, "callID"),
             success=not failed,
             result=result,
             duration_ms=_duration(as_map(state, "time")),
-            name=as_text(part.get("tool")),
+            name=as_text(part, "tool"),
             args=as_map(state, "input"),
         )
         if failed and "rejected permission" in result[:200]:
@@ -109,14 +109,14 @@ class _OpencodeReader(EventReader):
 
     def _error(self, error: JsonMap) -> None:
         data = as_map(error, "data")
-        message = as_text(data.get("message")) or short_text(error)
+        message = as_text(data, "message") or short_text(error)
         if error.get("name") in _MODEL_ERRORS:
             overflow = "context overflow: " if error.get("name") == "ContextOverflowError" else ""
-            self.report_model_failure(overflow + message, as_integer(data.get("statusCode")))
+            self.report_model_failure(overflow + message, as_integer(data, "statusCode"))
         else:
             self.failure = message
 
 
 def _duration(time: JsonMap) -> float | None:
-    start, end = as_amount(time.get("start")), as_amount(time.get("end"))
+    start, end = as_amount(time, "start"), as_amount(time, "end")
     return max(0.0, end - start) if start is not None and end is not None else None

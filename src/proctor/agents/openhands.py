@@ -61,16 +61,16 @@ class _OpenhandsReader(EventReader):
             self.record_thread(named[1])
 
     def read_event(self, event: JsonMap) -> bool:
-        kind = as_text(event.get("kind"))
-        identity = as_text(event.get("tool_call_id"))
+        kind = as_text(event, "kind")
+        identity = as_text(event, "tool_call_id")
         if kind == "MessageEvent" and event.get("source") == "agent":
-            self.record_message(content_text(as_map(event, "llm_message").get("content")))
+            self.record_message(content_text(event, "llm_message", "content"))
         elif kind == "ActionEvent":
             self._action(event, identity)
         elif kind == "ObservationEvent":
             self._observation(as_map(event, "observation"), identity)
         elif kind == "AgentErrorEvent":
-            self.end_tool(identity, success=False, result=as_text(event.get("error")))
+            self.end_tool(identity, success=False, result=as_text(event, "error"))
         elif kind == "ConversationErrorEvent":
             self._error(event)
         else:
@@ -78,22 +78,22 @@ class _OpenhandsReader(EventReader):
         return True
 
     def _action(self, event: JsonMap, identity: str) -> None:
-        self.record_message(content_text(event.get("thought")))
+        self.record_message(content_text(event, "thought"))
         action = dict(as_map(event, "action"))
         if action.pop("kind", "") == "FinishAction":
-            self.record_message(as_text(action.get("message")))
+            self.record_message(as_text(action, "message"))
         else:
-            self.begin_tool(identity, as_text(event.get("tool_name")), action)
+            self.begin_tool(identity, as_text(event, "tool_name"), action)
 
     def _observation(self, observation: JsonMap, identity: str) -> None:
         if observation.get("kind") == "FinishObservation":
             return
-        code = as_integer(observation.get("exit_code"))
+        code = as_integer(observation, "exit_code")
         success = observation.get("is_error") is not True and code in (None, 0)
-        self.end_tool(identity, success=success, result=content_text(observation.get("content")))
+        self.end_tool(identity, success=success, result=content_text(observation, "content"))
 
     def _error(self, event: JsonMap) -> None:
-        code, message = as_text(event.get("code")), as_text(event.get("detail")) or short_text(event)
+        code, message = as_text(event, "code"), as_text(event, "detail") or short_text(event)
         if is_model_error(code) or "litellm." in message:
             self.report_model_failure(f"{code}: {message}")
         else:

@@ -72,17 +72,17 @@ class _PiReader(EventReader):
         return line.startswith(_PIECE) or super().feed(line)
 
     def read_event(self, event: JsonMap) -> bool:
-        kind = as_text(event.get("type"))
-        identity = as_text(event.get("toolCallId"))
+        kind = as_text(event, "type")
+        identity = as_text(event, "toolCallId")
         if kind == "session":
-            self.record_thread(as_text(event.get("id")))
+            self.record_thread(as_text(event, "id"))
         elif kind == "message_end":
             self._message(as_map(event, "message"))
         elif kind == "tool_execution_start":
-            self.begin_tool(identity, as_text(event.get("toolName")), as_map(event, "args"))
+            self.begin_tool(identity, as_text(event, "toolName"), as_map(event, "args"))
         elif kind == "tool_execution_end":
-            result = content_text(as_map(event, "result").get("content"))
-            name = as_text(event.get("toolName"))
+            result = content_text(event, "result", "content")
+            name = as_text(event, "toolName")
             self.end_tool(identity, success=event.get("isError") is not True, result=result, name=name)
         else:
             return kind in _KNOWN or kind.startswith(_KNOWN_STARTS)
@@ -92,8 +92,8 @@ class _PiReader(EventReader):
         if message.get("role") != "assistant":
             return
         self.recover()
-        self.record_message(content_text(message.get("content")))
+        self.record_message(content_text(message, "content"))
         if message.get("stopReason") == "error":
-            self.report_model_failure(as_text(message.get("errorMessage")))
+            self.report_model_failure(as_text(message, "errorMessage"))
         elif message.get("stopReason") == "aborted":
-            self.failure = as_text(message.get("errorMessage")) or "it was interrupted"
+            self.failure = as_text(message, "errorMessage") or "it was interrupted"

@@ -56,33 +56,21 @@ class _QwenReader(StreamJson):
 
     def read_event(self, event: JsonMap) -> bool:
         if event.get("type") == "assistant" and _is_api_error(as_map(event, "message")):
-            self.report_model_failure(content_text(as_map(event, "message").get("content")))
+            self.report_model_failure(content_text(event, "message", "content"))
             return True
         if self.model_error and event.get("type") == "result" and event.get("result") == self.failure:
             return True
         return super().read_event(event)
 
-    def end_tool(
-        self,
-        identity: str,
-        *,
-        success: bool | None,
-        result: str,
-        duration_ms: float | None = None,
-        name: str = "",
-        args: JsonMap | None = None,
-    ) -> str:
-        """End a tool call. A shell command succeeded by its exit code; unknown when it reports none."""
-        use = self._pending.get(identity)
-        if success and use and use.name == "run_shell_command":
-            exit_code = _EXIT_CODE.search(result)
-            success = int(exit_code[1]) == 0 if exit_code else None
-        return super().end_tool(
-            identity, success=success, result=result, duration_ms=duration_ms, name=name, args=args
-        )
+    def has_succeeded(self, tool: str, result: str) -> bool | None:
+        """A shell command succeeded by its exit code; unknown when it reports none."""
+        if tool != "run_shell_command":
+            return True
+        exit_code = _EXIT_CODE.search(result)
+        return int(exit_code[1]) == 0 if exit_code else None
 
 
 def _is_api_error(message: JsonMap) -> bool:
     """Whether a text is an error message. A model could write it too, but then there are output tokens."""
-    written = as_whole_number(as_map(message, "usage").get("output_tokens"))
-    return not written and content_text(message.get("content")).startswith(_API_ERROR)
+    written = as_whole_number(message, "usage", "output_tokens")
+    return not written and content_text(message, "content").startswith(_API_ERROR)

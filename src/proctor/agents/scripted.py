@@ -56,7 +56,7 @@ def exit_code(value: object) -> str:
 
 def chance(value: object) -> str:
     """For a step that runs with a probability; its own steps are validated like any others."""
-    probability = as_number(as_map(value).get("p"))
+    probability = as_number(value, "p")
     fits = set(as_map(value)) == {"p", "steps"} and probability is not None and 0 <= probability <= 1
     return "" if fits else "takes `p`, from 0 to 1, and `steps`"
 
@@ -256,24 +256,24 @@ async def _tool(step: ScriptStep, stage: Stage) -> None:
     stage.record(
         ToolCall(
             name=step.member("name"),
-            args=as_map(reported.get("args")),
+            args=as_map(reported, "args"),
             success=None if success is None else bool(success),
             result=stage.filled(str(reported.get("result", ""))),
-            duration_ms=as_number(reported.get("duration_ms")),
+            duration_ms=as_number(reported, "duration_ms"),
         )
     )
 
 
 async def _usage(step: ScriptStep, stage: Stage) -> None:
     reported = step.members
-    cost = as_number(reported.get("cost"))
+    cost = as_number(reported, "cost")
     stage.record(
         ModelCall(
-            model=as_text(reported.get("model")) or stage.assignment.model or "scripted",
+            model=as_text(reported, "model") or stage.assignment.model or "scripted",
             usage=Usage(
-                input_tokens=as_integer(reported.get("input")) or 0,
-                cached_tokens=as_integer(reported.get("cached")) or 0,
-                output_tokens=as_integer(reported.get("output")) or 0,
+                input_tokens=as_integer(reported, "input") or 0,
+                cached_tokens=as_integer(reported, "cached") or 0,
+                output_tokens=as_integer(reported, "output") or 0,
             ),
             cost_usd=cost,
             price_source="" if cost is None else "agent",

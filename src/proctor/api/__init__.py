@@ -275,10 +275,14 @@ def compare(
     metrics: Sequence[str] = (),
     gates: Sequence[str] = (),
     pair: str = "",
+    against: str = "",
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
 ) -> "ComparisonResult":
-    """Compare runs with the first of them, or with `by` the levels of a factor of one run."""
+    """Compare runs with the first of them, or with `by` the levels of a factor of one run.
+
+    With `by`, `against` is the baseline level. Cost, time and tokens are compared as typical ratios.
+    """
     names = [each.id if isinstance(each, Run) else each for each in runs]
     if by and len(names) != 1:
         raise UsageError("`by` compares parts of one run\nGive one run, or leave `by` out.")
@@ -287,7 +291,9 @@ def compare(
     read = _opened(store, home, []).context.store.read
     conditions = [gate_of(each) for each in gates]
     if by:
-        result = compare_within(read, names[0], by, now(), metrics=metrics, gates=conditions, pair=pair)
+        result = compare_within(
+            read, names[0], by, now(), metrics=metrics, gates=conditions, pair=pair, against=against
+        )
     else:
         result = compare_runs(read, names, now(), metrics=metrics, gates=conditions, pair=pair)
     return ComparisonResult(result)
@@ -447,6 +453,7 @@ class ComparisonResult:
                 "difference": each.difference.value if each.difference else None,
                 "ci_low": each.difference.low if each.difference else None,
                 "ci_high": each.difference.high if each.difference else None,
+                "is_ratio": bool(each.difference and each.difference.is_ratio),
                 "p": each.p_corrected,
                 "pairs": each.pairs,
                 "significant": each.is_significant,

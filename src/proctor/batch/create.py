@@ -15,7 +15,7 @@ from proctor.formatting import plural
 from proctor.item import QUEUED, RUNNING, Item
 from proctor.json_values import JsonMap
 from proctor.store import Resource, Store, StoreReader, timestamp
-from proctor.store.items import ItemInput
+from proctor.store.reader import ItemInput
 
 _ABSENT = object()
 

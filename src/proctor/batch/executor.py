@@ -22,7 +22,7 @@ from proctor.models.rate_limits import PoolState
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, Writer, ledger
 from proctor.store.batches import end_items, finish
 from proctor.store.database import Connection
-from proctor.store.items import QueuedItem
+from proctor.store.reader import QueuedItem
 from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:

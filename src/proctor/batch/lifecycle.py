@@ -141,7 +141,7 @@ async def resume(
     job.check_resume(run_id, retry, ctx)
     batch = ctx.store.read.batch(run_id, ctx.now())
     plan = plan.for_run(batch, ctx) if plan else None
-    restored = plan or job.restore(batch, ctx)
+    restored = plan or _restored(job, batch, ctx)
     models = _checked_models(restored, ctx)
     if job.retries_errors:
         retry = replace(retry, errors=True)
@@ -155,6 +155,17 @@ async def resume(
             ctx.info(sentence)
     ctx.store.change_batch(run_id, changes.columns())
     return await _execute(job, restored, run_id, ctx, models, resumed=True, engine=engine, observer=observer)
+
+
+def _restored(job: Job, batch: BatchRow, ctx: RunContext) -> JobPlan:
+    """The stored plan of a run. Without one, resuming would execute something else than what was started."""
+    try:
+        return job.restore(batch, ctx)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"the plan of run {batch['runId']} is not in the store, or cannot be read: {error!r}\n"
+            "Start a new run from its plan file."
+        ) from error
 
 
 def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:

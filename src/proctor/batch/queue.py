@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from proctor.item import Item
 from proctor.store import item_of
-from proctor.store.items import QueuedItem
+from proctor.store.reader import QueuedItem
 
 PAGE_SIZE = 500
 

@@ -28,7 +28,7 @@ from proctor.evaluators.registry import (
 )
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.score import Level, Score
-from proctor.store.evaluations import Label
+from proctor.store.labels import Label
 
 evaluators_app = typer.Typer(add_completion=False)
 apps = {"evaluators": evaluators_app}

@@ -31,7 +31,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
 from proctor.json_values import JsonObject
 from proctor.store import ItemFilter, Store
-from proctor.store.items import BatchWithTotals
+from proctor.store.reader import BatchWithTotals
 from proctor.store.tables import BatchRow, ItemRow, SessionRow
 
 runs_app = typer.Typer(add_completion=False)

@@ -363,9 +363,6 @@ def _suggestion(name: str, known: Sequence[str]) -> str:
     return f" (did you mean `{near[0]}`?)" if near else ""
 
 
-# Templates of new evaluators.
-
-
 KINDS = ("judge", "function", "command")
 _JUDGE = """# Try it:  proctor evaluators test {name} --session SESSION --judge provider/model
 evaluatorName: {name}

@@ -116,9 +116,6 @@ def _references(evidence: Evidence, target: EvaluationTarget) -> list[JsonObject
     return entries
 
 
-# Sessions and ground truth from documents.
-
-
 def reference_of(document: object) -> Reference:
     """Ground truth in the inline shape of the API: `assertions`, `expectedTrajectory`, `turns`.
 
@@ -199,9 +196,6 @@ def _event_from(event: JsonMap) -> Message | ToolCall:
 
 def _text(value: object) -> str:
     return str(value.get("text", "")) if isinstance(value, Mapping) else str(value)
-
-
-# Scores from the results of functions and programs.
 
 
 LONGEST_LABEL, LONGEST_EXPLANATION = 1000, 20_000

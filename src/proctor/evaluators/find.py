@@ -159,7 +159,7 @@ class _EvaluatorFactory:
             return self._own_judge(name, level, require_map(config["llmAsAJudge"]))
         if config.get("derived") is not None:
             return self._derived(name, require_map(config["derived"]))
-        identity = as_text(document.get("evaluatorId")) or name
+        identity = as_text(document, "evaluatorId") or name
         return self._code(name, level, require_map(config["codeBased"]), identity)
 
     def _built_in(self, name: str, judge: Judge | None = None, called: str = "") -> Evaluator:
@@ -230,7 +230,7 @@ class _EvaluatorFactory:
 
     def _code(self, name: str, level: Level, config: JsonMap, identity: str) -> Evaluator:
         limit = require_number(config.get("timeoutSeconds", TIMEOUT_SECONDS))
-        run: str | Sequence[str] | None = as_text(config.get("function")) or texts_in(config.get("command"))
+        run: str | Sequence[str] | None = as_text(config, "function") or texts_in(config, "command")
         if not run:
             function = require_map(config["lambdaConfig"])
             arn = require_text(function["lambdaArn"])

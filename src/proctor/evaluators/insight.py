@@ -170,7 +170,7 @@ class InsightJudge:
 def _place(evidence: Evidence, values: JsonMap) -> dict[str, str]:
     """Ids of the turn and call the judge refers to; either may be wrong."""
     turns = turns_of(evidence)
-    number = as_integer(values.get("turn")) or 1
+    number = as_integer(values, "turn") or 1
     turn = turns[number - 1] if 1 <= number <= len(turns) else turns[0]
     call = next((each for each in turn.tool_calls if each.name == values.get("tool") and each.call_id), None)
     return {"traceId": turn.id, "spanId": call.call_id if call else turn.id}

@@ -67,7 +67,7 @@ class EvaluatorRegistry:
             if document is not None:
                 copied[name] = dict(document)
                 derived = as_map(document, "evaluatorConfig", "derived")
-                pending += filter(None, [as_text(derived.get("baseEvaluatorId"))])
+                pending += filter(None, [as_text(derived, "baseEvaluatorId")])
         return copied
 
     def finder(self, copies: JsonMap) -> FindEvaluator:
@@ -97,7 +97,7 @@ class EvaluatorRegistry:
 
     def _settings(self, options: JsonMap) -> EvaluationSettings:
         return EvaluationSettings(
-            judge_model=as_text(options.get("judge")),
+            judge_model=as_text(options, "judge"),
             votes=int(require_number(options.get("votes", 1))),
             parameters=as_map(options, "parameters"),
             harmful_value=require_number(options.get("harmfulValue", 1.0)),
@@ -214,7 +214,7 @@ def definition_listing(document: JsonMap, *, id_: str, path: Path | None = None)
         id=id_,
         level=require_text(document["level"]).lower(),
         kind=KINDS[kind],
-        judges=as_text(document.get("description")),
+        judges=as_text(document, "description"),
         path=path,
         asks_model=kind != "codeBased",
         ratings=ratings_of(document),
@@ -224,8 +224,8 @@ def definition_listing(document: JsonMap, *, id_: str, path: Path | None = None)
 def ratings_of(document: JsonMap, dimension: str = "") -> dict[str, float | None]:
     """The labels of a definition, or of one of its dimensions, with their values."""
     scale = as_map(document, "evaluatorConfig", "llmAsAJudge", "ratingScale")
-    for each in maps_in(scale.get("multiDimensional")):
+    for each in maps_in(scale, "multiDimensional"):
         if each.get("dimensionName") == dimension:
             scale = as_map(each, "dimensionRatingScale")
     entries = maps_in(scale.get("numerical") or scale.get("categorical"))
-    return {require_text(entry["label"]): as_number(entry.get("value")) for entry in entries}
+    return {require_text(entry["label"]): as_number(entry, "value") for entry in entries}

@@ -62,9 +62,6 @@ def _normalized(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold()
 
 
-# Targets of each level: the session, its turns, or its tool calls.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationTarget:
     """One target of an evaluator, with its position in the session."""

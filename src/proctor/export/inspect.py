@@ -29,8 +29,6 @@ from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Session, ToolCall, Usage
 
-# One session as a sample of an Inspect log.
-
 
 def sample_of(session: Session, name: str, epoch: int) -> JsonObject:
     """A session as a sample called `name`."""

@@ -57,9 +57,6 @@ def _recorded(read: StoreReader, scope: Scope) -> Iterator[Session]:
     return (read.recorded(session_id) for session_id in read.session_ids(scope))
 
 
-# Sessions as OTLP's JSON lines: what a collector's file exporter writes and its receiver reads.
-
-
 def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
     """One file, `otlp-<label>.jsonl`."""
     path = out / f"otlp-{label}.jsonl"
@@ -68,9 +65,6 @@ def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
             if session.steps:
                 file.write(json.dumps(encode_spans(documents_of(session)), ensure_ascii=False) + "\n")
     return [path]
-
-
-# A session as other tools tell one: each message with the tools it called and the model calls behind it.
 
 
 OURS = "proctor"

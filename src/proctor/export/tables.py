@@ -16,9 +16,6 @@ from proctor.json_values import JsonObject, require_text
 from proctor.store import Scope, StoreReader
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 
-# Rows as they leave the store: documented columns first, ids that join, plain values.
-
-
 Row = JsonObject
 TABLES = (
     *("sessions", "iterations", "tool_calls", "merge_history", "batches", "batch_items"),
@@ -195,9 +192,6 @@ def _cell(value: object) -> object:
         return value
     text = _CONTROL.sub("", value)
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.match(text) else text
-
-
-# Write the tables of a scope to files: exactly the rows asked for.
 
 
 FORMATS = ("json", "ndjson", "csv", "parquet")

@@ -142,9 +142,6 @@ async def _send(judge: Judge, request: Request, usage: JudgeUsage) -> str:
     return answer.text
 
 
-# Evaluators: a question with one or more scales, aggregated over votes.
-
-
 async def verdicts(
     judge: Judge, question: Question, messages: Sequence[Mapping[str, str]], usage: JudgeUsage
 ) -> dict[str, DimensionVerdict]:
@@ -214,9 +211,6 @@ def _majority(scale: Scale, ratings: Sequence[Rating], mean: float | None) -> st
     if mean is None:
         return tied[0].label
     return min(tied, key=lambda rating: abs((rating.value or 0.0) - mean)).label
-
-
-# Criteria of plans: one instruction, one scale, about a conversation or each message of a side.
 
 
 LEVELS = ("session", "turn")
@@ -360,15 +354,15 @@ def criterion_of(document: JsonMap) -> Criterion:
     usual = Criterion(
         name=require_text(document["name"]), instructions=require_text(document["instructions"])
     )
-    low, high = as_integer(document.get("low")), as_integer(document.get("high"))
+    low, high = as_integer(document, "low"), as_integer(document, "high")
     return replace(
         usual,
-        scale=as_text(document.get("scale")) or usual.scale,
-        level=as_text(document.get("level")) or usual.level,
-        target=as_text(document.get("target")),
+        scale=as_text(document, "scale") or usual.scale,
+        level=as_text(document, "level") or usual.level,
+        target=as_text(document, "target"),
         low=usual.low if low is None else low,
         high=usual.high if high is None else high,
-        labels=tuple(texts_in(document.get("labels"))),
+        labels=tuple(texts_in(document, "labels")),
         sees_profile=document.get("sees_profile") is True,
-        passes_at=as_number(document.get("passes_at")),
+        passes_at=as_number(document, "passes_at"),
     )

@@ -177,11 +177,11 @@ def _tool(function: JsonMap) -> JsonObject:
 
 
 def _usage(usage: JsonMap) -> Usage:
-    cached = as_whole_number(usage.get("cache_read_input_tokens"))
-    written = as_whole_number(usage.get("cache_creation_input_tokens"))
+    cached = as_whole_number(usage, "cache_read_input_tokens")
+    written = as_whole_number(usage, "cache_creation_input_tokens")
     return Usage(
-        input_tokens=as_whole_number(usage.get("input_tokens")) + cached + written,
+        input_tokens=as_whole_number(usage, "input_tokens") + cached + written,
         cached_tokens=cached,
         cache_write_tokens=written,
-        output_tokens=as_whole_number(usage.get("output_tokens")),
+        output_tokens=as_whole_number(usage, "output_tokens"),
     )

@@ -110,11 +110,11 @@ def written(arguments: object) -> str:
 def _usage(usage: JsonMap) -> Usage:
     cached = as_map(usage, "prompt_tokens_details").get("cached_tokens")
     reasoning = as_map(usage, "completion_tokens_details").get("reasoning_tokens")
-    prompt = as_whole_number(usage.get("prompt_tokens"))
-    completion = as_whole_number(usage.get("completion_tokens"))
+    prompt = as_whole_number(usage, "prompt_tokens")
+    completion = as_whole_number(usage, "completion_tokens")
     # Gemini and xAI count reasoning in the total only; it is billed nevertheless. An answer cut off while
     # reasoning has no completion tokens.
-    hidden = max(0, as_whole_number(usage.get("total_tokens")) - prompt - completion) if prompt else 0
+    hidden = max(0, as_whole_number(usage, "total_tokens") - prompt - completion) if prompt else 0
     return Usage(
         input_tokens=prompt,
         # DeepSeek's own name of it.

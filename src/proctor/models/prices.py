@@ -139,9 +139,6 @@ def _rate(price: Any, input_tokens: int) -> float:
     return float(rate)
 
 
-# Worst case of a call, before its tokens are known.
-
-
 # English has four letters per token, source code three, and Chinese one character of three bytes.
 BYTES_PER_TOKEN = 3
 

@@ -9,7 +9,8 @@ import asyncio
 import inspect
 import json
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
@@ -106,35 +107,46 @@ class Route(Protocol):
         """Names of parameters of the request that will not be sent."""
 
 
-class ScriptedRoute:
+class _OwnRoute(ABC):
+    """A route without an HTTP endpoint: it is handed every parameter."""
+
+    provider = ""
+    endpoint: Endpoint | None = None
+    price: Price | None = None
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it is handed everything)
+        return ()
+
+    @abstractmethod
+    async def answer(self, request: Request, waited: Waited | None) -> Answer: ...
+
+    async def _timed(self, request: Request, reading: Awaitable[WireAnswer]) -> Answer:
+        started = time.perf_counter()
+        answer = await reading
+        return priced(request.model, self, answer, (time.perf_counter() - started) * 1000, 0.0)
+
+
+class ScriptedRoute(_OwnRoute):
     """Answers from the rules of a script."""
 
     provider = "scripted"
-    endpoint: Endpoint | None = None
 
     def __init__(self, script: ScriptedModel, price: Price | None) -> None:
         self._script = script
         self.price = price
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
-        started = time.perf_counter()
-        reading = await self._script.read(request)
-        latency = (time.perf_counter() - started) * 1000
-        return priced(request.model, self, reading, latency, 0.0)
-
-    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (nothing is sent at all)
-        return ()
+        return await self._timed(request, self._script.read(request))
 
 
-class CallableRoute:
+class CallableRoute(_OwnRoute):
     """Calls a Python function: `function(request)` returns the text of the answer, or an `Answer`."""
 
     provider = "python"
-    endpoint: Endpoint | None = None
 
     def __init__(self, function: Callable[[Request], object]) -> None:
         self._function = function
-        self.price: Price | None = FREE
+        self.price = FREE
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
         """Call the function; a synchronous one runs in a thread. An exception is a `ModelError`."""
@@ -156,9 +168,6 @@ class CallableRoute:
         call = ModelCall(model=request.model, provider=self.provider, cost_usd=0.0, latency_ms=latency)
         return Answer(text="" if result is None else str(result), call=call)
 
-    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it is handed everything)
-        return ()
-
 
 def imported_function(name: str) -> Callable[[Request], object]:
     """The function that `python/module:function` names."""
@@ -175,31 +184,23 @@ def imported_function(name: str) -> Callable[[Request], object]:
     return function
 
 
-class LitellmRoute:
+class LitellmRoute(_OwnRoute):
     """Calls a provider through litellm."""
 
     provider = "litellm"
-    endpoint: Endpoint | None = None
 
     def __init__(self, library: LiteLLM, price: Price | None) -> None:
         self._library = library
         self.price = price
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it waits by itself)
-        started = time.perf_counter()
-        reading = await _call_litellm(self._library, request)
-        latency = (time.perf_counter() - started) * 1000
-        return priced(request.model, self, reading, latency, 0.0)
-
-    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it is handed everything)
-        return ()
+        return await self._timed(request, _call_litellm(self._library, request))
 
 
-class ReplayRoute:
+class ReplayRoute(_OwnRoute):
     """Answers from a recording."""
 
     provider = "replay"
-    endpoint: Endpoint | None = None
 
     def __init__(self, replay: Replay, price: Price | None) -> None:
         self.replay = replay
@@ -207,17 +208,13 @@ class ReplayRoute:
         self.price = price
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
-        return answer_replayed(self._take, request, _ignore)
-
-    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (nothing is sent at all)
-        return ()
+        return answer_replayed(self._take, request, lambda _: None)
 
 
-class LocalRoute:
+class LocalRoute(_OwnRoute):
     """Calls a local server, which it starts first."""
 
     provider = "local"
-    endpoint: Endpoint | None = None
 
     def __init__(
         self, server: LocalServer, remote: Callable[[str], RemoteRoute], price: Price | None
@@ -237,9 +234,6 @@ class LocalRoute:
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:
         return await (await self.reached()).answer(request, waited)
-
-    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it takes everything)
-        return ()
 
 
 class RemoteRoute:
@@ -406,7 +400,3 @@ def _plain_answer(answer: Answer) -> JsonObject:
         "finish_reason": answer.finish_reason,
         "usage": {name: getattr(usage, name) for name in Usage.__slots__},
     }
-
-
-def _ignore(_: str) -> None:
-    return None

@@ -139,17 +139,17 @@ def _criteria(written: JsonMap) -> Iterator[Criterion]:
     for aspect in require_maps(aspects):
         # Aspects inherit the settings of the entry.
         joined = {**written, **{name: value for name, value in aspect.items() if value is not None}}
-        above = as_text(written.get("instructions")) or as_text(written.get("description"))
+        above = as_text(written, "instructions") or as_text(written, "description")
         yield _criterion(joined, f"{written['name']}.{aspect['name']}", above)
 
 
 def _criterion(written: JsonMap, name: str, above: str) -> Criterion:
-    description = as_text(written.get("description"))
-    own = description if above else as_text(written.get("instructions")) or description
-    scale = as_text(written.get("scale")) or as_text(written.get("paradigm")) or "scalar"
-    low, high = (as_integer(limit) or 0 for limit in as_list(written.get("range")) or (1, 5))
-    labels = tuple(texts_in(written.get("labels")))
-    passes_at = as_number(written.get("passes_at"))
+    description = as_text(written, "description")
+    own = description if above else as_text(written, "instructions") or description
+    scale = as_text(written, "scale") or as_text(written, "paradigm") or "scalar"
+    low, high = (as_integer(limit) or 0 for limit in as_list(written, "range") or (1, 5))
+    labels = tuple(texts_in(written, "labels"))
+    passes_at = as_number(written, "passes_at")
     if scale not in SCALES:
         remedy = did_you_mean(scale, SCALES) or f"There are: {', '.join(SCALES)}."
         raise UsageError(f"the evaluator `{name}` has no scale `{scale}`\n{remedy}")
@@ -162,8 +162,8 @@ def _criterion(written: JsonMap, name: str, above: str) -> Criterion:
         name=name,
         instructions="\n".join(part.strip() for part in (above, own) if part.strip()),
         scale=scale,
-        level=as_text(written.get("level")) or "session",
-        target=as_text(written.get("target")),
+        level=as_text(written, "level") or "session",
+        target=as_text(written, "target"),
         low=low,
         high=high,
         labels=labels,

@@ -35,9 +35,6 @@ from proctor.plan.source import (
     shortened,
 )
 
-# Say what a YAML scalar means, by the core schema of YAML 1.2.
-
-
 CORE = "tag:yaml.org,2002:"
 Scalar = str | int | float | bool | None
 MOST_DIGITS = 400

@@ -168,12 +168,9 @@ def _finished(step: _Step) -> Step:
     )
 
 
-# Messages in the shape of chat completions.
-
-
 def add_message(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None = None) -> None:
     """Add one chat message: its text, tool calls, or tool result."""
-    role, text = message.get("role"), message_text(message.get("content"))
+    role, text = message.get("role"), message_text(message, "content")
     if role in ("system", "developer"):
         transcript.say("system", text, at)
     elif role == "user":
@@ -183,42 +180,37 @@ def add_message(transcript: TranscriptBuilder, message: JsonMap, at: datetime | 
         add_calls(transcript, message, at)
     elif role in ("tool", "function"):
         # The deprecated function-calling form names functions only.
-        transcript.answer(as_name(message.get("tool_call_id")), text, at=at)
+        transcript.answer(as_name(message, "tool_call_id"), text, at=at)
 
 
 def add_calls(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None = None) -> None:
     """Add the tool calls of a message."""
-    for call in maps_in(message.get("tool_calls")):
+    for call in maps_in(message, "tool_calls"):
         function = as_map(call, "function") or call
-        transcript.call(
-            as_text(function.get("name")), args_of(function.get("arguments")), as_name(call.get("id")), at
-        )
+        transcript.call(as_text(function, "name"), args_of(function, "arguments"), as_name(call, "id"), at)
     if old := as_map(message, "function_call"):
-        transcript.call(as_text(old.get("name")), args_of(old.get("arguments")), at=at)
-
-
-# Scores as our exports write them to other tools' files.
+        transcript.call(as_text(old, "name"), args_of(old, "arguments"), at=at)
 
 
 def exported_scores(value: object) -> list[Score]:
     """Scores of a list, as our exports write them."""
-    return [exported_score(each) for each in maps_in(value) if as_text(each.get("evaluator"))]
+    return [exported_score(each) for each in maps_in(value) if as_text(each, "evaluator")]
 
 
 def exported_score(value: JsonMap) -> Score:
     """One score, as our exports write it."""
     return Score(
-        evaluator=as_text(value.get("evaluator")),
-        value=as_number(value.get("value")),
-        label=as_text(value.get("label")),
-        explanation=as_text(value.get("explanation")),
-        level=LEVELS.get(as_text(value.get("level")), "session"),
-        target=as_text(value.get("target")),
-        evaluator_digest=as_text(value.get("evaluator_digest")) or as_text(value.get("digest")),
-        error=as_text(value.get("error")),
-        cost_usd=as_cost(value.get("cost_usd")),
-        dimension=as_text(value.get("dimension")),
-        error_code=as_text(value.get("error_code")),
-        input_tokens=as_whole_number(value.get("input_tokens")),
-        output_tokens=as_whole_number(value.get("output_tokens")),
+        evaluator=as_text(value, "evaluator"),
+        value=as_number(value, "value"),
+        label=as_text(value, "label"),
+        explanation=as_text(value, "explanation"),
+        level=LEVELS.get(as_text(value, "level"), "session"),
+        target=as_text(value, "target"),
+        evaluator_digest=as_text(value, "evaluator_digest") or as_text(value, "digest"),
+        error=as_text(value, "error"),
+        cost_usd=as_cost(value, "cost_usd"),
+        dimension=as_text(value, "dimension"),
+        error_code=as_text(value, "error_code"),
+        input_tokens=as_whole_number(value, "input_tokens"),
+        output_tokens=as_whole_number(value, "output_tokens"),
     )

@@ -19,9 +19,9 @@ from proctor.json_values import (
     maps_in,
     message_text,
 )
-from proctor.records._files import Read, head_of, json_lines, unreadable
+from proctor.records._files import Read, head_of, read_lines
 from proctor.records._transcript import TranscriptBuilder
-from proctor.session import ModelCall, Session, Unreadable, Usage
+from proctor.session import ModelCall, Session, Usage
 
 kind = "claude-code"
 
@@ -40,19 +40,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> Read:
     """The session of a file, and lines of it that could not be read."""
-    session = _ClaudeCodeSession(path)
-    try:
-        for line in json_lines(path):
-            if line.is_unfinished:
-                session.notes.append("the last line is not finished: the file was being written")
-            elif line.problem:
-                yield Unreadable(path=str(path), line=line.number, problem=line.problem)
-            else:
-                session.take(as_map(line.value))
-    except OSError as error:
-        yield unreadable(path, error)
-        return
-    yield session.finish() if session.transcript.steps else unreadable(path, "it has no messages")
+    return read_lines(path, _ClaudeCodeSession(path))
 
 
 class _ClaudeCodeSession:
@@ -78,7 +66,7 @@ class _ClaudeCodeSession:
         for name in _ABOUT:
             if value := as_text(entry.get(name)):
                 self._about.setdefault(name, value)
-        what, at = entry.get("type"), as_datetime(entry.get("timestamp"))
+        what, at = entry.get("type"), as_datetime(entry, "timestamp")
         if what in ("user", "assistant"):
             self._is_sidechain = self._is_sidechain and entry.get("isSidechain") is True
         if what == "user" and entry.get("isMeta") is not True:
@@ -121,8 +109,8 @@ class _ClaudeCodeSession:
             if block.get("type") == "tool_result":
                 is_error = block.get("is_error")
                 self.transcript.answer(
-                    as_text(block.get("tool_use_id")),
-                    message_text(block.get("content")),
+                    as_text(block, "tool_use_id"),
+                    message_text(block, "content"),
                     # A tool that went well often does not say so.
                     is_error is not True,
                     at,
@@ -142,23 +130,21 @@ class _ClaudeCodeSession:
     def _assistant(self, entry: JsonMap, at: datetime | None) -> None:
         message = as_map(entry, "message")
         is_error = entry.get("isApiErrorMessage") is True
-        self._failure = message_text(message.get("content")) if is_error else ""
+        self._failure = message_text(message, "content") if is_error else ""
         if is_error:
             # The program says so, not the model.
             return
         place, name = self.transcript.here(), ("subagent" if self._is_aside(entry) else "")
-        for block in maps_in(message.get("content")):
+        for block in maps_in(message, "content"):
             if block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use"):
-                called = as_text(block.get("id"))
-                self.transcript.call(as_text(block.get("name")), args_of(block.get("input")), called, at)
-            elif as_text(block.get("type")).endswith("_tool_result"):
-                self.transcript.answer(
-                    as_text(block.get("tool_use_id")), message_text(block.get("content")), at=at
-                )
+                called = as_text(block, "id")
+                self.transcript.call(as_text(block, "name"), args_of(block, "input"), called, at)
+            elif as_text(block, "type").endswith("_tool_result"):
+                self.transcript.answer(as_text(block, "tool_use_id"), message_text(block, "content"), at=at)
             elif block.get("type") == "text":
-                self.transcript.say("assistant", as_text(block.get("text")), at, name)
-        self.transcript.say("assistant", as_text(message.get("content")), at, name)
-        model = as_text(message.get("model"))
+                self.transcript.say("assistant", as_text(block, "text"), at, name)
+        self.transcript.say("assistant", as_text(message, "content"), at, name)
+        model = as_text(message, "model")
         if model and model != _SYNTHETIC:
             self._model = model
             self._count(entry, message, model, place, at)
@@ -170,18 +156,18 @@ class _ClaudeCodeSession:
     def _count(
         self, entry: JsonMap, message: JsonMap, model: str, place: tuple[int, int], at: datetime | None
     ) -> None:
-        used, cost = as_map(message, "usage"), as_cost(entry.get("costUSD"))
-        written = as_whole_number(used.get("cache_creation_input_tokens"))
-        cached = as_whole_number(used.get("cache_read_input_tokens"))
-        call_id = as_text(message.get("id")) or f"line-{len(self._calls) + 1}"
+        used, cost = as_map(message, "usage"), as_cost(entry, "costUSD")
+        written = as_whole_number(used, "cache_creation_input_tokens")
+        cached = as_whole_number(used, "cache_read_input_tokens")
+        call_id = as_text(message, "id") or f"line-{len(self._calls) + 1}"
         call = ModelCall(
             model=model,
             provider="anthropic",
             usage=Usage(
-                input_tokens=as_whole_number(used.get("input_tokens")) + cached + written,
+                input_tokens=as_whole_number(used, "input_tokens") + cached + written,
                 cached_tokens=cached,
                 cache_write_tokens=written,
-                output_tokens=as_whole_number(used.get("output_tokens")),
+                output_tokens=as_whole_number(used, "output_tokens"),
             ),
             cost_usd=cost,
             price_source="" if cost is None else "agent",

@@ -23,7 +23,7 @@ from proctor.stats.reliability import (
     kappa,
 )
 from proctor.store import StoreReader
-from proctor.store.aggregates import LabeledEvaluator, LabeledScore, labeled_evaluators, labeled_scores
+from proctor.store.labels import LabeledEvaluator, LabeledScore, labeled_evaluators, labeled_scores
 
 FEW, SOME = 30, 100
 """Minimum numbers of labels: below the first no result, below the second a weak one."""

@@ -4,38 +4,26 @@ A scope names sessions; its items are those of its run, or else those that have 
 SQLite and PostgreSQL spell differently is here. The query plans of these statements were measured.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, TIMEOUT
-from proctor.store.database import R, places
-from proctor.store.items import (
-    CountRow,
-    RunIdRow,
-    Scope,
-    StoreReader,
-    level_of,
-    session_where,
-    uses_postgres,
-)
+from proctor.store.database import R, literals, places
+from proctor.store.items import SHOWN_CHARACTERS, level_of
+from proctor.store.reader import CountRow, RunIdRow, Scope, StoreReader, session_where, uses_postgres
 from proctor.store.recorder import FREE
-from proctor.store.tables import ItemRow
 
 KEPT_RANKS = 1000
 """How many durations of a large batch are read, evenly spaced by rank."""
 SLOWEST = 10
 LISTED_FAILURES = 200
 LISTED_MOCKS = 100
-# Of long texts in lists.
-SHOWN_CHARACTERS = 300
 SHOWN_RUNNING = 10
 MOST_RUNS = 200
 """Earlier runs of a scenario that are read, the latest first: more would not change the estimate."""
-IDS_AT_ONCE = 500
-"""Ids in one statement."""
-_NOT_PASSED = ", ".join(f"'{status}'" for status in (FAIL, TIMEOUT, ERROR))
-_FINISHED = ", ".join(f"'{status}'" for status in FINISHED)
+_NOT_PASSED = literals((FAIL, TIMEOUT, ERROR))
+_FINISHED = literals(FINISHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +168,6 @@ class ModelSums(TypedDict):
 
 def model_sums(selection: Selection) -> list[ModelSums]:
     """The calls, tokens and cost of each model."""
-    free = ", ".join(f"'{status}'" for status in sorted(FREE))
     return selection.of_events(
         ModelSums,
         "model_calls",
@@ -189,7 +176,8 @@ def model_sums(selection: Selection) -> list[ModelSums]:
         'SUM(t."promptTokens") AS "prompt", SUM(t."cachedTokens") AS "cached", '
         'SUM(t."completionTokens") AS "completion", SUM(t."reasoningTokens") AS "reasoning", '
         'SUM(t."costUsd") AS "cost", '
-        f'SUM(CASE WHEN t."costUsd" IS NULL AND t."status" NOT IN ({free}) THEN 1 ELSE 0 END) AS "unpriced"',
+        f'SUM(CASE WHEN t."costUsd" IS NULL AND t."status" NOT IN ({literals(sorted(FREE))}) '
+        'THEN 1 ELSE 0 END) AS "unpriced"',
         'GROUP BY t."model"',
     )
 
@@ -616,113 +604,12 @@ def worker_sums(read: StoreReader, job: str, agent: str, model: str, statuses: S
     return row
 
 
-# Items to compare.
-
-
-class ItemWithTime(ItemRow):
-    """An item with the time of its last attempt."""
-
-    workSeconds: float | None
-    standIn: int | None
-
-
-class MeanScore(TypedDict):
-    """The mean of one evaluator and dimension in one session."""
-
-    about: str
-    evaluator: str
-    evaluatorDigest: str
-    dimension: str
-    mean: float
-    at: str | None
-
-
-class MeasuredValue(TypedDict):
-    """One number measured in a session."""
-
-    sessionId: str
-    name: str
-    value: float
-
-
-def items_with_time(read: StoreReader, run_id: str) -> list[ItemWithTime]:
-    """Every item of a batch with the time of its last attempt, in the order of the plan."""
-    return read.rows(
-        ItemWithTime,
-        'SELECT i.*, s."workSeconds", s."standIn" FROM "batch_items" i '
-        'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ? ORDER BY i."position"',
-        (run_id,),
-    )
-
-
-def mean_scores(read: StoreReader, session_ids: Sequence[str]) -> Iterator[MeanScore]:
-    """The mean scores of sessions: those of later evaluations first, then those of the attempt itself.
-
-    Within each, the oldest first; so the last value of a session and evaluator is the one that counts.
-    """
-    for column, condition in (
-        ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"'),
-        ("sessionId", "1 = 1"),
-    ):
-        for page in _pages(session_ids):
-            yield from read.rows(
-                MeanScore,
-                f'SELECT sc."{column}" AS "about", sc."evaluator", sc."evaluatorDigest", sc."dimension", '
-                'AVG(sc."value") AS "mean", MAX(sc."timestamp") AS "at" FROM "scores" sc '
-                f'WHERE sc."{column}" IN ({places(page)}) AND sc."value" IS NOT NULL AND {condition} '
-                f'GROUP BY sc."{column}", sc."sessionId", sc."evaluator", sc."evaluatorDigest", '
-                'sc."dimension" ORDER BY "at"',
-                page,
-            )
-
-
-def measured_values(read: StoreReader, session_ids: Sequence[str]) -> Iterator[MeasuredValue]:
-    """The numbers measured in sessions, in the order of their steps."""
-    for page in _pages(session_ids):
-        yield from read.rows(
-            MeasuredValue,
-            f'SELECT "sessionId", "name", "value" FROM "metrics" WHERE "sessionId" IN ({places(page)}) '
-            'AND "value" IS NOT NULL ORDER BY "step", "position"',
-            page,
-        )
-
-
-def _pages(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    every = list(dict.fromkeys(ids))
-    return (tuple(every[at : at + IDS_AT_ONCE]) for at in range(0, len(every), IDS_AT_ONCE))
-
-
-# One benchmark.
-
-
-class BenchmarkItem(TypedDict):
-    """An item of a benchmark without its inputs."""
-
-    factors: str
-    status: str
-    startedAt: str | None
-    finishedAt: str | None
-    tokensTotal: int
-    costUsd: float | None
-    sessionId: str | None
-
-
 class SessionUsage(TypedDict):
     """Tokens and money of a running session."""
 
     id: str
     tokens: int | None
     cost: float | None
-
-
-def benchmark_items(read: StoreReader, run_id: str) -> list[BenchmarkItem]:
-    """The items of a benchmark in the order of the plan."""
-    return read.rows(
-        BenchmarkItem,
-        'SELECT "factors", "status", "startedAt", "finishedAt", "tokensTotal", "costUsd", "sessionId" '
-        'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
-        (run_id,),
-    )
 
 
 def running_usage(read: StoreReader, run_id: str) -> list[SessionUsage]:
@@ -733,122 +620,4 @@ def running_usage(read: StoreReader, run_id: str) -> list[SessionUsage]:
         'SUM(c."costUsd") AS "cost" FROM "model_calls" c WHERE c."sessionId" IN '
         '(SELECT s."id" FROM "sessions" s WHERE s."runId" = ? AND s."status" = ?) GROUP BY c."sessionId"',
         (run_id, RUNNING),
-    )
-
-
-# Labels and the scores they are compared with.
-
-
-class LabeledEvaluator(TypedDict):
-    """How many labels an evaluator and dimension have."""
-
-    evaluator: str
-    dimension: str
-    level: str
-    labels: int
-
-
-class LabeledScore(TypedDict):
-    """A score beside a label of the same target."""
-
-    evaluator: str
-    dimension: str
-    about: str
-    target: str
-    who: str
-    humanLabel: str
-    humanValue: float | None
-    level: str
-    evaluatorDigest: str
-    label: str
-    value: float | None
-    timestamp: str | None
-    sessionId: str
-    position: int
-
-
-_LABELED_SCORES = (
-    'SELECT l."evaluator", l."dimension", l."sessionId" AS "about", l."target", l."who", '
-    'l."label" AS "humanLabel", l."value" AS "humanValue", l."level", s."evaluatorDigest", s."label", '
-    's."value", s."timestamp", s."sessionId", s."position" FROM "labels" l JOIN "scores" s ON {joined} '
-    'AND s."evaluator" = l."evaluator" AND s."target" = l."target" AND s."dimension" = l."dimension" '
-    "AND s.\"error\" = '' WHERE {condition}"
-)
-_JOINS = (
-    's."judgedSessionId" = l."sessionId"',
-    's."sessionId" = l."sessionId" AND s."judgedSessionId" = \'\'',
-)
-
-
-def labeled_evaluators(read: StoreReader, evaluator: str = "") -> list[LabeledEvaluator]:
-    """The evaluators that have labels, the most labeled first; or one of them."""
-    where, parameters = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
-    return read.rows(
-        LabeledEvaluator,
-        'SELECT "evaluator", "dimension", MAX("level") AS "level", COUNT(*) AS "labels" FROM "labels" '
-        f'{where} GROUP BY "evaluator", "dimension" ORDER BY "labels" DESC, "evaluator", "dimension"',
-        parameters,
-    )
-
-
-def labeled_scores(read: StoreReader, evaluator: str = "") -> list[LabeledScore]:
-    """Every pair of a label and a score of the same target; or those of one evaluator."""
-    condition, parameters = ('l."evaluator" = ?', (evaluator,)) if evaluator else ("1 = 1", ())
-    return [
-        row
-        for joined in _JOINS
-        for row in read.rows(
-            LabeledScore, _LABELED_SCORES.format(joined=joined, condition=condition), parameters
-        )
-    ]
-
-
-# Dialogues.
-
-
-class DialogueItem(TypedDict):
-    """A dialogue and how it ended."""
-
-    id: str
-    factors: str
-    settings: str
-    status: str
-    reason: str
-    error: str
-    turns: float | None
-    ended: str | None
-    caused: str | None
-
-
-class ItemScore(TypedDict):
-    """The mean of one evaluator for one item."""
-
-    id: str
-    evaluator: str
-    value: float
-
-
-def dialogue_items(read: StoreReader, run_id: str) -> list[DialogueItem]:
-    """The dialogues of a batch in the order of the plan."""
-    return read.rows(
-        DialogueItem,
-        'SELECT i."id", i."factors", i."settings", i."status", i."reason", i."error", '
-        'MAX(CASE WHEN m."name" = \'num_turns\' THEN m."value" END) AS "turns", '
-        'MAX(CASE WHEN m."name" = \'end_reason\' THEN m."label" END) AS "ended", '
-        'MAX(CASE WHEN m."name" = \'caused_by\' THEN m."label" END) AS "caused" '
-        'FROM "batch_items" i LEFT JOIN "metrics" m ON m."sessionId" = i."sessionId" AND m."step" = 0 '
-        'WHERE i."runId" = ? GROUP BY i."runId", i."id", i."factors", i."settings", i."status", '
-        'i."reason", i."error", i."position" ORDER BY i."position"',
-        (run_id,),
-    )
-
-
-def item_scores(read: StoreReader, run_id: str) -> list[ItemScore]:
-    """The mean of each evaluator for each item of a batch."""
-    return read.rows(
-        ItemScore,
-        'SELECT i."id", s."evaluator", AVG(s."value") AS "value" FROM "batch_items" i '
-        'JOIN "scores" s ON s."sessionId" = i."sessionId" WHERE i."runId" = ? AND s."value" IS NOT NULL '
-        'GROUP BY i."id", s."evaluator"',
-        (run_id,),
     )

@@ -14,7 +14,7 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.json_values import JsonMap
 from proctor.session import Merge
 from proctor.store import ledger
-from proctor.store.database import Connection, extended, insertion, places
+from proctor.store.database import Connection, extended, insertion, literals, places
 from proctor.store.recorder import FREE
 from proctor.store.tables import (
     COLUMNS,
@@ -262,7 +262,7 @@ def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, 
     """End interrupted sessions, with the sums of their recorded events."""
     of_session = 'FROM "{}" c WHERE c."sessionId" = "sessions"."id"'
     calls, tools = of_session.format("model_calls"), of_session.format("tool_calls")
-    free = ", ".join(f"'{status}'" for status in sorted(FREE))
+    free = literals(sorted(FREE))
     prompt, completion = 'COALESCE(SUM(c."promptTokens"), 0)', 'COALESCE(SUM(c."completionTokens"), 0)'
     sums = {
         "promptTokens": f"{prompt} {calls}",

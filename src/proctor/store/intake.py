@@ -15,9 +15,9 @@ from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
 from proctor.json_values import JsonObject
 from proctor.session import Iteration, ModelCall, Note, Session, Step
-from proctor.store.database import Connection, Row, insertion, places
-from proctor.store.items import StoreReader
+from proctor.store.database import Connection, Row, id_pages, insertion, places
 from proctor.store.key_rotation import delete_unused_blobs
+from proctor.store.reader import StoreReader
 from proctor.store.recorder import Recorder, split_long_text
 from proctor.store.tables import COLUMNS, OF_A_SESSION, LogEventRow, LogStreamRow, clean
 from proctor.store.writer import timestamp
@@ -151,7 +151,6 @@ MOST_DOCUMENTS = 20_000
 """Of one session that are used; the limit of the AgentCore API."""
 TRACES_AT_ONCE = 50
 """Traces in one transaction; other writers wait for it."""
-_CHUNK = 400
 _SOURCE = "otlp"
 _MARKED = tuple(name for name in COLUMNS["arrivals"] if name != "data")
 
@@ -174,6 +173,10 @@ class BuiltSessions:
 class _TraceSession(TypedDict):
     traceId: str
     sessionId: str
+
+
+class _Arrival(TypedDict):
+    at: str | None
 
 
 class _Data(TypedDict):
@@ -199,9 +202,10 @@ class ReceivedSpans:
 
     def oldest_new(self) -> str | None:
         """Arrival of the oldest document that belongs to no session yet; None: there is none."""
-        (row,) = self._read.query('SELECT MIN("arrivedAt") AS "at" FROM "arrivals" WHERE "isNew" = 1')
-        at: str | None = row["at"]
-        return at
+        (row,) = self._read.rows(
+            _Arrival, 'SELECT MIN("arrivedAt") AS "at" FROM "arrivals" WHERE "isNew" = 1'
+        )
+        return row["at"]
 
     def build_sessions(self, build: SessionBuilder, now: datetime) -> BuiltSessions:
         """Build or rebuild the sessions of new documents, a few traces at a time."""
@@ -215,7 +219,7 @@ class ReceivedSpans:
         """Sessions of these traces, in the order of the traces."""
         ordered = list(trace_ids)
         sessions: dict[str, dict[str, None]] = {}
-        for chunk in _chunks(ordered):
+        for chunk in id_pages(sorted(ordered)):
             for row in self._read.rows(
                 _TraceSession,
                 'SELECT DISTINCT a."traceId", a."sessionId" FROM "arrivals" a '
@@ -315,13 +319,13 @@ def _related(connection: Connection, traces: set[str]) -> list[Row]:
 
 def _rows_where(connection: Connection, column: str, values: Iterable[str]) -> Iterator[Row]:
     names = ", ".join(f'"{name}"' for name in _MARKED)
-    for chunk in _chunks(values):
+    for chunk in id_pages(sorted(values)):
         sql = f'SELECT {names} FROM "arrivals" WHERE "{column}" IN ({places(chunk)})'
         yield from connection.rows(sql, chunk)
 
 
 def _traces_where(connection: Connection, column: str, values: Iterable[str]) -> Iterator[str]:
-    for chunk in _chunks(values):
+    for chunk in id_pages(sorted(values)):
         # The second condition makes the partial index usable.
         where = f'"{column}" IN ({places(chunk)}) AND "{column}" <> \'\''
         sql = f'SELECT DISTINCT "traceId" FROM "arrivals" WHERE {where}'
@@ -331,7 +335,7 @@ def _traces_where(connection: Connection, column: str, values: Iterable[str]) ->
 def _documents(connection: Connection, marks: Sequence[SessionMark]) -> list[Document]:
     numbers = {mark.key: number for number, mark in enumerate(marks)}
     documents: list[tuple[int, Document]] = []
-    for chunk in _chunks({mark.trace_id for mark in marks}):
+    for chunk in id_pages(sorted({mark.trace_id for mark in marks})):
         sql = (
             f'SELECT "traceId", "spanId", "part", "data" FROM "arrivals" WHERE "traceId" IN ({places(chunk)})'
         )
@@ -340,11 +344,6 @@ def _documents(connection: Connection, marks: Sequence[SessionMark]) -> list[Doc
             if number is not None:
                 documents.append((number, decompressed(row["data"])))
     return [document for _, document in sorted(documents, key=lambda each: each[0])]
-
-
-def _chunks(values: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    ordered = sorted(values)
-    return (tuple(ordered[at : at + _CHUNK]) for at in range(0, len(ordered), _CHUNK))
 
 
 def _mark(row: Row) -> SessionMark:

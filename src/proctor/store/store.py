@@ -16,9 +16,9 @@ from proctor.session import Merge
 from proctor.store import batches, ledger
 from proctor.store.batches import Resource, RetrySelection
 from proctor.store.database import Connection, Readers, migrate, open_database
-from proctor.store.items import StoreReader
 from proctor.store.keys import Keys
 from proctor.store.ledger import Drawn, MoneyLimits
+from proctor.store.reader import StoreReader
 from proctor.store.sealed_database import SealedDatabase
 from proctor.store.sealer import DataKeys, Sealer, rows_of
 from proctor.store.tables import COLUMNS, LabelRow, QuestionRow, SessionRow
@@ -27,9 +27,10 @@ from proctor.store.writer import Ownership, Writer
 if TYPE_CHECKING:
     from proctor.session import Session
     from proctor.store.definitions import Definitions
-    from proctor.store.evaluations import Evaluations, Label
+    from proctor.store.evaluations import Evaluations
     from proctor.store.intake import Logs, ReceivedSpans
     from proctor.store.key_rotation import RotationCounts
+    from proctor.store.labels import Label
 
 T = TypeVar("T")
 
@@ -205,13 +206,13 @@ class Store:
 
     def save_label(self, label: "Label", now: datetime) -> None:
         """Save a person's label of a session, replacing that person's earlier one."""
-        from proctor.store.evaluations import save_label
+        from proctor.store.labels import save_label
 
         self._transaction(lambda connection: save_label(connection, label, now))
 
     def labels(self, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[LabelRow]:
         """Labels by evaluator or session, oldest first."""
-        from proctor.store.evaluations import labels
+        from proctor.store.labels import labels
 
         return labels(self.read, evaluator=evaluator, session_ids=session_ids)
 

@@ -12,7 +12,7 @@ from typing import TypedDict, cast
 
 from proctor.errors import NotFound
 from proctor.store.database import Row
-from proctor.store.items import CountRow, StoreReader
+from proctor.store.reader import CountRow, StoreReader
 from proctor.store.tables import IterationRow, MetricRow, ScoreRow
 
 HEAD_CHARACTERS = 4000

@@ -34,7 +34,7 @@ def normalised(document: JsonMap) -> Document:
     flat["traceId"], flat["spanId"] = hex_id(flat.get("traceId")), hex_id(flat.get("spanId"))
     if not flat["traceId"] or not flat["spanId"]:
         raise ValueError("it has no traceId and spanId")
-    flat["resource"] = {"attributes": attributes_of(as_map(flat.get("resource")).get("attributes"))}
+    flat["resource"] = {"attributes": attributes_of(as_map(flat, "resource").get("attributes"))}
     flat["scope"] = _scope(flat.get("scope"))
     flat["attributes"] = attributes_of(flat.get("attributes"))
     return _span(flat) if is_span(flat) else _record(flat)
@@ -138,7 +138,7 @@ def _span(document: Document) -> Document:
         "endTimeUnixNano": ended,
         "durationNano": max(0, ended - started) if started and ended else 0,
         "status": {"code": named(code, STATUSES, "STATUS_CODE_")} | ({"message": message} if message else {}),
-        "events": [_event(event) for event in maps_in(document.get("events"))],
+        "events": [_event(event) for event in maps_in(document, "events")],
     }
 
 
@@ -184,13 +184,12 @@ def _double(value: object, _: int) -> object:
 
 
 def _values(value: object, depth: int) -> object:
-    return [any_value(each, depth + 1) for each in as_list(as_map(value).get("values"))]
+    return [any_value(each, depth + 1) for each in as_list(value, "values")]
 
 
 def _pairs(value: object, depth: int) -> object:
     return {
-        str(pair.get("key", "")): any_value(pair.get("value"), depth + 1)
-        for pair in maps_in(as_map(value).get("values"))
+        str(pair.get("key", "")): any_value(pair.get("value"), depth + 1) for pair in maps_in(value, "values")
     }
 
 

@@ -13,9 +13,6 @@ from dataclasses import dataclass, replace
 from proctor.json_values import JsonMap, JsonObject, as_list, as_map, parse_json
 from proctor.session import Role
 
-# Parts of messages: text, tool calls and results, in the notation of every provider.
-
-
 LONGEST_LITERAL = 200_000
 """Characters of Python notation that are read; it costs much more than JSON."""
 
@@ -296,7 +293,7 @@ def _of_list(values: Sequence[object], role: Role, depth: int) -> list[ParsedMes
 def _of_mapping(value: JsonMap, role: Role, depth: int) -> list[ParsedMessage]:
     if "lc" in value and isinstance(value.get("kwargs"), Mapping):
         # LangChain's own serialisation: the class is the role.
-        kind = next(reversed(as_list(value.get("id"))), "")
+        kind = next(reversed(as_list(value, "id")), "")
         return parse_messages({**as_map(value, "kwargs"), "role": role_of(kind, role)}, role, depth + 1)
     if "type" in value and isinstance(value.get("data"), Mapping):
         return parse_messages(

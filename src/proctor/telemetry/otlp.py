@@ -240,9 +240,6 @@ def _value(value: "AnyValue") -> object:
     return None if kind == "double_value" and not math.isfinite(content) else content
 
 
-# Encoding as OTLP JSON, as collectors read and write it.
-
-
 TRACE_DIGITS, SPAN_DIGITS = 32, 16
 
 
@@ -266,8 +263,8 @@ def encode_spans(documents: Iterable[Document]) -> JsonObject:
 def _span(document: Document) -> JsonObject:
     attributes, status = as_map(document, "attributes"), as_map(document, "status")
     session = str(attributes.get("session.id") or "")
-    trace_id, parent = as_text(document["traceId"]), as_text(document.get("parentSpanId"))
-    kind, code = as_text(document.get("kind")), as_text(status.get("code"))
+    trace_id, parent = as_text(document["traceId"]), as_text(document, "parentSpanId")
+    kind, code = as_text(document, "kind"), as_text(status, "code")
     return {
         "traceId": _hexadecimal(trace_id, TRACE_DIGITS, session),
         "spanId": _hexadecimal(as_text(document["spanId"]), SPAN_DIGITS, session, trace_id),
@@ -283,7 +280,7 @@ def _span(document: Document) -> JsonObject:
                 "name": event["name"],
                 "attributes": _attributes(as_map(event, "attributes")),
             }
-            for event in maps_in(document.get("events"))
+            for event in maps_in(document, "events")
         ],
         "status": {
             "code": STATUSES.index(code) if code in STATUSES else 0,

@@ -219,9 +219,6 @@ def _open(path: Path) -> IO[bytes]:
     return gzip.open(path) if is_packed else path.open("rb")  # type: ignore[return-value]
 
 
-# Spans and event records in CloudWatch Logs.
-
-
 SPANS = "aws/spans"
 """Where spans go that were sent without what was said."""
 

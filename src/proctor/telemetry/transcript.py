@@ -12,8 +12,6 @@ from proctor.session import Event, Message, ModelCall, ToolCall, Usage
 from proctor.telemetry.messages import ParsedMessage, ParsedToolCall, ParsedToolResult
 from proctor.telemetry.span import Span, SpanReading, model_of, provider_of, usage_of
 
-# Events of a session so far, to avoid duplicates.
-
 
 @dataclass(frozen=True, slots=True)
 class RequestedTool:

@@ -168,7 +168,11 @@ def router(site: AppState) -> APIRouter:
     def begin() -> list[Example]:
         return examples()
 
-    @routes.get("/api/plans/jobs", summary="The jobs, with the schema of their plans")
+    @routes.get(
+        "/api/plans/jobs",
+        summary="The jobs, with the schema of their plans",
+        operation_id="jobs_api_plans_jobs_get",
+    )
     def list_jobs() -> list[JobKind]:
         return [
             JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=dict(job.schema()))

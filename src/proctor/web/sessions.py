@@ -14,9 +14,9 @@ from proctor.api.handles import session_diff
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.formatting import short
 from proctor.item import RUNNING
-from proctor.jobs.scenario.folder import run_from_store
+from proctor.jobs import job_of_run
+from proctor.json_values import as_whole_number
 from proctor.report.charts import Point, line
-from proctor.scenario.state import turn_as_plain
 from proctor.store import transcripts
 from proctor.store.database import extended
 from proctor.store.tables import ItemRow, SessionRow
@@ -248,10 +248,10 @@ def router(site: AppState) -> APIRouter:
         """Includes turns that earlier attempts completed."""
         row = find_session(site, session_id)
         item = item_row(site, row)
-        if row["job"] != "scenario" or item is None:
+        played = job_of_run(row["job"]).turns(item, site.store) if item else None
+        if played is None:
             raise no_turns(row["id"])
-        played = run_from_store(read, item).turns
-        selected = [turn_as_plain(turn) for turn in played if turn.number > after][:limit]
+        selected = [dict(turn) for turn in played if as_whole_number(turn["number"]) > after][:limit]
         return TurnsAnswer(turns=selected, total=len(played))
 
     @routes.get(

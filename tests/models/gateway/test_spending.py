@@ -117,7 +117,7 @@ async def test_every_call_is_settled_once_however_it_ends(provider, begin):
 
 def test_a_picture_is_not_counted_by_its_bytes():
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000}}
-    assert 1000 < estimated_tokens({"messages": [{"content": [picture]}]}) < 5000
+    assert estimated_tokens({"messages": [{"content": [picture]}]}) == 2021
 
 
 def test_the_usual_length_of_an_answer_depends_on_the_family():

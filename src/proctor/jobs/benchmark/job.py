@@ -354,7 +354,7 @@ class BenchmarkJob(Job):
         """The benchmark of a run; its task is checked again if it still exists."""
         options = json.loads(batch["optionsJson"])
         overrides = replace(BenchmarkOverrides().with_defaults(options), parallel=batch["concurrency"])
-        path = _as_path(options.get("taskPath"))
+        path = _as_path(options["taskPath"])
         tasks = read_tasks(path) if path and path.exists() else ()
         return BenchmarkJobPlan(tasks, overrides, ctx, path=path).for_run(batch, ctx)
 
@@ -385,6 +385,13 @@ class BenchmarkJob(Job):
             saves_intermediate=plan.settings.save_intermediate,
             imports_results=plan.imports_results,
         )
+
+    def analysis(self, run_id: str, ctx: RunContext) -> str:
+        """The leaderboard."""
+        from proctor.jobs.benchmark.report import benchmark_html
+        from proctor.stats.leaderboard import compare
+
+        return benchmark_html(compare(ctx.store.read, run_id, ctx.now()), {}, ctx.now())
 
 
 JOB = BenchmarkJob()

@@ -23,6 +23,7 @@ from proctor.jobs.evaluation.online import online_source
 from proctor.jobs.evaluation.prepare import PendingEvaluationRequest
 from proctor.jobs.evaluation.request import (
     CONCURRENCY,
+    JOB_NAME,
     EvaluationPlan,
     EvaluationRequest,
     read_evaluation,
@@ -198,7 +199,7 @@ def _refuse_relative_paths(document: JsonMap) -> None:
 class EvaluationJob(Job):
     """`proctor evaluate`."""
 
-    name = "evaluation"
+    name = JOB_NAME
     title = "Evaluation of sessions"
     command = "evaluate"
     overrides = EvaluationOverrides
@@ -266,6 +267,10 @@ class EvaluationJob(Job):
     def report(self, run_id: str, format_: str, ctx: RunContext) -> str:
         """The report of an evaluation: results by evaluator."""
         return evaluation_report(ctx.store, run_id, format_, ctx.now())
+
+    def results_page(self, run_id: str) -> str:
+        """The page of the evaluation."""
+        return f"/evaluations/{run_id}"
 
 
 JOB = EvaluationJob()

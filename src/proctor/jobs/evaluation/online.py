@@ -21,7 +21,8 @@ from proctor.jobs.evaluation.state import FAILED, EvaluationState, evaluation_of
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.store import Store, timestamp
 from proctor.store.definitions import OnlineConfig
-from proctor.store.evaluations import EvaluationRecord, QuietSession, quiet_sessions
+from proctor.store.evaluations import EvaluationRecord
+from proctor.store.session_selection import QuietSession, quiet_sessions
 from proctor.store.writer import is_alive, this_process
 
 MARK = "onlineEvaluationConfigId"

@@ -12,7 +12,7 @@ from proctor.batch.preflight import check_model, mock_model_remark
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.item import Item
-from proctor.job import Job, JobPlan, Page, PlanText, Starter, StoredPlan, top_level_keys
+from proctor.job import Job, JobPlan, PlanText, Starter, StoredPlan, top_level_keys
 from proctor.jobs.scenario.experiment import (
     CONFIG,
     KEPT_SCENARIO,
@@ -22,13 +22,20 @@ from proctor.jobs.scenario.experiment import (
     read_experiment,
     slug_of,
 )
-from proctor.jobs.scenario.folder import JOB_NAME, ExperimentFolder, ImportedRuns, variation_numbers
+from proctor.jobs.scenario.folder import (
+    JOB_NAME,
+    ExperimentFolder,
+    ImportedRuns,
+    run_from_store,
+    variation_numbers,
+)
 from proctor.jobs.scenario.people import StoreQuestions, with_people
 from proctor.jobs.scenario.reader import scenario_folders
 from proctor.models import ModelRouter, is_stand_in
 from proctor.scenario.run_files import read_run
-from proctor.scenario.state import ScenarioRun
-from proctor.store import Resource
+from proctor.scenario.state import ScenarioRun, turn_as_plain
+from proctor.store import Resource, Store
+from proctor.store.tables import ItemRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,17 +271,19 @@ class ScenarioJob(Job):
         assert isinstance(plan, StoredExperiment)
         return ExperimentFolder(ctx, run_id, scenario_folder=plan.scenario_folder)
 
-    def analysis(self, run_id: str, ctx: RunContext) -> Sequence[Page]:
-        """The report of the experiment. Its folder must exist."""
+    def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]]:
+        """The turns of a run, including those that earlier attempts completed."""
+        return [turn_as_plain(turn) for turn in run_from_store(store.read, item).turns]
+
+    def analysis(self, run_id: str, ctx: RunContext) -> str:
+        """The report of the experiment: effects of its variations. Its folder must exist."""
         from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html
 
         batch = ctx.store.read.batch(run_id, ctx.now())
         folder = Path(json.loads(batch["optionsJson"]).get("output") or "")
         if not folder.is_dir():
             raise NotFound(f"the experiment's folder {folder} does not exist\nRestore it, or use the report.")
-        return [
-            Page(name="analysis.html", media_type="text/html", text=experiment_html(BatchAnalyzer(folder)))
-        ]
+        return experiment_html(BatchAnalyzer(folder))
 
 
 def runs_in(folder: Path) -> dict[str, ScenarioRun]:

@@ -160,7 +160,7 @@ def _add_call(calls: dict[int, ToolRequest], piece: JsonMap) -> None:
     function = require_map(piece.get("function") or {})
     name = require_text(function.get("name") or "")
     # Some servers do not number calls: then each piece with a name starts a new call.
-    number = as_whole_number(piece.get("index")) if "index" in piece else len(calls) - (0 if name else 1)
+    number = as_whole_number(piece, "index") if "index" in piece else len(calls) - (0 if name else 1)
     call = calls.get(max(0, number)) or ToolRequest(id="", name="", arguments="")
     calls[max(0, number)] = ToolRequest(
         id=str(piece.get("id") or call.id),

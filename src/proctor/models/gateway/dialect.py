@@ -93,9 +93,6 @@ def _is_text(part: JsonMap) -> bool:
     return isinstance(part.get("text"), str)
 
 
-# Server-sent events.
-
-
 CONTENT_TYPE = "text/event-stream"
 _BETWEEN = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 

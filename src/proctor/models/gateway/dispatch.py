@@ -113,7 +113,7 @@ class Dispatcher:
             limit = body.pop("max_tokens")
             body.setdefault("max_completion_tokens", limit)
         if asks_usage:
-            body["stream_options"] = {**as_map(body.get("stream_options")), "include_usage": True}
+            body["stream_options"] = {**as_map(body, "stream_options"), "include_usage": True}
         sent = encode(body).encode("utf-8", "replace")
         call.sent = sent.decode()
         return await self._models.client.open(target, sent, call.waited)

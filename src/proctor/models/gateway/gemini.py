@@ -275,19 +275,19 @@ def _reading(pieces: Sequence[JsonMap]) -> WireAnswer:
         for candidate in require_maps(piece.get("candidates") or [])[:1]:
             for part in require_maps(as_map(candidate, "content").get("parts") or []):
                 if not part.get("thought"):
-                    text.append(as_text(part.get("text")))
+                    text.append(as_text(part, "text"))
                 if "functionCall" in part:
                     call = require_map(part["functionCall"])
                     tool_requests.append(_tool_request(call, len(tool_requests) + 1))
             reason = require_text(candidate.get("finishReason") or reason)
-    thoughts = as_whole_number(usage.get("thoughtsTokenCount"))
-    tool_results = as_whole_number(usage.get("toolUsePromptTokenCount"))
+    thoughts = as_whole_number(usage, "thoughtsTokenCount")
+    tool_results = as_whole_number(usage, "toolUsePromptTokenCount")
     return WireAnswer(
         "".join(text),
         Usage(
-            input_tokens=as_whole_number(usage.get("promptTokenCount")) + tool_results,
-            cached_tokens=as_whole_number(usage.get("cachedContentTokenCount")),
-            output_tokens=as_whole_number(usage.get("candidatesTokenCount")) + thoughts,
+            input_tokens=as_whole_number(usage, "promptTokenCount") + tool_results,
+            cached_tokens=as_whole_number(usage, "cachedContentTokenCount"),
+            output_tokens=as_whole_number(usage, "candidatesTokenCount") + thoughts,
             reasoning_tokens=thoughts,
         ),
         tuple(tool_requests),

@@ -99,7 +99,7 @@ def _items(reading: WireAnswer, frame: Frame) -> list[JsonObject]:
         part = {"type": "output_text", "text": reading.text, "annotations": [], "logprobs": []}
         message = {"type": "message", "id": f"msg_{frame.id}", "role": "assistant", "status": "completed"}
         items.append(message | {"content": [part]})
-    tools = maps_in(frame.body.get("tools"))
+    tools = maps_in(frame.body, "tools")
     freeform = {tool["name"] for tool in tools if tool.get("type") == "custom"}
     for number, request in enumerate(reading.tool_requests):
         head = {
@@ -185,10 +185,10 @@ def _reading(response: JsonMap) -> WireAnswer:
     return WireAnswer(
         "".join(text_of(item.get("content")) for item in items if item.get("type") == "message"),
         Usage(
-            input_tokens=as_whole_number(usage.get("input_tokens")),
-            cached_tokens=as_whole_number(as_map(usage, "input_tokens_details").get("cached_tokens")),
-            output_tokens=as_whole_number(usage.get("output_tokens")),
-            reasoning_tokens=as_whole_number(as_map(usage, "output_tokens_details").get("reasoning_tokens")),
+            input_tokens=as_whole_number(usage, "input_tokens"),
+            cached_tokens=as_whole_number(usage, "input_tokens_details", "cached_tokens"),
+            output_tokens=as_whole_number(usage, "output_tokens"),
+            reasoning_tokens=as_whole_number(usage, "output_tokens_details", "reasoning_tokens"),
         ),
         tool_requests,
         ends.get(status, status),

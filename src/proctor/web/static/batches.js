@@ -184,7 +184,8 @@ byId("older").addEventListener("click", turn(SIZE));
 const reload = debounced(load, 300);
 
 function live({ changed: runs, removed }, { full }) {
-  let isNew = false;
+  // The full state has no line for a run that ended after the first response.
+  let isNew = full && [...statuses].some(([id, status]) => status === "running" && !runs.some((run) => run.runId === id));
   for (const run of runs) {
     const before = statuses.get(run.runId);
     statuses.set(run.runId, run.status);

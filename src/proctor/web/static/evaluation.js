@@ -16,6 +16,7 @@ const address = new URLSearchParams(location.search);
 const filters = { by: address.get("by") || "", order: address.get("order") || "lowest", search: address.get("search") || "", offset: Number(address.get("offset")) || 0 };
 const opened = new Set([address.get("session")].filter(Boolean));
 let job = null;
+const isActive = () => ["PENDING", "IN_PROGRESS", "STOPPING"].includes(job.state);
 
 const figure = (value, digits = 3) => (value === null ? "–" : value.toFixed(digits).replace("-", "−"));
 const keyOf = (one) => (one.dimension ? `${one.evaluator}\u0000${one.dimension}` : one.evaluator);
@@ -27,9 +28,8 @@ function showHead() {
   byId("status").replaceChildren(el("span", { class: `status s-${KINDS[job.state] || "queued"}` }, job.state.toLowerCase().replaceAll("_", " ")), job.isOnline ? el("span", { class: "tag" }, "online") : "");
   const facts = [sourceWords(job.source), job.judge ? `judge ${visible(job.judge)}` : "", job.votes > 1 ? `${job.votes} votes` : "", job.groundTruth.length ? `ground truth ${job.groundTruth.map(visible).join(", ")}` : ""];
   byId("facts").replaceChildren(...facts.filter(Boolean).map((fact) => el("span", {}, fact)), el("span", { title: format.moment(job.createdAt) }, `started ${format.ago(job.createdAt)}`));
-  const isActive = ["PENDING", "IN_PROGRESS", "STOPPING"].includes(job.state);
-  byId("stop").hidden = !isActive || job.state === "STOPPING";
-  byId("delete").hidden = isActive;
+  byId("stop").hidden = !isActive() || job.state === "STOPPING";
+  byId("delete").hidden = isActive();
   byId("resume").hidden = !["STOPPED", "COMPLETED_WITH_ERRORS"].includes(job.state);
   byId("resume").textContent = job.state === "STOPPED" ? "Resume" : "Retry failed";
   byId("notices").replaceChildren(
@@ -270,6 +270,7 @@ load().then(() => {
   showJudges().catch(() => {});
   watch("run", ID, ({ run }, { full }) => {
     showProgress(run.counts, run.finishedCount, run.itemCount);
-    if (!full || run.status !== "completed") reload();
+    // It may have ended between the first response and the first live update.
+    if (!full || run.status !== "completed" || isActive()) reload();
   });
 });

@@ -11,6 +11,7 @@ const address = new URLSearchParams(location.search);
 const filters = { search: address.get("search") || "", offset: Number(address.get("offset")) || 0 };
 const KINDS = { COMPLETED: "success", COMPLETED_WITH_ERRORS: "timeout", IN_PROGRESS: "running", PENDING: "queued", STOPPING: "timeout", STOPPED: "halted", FAILED: "fail" };
 let latestRequest = 0;
+let hasActive = false;
 
 // The state of an evaluation as a colored word.
 const state = (job) => el("span", { class: `status s-${KINDS[job.state] || "queued"}`, title: visible(job.details.join(" ")) || null }, job.state.toLowerCase().replaceAll("_", " "));
@@ -76,6 +77,7 @@ async function load() {
 }
 
 function show(response) {
+  hasActive = response.evaluations.some(isActive);
   byId("tools").hidden = !response.all;
   byId("jobs-count").textContent = response.all ? number(response.all) : "";
   if (response.evaluations.length) {
@@ -126,7 +128,8 @@ const tabs = new Tabs(byId("tabs"), (name) => name === "judges" && showJudges())
 tabs.open(location.hash.slice(1) || "jobs");
 const reload = debounced(load, 400);
 load().then(() => watch("runs", "", ({ changed: runs, removed }, { full }) => {
-  if (!full && (runs.some((run) => run.job === "evaluation") || removed.some((id) => table.rows.has(id)))) reload();
+  // An active one may have ended between the first response and the first live update.
+  if (full ? hasActive : runs.some((run) => run.job === "evaluation") || removed.some((id) => table.rows.has(id))) reload();
 }));
 setInterval(() => {
   for (const time of document.querySelectorAll("#list time")) time.textContent = format.ago(time.dateTime);

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from ledgers import MemoryLedger, SettledRows
 
+from databases import query
 from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.budget.budgeted_model import BudgetedModel
 from proctor.errors import CostLimit
@@ -115,7 +117,8 @@ class Spender:
 
 def drawn(store: Store) -> float:
     """What all have drawn together, at this moment."""
-    (row,) = store.read.query(
+    (row,) = query(
+        store,
         'SELECT COALESCE(SUM("reservedUsd"), 0) AS "usd" FROM "ledger" WHERE "kind" IN (?, ?)',
         ("draw", "close"),
     )
@@ -218,38 +221,6 @@ async def test_money_drawn_for_someone_who_has_gone_meanwhile_is_not_forgotten(s
 
 PRICE_USD = 1e-4
 """Of one token of output."""
-
-
-class MemoryLedger:
-    """A ledger without a store."""
-
-    def __init__(self, limit_usd: float) -> None:
-        self.limit_usd, self.drawn_usd = limit_usd, 0.0
-
-    async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
-        await asyncio.sleep(0)
-        left = self.limit_usd - self.drawn_usd
-        if left <= 1e-9 or left < least_usd - 1e-9:
-            return Drawn(usd=0.0, short_of="budget")
-        usd = min(left, max(wanted_usd, left / 8))
-        self.drawn_usd += usd
-        return Drawn(usd=usd)
-
-    async def give_back(self, holder: str, usd: float) -> None:
-        self.drawn_usd -= usd
-
-
-class SettledRows:
-    """Adds up what the rows of the ledger reserve and spend."""
-
-    def __init__(self) -> None:
-        self.reserved = self.spent = self.most_committed = 0.0
-
-    def append(self, table: str, row: tuple[Any, ...]) -> None:
-        assert table == "ledger"
-        self.reserved += row[6]
-        self.spent += row[7]
-        self.most_committed = max(self.most_committed, self.reserved + self.spent)
 
 
 class Provider:

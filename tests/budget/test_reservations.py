@@ -1,0 +1,285 @@
+"""What an attempt may spend, call by call: held before, settled after, and closed at the end."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from ledgers import MemoryLedger, SettledRows
+
+from proctor.budget.allocation import BatchBudget, LedgerClient
+from proctor.budget.reservation import Hold, Reservation
+from proctor.errors import CostLimit
+from proctor.models.prices import SpendingRequest
+
+
+class Purse:
+    """A batch budget and the rows that it has written."""
+
+    def __init__(self, limit_usd: float | None, *, concurrency: int = 4, exact: bool = True) -> None:
+        self.ledger, self.rows = MemoryLedger(limit_usd or 0.0, exact=exact), SettledRows()
+        client = LedgerClient(self.ledger, "me", is_limited=limit_usd is not None)
+        moment = datetime(2026, 1, 1, tzinfo=UTC)
+        self.budget = BatchBudget(
+            client, run_id="run", concurrency=concurrency, rows=self.rows, now=lambda: moment
+        )
+
+    async def open(
+        self, name: str, cap_usd: float | None = None, *, kind: str = "a", asks_first: bool = True
+    ) -> Reservation:
+        reservation = await self.budget.open(name, name, kind=kind, cap_usd=cap_usd, asks_first=asks_first)
+        assert reservation is not None
+        return reservation
+
+
+def worst(usd: float | None, *, input_usd: float = 0.0, tokens: int = 1000) -> SpendingRequest:
+    """A call that can cost so much, with an answer of a thousand tokens."""
+    price = None if usd is None else (usd - input_usd) / tokens
+    return SpendingRequest(
+        model="m", input_tokens=0, output_tokens=tokens, input_usd=input_usd, output_usd_per_token=price
+    )
+
+
+async def settled(purse: Purse) -> None:
+    """Let all that can go on do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_call_that_has_ended_counts_until_it_is_charged_and_then_once():
+    reservation = await Purse(10).open("s", 1.0)
+    first = await reservation.hold(worst(0.4))
+    second = await reservation.hold(worst(0.3))
+    assert (first, second) == (Hold(0.4), Hold(0.3))
+
+    reservation.settle(first, 0.2, is_recorded=False)
+    third = await reservation.hold(worst(0.8))
+    assert third == Hold(pytest.approx(0.5), output_limit=625), "1 - 0.2 that nobody charged yet - 0.3 held"
+    reservation.settle(third, None)
+
+    assert reservation.charge(0.2) is None
+    fourth = await reservation.hold(worst(0.8))
+    assert fourth == Hold(pytest.approx(0.5), output_limit=625), "the same 0.2 is not counted twice"
+
+
+async def test_a_call_of_a_batch_without_cap_counts_until_it_is_charged_too():
+    purse = Purse(1.0)
+    reservation = await purse.open("s")
+    hold = await reservation.hold(worst(0.6))
+    reservation.settle(hold, 0.6, is_recorded=False)
+
+    assert await reservation.hold(worst(0.8)) == Hold(pytest.approx(0.4), output_limit=500)
+    assert purse.ledger.drawn_usd == pytest.approx(1.0)
+
+
+async def test_what_is_not_enough_for_a_useful_answer_is_refused_and_given_back():
+    reservation = await Purse(10).open("s", 1.0)
+    reservation.charge(0.75)
+
+    # 0.25 pay for 256 tokens of this price; at a higher one, for 255.
+    assert await reservation.hold(worst(1000 / 1024)) == Hold(0.25, output_limit=256)
+    reservation.settle(Hold(0.25), None)
+    with pytest.raises(CostLimit) as refused:
+        await reservation.hold(worst(0.98))
+    assert str(refused.value) == "it has spent $0.7500 of its $1.0000, and a call could cost $0.9800"
+    assert await reservation.hold(worst(0.25)) == Hold(0.25), "the refused one holds nothing"
+
+
+async def test_the_prompt_is_paid_before_the_tokens_of_the_answer():
+    reservation = await Purse(10).open("s", 1.0)
+    assert await reservation.hold(worst(2.1, input_usd=0.1, tokens=1000)) == Hold(1.0, output_limit=450)
+
+
+async def test_an_attempt_may_spend_its_cap_and_not_more():
+    reservation = await Purse(10).open("s", 0.5)
+    assert reservation.charge(0.5) is None
+    over = reservation.charge(0.5001)
+    assert str(over) == "it has spent $0.5001 of the $0.5000 an item may spend"
+    assert over is not None and over.reason == "cost_limit"
+
+
+async def test_a_call_that_was_cut_off_counts_with_its_worst_case():
+    purse = Purse(1.0)
+    reservation = await purse.open("s")
+    cut, free = await reservation.hold(worst(0.25)), Hold(0.0)
+    reservation.lose(cut)
+    reservation.lose(free)
+    assert reservation.calls_lost == 1, "one that could cost nothing is no loss"
+    assert await reservation.hold(worst(1.0, tokens=1024)) == Hold(0.75, output_limit=768)
+
+    reservation.close(0.1)
+
+    assert purse.rows.spent == pytest.approx(0.35)
+    assert purse.rows.reserved == pytest.approx(0)
+    assert purse.rows.rows[-1][2] == "settle"
+    assert [position for _, position, *_ in purse.rows.rows] == list(range(1, len(purse.rows.rows) + 1))
+
+
+async def test_of_an_attempt_whose_cost_nobody_knows_all_that_was_reserved_is_spent():
+    purse = Purse(1.0)
+    reservation = await purse.open("s", 0.5)
+
+    reservation.close(None)
+
+    assert purse.rows.rows == [("s", 1, "reserve", 0.5, 0.0), ("s", 2, "settle", -0.5, 0.5)]
+    # What nobody knows is no experience: the next of its kind is not expected to cost as much.
+    assert purse.budget.past_costs("a").expected_usd == 0.0
+
+
+async def test_without_a_budget_nothing_is_held_and_nothing_written():
+    purse = Purse(None)
+    reservation = await purse.open("s")
+
+    assert not reservation.is_limited
+    assert await reservation.hold(worst(5.0)) == Hold(0.0)
+    assert reservation.charge(7.0) is None
+    reservation.close(7.0)
+    assert purse.rows.rows == []
+
+
+async def test_without_a_budget_a_cap_holds_all_the_same():
+    reservation = await Purse(None).open("s", 0.5)
+    assert reservation.is_limited
+    assert await reservation.hold(worst(1.0)) == Hold(0.5, output_limit=500)
+
+
+async def test_a_call_whose_price_is_unknown_is_held_for_nothing():
+    reservation = await Purse(1.0).open("s", 0.5)
+    assert await reservation.hold(worst(None)) == Hold(0.0)
+
+
+async def test_a_provider_that_billed_more_than_the_worst_case_is_expected_to_do_so_again():
+    purse = Purse(10)
+    reservation = await purse.open("s", 1.0)
+    reservation.settle(await reservation.hold(worst(0.1)), 0.1)
+    assert await reservation.hold(worst(0.1)) == Hold(0.1), "as much as it could is no surprise"
+    reservation.settle(Hold(0.1), 0.7)
+    reservation.charge(0.0)
+
+    assert await reservation.hold(worst(0.1)) == Hold(0.7)
+    with pytest.raises(CostLimit, match=r"a call could cost \$0\.7000"):
+        # A shorter answer would not make it cheaper for certain.
+        await reservation.hold(worst(0.1))
+    other = await purse.open("o", 1.0, kind="b")
+    assert await other.hold(worst(0.1)) == Hold(0.1), "of another kind nothing is known"
+
+
+async def test_a_call_waits_for_a_running_one_that_may_turn_out_cheaper():
+    purse = Purse(1.0)
+    reservation = await purse.open("s")
+    first = await reservation.hold(worst(0.8))
+    waits: list[float] = []
+    reservation.waited = waits.append
+    second = asyncio.create_task(reservation.hold(worst(0.5)))
+    await settled(purse)
+    assert not second.done()
+
+    reservation.settle(first, 0.3)
+    reservation.charge(0.3)
+
+    assert await second == Hold(pytest.approx(0.5))
+    assert waits[0] == 1.0 and 0 <= sum(waits) < 1.0
+
+
+async def test_two_calls_that_wait_do_not_wait_for_each_other():
+    purse = Purse(1.0)
+    one, two = await purse.open("one", kind="a"), await purse.open("two", kind="b")
+    for reservation in (one, two):
+        reservation.settle(await reservation.hold(worst(0.4)), 0.4)
+        reservation.charge(0.4)
+
+    calls = {one: asyncio.create_task(one.hold(worst(0.3))), two: asyncio.create_task(two.hold(worst(0.3)))}
+    async with asyncio.timeout(10):
+        (granted,), (left,) = await asyncio.wait(calls.values(), return_when=asyncio.FIRST_COMPLETED)
+        assert granted.result() == Hold(pytest.approx(0.2), output_limit=666)
+        winner = next(reservation for reservation, call in calls.items() if call is granted)
+        winner.settle(granted.result(), 0.2, is_recorded=False)
+        with pytest.raises(CostLimit, match="the budget is spent") as refused:
+            await left
+    assert refused.value.reason == "halted"
+
+
+async def test_one_that_has_waited_itself_is_waited_for_again():
+    """An agent that does not ask first reserves on trust, and may need less."""
+    purse = Purse(1.0, concurrency=1)
+    blind = await purse.open("blind", asks_first=False)
+    assert purse.ledger.drawn_usd > 0
+    blind.settle(await blind.hold(worst(0.6)), 0.1)
+    blind.charge(0.1)
+    other = await purse.open("other", kind="b")
+    waiting = asyncio.create_task(other.hold(worst(0.8)))
+    await settled(purse)
+    assert not waiting.done()
+
+    blind.close(0.1)
+
+    assert await waiting == Hold(pytest.approx(0.8))
+
+
+async def test_what_is_reserved_for_no_call_is_taken_back_for_one_that_needs_it():
+    purse = Purse(1.0)
+    first = await purse.open("first")
+    first.settle(await first.hold(worst(0.9)), 0.1)
+    first.charge(0.1)
+    second = await purse.open("second", kind="b")
+
+    assert await second.hold(worst(0.8)) == Hold(pytest.approx(0.8))
+
+    assert ("first", "return") in [(session, kind) for session, _, kind, *_ in purse.rows.rows]
+    assert purse.rows.most_committed <= 1.0 + 1e-9
+
+
+async def test_the_first_of_its_kind_starts_alone():
+    purse = Purse(10.0)
+    first = await purse.open("first")
+    second = asyncio.create_task(purse.open("second"))
+    third = await purse.open("third", kind="b")
+    await settled(purse)
+    assert not second.done()
+
+    first.settle(await first.hold(worst(0.5)), 0.2)
+
+    started = await second
+    assert [row[:3] for row in purse.rows.rows if row[0] == "second"] == [("second", 1, "reserve")]
+    assert purse.rows.rows[-1][3] == pytest.approx(0.5), "what its first call needs"
+    for reservation in (first, third, started):
+        reservation.close(0.0)
+
+
+async def test_an_attempt_that_does_not_ask_first_reserves_twice_what_its_kind_has_cost():
+    purse = Purse(10.0, concurrency=1_000, exact=False)
+    first = await purse.open("first", asks_first=False)
+    first.charge(0.25)
+    await purse.budget.idle()
+    first.close(0.25)
+
+    await purse.open("second", asks_first=False)
+
+    assert purse.rows.rows[-1][:3] == ("second", 1, "reserve")
+    assert purse.rows.rows[-1][3] == pytest.approx(0.5)
+
+
+async def test_an_attempt_that_does_not_ask_first_is_stopped_when_it_has_spent_all():
+    purse = Purse(0.5)
+    blind = await purse.open("blind", asks_first=False)
+    stopped: list[CostLimit] = []
+    blind.stop = stopped.append
+    assert blind.charge(0.4) is None
+    await purse.budget.idle()
+    assert stopped == []
+
+    assert blind.charge(0.7) is None
+    await purse.budget.idle()
+
+    assert [str(error) for error in stopped] == ["the budget is spent"]
+
+
+async def test_a_budget_that_is_spent_opens_nothing():
+    purse = Purse(0.5)
+    first = await purse.open("first")
+    first.settle(await first.hold(worst(0.5)), 0.5)
+    first.charge(0.5)
+    first.close(0.5)
+
+    assert await purse.budget.open("second", "second", kind="a", cap_usd=None) is None
+    assert await purse.budget.open("third", "third", kind="b", cap_usd=0.1) is None
+    assert purse.budget.short_of == "budget"
