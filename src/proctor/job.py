@@ -17,7 +17,7 @@ from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
 from proctor.store import Resource, RetrySelection, Store
-from proctor.store.tables import ItemRow
+from proctor.store.tables import BatchRow, ItemRow
 
 if TYPE_CHECKING:
     from proctor.evaluator import FindReference
@@ -100,6 +100,15 @@ class Starter:
     """Overrides it needs, named as `make_overrides` reads them."""
 
 
+RUN_ID = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
+
+
+def check_run_id(run_id: str) -> None:
+    """Raise `UsageError` for a name that no run can have."""
+    if not re.fullmatch(RUN_ID, run_id):
+        raise UsageError(f"{run_id} is not a valid run ID\nIt may have letters, digits and . _ -")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
     """`stop_when:` of a plan: what a run has to decide before it may stop."""
@@ -161,7 +170,7 @@ class JobPlan:
         """
         return self
 
-    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "JobPlan":  # noqa: ARG002
+    def for_run(self, batch: BatchRow, ctx: RunContext) -> "JobPlan":  # noqa: ARG002
         """The plan with what depends on its run, to extend an earlier one."""
         return self
 
@@ -173,7 +182,7 @@ class JobPlan:
         """The columns of the batch row that record what was asked for."""
         return {}
 
-    def is_unchanged(self, batch: Mapping[str, Any]) -> bool:  # noqa: ARG002
+    def is_unchanged(self, batch: BatchRow) -> bool:  # noqa: ARG002
         """Whether a run was made from exactly this plan, so that it need not be extended."""
         return False
 
@@ -241,6 +250,8 @@ class Job:
     override_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of overrides, as pages and HTTP use them."""
     starters: ClassVar[Sequence[Starter]] = ()
+    has_plans: ClassVar[bool] = True
+    """False: its runs come from elsewhere and can be neither started nor resumed."""
     retries_errors: ClassVar[bool] = False
     """Whether a resumed run always repeats items that ended in `error`."""
     has_checkpoints: ClassVar[bool] = False
@@ -261,7 +272,7 @@ class Job:
         """Read and check a plan. Raises `PlanError` with every problem; starts nothing."""
         raise self._missing("read")
 
-    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> JobPlan:  # noqa: ARG002
+    def restore(self, batch: BatchRow, ctx: RunContext) -> JobPlan:  # noqa: ARG002
         """The plan of a run, from its row in the store alone, to resume it."""
         raise self._missing("restore")
 
@@ -349,7 +360,7 @@ class BatchChanges:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def make_overrides(job: Job, values: Mapping[str, object]) -> Any:
+def make_overrides(job: Job, values: Mapping[str, object]) -> object:
     """The overrides of a job from loosely named values: `timeoutSec`, `timeout_sec` and its aliases are one.
 
     Raises `UsageError` for a name the job does not have. Values that are None are left out.

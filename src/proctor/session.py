@@ -223,12 +223,18 @@ class Session:
     """`success`, `fail`, `timeout` or `error`, as far as the source says."""
     end_reason: str = "completed"
     error: str = ""
+    task: str = ""
+    """The task it worked on, as its source identifies it. Empty: unknown."""
+    repeat: int | None = None
+    """Which of several identical runs of the task it is, from 1. None: unknown."""
+    factors: Mapping[str, str] = field(default_factory=dict)
+    """Further levels that reports group by, such as the dataset."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
     steps: Sequence[Step] = ()
-    tools: Sequence[Mapping[str, Any]] = ()
+    tools: Sequence[Mapping[str, object]] = ()
     """Tools available to the agent: `name`, `description`, `parameters`."""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, object] = field(default_factory=dict)
     """Further attributes of the source, for filters."""
     scores: "Sequence[Score]" = ()
     """Scores that came with it."""

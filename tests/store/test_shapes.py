@@ -312,6 +312,7 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.ranked_durations, aggregates.model_sums, aggregates.judging_cost, aggregates.tool_sums),
         *(aggregates.step_sums, aggregates.merge_counts, aggregates.failed_items, aggregates.mock_sessions),
         *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.count_of_items),
+        aggregates.unchecked_successes,
     )
     return (
         *(query(selection) for query in selected for selection in chosen),

@@ -7,7 +7,7 @@ prints, exits or installs signal handlers.
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,6 +46,7 @@ __all__ = [
     "RunSession",
     "compare",
     "evaluate",
+    "import_table",
     "open_store",
     "resume",
     "run",
@@ -134,7 +135,7 @@ class ProgressBar(Observer):
         return self._show_progress(run_id)
 
     @asynccontextmanager
-    async def _show_progress(self, run_id: str) -> Any:
+    async def _show_progress(self, run_id: str) -> AsyncIterator["ProgressBar"]:
         # Drawing takes libraries that a run without a bar need not load.
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -179,7 +180,7 @@ def run(
     command (`timeout_sec`, `retries`, …). Inside a running event loop (a notebook) the run gets its own
     thread; use `run_async` to await it instead.
     """
-    return _outside_of_any_loop(
+    return outside_of_any_loop(
         lambda: run_async(
             plan,
             items=items,
@@ -289,10 +290,14 @@ def compare(
     if not by and len(names) < 2:
         raise UsageError("there is nothing to compare with\nGive two runs, or one and by=FACTOR.")
     read = _opened(store, home, []).context.store.read
-    options: dict[str, Any] = {"metrics": metrics, "gates": [gate_of(each) for each in gates], "pair": pair}
+    conditions = [gate_of(each) for each in gates]
     if by:
-        return ComparisonResult(compare_within(read, names[0], by, now(), against=against, **options))
-    return ComparisonResult(compare_runs(read, names, now(), **options))
+        result = compare_within(
+            read, names[0], by, now(), metrics=metrics, gates=conditions, pair=pair, against=against
+        )
+    else:
+        result = compare_runs(read, names, now(), metrics=metrics, gates=conditions, pair=pair)
+    return ComparisonResult(result)
 
 
 def evaluate(
@@ -308,7 +313,7 @@ def evaluate(
 
     `options` are further members of the evaluation request, such as `votes` or `groundTruth`.
     """
-    return _outside_of_any_loop(
+    return outside_of_any_loop(
         lambda: evaluate_async(sessions, evaluators, judge=judge, store=store, home=home, **options)
     )
 
@@ -341,6 +346,33 @@ async def evaluate_async(
     plan = job.read(text, make_overrides(job, {}), ctx)
     result = await lifecycle.start(job, plan, ctx, observer=_observer(ctx.store, progress=False))
     return opened.handle(result.run_id)
+
+
+def import_table(
+    path: "str | Path | Sequence[str | Path]",
+    *,
+    run: str,
+    columns: Mapping[str, str] | None = None,
+    pass_score: float | None = None,
+    store: "str | ProctorStore | None" = None,
+    home: str | Path | None = None,
+) -> Run:
+    """Import tables of results (CSV, JSON lines, JSON, Parquet, or folders of them) as a run.
+
+    `columns` maps `task`, `model`, `success`, … to the columns of the table. `pass_score` is the lowest score
+    that counts as success in a table without `success` or `status` (default: 1). Importing again replaces.
+    """
+    # Reading tables is needed here only.
+    from proctor.jobs.imported.table import import_table as import_into_store
+
+    opened = _opened(store, home, [])
+    paths = [path] if isinstance(path, str | Path) else path
+    imported = import_into_store(
+        opened.context.store, list(map(Path, paths)), run, now(), columns=columns, pass_score=pass_score
+    )
+    for note in imported.notes:
+        opened.context.info(note)
+    return opened.handle(imported.run_id)
 
 
 def open_store(url: str = "", *, home: str | Path | None = None) -> "ProctorStore":
@@ -397,7 +429,12 @@ class ProctorStore:
             environment=self.context.settings.user_environment,
             notices=notices,
             resume=self.resume,
+            job_report=self._job_report,
         )
+
+    def _job_report(self, run_id: str, format_: str) -> str | None:
+        batch = self.context.store.read.batch(run_id, now())
+        return find_job(batch["job"]).report(run_id, format_, self.context)
 
     def resume(
         self,
@@ -423,7 +460,7 @@ class ProctorStore:
                 observer=_observer(ctx.store, progress),
             )
 
-        return self.handle(_outside_of_any_loop(work).run_id)
+        return self.handle(outside_of_any_loop(work).run_id)
 
 
 class ComparisonResult:
@@ -469,15 +506,10 @@ def _item_maker(
     unfilled = list(items() if callable(items) else items)
 
     def filled(item: Item) -> Item:
-        changes: dict[str, Any] = {}
         if agent and not item.agent:
-            changes["agent"] = agent
             # Without a repository, a function needs no worktree.
-            if item.runner == "prompt":
-                changes["runner"] = "function"
-        if model and not item.model:
-            changes["model"] = model
-        return replace(item, **changes) if changes else item
+            item = replace(item, agent=agent, runner="function" if item.runner == "prompt" else item.runner)
+        return replace(item, model=model) if model and not item.model else item
 
     return lambda: map(filled, unfilled)
 
@@ -511,7 +543,7 @@ def _is_interactive() -> bool:
     return console.is_terminal or console.is_jupyter
 
 
-def _outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine to its end; inside a running event loop in a thread with a loop of its own."""
     try:
         asyncio.get_running_loop()

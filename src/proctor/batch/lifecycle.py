@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
@@ -22,6 +22,7 @@ from proctor.job import BatchChanges, BatchEnd, ItemFinished, Job, JobFiles, Job
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store
 from proctor.store.batches import moment
+from proctor.store.tables import BatchRow, SessionRow
 
 if TYPE_CHECKING:
     from proctor.batch.stopping import StopMonitor
@@ -56,6 +57,26 @@ class Observer:
 
 
 SILENT = Observer()
+
+
+class RunSummary(TypedDict):
+    """The documented JSON summary of a run."""
+
+    runId: str
+    status: str
+    reason: str
+    itemCount: int
+    successCount: int
+    failCount: int
+    timeoutCount: int
+    errorCount: int
+    unfinishedCount: int
+    tokensTotal: int
+    toolCalls: int
+    costUsd: float | None
+    durationSec: float | None
+    failures: list[dict[str, str]]
+    """The first failed items: their ids, inputs, statuses and errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +174,7 @@ async def resume(
     return await _execute(job, restored, run_id, ctx, models, resumed=True, engine=engine, observer=observer)
 
 
-def _restored(job: Job, batch: Mapping[str, Any], ctx: RunContext) -> JobPlan:
+def _restored(job: Job, batch: BatchRow, ctx: RunContext) -> JobPlan:
     """The stored plan of a run. Without one, resuming would execute something else than what was started."""
     try:
         return job.restore(batch, ctx)
@@ -291,7 +312,7 @@ def _stopping(run_id: str, ctx: RunContext) -> "StopMonitor | None":
     return StopMonitor(rule, ctx.store.read, run_id) if rule else None
 
 
-def summarize(store: Store, batch: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     """The documented JSON summary of a run."""
     totals = store.read.totals(batch["runId"])
     counts = totals["counts"]
@@ -315,8 +336,14 @@ def summarize(store: Store, batch: Mapping[str, Any], now: datetime) -> dict[str
         "durationSec": round((finished - started).total_seconds(), 3) if started else None,
         "failures": [
             {
-                name: row[name]
-                for name in ("id", "repo", "prompt", "agent", "model", "status", "reason", "error")
+                "id": row["id"],
+                "repo": row["repo"],
+                "prompt": row["prompt"],
+                "agent": row["agent"],
+                "model": row["model"],
+                "status": row["status"],
+                "reason": row["reason"],
+                "error": row["error"],
             }
             for row in failures
         ],
@@ -345,7 +372,7 @@ def abort_run(
     return str(store.read.batch(run_id, now())["status"])
 
 
-def clear_leftovers(sessions: Iterable[Mapping[str, Any]], home: Path) -> None:
+def clear_leftovers(sessions: Iterable[SessionRow], home: Path) -> None:
     """Kill every process that attempts of a killed driver left running, and remove their worktrees."""
     # Loaded here: only a run that was killed has left anything.
     from proctor.processes import end_attempt

@@ -120,6 +120,9 @@ def about(session: Session) -> JsonObject:
         "is_stand_in": session.is_stand_in,
         "status": session.status,
         "end_reason": session.end_reason,
+        "task": session.task,
+        "repeat": session.repeat,
+        "factors": dict(session.factors),
         "attributes": dict(session.attributes),
         "notes": list(session.notes),
     }

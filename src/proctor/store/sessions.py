@@ -15,7 +15,15 @@ from proctor.score import Score
 from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from proctor.store.batches import moment
 from proctor.store.database import Row
-from proctor.store.tables import IterationRow, MessageRow, ModelCallRow, ScoreRow, SessionRow, ToolCallRow
+from proctor.store.tables import (
+    ItemRow,
+    IterationRow,
+    MessageRow,
+    ModelCallRow,
+    ScoreRow,
+    SessionRow,
+    ToolCallRow,
+)
 
 Kind = TypeVar("Kind")
 
@@ -250,6 +258,15 @@ def session_of_rows(session: SessionRow, rows: SessionRows, scores: Iterable[Sco
         scores=[_score(row) for row in scores],
         notes=json.loads(session["notes"]),
     )
+
+
+def with_item(session: Session, item: ItemRow) -> Session:
+    """A session with the task, repeat and factors of its item."""
+    factors = {name: level for name, level in parsed(item["factors"], dict).items() if isinstance(level, str)}
+    task = factors.pop("task", "") or factors.get("scenario", "") or item["prompt"]
+    for name in ("agent", "model"):
+        factors.pop(name, None)
+    return replace(session, task=task, repeat=item["repeat"], factors=factors)
 
 
 def _step(number: int, row: IterationRow | None, events: Sequence[tuple[int, TimedEvent]]) -> Step:
