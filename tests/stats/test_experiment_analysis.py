@@ -103,7 +103,7 @@ def test_levels_are_compared_seed_by_seed_with_all_else_equal(tmp_path):
 
     (effect,) = [one for one in patterns["metric_effects"] if one["factor"] == "port"]
     assert effect["value"] == pytest.approx(1.03)
-    assert (effect["n"], effect["test"]) == ((5, 5), "paired t-test"), "a seed counts once"
+    assert (effect["n"], effect["test"]) == ((10, 10), "paired t-test"), "each run counts"
     assert effect["p_corrected"] < 0.001
 
 
