@@ -236,7 +236,7 @@ def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContra
         at, elsewhere = list(range(len(at))), list(range(len(elsewhere)))
     result = difference(without, with_it, task_a=elsewhere, task_b=at, lo=lo, hi=hi, paired=is_paired)
     about = replace(about, difference=replace(result, note=in_runs(result.note)))
-    if is_paired and result.n == 0 and with_it and without and others:
+    if others and with_it and without and set(at).isdisjoint(elsewhere):
         note = f"no two runs differ in {factor} alone: its effect is confounded with {', '.join(others)}"
         return replace(about, difference=replace(result, note=note, needs=None))
     if not (
