@@ -450,7 +450,7 @@ def test_equal_values_give_no_interval_but_words_and_a_declared_range_gives_one(
     plain, ranged = (each.calculate_metric_statistics()["trust"] for each in (analyzer, bounded))
 
     assert (plain["low"], plain["high"]) == (None, None)
-    assert "All values are equal: no interval" in plain["note"] and "`range`" in plain["note"]
+    assert "All values are equal: no interval" in plain["note"] and "declared range" in plain["note"]
     assert 1 <= ranged["low"] < 4 < ranged["high"] <= 5
     assert "4 to 4" not in experiment_markdown(analyzer)[0]
 

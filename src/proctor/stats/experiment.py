@@ -108,21 +108,23 @@ def scale_of(metric: str, values: Sequence[float], declared: Scale | None, is_bo
 # Means over runs.
 
 
-def estimate_of(values: Sequence[float], scale: Scale | None) -> Estimate:
+def estimate_of(values: Sequence[float], scale: Scale | None, unit: str = "run") -> Estimate:
     """The mean of independent runs: Wilson's interval for 0/1 values, else `mean` on the scale."""
+    scope = f"{unit}s like these"
     if scale == BINARY and values and set(values) <= {0.0, 1.0}:
         rate = wilson(int(sum(values)), len(values))
         about = mean(values, lo=0, hi=1)
-        return replace(about, low=rate.low, high=rate.high, method="Wilson", note="", scope=RUNS_LIKE_THESE)
+        return replace(about, low=rate.low, high=rate.high, method="Wilson", note="", scope=scope)
     lo, hi = scale or (None, None)
     about = mean(values, lo=lo, hi=hi)
-    note = in_runs(about.note).replace("Declare the scale", "Declare the `range` of the metric")
-    return replace(about, note=note, scope=RUNS_LIKE_THESE)
+    return replace(about, note=in_runs(about.note, unit), scope=scope)
 
 
-def in_runs(note: str) -> str:
+def in_runs(note: str, unit: str = "run") -> str:
     """A note of the general statistics in the words of an experiment, where the unit is the run."""
-    return note.replace("common tasks", "pairs of runs").replace("tasks", "runs").replace("task", "run")
+    note = note.replace("common tasks", f"pairs of {unit}s").replace("tasks", f"{unit}s")
+    note = note.replace("task", unit)
+    return note.replace(" Declare the scale.", " Only a declared range would allow one.")
 
 
 def statistics_of(study: Study, runs: Sequence[RunData], metric: str) -> dict[str, Any]:

@@ -102,8 +102,8 @@ def test_clients_take_their_profiles_in_turn_and_therapists_keep_theirs() -> Non
     [
         ("profile: wei", ["wei", "wei"]),
         ("profile: 1", ["marta", "marta"]),
-        ("profile: [wei, jonah]", ["wei", "jonah"]),
-        ("profile: all", ["jonah", "marta"]),
+        ("profile: [wei, jonah]", ["wei", "jonah"] * 2),
+        ("profile: all", ["jonah", "marta", "wei"] * 2),
     ],
 )
 def test_profiles_can_be_chosen(entry: str, names: list[str]) -> None:

@@ -122,6 +122,7 @@ def session_document(reader: StoreReader, item: ItemRow) -> JsonObject:
         "states": _states(metrics),
         "scores": _scores(reader, session_id),
         "item_id": item["id"],
+        "repeat": settings.get("repeat", settings["run"]),
     }
     if item["status"] != SUCCESS:
         document = _failed(item, facts) | document | {"status": _status_word(item["status"])}
@@ -297,8 +298,8 @@ def _markdown(document: JsonMap, plots: Mapping[str, Sequence[Drawn]]) -> str:
 
 def around(estimate: Mapping[str, Any]) -> str:
     """A confidence interval as text."""
-    if estimate["low"] is None:
-        return "too few to say"
+    if estimate["low"] is None or estimate["high"] is None:
+        return "none"
     return f"{figure(estimate['low'])} to {figure(estimate['high'])}"
 
 
@@ -316,7 +317,7 @@ def _plots(document: Mapping[str, Any]) -> dict[str, list[Drawn]]:
 def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
     entries = [
         Bar(
-            label=f"{cell['client']} × {cell['therapist']}",
+            label=" × ".join((cell["client"], cell["therapist"], *cell["settings"].values())),
             value=cell["mean"]["value"],
             low=cell["mean"]["low"],
             high=cell["mean"]["high"],
