@@ -116,10 +116,15 @@ def test_the_analysis_says_where_the_variance_comes_from(proctor, talking_desk) 
     shares = {each["source"]: each["share"] for each in words["components"]}
     assert (document["sessions"], document["left_out"]) == (36, 0)
     assert len(words["cells"]) == 12
-    assert all(cell["mean"]["low"] <= cell["mean"]["value"] for cell in words["cells"])
+    # Three dialogues of a combination carry no interval, and that is said.
+    assert all("Fewer than 5 dialogues: no interval" in cell["mean"]["note"] for cell in words["cells"])
+    assert words["overall"]["low"] <= words["overall"]["value"] <= words["overall"]["high"]
+    assert document["rule"] in (talking_desk / "out" / "analysis" / "analysis-report.md").read_text()
     # Each therapist has lines of its own there, and the clients change nothing in them.
     assert shares["therapist"] > 0.5 > shares["client"]
-    assert sum(shares.values()) == pytest.approx(1)
+    assert sum(share for share in shares.values() if share is not None) == pytest.approx(1)
+    (therapist,) = [each for each in words["components"] if each["source"] == "therapist"]
+    assert therapist["low"] <= therapist["variance"] <= therapist["high"] and "levels only" in therapist["note"]
     page = (talking_desk / "out" / "analysis" / "analysis-report.html").read_text()
     assert "scripted or replayed models" in page and "<script" not in page
     report = (talking_desk / "out" / "analysis" / "analysis-report.md").read_text()
@@ -136,3 +141,15 @@ def test_the_analysis_of_a_column_there_is_none_of_names_those_there_are(proctor
 
     assert done.returncode == 2
     assert "num_turns" in done.stderr
+
+
+def test_a_role_without_a_model_is_compared_with_those_that_have_one(proctor, talking_desk) -> None:
+    clients = [{"role": "patientPsi", "profile": "all"}, {"role": "eeyore", "profile": "all"}, "scripted"]
+    run_batch(config(output_dir="out", clients=clients, therapists=["CBT", "MI", "eliza"], num_runs=1))
+
+    done = proctor("compare", "last", "--by", "therapist", "--against", "CBT", "--format", "json")
+
+    document = json.loads(done.stdout)
+    lengths = {each["contrast"] if "contrast" in each else each["to"]: each for each in document["contrasts"]}
+    assert lengths, done.stderr
+    assert {each["n"] for each in document["contrasts"] if each["metric"] == "success"} == {7}

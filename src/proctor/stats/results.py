@@ -31,6 +31,10 @@ PAIRINGS = BY_ITEM, BY_TASK, BY_SCENARIO, BY_SESSION = ("item", "task", "scenari
 LONGEST_LABEL = 400
 TREATMENT = ("agent", "model")
 """Inputs that say who worked, not on what."""
+SIDES = ("client", "therapist")
+"""The two sides of a dialogue, each with inputs of its own."""
+OF_SIDES = ("combination", "model", "prompt")
+"""Inputs of a dialogue that only name its sides."""
 CACHED_INPUTS = 20_000
 
 
@@ -191,10 +195,28 @@ class Inputs:
         return np.asarray(places[inverse], dtype=np.int64)
 
     def varied(self, groups: Ints) -> set[str]:
-        """The paths of which no two groups have a value in common."""
+        """The paths of which no two groups have a value in common.
+
+        Where a side of a dialogue is compared, also its other inputs, unless all groups have the same values
+        of them: a role without a model is compared with roles that share one.
+        """
         if len(np.unique(groups)) < 2:
             return set()
-        return {path for at, path in enumerate(self.paths) if _is_varied(self.digests[:, at], groups)}
+        varied = {path for at, path in enumerate(self.paths) if _is_varied(self.digests[:, at], groups)}
+        compared = [
+            side
+            for side in SIDES
+            if varied & {f"{side}.{name}" for name in ("label", "model", "profileName")}
+        ]
+        if not compared:
+            return varied
+        prefixes = tuple(f"{side}." for side in compared)
+        varied |= {
+            path
+            for at, path in enumerate(self.paths)
+            if path.startswith(prefixes) and not _is_crossed(self.digests[:, at], groups)
+        }
+        return varied | {path for path in OF_SIDES if path in self.paths}
 
     def treatment(self) -> set[str]:
         """Agent and model, and the paths that differ with them."""
@@ -258,6 +280,12 @@ def _is_varied(values: NDArray[np.uint64], groups: Ints) -> bool:
     # Groups are few: a pair of value and group is one number, since equal values differ only by group.
     pairs = _mix(values[there]) + groups[there].astype(np.uint64)
     return len(np.unique(pairs)) == len(np.unique(values[there]))
+
+
+def _is_crossed(values: NDArray[np.uint64], groups: Ints) -> bool:
+    """Whether all groups have the same values of an input; none is one of them."""
+    sets = [np.unique(values[groups == group]) for group in np.unique(groups)]
+    return all(np.array_equal(sets[0], other) for other in sets[1:])
 
 
 def load_results(read: StoreReader, runs: Sequence[str], now: datetime) -> Results:
