@@ -26,10 +26,10 @@ from proctor.cli.run import (
 )
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.formatting import figure, interval, percent
+from proctor.formatting import chance, figure, interval, percent
 from proctor.item import Item
 from proctor.job import PlanText
-from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, around, chance, write_reports
+from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, around, write_reports
 from proctor.jobs.scenario.experiment import CONFIG, ExperimentOverrides, read_config
 from proctor.jobs.scenario.job import JOB, ScenarioPlan
 from proctor.jobs.scenario.reader import read_scenario

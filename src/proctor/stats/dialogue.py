@@ -137,7 +137,7 @@ def crossing(
     `by` is the factor whose effect is estimated, `against` its baseline level, and `family` the number of
     contrasts corrected together (0: those of this measure).
     """
-    settings = [name for name in SETTINGS if _varies(rows, name)]
+    settings = _varied_settings(rows)
     cells: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
         if (value := _number(row.get(measure))) is not None:
@@ -173,7 +173,7 @@ def _components(
 ) -> tuple[tuple[VarianceShare, ...], str]:
     """The variance components, with the varied settings as fixed effects, and a note on all of them."""
     # Late: it loads numpy.
-    from proctor.stats.components import components, mixed_model
+    from proctor.stats.components import RESIDUAL, components, mixed_model
 
     table = _table(rows, measure)
     varying = [name for name in RANDOM if _varies(rows, name)] or ["client"]
@@ -183,21 +183,37 @@ def _components(
     else:
         crossed = components(table, varying, measure)
         parts, note = crossed.components, crossed.note
-    shares = tuple(
+    # One run of a combination tells nothing of it: its variance is in that of the repeats. Combinations
+    # with the groups of another source are that source.
+    hidden = [each for each in parts if each.variance.value is None and ":" in each.source]
+    within = [each.source for each in hidden if each.variance.note.startswith("one run of each")]
+    shares = [
         VarianceShare(
             source=each.source,
             variance=each.variance.value,
             share=each.share,
             low=each.variance.low,
             high=each.variance.high,
-            levels=each.variance.n,
-            note=each.variance.note,
+            levels=0
+            if each.source == RESIDUAL
+            else len(
+                {
+                    tuple(row[name] for name in each.source.split(":"))
+                    for row in table
+                    if row[measure] is not None
+                }
+            ),
+            note="; ".join(
+                [each.variance.note] * bool(each.variance.note)
+                + [f"includes {', '.join(within)} (one run of each)"]
+                * (bool(within) and each.source == RESIDUAL)
+            ),
             method=each.variance.method,
         )
         for each in parts
-    )
-    alone = [name for name in RANDOM if name not in varying]
-    return shares + tuple(
+        if each not in hidden
+    ]
+    shares += [
         VarianceShare(
             source=name,
             variance=None,
@@ -205,8 +221,10 @@ def _components(
             levels=1,
             note=f"one {name} only: its variance cannot be told from the mean",
         )
-        for name in alone
-    ), note
+        for name in RANDOM
+        if name not in varying
+    ]
+    return tuple(shares), note
 
 
 def _effects(
@@ -221,7 +239,8 @@ def _effects(
     from proctor.stats.components import mixed_model
 
     levels = list(dict.fromkeys(str(row.get(by) or "?") for row in rows))
-    others = [name for name in (*RANDOM, *SETTINGS) if name != by and _varies(rows, name)]
+    others = [name for name in RANDOM if name != by and _varies(rows, name)]
+    others += [name for name in _varied_settings(rows) if name != by]
     size = family or len(levels) - 1
     if against and against not in levels:
         raise UsageError(f"{by} has no level {against}\nThere are: {', '.join(levels)}.")
@@ -345,6 +364,15 @@ def _table(rows: Sequence[Mapping[str, object]], measure: str) -> list[dict[str,
         {**{name: str(row.get(name) or "?") for name in names}, measure: _number(row.get(measure))}
         for row in rows
     ]
+
+
+def _varied_settings(rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """The settings of which some pair of roles has several values; others are part of a role."""
+    values: dict[tuple[object, ...], set[object]] = {}
+    for row in rows:
+        for name in SETTINGS:
+            values.setdefault((name, row.get("client"), row.get("therapist")), set()).add(row.get(name))
+    return [name for name in SETTINGS if any(len(mine) > 1 for key, mine in values.items() if key[0] == name)]
 
 
 def _varies(rows: Sequence[Mapping[str, object]], name: str) -> bool:

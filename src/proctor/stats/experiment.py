@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
-from proctor.formatting import figure
+from proctor.formatting import chance, figure
 from proctor.stats.intervals import FEWEST_TASKS, Estimate, mean, wilson
 
 if TYPE_CHECKING:
@@ -293,8 +293,8 @@ def statement(contrast: LevelContrast) -> dict[str, Any]:
     else:
         size = "the same"
     interval = "no interval" if one.low is None or one.high is None else _interval(one.low, one.high, rate)
-    chance = "not tested" if record["p_corrected"] is None else f"{_chance(record['p_corrected'])}, corrected"
-    parts = [interval, chance, record["test"], *([record["note"]] if record["note"] else [])]
+    tested = "not tested" if record["p_corrected"] is None else f"{_chance(record['p_corrected'])}, corrected"
+    parts = [interval, tested, record["test"], *([record["note"]] if record["note"] else [])]
     if contrast.mcnemar is not None:
         parts.append(f"McNemar {_chance(contrast.mcnemar)}")
     text = f"With {contrast.factor} = {contrast.level}, {what} is {size} ({'; '.join(dict.fromkeys(parts))})."
@@ -430,7 +430,7 @@ def _shape(line: str) -> str:
 
 
 def _chance(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    return f"p {chance(p)}" if p < 0.001 else f"p = {chance(p)}"
 
 
 def _amount(value: float, is_rate: bool) -> str:

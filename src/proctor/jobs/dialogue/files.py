@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, parse_conversation
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
-from proctor.formatting import figure, percent
+from proctor.formatting import chance, figure, percent
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT
 from proctor.json_values import JsonMap, JsonObject
 from proctor.report.charts import Bar, bars
@@ -278,7 +278,9 @@ def dialogue_html(document: JsonMap) -> str:
     plots = {
         name: [(caption, Markup(plot)) for caption, plot in drawn] for name, drawn in _plots(document).items()
     }
-    return page("dialogue.html.j2", document=document, plots=plots, figure=figure, around=around)
+    return page(
+        "dialogue.html.j2", document=document, plots=plots, figure=figure, around=around, chance=chance
+    )
 
 
 def dialogue_markdown(document: JsonMap) -> tuple[str, dict[str, str]]:
@@ -293,13 +295,14 @@ def dialogue_text(document: JsonMap) -> str:
 
 
 def _markdown(document: JsonMap, plots: Mapping[str, Sequence[Drawn]]) -> str:
-    return text("dialogue.md.j2", document=document, plots=plots, figure=figure, around=around)
+    return text("dialogue.md.j2", document=document, plots=plots, figure=figure, around=around, chance=chance)
 
 
 def around(estimate: Mapping[str, Any]) -> str:
     """A confidence interval as text."""
     if estimate["low"] is None or estimate["high"] is None:
-        return "none"
+        needs = estimate.get("needs")
+        return f"none; needs {needs} dialogues" if needs else "none"
     return f"{figure(estimate['low'])} to {figure(estimate['high'])}"
 
 

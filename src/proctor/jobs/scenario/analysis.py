@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from proctor.errors import UsageError
-from proctor.formatting import figure, percent, short, usd
+from proctor.formatting import chance, figure, percent, short, usd
 from proctor.jobs.scenario.experiment import slug_of
 from proctor.report.charts import Bar, Point, bars, line, scatter
 from proctor.report.render import PLOTS, Drawn, filed, page, text
@@ -631,13 +631,6 @@ def around(one: Mapping[str, Any]) -> str:
         return f"{figure(one['low'])} to {figure(one['high'])}"
     needs = one.get("needs") or one.get("runs_needed")
     return f"none; needs {needs} runs" if needs else "none"
-
-
-def chance(p: float | None) -> str:
-    """A p-value as text."""
-    if p is None:
-        return "–"
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:
