@@ -331,4 +331,4 @@ def test_without_a_calibration_nothing_is_corrected_and_with_few_labels_the_reas
     (few,) = judged_again(store, [[tone(1.0)], [tone(0.0)]])
 
     assert (alone.corrected, alone.correction) == (None, "")
-    assert few.correction == "Calibration: 1 labeled sessions: a correction needs at least 20."
+    assert few.correction == "Calibration: 1 labeled session: a correction needs at least 20."

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from proctor.formatting import plural
 from proctor.stats.agreement import Metric, alpha, kappa, rank_correlation
 from proctor.stats.intervals import CONFIDENCE, Estimate, Rate, mean
 from proctor.store import StoreReader
@@ -412,7 +413,7 @@ def corrected_mean(
     if len(judged) < 2:
         return replace(blank, note="One session: no correction.")
     if len(errors) < FEWEST_PAIRS:
-        note = f"{len(errors)} labeled sessions: a correction needs at least {FEWEST_PAIRS}."
+        note = f"{plural(len(errors), 'labeled session')}: a correction needs at least {FEWEST_PAIRS}."
         return replace(blank, note=note, needs=FEWEST_PAIRS)
     binary = {lo, hi}
     is_binary = set(np.unique(judged).tolist()) <= binary and all(
