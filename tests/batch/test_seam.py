@@ -484,10 +484,11 @@ async def test_scenarios_have_the_same_outcome_and_files_wherever_they_run(scena
 
 async def test_an_interrupted_scenario_resumes_after_its_last_turn_on_another_worker(scenarios):
     await scenarios.run(EXPERIMENT, LocalEngine(), "whole")
-    (scenarios.folder / "scenario" / "world.yaml").write_text(f"latency_seconds: 0.2\n{WORLD}")
+    (scenarios.folder / "scenario" / "world.yaml").write_text(f"latency_seconds: 0.5\n{WORLD}")
     stopping = StoppingAfterTurns(scenarios.store, "cut")
     cut = await scenarios.run(EXPERIMENT, scenarios.far, "cut", observer=stopping)
     turns = [len(states(scenarios.folder / "cut", run)) for run in (1, 2)]
+    (scenarios.folder / "cut" / "base-scenario" / "world.yaml").write_text(WORLD)
 
     far = PicklingEngine(scenarios.folder / "worker-home")
     resumed = await scenarios.resume("cut", far)

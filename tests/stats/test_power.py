@@ -1,7 +1,7 @@
 """Tasks needed and differences detectable.
 
-Reference: statsmodels 0.15 `TTestPower().solve_power(effect_size=detect / sd, alpha=0.05, power=0.8)`, rounded
-up: 117.05 and 253.09 become 118 and 254. scipy 1.17: `stats.chi2.ppf(0.2, 9)` is 5.380053.
+Reference: statsmodels 0.15 `TTestPower().solve_power(effect_size=detect / sd, alpha=0.05, power=0.8)`
+rounded up: 117.05 and 253.09 become 118 and 254. scipy 1.17: `stats.chi2.ppf(0.2, 9)` is 5.380053.
 """
 
 import math
@@ -28,7 +28,7 @@ def test_a_family_and_more_power_need_more_tasks():
 
 
 def test_few_tasks_pay_for_the_wider_interval():
-    # 31 (30.71 in statsmodels) without the addition.
+    # 31 (30.76 in statsmodels) without the addition.
     assert required_tasks(0.06 + 0.26 / 3, 0.2) == 31 + 4
     assert required_tasks(1e-6, 0.5) == 6
 
@@ -86,6 +86,13 @@ def test_without_repeats_the_number_holds_for_one_repeat():
     assert detectable(a, b, repeats=5).value is None
 
 
+def test_a_missing_value_does_not_shift_the_pairs():
+    a, b = [1, None, 0, 1, 0, 1], [1, 1, 0, 1, 0, 0]
+
+    assert variation(a, b).tasks == 5
+    assert variation(a, b).observed == pytest.approx(np.var([0, 0, 0, 0, -1], ddof=1))
+
+
 def test_one_run_is_enough_to_plan_with_an_assumption():
     rng = np.random.default_rng(0)
     baseline, tasks = rng.integers(0, 2, 60), np.repeat(np.arange(20), 3)
@@ -122,8 +129,8 @@ def test_what_a_run_could_have_shown():
 
     shown = detectable(a, b, lo=0, hi=1)
     spread = float(np.std(b - a, ddof=1))
-    # t(0.975, 99) = 1.984217, t(0.8, 99) = 0.845253
-    assert shown.value == pytest.approx((1.984217 + 0.845253) * spread / 10, abs=1e-6)
+    # t(0.975, 99) = 1.984217, t(0.8, 99) = 0.845267
+    assert shown.value == pytest.approx((1.984217 + 0.845267) * spread / 10, abs=1e-6)
     assert detectable(a, b, tasks=400, lo=0, hi=1).value == pytest.approx(shown.value / 2, rel=0.01)
 
 
@@ -135,7 +142,9 @@ def test_degenerate_pilots_have_words():
     assert "No spread" in cautious.note
     assert cautious.tasks > 9
     assert "NaN" in tasks_needed([math.nan, 1], [1, 1], detect=0.1).note
-    assert "that both sides have" in tasks_needed([1, 0], [1, 0], [1, 2], task_b=[3, 4], detect=0.1).note
+    assert (
+        "that both sides have" in tasks_needed([1, 0], [1, 0], task_a=[1, 2], task_b=[3, 4], detect=0.1).note
+    )
     assert tasks_needed([1, 0, 1, 0], [0, 1, 1, 0], detect=1e-9).tasks is None
     assert detectable([1], [0]).value is None
     with pytest.raises(ValueError, match="other than 0"):

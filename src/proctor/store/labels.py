@@ -1,6 +1,7 @@
-"""Human labels, and the scores they are compared with."""
+"""Human labels, the scores they are compared with, and the results of comparing them."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
@@ -11,7 +12,7 @@ from proctor.store.database import Connection, insertion, places
 from proctor.store.reader import StoreReader
 from proctor.store.recorder import split_long_text
 from proctor.store.runs import last_change
-from proctor.store.tables import COLUMNS, LabelRow, clean, finite, short
+from proctor.store.tables import COLUMNS, CalibrationRow, LabelRow, clean, finite, short
 from proctor.store.writer import timestamp
 
 
@@ -162,3 +163,46 @@ def labeled_scores(read: StoreReader, evaluator: str = "") -> list[LabeledScore]
             LabeledScore, _LABELED_SCORES.format(joined=joined, condition=condition), parameters
         )
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRecord:
+    """A comparison of one version of an evaluator with human labels."""
+
+    evaluator: str
+    evaluator_digest: str
+    dimension: str = ""
+    things: int = 0
+    """Labeled targets."""
+    document: Mapping[str, object]
+    """JSON: `results`, `scale` (two numbers, or null) and `pairs` (session, human value, judge value)."""
+
+
+def save_calibration(connection: Connection, calibration: CalibrationRecord, now: datetime) -> None:
+    """Save a calibration; one of the same moment is replaced."""
+    key = (
+        clean(calibration.evaluator),
+        calibration.evaluator_digest,
+        clean(calibration.dimension),
+        timestamp(now),
+    )
+    connection.run(
+        'DELETE FROM "calibrations" WHERE "evaluator" = ? AND "evaluatorDigest" = ? AND "dimension" = ? '
+        'AND "at" = ?',
+        key,
+    )
+    document = clean(json.dumps(dict(calibration.document), ensure_ascii=False, allow_nan=False))
+    connection.run(insertion("calibrations", COLUMNS["calibrations"]), (*key, calibration.things, document))
+
+
+def newest_calibration(
+    read: StoreReader, evaluator: str, digest: str, dimension: str = ""
+) -> CalibrationRow | None:
+    """The last calibration of a version of an evaluator; None: it has none."""
+    rows = read.rows(
+        CalibrationRow,
+        'SELECT * FROM "calibrations" WHERE "evaluator" = ? AND "evaluatorDigest" = ? AND "dimension" = ? '
+        'ORDER BY "at" DESC LIMIT 1',
+        (evaluator, digest, dimension),
+    )
+    return rows[0] if rows else None

@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
+from proctor.json_values import JsonMap
 from proctor.store.database import Connection, Database, Row, insertion
 from proctor.store.keys import KEY_BYTES, NONCE_BYTES, Keys, MasterKey, aes_gcm
 from proctor.store.tables import COLUMNS
@@ -34,6 +35,7 @@ ENCRYPTED: dict[str, tuple[str, ...]] = {
     "metrics": ("label",),
     "scores": ("label", "explanation", "error", "votes"),
     "labels": ("label", "note"),
+    "calibrations": ("documentJson",),
     "merge_history": ("squashMessage", "error"),
     "blobs": ("data",),
     "questions": ("prompt", "answer"),
@@ -75,7 +77,13 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("batches.createdAt", "batches.finishedAt", "batches.heartbeatAt", "batches.abortRequestedAt"),
         *("batch_items.startedAt", "batch_items.finishedAt", "sessions.startedAt", "sessions.finishedAt"),
         *("iterations.startTime", "iterations.endTime", "messages.timestamp", "tool_calls.timestamp"),
-        *("model_calls.timestamp", "scores.timestamp", "labels.at", "merge_history.startedAt"),
+        *(
+            "model_calls.timestamp",
+            "scores.timestamp",
+            "labels.at",
+            "calibrations.at",
+            "merge_history.startedAt",
+        ),
         *("merge_history.finishedAt", "ledger.timestamp", "questions.askedAt", "questions.answeredAt"),
         *("pools.heldUntil", "pools.cutAt", "pools.heartbeatAt", "evaluations.createdAt"),
         *("evaluations.discoveredAt", "evaluations.deletedAt", "evaluator_definitions.createdAt"),
@@ -106,6 +114,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("model_calls.model", "model_calls.price", "model_calls.speaker", "model_calls.purpose"),
         *("metrics.name", "scores.evaluator", "scores.dimension"),
         *("labels.evaluator", "labels.dimension", "labels.who", "questions.actor", "pools.name"),
+        *("calibrations.evaluator", "calibrations.dimension"),
         *("evaluations.name", "evaluations.outputGroup", "evaluations.outputStream"),
         *("evaluator_definitions.name", "online_configs.name", "resource_tags.key", "resource_tags.value"),
         *("arrivals.service", "arrivals.logGroup", "log_streams.logGroup", "log_streams.logStream"),
@@ -120,7 +129,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("batches.planDigest", "batch_items.digest", "batch_items.iterSha", "sessions.baseSha"),
         *("iterations.commitSha", "scores.evaluatorDigest", "merge_history.beforeSha"),
         *("merge_history.afterSha", "evaluations.requestDigest", "client_tokens.digest"),
-        "run_resources.digest",
+        *("run_resources.digest", "calibrations.evaluatorDigest"),
     ),
     "keyed: no text can be recognised by it": (
         *("blobs.digest", "sessions.toolsJsonBlob", "iterations.testOutputBlob", "iterations.outputBlob"),
@@ -175,22 +184,23 @@ class DataKey:
     def decrypt(self, place: str, encrypted: bytes) -> bytes:
         """The plain value. Raises the error of the cipher if it was changed."""
         head = f"{MARK}{self.id}:{place}:".encode()
-        return bytes(self._cipher.decrypt(encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], head))
+        return self._cipher.decrypt(encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], head)
 
     def digest(self, plain: str) -> str:
         """The keyed digest of a text, from its digest."""
         return f"{KEYED}{self.id}:{hmac.digest(self._digests, plain.encode(), 'sha256').hex()}"
 
 
-def is_encrypted(value: Any) -> bool:
+def is_encrypted(value: object) -> TypeGuard[str | bytes]:
     """Whether a value looks encrypted."""
-    kind = value.__class__
-    return (kind is str and value.startswith(MARK)) or (kind is bytes and value.startswith(MARK_BYTES))
+    if type(value) is str:
+        return value.startswith(MARK)
+    return type(value) is bytes and value.startswith(MARK_BYTES)
 
 
-def contains_encrypted(value: Any) -> bool:
+def contains_encrypted(value: object) -> TypeGuard[str | bytes]:
     """Whether a value is encrypted, or a JSON object with an encrypted text."""
-    return is_encrypted(value) or (value.__class__ is str and value[:1] == "{" and f'"{MARK}' in value)
+    return is_encrypted(value) or (type(value) is str and value[:1] == "{" and f'"{MARK}' in value)
 
 
 def parts_of(value: str | bytes) -> tuple[str, str, bytes] | None:
@@ -364,7 +374,7 @@ class Sealer:
         """The keyed digest of a long text; one that is already keyed is not changed."""
         return digest if digest.startswith(KEYED) else self._key(key_id).digest(digest)
 
-    def encrypted_forms(self, places: tuple[str, ...], value: Any) -> list[Any]:
+    def encrypted_forms(self, places: tuple[str, ...], value: object) -> list[object]:
         """All forms of a text in columns that are compared: plain, and encrypted with each known key."""
         if not isinstance(value, str) or value in EMPTY:
             return [value]
@@ -415,7 +425,7 @@ class Sealer:
             "emptiedAt": None,
         }
 
-    def unwrapped(self, row: Mapping[str, Any]) -> bytes:
+    def unwrapped(self, row: Row) -> bytes:
         """Unwrap the data key of a row."""
         master = self.keys.find(row["masterKeyId"])
         return master.unwrap(base64.b64decode(row["wrapped"]), json.loads(row["contextJson"]))
@@ -468,7 +478,7 @@ def rows_of(database: Database) -> list[Row]:
         connection.close()
 
 
-def insert(connection: Connection, row: Mapping[str, Any]) -> None:
+def insert(connection: Connection, row: JsonMap) -> None:
     """Write a data key."""
     columns = COLUMNS["data_keys"]
     connection.run(insertion("data_keys", columns), tuple(row[name] for name in columns))
@@ -540,7 +550,7 @@ class DataKeys:
         """A new data key of a run or an evaluator, not yet written. Raises `KeyUnusable` if that fails."""
         return self._sealer.new_row(scope, self._sealer.keys.find(master_key_id), context, timestamp(now))
 
-    def write(self, connection: Connection, row: Mapping[str, Any]) -> None:
+    def write(self, connection: Connection, row: JsonMap) -> None:
         """Write the data key of a run or an evaluator, replacing its previous one."""
         connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (row["scope"],))
         insert(connection, row)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from proctor.store.imported_runs import ImportedBatches
     from proctor.store.intake import Logs, ReceivedSpans
     from proctor.store.key_rotation import RotationCounts
-    from proctor.store.labels import Label
+    from proctor.store.labels import CalibrationRecord, Label
 
 T = TypeVar("T")
 
@@ -226,6 +226,12 @@ class Store:
         from proctor.store.labels import labels
 
         return labels(self.read, evaluator=evaluator, session_ids=session_ids)
+
+    def save_calibration(self, calibration: "CalibrationRecord", now: datetime) -> None:
+        """Save a comparison of an evaluator with human labels; later evaluations use the newest."""
+        from proctor.store.labels import save_calibration
+
+        self._transaction(lambda connection: save_calibration(connection, calibration, now))
 
     def save_merge(self, session_id: str, merge: Merge, now: datetime) -> None:
         """Record an attempt to merge after the session has ended."""
