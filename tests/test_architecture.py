@@ -52,14 +52,9 @@ SQL = re.compile(
 SQL_OUTSIDE_THE_STORE = ("export/tables.py",)
 """DuckDB converts a file of its own."""
 
-USED_TWICE = {"Judge", "Settings", "Table", "_Dialogue"}
-"""Class names that still occur twice; the younger of the two gets another."""
-
 JOBS = {"coding", "benchmark", "scenario", "dialogue", "evaluation"}
 
-COMPARES_A_JOB = {
-    "stats/matching.py": "`runner` and `pair` have values with the same names; they are not jobs",
-}
+COMPARES_A_JOB = {}
 """Files outside `jobs/` that compare the name of a job or of a runner, and why."""
 
 
@@ -215,7 +210,7 @@ def test_no_class_name_occurs_twice():
         for node in ast.walk(tree_of(file)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(name_of(file))
-    twice = {name: files for name, files in places.items() if len(files) > 1 and name not in USED_TWICE}
+    twice = {name: files for name, files in places.items() if len(files) > 1}
     assert twice == {}
 
 

@@ -5,9 +5,9 @@
 
 Each mutant is one change to one expression or statement below src/proctor. Mutants are tested one after the
 other in a temporary copy of the working tree, which has a virtual environment of its own, so that processes
-started by tests import the mutated code too. Only tests that cover the mutated module run: those of its
-package, then other files that import it, then those of the packages that import it, then those of the whole
-program. `--all-tests` adds the rest of the suite.
+started by tests import the mutated code too. Only tests that cover the mutated module run: files that import
+it, then those of its package, then those of the packages that import it, then those of the whole program.
+`--all-tests` adds the rest of the suite.
 
 A mutant is killed when a test fails with it, fails again when repeated alone, and passes without it; or when
 a test runs longer than `--test-seconds`. A mutant that no test has killed after `--mutant-minutes` counts as
@@ -541,15 +541,16 @@ class TestFiles:
     def stages(self, mutant: Mutant) -> list[list[str]]:
         """The test files that cover a mutant, most likely to fail first.
 
-        Those of its folder; those that import its module or package; those of the packages that import it;
-        those of no package, which test the whole program. With `all_tests`, the rest too.
+        Those that import its module; those of its package; those that import its package; those of the
+        packages that import it; those of no package, which test the whole program.
+        With `all_tests`, the rest too.
         """
         module, package = mutant.module, f"proctor.{mutant.package}"
-        importing = {name for name in (module, package) for name in self._tests_importing(name)}
         users = self._importing_packages(module) or self._importing_packages(package)
         candidates: list[Iterable[str]] = [
+            self._tests_importing(module) if module != package else (),
             (file for file in self.files if self._mirrors(file, mutant.package)),
-            importing,
+            self._tests_importing(package),
             (file for file in self.files if any(self._mirrors(file, user) for user in users)),
             (file for file in self.files if self._is_end_to_end(file)),
             self.files if self.all_tests else (),
@@ -557,7 +558,7 @@ class TestFiles:
         stages: list[list[str]] = []
         seen = set[str]()
         for candidate in candidates:
-            stage = sorted(set(candidate) - seen, key=lambda file: (not self._is_near(file, module), file))
+            stage = sorted(set(candidate) - seen, key=lambda file: (not self._is_beside(file, module), file))
             seen |= set(stage)
             stages += [stage] if stage else []
         return stages
@@ -571,10 +572,10 @@ class TestFiles:
         parts = (file.relative_to(self.root / SOURCE) for file in self.sources if name in _imports(file))
         return {part.parts[0].removesuffix(".py") for part in parts} - {own, "__init__", "testing"}
 
-    def _is_near(self, file: str, module: str) -> bool:
-        """Whether a test file imports the module, or stands in the folder of its subpackage."""
-        folder = "tests/" + "/".join(module.split(".")[1:-1]) + "/"
-        return module in _imports(self.root / file) or (folder.count("/") > 2 and file.startswith(folder))
+    @staticmethod
+    def _is_beside(file: str, module: str) -> bool:
+        """Whether a test file stands in the folder of the module's package."""
+        return file.startswith("tests/" + "/".join(module.split(".")[1:-1]) + "/")
 
     def _is_end_to_end(self, file: str) -> bool:
         folder = file.split("/")[1]

@@ -12,7 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from proctor.config import EvaluationSection
 from proctor.errors import NotFound, UsageError
+from proctor.json_values import JsonMap
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.prices import SpendingRequest
@@ -23,6 +25,7 @@ from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.secrets import redactor, visible
 from proctor.store import Store
+from proctor.store.keys import EncryptionSection
 
 if TYPE_CHECKING:
     from proctor.agent import Agent
@@ -62,8 +65,8 @@ class Settings:
     serve: Mapping[str, str] = field(default_factory=dict)
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secret keys of the callers of the AWS-compatible interface."""
-    evaluation: Mapping[str, Any] = field(default_factory=dict)
-    encryption: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: EvaluationSection = field(default_factory=EvaluationSection)
+    encryption: EncryptionSection = field(default_factory=EncryptionSection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class ModelOptions:
 class Functions:
     """Python functions and objects of this process that stand for names in a run."""
 
-    agents: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    agents: dict[str, Callable[..., object]] = field(default_factory=dict)
     """`function(prompt)` or `function(prompt, context)`."""
     models: dict[str, Callable[[Request], Any]] = field(default_factory=dict)
     """`function(request)`."""
@@ -123,7 +126,7 @@ class People(Protocol):
         """The answer of the person who plays an actor; empty: nobody is there."""
 
 
-def no_evaluators(name: str, settings: Mapping[str, Any], models: Model) -> "Evaluator":  # noqa: ARG001
+def no_evaluators(name: str, settings: JsonMap, models: Model) -> "Evaluator":  # noqa: ARG001
     """Raise: the run has no evaluators."""
     raise NotFound(f"there is no evaluator {name} here")
 
@@ -157,6 +160,19 @@ class ItemRetryPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorSettings:
+    """The evaluators of a run as data."""
+
+    folder: Path
+    """Where relative paths begin, and functions and programs are run."""
+    definitions: Mapping[str, Any]
+    """Definitions from files and from the store, copied when the run began, by name."""
+    lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    mark: str = "evaluation"
+    """Label of the processes they start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
     """Dependencies shared by the attempts of a run."""
 
@@ -164,7 +180,7 @@ class AttemptContext:
     environment: Mapping[str, str]
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
-    find_agent: "Callable[[str, Mapping[str, Any]], Agent]"
+    find_agent: "Callable[[str, JsonMap], Agent]"
     """Find an agent by name, with its settings and the keys of its own service."""
     find_runner: Callable[[str], Runner]
     models: ModelsForAttempt
@@ -180,6 +196,8 @@ class AttemptContext:
     """Budget of all runs on the store together; None: no limit."""
     retry: ItemRetryPolicy = field(default_factory=ItemRetryPolicy)
     find_evaluator: "FindEvaluator" = no_evaluators
+    evaluators: "EvaluatorSettings | None" = None
+    """What `find_evaluator` is made from, for workers in other processes; None: the run has no evaluators."""
 
 
 def make_models(settings: Settings, options: ModelOptions, *, records: bool = True) -> ModelRouter:
@@ -205,7 +223,21 @@ def make_models(settings: Settings, options: ModelOptions, *, records: bool = Tr
     )
 
 
-def find_agent_with_keys(name: str, settings: Mapping[str, Any], environment: Mapping[str, str]) -> "Agent":
+def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "EvaluatorRegistry":
+    """Finds the evaluators of a run: by their definitions, in its folder and in the home folder."""
+    # Loads everything that evaluation needs; runs without evaluators do without.
+    from proctor.evaluators.registry import EvaluatorRegistry
+
+    return EvaluatorRegistry(
+        folder=evaluators.folder,
+        environment=visible(settings.user_environment, named={"HOME"}),
+        folders=[evaluators.folder / "evaluators", settings.home / "evaluators"],
+        lambdas=evaluators.lambdas,
+        mark=evaluators.mark,
+    )
+
+
+def find_agent_with_keys(name: str, settings: JsonMap, environment: Mapping[str, str]) -> "Agent":
     """An agent with its settings and the keys of its own service."""
     # Loaded with the first agent; runs of plain prompts have none.
     from proctor.agents import find_agent, with_keys
@@ -227,7 +259,9 @@ def make_attempt_context(
         environment=settings.environment,
         now=now,
         monotonic=monotonic,
-        find_agent=lambda name, given: find_agent_with_keys(name, given, settings.user_environment),
+        find_agent=lambda name, agent_settings: find_agent_with_keys(
+            name, agent_settings, settings.user_environment
+        ),
         find_runner=find_runner,
         models=models.for_attempt,
         worst_case=models.worst_case,
@@ -308,7 +342,7 @@ class RunContext:
             router.add_route(name, CallableRoute(function))
         return router
 
-    def find_agent(self, name: str, settings: Mapping[str, Any]) -> "Agent":
+    def find_agent(self, name: str, settings: JsonMap) -> "Agent":
         """The agent of this name, with its settings and the keys of its own service."""
         if name in self.functions.agents:
             from proctor.agents._function import FunctionAgent
@@ -328,20 +362,30 @@ class RunContext:
         """The same dependencies with these evaluators, looked up in plan folder, home and store."""
         if not names:
             return attempts
-        registry = self.evaluators(folder)
-        return replace(attempts, find_evaluator=registry.finder(registry.copies(names)))
+        return self.with_definitions(attempts, self.evaluators(folder).copies(names), folder=folder)
+
+    def with_definitions(
+        self,
+        attempts: AttemptContext,
+        definitions: Mapping[str, Any],
+        *,
+        folder: Path,
+        mark: str = "evaluation",
+    ) -> AttemptContext:
+        """The same dependencies with evaluators whose definitions were copied when the run began."""
+        evaluators = self._evaluator_settings(folder, definitions, mark)
+        find = self.evaluators(folder, mark=mark).finder(definitions)
+        return replace(attempts, find_evaluator=find, evaluators=evaluators)
 
     def evaluators(self, folder: Path, *, mark: str = "evaluation") -> "EvaluatorRegistry":
         """Registry of the evaluators that a plan in `folder` can name."""
-        # Loads everything that evaluation needs; runs without evaluators do without.
-        from proctor.evaluators.registry import EvaluatorRegistry
-
-        return EvaluatorRegistry(
-            folder=folder,
-            environment=visible(self.settings.user_environment, named={"HOME"}),
-            definitions=self.store.definitions.document,
-            folders=[folder / "evaluators", self.home / "evaluators"],
-            lambdas=self.settings_for([folder]).evaluation.get("lambdas", {}),
-            mark=mark,
-            objects=self.functions.evaluators,
+        registry = evaluator_registry(self.settings, self._evaluator_settings(folder, {}, mark))
+        return replace(
+            registry, definitions=self.store.definitions.document, objects=self.functions.evaluators
         )
+
+    def _evaluator_settings(
+        self, folder: Path, definitions: Mapping[str, Any], mark: str
+    ) -> EvaluatorSettings:
+        lambdas = self.settings_for([folder]).evaluation.get("lambdas", {})
+        return EvaluatorSettings(folder=folder, definitions=definitions, lambdas=lambdas, mark=mark)

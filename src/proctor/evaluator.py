@@ -1,12 +1,14 @@
-"""The contract of evaluators, and the evidence they score. Implementations are in `evaluators/`.
+"""The contract of evaluators, and their view of a session. Implementations are in `evaluators/`.
 
-Evidence has one form for Proctor's own and for imported sessions.
+`Session` is the record of a session; `Evidence` is what an evaluator sees of it: turns instead of steps, with
+the targets to score and the ground truth. Evaluators of users receive it, so its members are public.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
+from proctor.json_values import JsonMap
 from proctor.model import Model
 from proctor.score import Level, Score
 from proctor.session import Message, ModelCall, ToolCall
@@ -14,7 +16,7 @@ from proctor.session import Message, ModelCall, ToolCall
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One turn of a session: prompt, actions, answer."""
+    """One turn of a session for evaluators: prompt, actions, answer."""
 
     id: str
     """The trace id of the source, or `turn-1`, `turn-2`, … where it has none."""
@@ -40,7 +42,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A recorded session as evaluators see it."""
+    """The view of a session for evaluators, the same for Proctor's own and for imported sessions."""
 
     messages: Sequence[Message] = ()
     tool_calls: Sequence[ToolCall] = ()
@@ -52,11 +54,11 @@ class Evidence:
     targets: frozenset[str] = frozenset()
     """Score only these traces or tool calls, by id. Empty: all."""
     system_prompt: str = ""
-    tools: Sequence[Mapping[str, Any]] = ()
+    tools: Sequence[JsonMap] = ()
     """Tools available to the agent: `name`, `description`, `parameters`."""
     reference: Reference | None = None
     """Ground truth; None: there is none."""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: JsonMap = field(default_factory=dict)
     """Further properties of the session: service, model, role, …."""
 
     @property
@@ -88,7 +90,7 @@ class Evaluator(Protocol):
         """
 
 
-FindEvaluator = Callable[[str, Mapping[str, Any], Model], Evaluator]
+FindEvaluator = Callable[[str, JsonMap, Model], Evaluator]
 """Finds an evaluator by name for one attempt, with its settings and the models it calls."""
 FindReference = Callable[[str, str], Reference | None]
 """Ground truth of a session by its external id and its scenario; None: there is none."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
 from proctor.store import Resource, RetrySelection, Store
-from proctor.store.tables import ItemRow
+from proctor.store.tables import BatchRow, ItemRow
 
 if TYPE_CHECKING:
     from proctor.evaluator import FindReference
@@ -42,6 +42,16 @@ class PlanText:
     def stored_path(self) -> str:
         """The absolute path for the record; empty when there is no file."""
         return str(self.path.resolve()) if self.path else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFinished:
+    """A step of an attempt, such as a turn, that is committed."""
+
+    item_id: str
+    session_id: str
+    number: int
+    """Counted from 1 in each attempt; 0: the attempt has begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +100,43 @@ class Starter:
     """Overrides it needs, named as `make_overrides` reads them."""
 
 
+RUN_ID = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
+
+
+def check_run_id(run_id: str) -> None:
+    """Raise `UsageError` for a name that no run can have."""
+    if not re.fullmatch(RUN_ID, run_id):
+        raise UsageError(f"{run_id} is not a valid run ID\nIt may have letters, digits and . _ -")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRule:
+    """`stop_when:` of a plan: what a run has to decide before it may stop."""
+
+    by: str = "model"
+    """The factor whose levels are compared."""
+    metric: str = "success"
+    """`success`, `cost`, `time` or `score:EVALUATOR`."""
+    decided: bool = False
+    """Every level is compared with the baseline."""
+    baseline: str = ""
+    """Empty: the first level of the plan."""
+    margin: float | None = None
+    """A level that is shown to be less than this worse is decided too."""
+    width: float | None = None
+    """The interval of every level is at most this wide."""
+    ranks: int | None = None
+    """So many first places are separated from all others; 0: every pair."""
+    confidence: float = 0.95
+    scale: tuple[float, float] = (0.0, 1.0)
+    """The ends of a score's scale."""
+
+
+def make_stop_rule(settings: Mapping[str, object] | None) -> StopRule | None:
+    """The rule from the checked settings of a plan; None: there are none."""
+    return None if settings is None else StopRule(**settings)  # type: ignore[arg-type]
+
+
 class JobPlan:
     """One plan of a job, checked by itself. Subclasses fill in what differs."""
 
@@ -111,6 +158,11 @@ class JobPlan:
         """Maximum items in parallel."""
         return 1
 
+    @property
+    def stop_rule(self) -> StopRule | None:
+        """When the run stops early; None: it runs to its end."""
+        return None
+
     def for_new_run(self, run_id: str) -> "JobPlan":  # noqa: ARG002
         """The plan with what depends on its run, such as the output folder, which is created here.
 
@@ -118,7 +170,7 @@ class JobPlan:
         """
         return self
 
-    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "JobPlan":  # noqa: ARG002
+    def for_run(self, batch: BatchRow, ctx: RunContext) -> "JobPlan":  # noqa: ARG002
         """The plan with what depends on its run, to extend an earlier one."""
         return self
 
@@ -130,7 +182,7 @@ class JobPlan:
         """The columns of the batch row that record what was asked for."""
         return {}
 
-    def is_unchanged(self, batch: Mapping[str, Any]) -> bool:  # noqa: ARG002
+    def is_unchanged(self, batch: BatchRow) -> bool:  # noqa: ARG002
         """Whether a run was made from exactly this plan, so that it need not be extended."""
         return False
 
@@ -158,12 +210,18 @@ class JobFiles:
     The store is the truth; files follow it after each commit. This base class keeps no files.
     """
 
+    follows_steps: ClassVar[bool] = False
+    """Whether `step_finished` is called."""
+
     def begin(self, *, resumed: bool) -> BatchEnd | None:  # noqa: ARG002
         """Bring the output in sync with the store before the first item starts.
 
         A `BatchEnd` says that there is nothing to execute.
         """
         return None
+
+    def step_finished(self, step: StepFinished) -> None:
+        """Follow a step of an item, after its commit. The steps of an attempt come in order."""
 
     def item_finished(self, item: ItemFinished) -> None:
         """Follow an item that has finished, after its commit."""
@@ -192,8 +250,12 @@ class Job:
     override_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of overrides, as pages and HTTP use them."""
     starters: ClassVar[Sequence[Starter]] = ()
+    has_plans: ClassVar[bool] = True
+    """False: its runs come from elsewhere and can be neither started nor resumed."""
     retries_errors: ClassVar[bool] = False
     """Whether a resumed run always repeats items that ended in `error`."""
+    has_checkpoints: ClassVar[bool] = False
+    """Whether items that were attempted before may continue where they stopped: `checkpoint`."""
 
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")
@@ -210,7 +272,7 @@ class Job:
         """Read and check a plan. Raises `PlanError` with every problem; starts nothing."""
         raise self._missing("read")
 
-    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> JobPlan:  # noqa: ARG002
+    def restore(self, batch: BatchRow, ctx: RunContext) -> JobPlan:  # noqa: ARG002
         """The plan of a run, from its row in the store alone, to resume it."""
         raise self._missing("restore")
 
@@ -251,6 +313,10 @@ class Job:
     ) -> AttemptContext:
         """Dependencies of the attempts of a run."""
         return ctx.attempts(models)
+
+    def people(self, run_id: str, ctx: RunContext) -> People | None:  # noqa: ARG002
+        """The people who play actors in a run; None: nobody does."""
+        return None
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> JobFiles:  # noqa: ARG002
         """The files a run keeps beside the store."""
@@ -294,7 +360,7 @@ class BatchChanges:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def make_overrides(job: Job, values: Mapping[str, object]) -> Any:
+def make_overrides(job: Job, values: Mapping[str, object]) -> object:
     """The overrides of a job from loosely named values: `timeoutSec`, `timeout_sec` and its aliases are one.
 
     Raises `UsageError` for a name the job does not have. Values that are None are left out.

@@ -23,7 +23,7 @@ MOST = 10**12
 def parse_json(text: str | bytes) -> object:
     """Parse JSON text; a `ValueError` says what is wrong with it."""
     if isinstance(text, bytes):
-        text = text.decode("utf-8", "replace")
+        text = text.decode("utf-8-sig", "replace")
     try:
         value = _DECODER.decode(text)
         if "\\ud" in text or "\\uD" in text:
@@ -265,6 +265,18 @@ def usage_of_chat(value: object) -> Usage | None:
     )
 
 
+def usage_of_messages(value: object) -> Usage:
+    """Token counts in the shape of Anthropic's messages, which counts cached tokens apart from the input."""
+    cached = as_whole_number(value, "cache_read_input_tokens")
+    written = as_whole_number(value, "cache_creation_input_tokens")
+    return Usage(
+        input_tokens=as_whole_number(value, "input_tokens") + cached + written,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        output_tokens=as_whole_number(value, "output_tokens"),
+    )
+
+
 def tools_of(value: object) -> list[JsonObject]:
     """Definitions of tools, plain or wrapped as in chat completions."""
     definitions = [as_map(each, "function") or each for each in maps_in(value)]
@@ -288,3 +300,8 @@ def _part(part: object) -> str:
     if isinstance(kind, str) and kind in _MEDIA:
         return _MEDIA[kind]
     return as_text(part, "text") or as_text(part, "content") or as_text(part, "refusal")
+
+
+def as_sequence(value: object) -> Sequence[object]:
+    """The value if it is a list or a tuple, else an empty one."""
+    return value if isinstance(value, list | tuple) else ()

@@ -8,17 +8,20 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from proctor.errors import NotFound
 from proctor.item import SUCCESS, Item
+from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Model
 from proctor.session import Record
 
 if TYPE_CHECKING:
     from proctor.agent import Access, Agent
     from proctor.evaluator import Evaluator, Evidence
+    from proctor.processes import ProgramResult
     from proctor.score import Score
+    from proctor.session import Merge
 
 
 class LoadSession(Protocol):
@@ -37,7 +40,7 @@ async def no_sessions(
     raise NotFound(f"there is no session {session_id} to look at here")
 
 
-def no_evaluator(name: str, settings: Mapping[str, Any]) -> "Evaluator":  # noqa: ARG001
+def no_evaluator(name: str, settings: JsonMap) -> "Evaluator":  # noqa: ARG001
     """Raise: evaluators are not available here."""
     raise NotFound(f"there is no evaluator {name} here")
 
@@ -45,6 +48,51 @@ def no_evaluator(name: str, settings: Mapping[str, Any]) -> "Evaluator":  # noqa
 async def no_resource(digest: str) -> str:
     """Raise: resources are not available here."""
     raise NotFound(f"there is no resource {digest} here")
+
+
+async def no_person(actor: str, prompt: str) -> str:  # noqa: ARG001
+    """Nobody answers."""
+    return ""
+
+
+async def no_merge(request: "MergeRequest") -> "MergeResult":
+    """Raise: nothing can be merged here."""
+    raise NotFound(f"there is no merge queue for {request.repo} here")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRequest:
+    """One session to merge to its base branch."""
+
+    repo: Path
+    """The user's repository."""
+    branch: str
+    """The session's, in the user's repository."""
+    base_branch: str
+    message: str
+    check: str = ""
+    """The command that must pass again if the base branch has moved; empty: none."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the check; `HOME` and `PWD` are set anew."""
+    attempt: str = ""
+    """Label of the processes that the check starts."""
+    time_limit: float | None = None
+    """Of the check, in seconds; None: no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeResult:
+    """The result of merging one session."""
+
+    merges: "tuple[Merge, ...]"
+    """Every attempt; the last one is the result."""
+    recheck: "ProgramResult | None" = None
+    """The failed check on the moved base, if any."""
+
+    @property
+    def result(self) -> "Merge":
+        """The last attempt."""
+        return self.merges[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +108,7 @@ class Services:
     models: Model
     access: "Callable[[Agent], Awaitable[Access | None]]"
     """Gateway access of an agent for the duration of the attempt; None: it needs none."""
-    agent: "Callable[[str, Mapping[str, Any]], Agent]"
+    agent: "Callable[[str, JsonMap], Agent]"
     """Find an agent by name and give it its settings."""
     home: Path
     """Folder of the worker: worktrees, copies of repositories and agents' homes are below it."""
@@ -70,13 +118,20 @@ class Services:
     time_limit: Callable[[float | None, str], AbstractAsyncContextManager[None]]
     """`async with time_limit(seconds, "the agent")`: raises a `TimeLimit` when the body takes longer.
     Time spent waiting for a rate limit does not count. None: no limit."""
-    evaluator: "Callable[[str, Mapping[str, Any]], Evaluator]" = no_evaluator
+    evaluator: "Callable[[str, JsonMap], Evaluator]" = no_evaluator
     """Find an evaluator by name, with its `judge`, `votes` and `parameters`. Its model calls are recorded and
     charged as part of this attempt."""
     sessions: LoadSession = no_sessions
     """Load a recorded session."""
     resource: Callable[[str], Awaitable[str]] = no_resource
     """The text of a resource of the run, by its digest. Raises `NotFound`."""
+    ask_person: Callable[[str, str], Awaitable[str]] = no_person
+    """The answer of the person who plays an actor to a prompt; empty: nobody is there. The time this takes is
+    no work time."""
+    merge: Callable[[MergeRequest], Awaitable[MergeResult]] = no_merge
+    """Merge a session after all earlier requests, wherever they come from."""
+    redact: Callable[[str], str] = str
+    """Remove the user's secrets from a text."""
     checkpoint: object | None = None
     """Where an interrupted attempt continues, as the job's `checkpoint` reads it from the store; None: start
     over."""
@@ -90,7 +145,7 @@ class Outcome:
     reason: str = "completed"
     error: str = ""
     """Message for the user: what did not pass. Empty on success."""
-    result: Mapping[str, Any] = field(default_factory=dict)
+    result: JsonMap = field(default_factory=dict)
     """Further columns of the item's row: `iterSha`."""
 
 
@@ -104,7 +159,7 @@ class Runner(Protocol):
         """
 
 
-def agent_settings(item: Item) -> dict[str, Any]:
+def agent_settings(item: Item) -> JsonObject:
     """The configuration of an item's agent: its settings, and its command or script."""
     program = {name: item.details[name] for name in ("command", "script") if name in item.details}
     return {**(item.details.get("settings") or {}), **program}

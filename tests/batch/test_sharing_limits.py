@@ -75,25 +75,60 @@ async def test_of_a_provider_that_complained_to_nobody_nothing_is_to_be_known(st
     assert second.states == []
 
 
+def elsewhere(in_use=0, limit=8, cut_seconds_ago=None, held_seconds=0.0):
+    """The pool of another process."""
+    return PoolState(
+        name="openai/big",
+        limit=limit,
+        limit_of_all=float(limit),
+        in_use=in_use,
+        waiting=0,
+        calls=0,
+        limited=0,
+        waited_seconds=0.0,
+        held_seconds=held_seconds,
+        cut_seconds_ago=cut_seconds_ago,
+    )
+
+
+async def test_the_limit_of_who_was_refused_last_counts():
+    moment = 100.0
+    pools = RatePools(clock=lambda: moment)
+    pool = pools.pool("openai/big")
+
+    apply_shares(pools, pools.states, [elsewhere(limit=30, cut_seconds_ago=9), elsewhere(limit=50)])
+    assert pool.limit == 30, "of those who were refused at all"
+    apply_shares(
+        pools,
+        pools.states,
+        [elsewhere(limit=40, cut_seconds_ago=5), elsewhere(limit=20, cut_seconds_ago=7)],
+    )
+    assert pool.limit == 40
+
+    pool.refused(await pool.enter(), 0)
+    refused_here = pool.limit
+    moment += 2
+    apply_shares(pools, pools.states, [elsewhere(limit=40, cut_seconds_ago=5)])
+    assert pool.limit == refused_here < 40
+    apply_shares(pools, pools.states, [elsewhere(limit=40, cut_seconds_ago=1)])
+    assert pool.limit == 40
+
+
+async def test_a_pool_is_held_as_long_as_any_process_was_told():
+    pools = RatePools(clock=lambda: 0.0)
+    pool = pools.pool("openai/big")
+
+    apply_shares(pools, pools.states, [elsewhere(held_seconds=30), elsewhere(held_seconds=12), elsewhere()])
+
+    assert pool.state.held_seconds == 30
+
+
 async def test_what_others_still_use_of_a_limit_is_not_used_twice():
     pools = RatePools(most={"openai": 8})
     pool = pools.pool("openai/big")
 
     def others(in_use):
-        return [
-            PoolState(
-                name="openai/big",
-                limit=8,
-                limit_of_all=8.0,
-                in_use=in_use,
-                waiting=0,
-                calls=0,
-                limited=0,
-                waited_seconds=0.0,
-                held_seconds=0.0,
-                cut_seconds_ago=None,
-            )
-        ]
+        return [elsewhere(in_use)]
 
     apply_shares(pools, pools.states, others(6))
     assert pool.state.limit == 1

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -174,12 +175,14 @@ def test_a_really_failing_model_is_an_error_of_ours_and_the_others_go_on(desk: D
 def test_a_hanging_model_is_stopped_when_its_time_is_over(desk: Desk) -> None:
     desk.ollama.models = ["hanging:1b"]
 
+    started = time.monotonic()
     done = desk.bench("--timeout", "1", "--json")
+    elapsed = time.monotonic() - started
 
     (row,) = json.loads(done.stdout)["comparison"]["results"]
     assert done.returncode == 1
     assert (row["status"], row["reason"]) == ("timeout", "timeout")
-    assert 1 <= row["completion_time"] < 10
+    assert 1 <= row["completion_time"] < elapsed
     assert "within 1 s" in row["error"]
 
 

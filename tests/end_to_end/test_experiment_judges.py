@@ -36,10 +36,10 @@ def judged(proctor):
     (proctor.folder / "judge.yaml").write_text(JUDGE)
     (proctor.folder / "checks.py").write_text(CHECKS)
 
-    def run(passes_at, *words):
+    def run(passes_at, *words, code=0):
         (proctor.folder / "config.yaml").write_text(CONFIG.replace("PASSES_AT", str(passes_at)))
         done = proctor("experiment", "config.yaml", *words)
-        assert done.returncode in (0, 1), done.stderr
+        assert done.returncode == code, done.stderr
         return proctor.folder / "judged"
 
     return run
@@ -65,7 +65,7 @@ def test_each_run_is_judged_and_its_judges_are_paid_by_it(judged, proctor):
 
 
 def test_a_run_below_a_pass_mark_has_failed_and_is_no_error_of_ours(judged, proctor):
-    folder = judged(0.9)
+    folder = judged(0.9, code=1)
 
     assert {one["reason"] for one in read(folder, "batch-summary.json")["failed_runs"]} == {"checks_failed"}
     patterns = proctor.json("analyze", "judged")["patterns"]

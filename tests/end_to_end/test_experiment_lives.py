@@ -44,7 +44,7 @@ async def turns(harbour, number):
     """Wait until the store has so many turns: a kill loses what is not committed yet."""
     with harbour.proctor.open_store() as store:
         await eventually_async(
-            lambda: store.read.query('SELECT count(*) AS "turns" FROM "iterations"') == [{"turns": number}]
+            lambda: query(store, 'SELECT count(*) AS "turns" FROM "iterations"') == [{"turns": number}]
         )
 
 

@@ -197,6 +197,10 @@ async def test_there_is_one_pool_for_each_name():
         ({"ratelimit-remaining": "0", "ratelimit-reset": "12.5"}, 12.5),
         ({"ratelimit-remaining": "0", "ratelimit-reset": str(int(NOW.timestamp()) + 30)}, 30),
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{int(NOW.timestamp()) + 30}000"}, 30),
+        # From the year 2000 on a number is a time, in seconds or milliseconds; before, it is a duration.
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "946684799"}, 946_684_799),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "946684800"}, 0.0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "946684800000"}, 0.0),
         ({"ratelimit-remaining": "0", "ratelimit-reset": "inf"}, None),
         ({"x-ratelimit-remaining-requests": "0"}, None),
         ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "soon"}, None),

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from proctor.models.prices import price_call, price_of
+from proctor.models.prices import output_limit, price_call, price_of, with_output_limit
 from proctor.session import Usage
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
@@ -72,3 +72,17 @@ def test_a_long_prompt_is_charged_at_the_dearer_rate():
     short, dear = price.for_call(Usage(input_tokens=200_000)), price.for_call(Usage(input_tokens=200_001))
     assert dear[0] > 1.9 * short[0]
     assert dear[1]["input"] == 2 * short[1]["input"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "limit", "limited"),
+    [
+        ({}, None, {"max_tokens": 300}),
+        ({"max_tokens": 900, "seed": 1}, 900, {"max_tokens": 300, "seed": 1}),
+        ({"max_completion_tokens": 800}, 800, {"max_completion_tokens": 300}),
+        ({"max_completion_tokens": "many"}, None, {"max_completion_tokens": 300}),
+    ],
+)
+def test_the_limit_of_an_answer_is_lowered_where_it_is_set(parameters, limit, limited):
+    assert output_limit(parameters) == limit
+    assert with_output_limit(parameters, 300) == limited

@@ -174,10 +174,19 @@ def test_aliases_that_come_to_little_are_fine():
     assert len(data(bomb(4))["a3"]) == 9
 
 
-@pytest.mark.parametrize("text", ["[" * 200_000, "{a: " * 100_000, "- " * 100_000, "? " * 100_000])
-def test_deep_nesting_is_refused_and_ends_no_process(text):
-    found = problems(text)
-    assert any("64 levels" in problem or "name" in problem for problem in found)
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[" * 200_000, "1:65: this is nested more than 64 levels deep"),
+        ("{a: " * 100_000, "1:257: this is nested more than 64 levels deep"),
+        ("- " * 100_000, "1:129: this is nested more than 64 levels deep"),
+        ("? " * 100_000, "1:3: a list or a mapping cannot be a name"),
+    ],
+    ids=["list", "map", "sequence", "key"],
+)
+def test_deep_nesting_is_refused_and_ends_no_process(text, problem):
+    (found,) = problems(text)
+    assert found.startswith(f"plan.yaml:{problem}\n")
 
 
 def test_depth_counts_what_aliases_stand_for():
@@ -297,5 +306,5 @@ def test_a_machine_without_libyaml_reads_the_same(text):
         return repr(read.data), len(read.problems)
 
     pure, fast = outcome(yaml.SafeLoader), outcome(yaml.CSafeLoader)
-    # The two parsers differ in a few corners of the syntax; where both read, they read the same.
-    assert "refused" in (pure, fast) or pure == fast
+    # The parser in Python is stricter about some tabs and comments; what it reads, it reads the same.
+    assert pure in (fast, "refused")

@@ -215,6 +215,17 @@ async def test_an_agent_that_takes_too_long_is_ended_and_its_work_so_far_is_kept
     assert work.iteration.commit_sha == git(repo, "rev-parse", work.branch)
 
 
+async def test_work_that_cannot_be_published_after_a_timeout_is_a_note_and_the_timeout_stays(tmp_path, repo):
+    work = attempt(tmp_path, repo, f"echo half > half.txt; mv {repo} {tmp_path}/moved; sleep 60")
+
+    with pytest.raises(TimeLimit):
+        await work.run(item_settings={"timeoutSec": 1})
+
+    assert (tmp_path / "moved").is_dir()
+    assert sum(note.startswith("the agent's changes could not be committed: ") for note in work.notes) == 1
+    assert (work.iteration.model, work.iteration.commit_sha) == ("m1", "")
+
+
 @pytest.mark.parametrize("details", [{}, {"scriptCommand": "touch ../reached; sleep 60"}])
 async def test_an_aborted_session_keeps_and_publishes_what_was_done(tmp_path, repo, details):
     command = "echo half > half.txt" + ("" if details else "; touch ../reached; sleep 60")

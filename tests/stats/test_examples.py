@@ -10,7 +10,8 @@ import pytest
 
 from proctor import stats
 
-MODULES = ("intervals", "differences", "power", "ranking")
+MODULES = ("intervals", "differences", "power", "ranking", "samples")
+OF_THE_STORE = {"progress", "summarise"}
 FUNCTIONS = [name for name in stats.__all__ if inspect.isfunction(getattr(stats, name))]
 
 
@@ -25,10 +26,11 @@ def test_the_examples_print_what_they_say(name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_public_function_is_documented(name):
+def test_every_public_function_is_documented_with_an_example(name):
     function = getattr(stats, name)
 
     assert function.__doc__
+    assert ">>>" in function.__doc__ or name in OF_THE_STORE
     assert function.__module__.startswith("proctor.stats")
 
 

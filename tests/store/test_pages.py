@@ -144,3 +144,31 @@ def test_a_session_has_the_scores_that_were_given_in_it_and_to_it(store):
 
     assert [row["evaluator"] for row in transcripts.scores(store.read, "s1")] == ["own", "of the first"]
     assert len(transcripts.scores(store.read, "s2")) == 2
+
+
+def searched(store):
+    """A session with five messages of ten characters, three of which say it."""
+    writer = store.writer()
+    recorder = session(writer, "s1")
+    for text in ("a needle 1", "b needle 2", "c nothing 3", "d NEEDLE 4", "e nothing 5"):
+        recorder.record(Message(role="user", content=text))
+    recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
+    writer.close()
+    return store.read
+
+
+def test_a_search_goes_on_where_it_stopped_at_its_limit(store):
+    read = searched(store)
+
+    first = transcripts.search(read, "s1", "needle", limit=2)
+    assert ([hit.position for hit in first.hits], first.last_position, first.has_more) == ([1, 2], 2, True)
+    rest = transcripts.search(read, "s1", "needle", after=first.last_position, limit=2)
+    assert ([hit.position for hit in rest.hits], rest.last_position, rest.has_more) == ([4], 5, False)
+
+
+def test_a_search_reads_so_much_at_a_time(store, monkeypatch):
+    read = searched(store)
+    monkeypatch.setattr(transcripts, "READ_CHARACTERS", 21)
+
+    first = transcripts.search(read, "s1", "needle")
+    assert ([hit.position for hit in first.hits], first.last_position, first.has_more) == ([1, 2], 3, True)

@@ -1,8 +1,11 @@
 """Every question one can ask: pages, filters, totals, and exactly the rows of a scope."""
 
+import os
 import subprocess
 import sys
+import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from stocked import NOW, add_batch, items, session
@@ -304,3 +307,22 @@ def test_two_stores_may_read_while_one_is_written(store, url):
         assert counts["queued"] + counts["success"] == 2000
         writer.close()
         assert other.read.totals("run")["counts"]["success"] == 2000
+
+
+def test_a_closed_store_has_closed_the_connections_of_all_threads(tmp_path):
+    """Otherwise its file could not be deleted on some systems, and a server would run out of handles."""
+    path = tmp_path / "closed.db"
+
+    def handles():
+        found = [os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir()]
+        return [name for name in found if name.startswith(str(path))]
+
+    with Store(str(path)) as opened:
+        threads = [threading.Thread(target=lambda: opened.read.query("SELECT 1")) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(handles()) >= 3
+
+    assert handles() == []

@@ -41,6 +41,7 @@ from proctor.store import (
     items,
     labels,
     reader,
+    results,
     runs,
     scores,
     session_selection,
@@ -312,6 +313,7 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.ranked_durations, aggregates.model_sums, aggregates.judging_cost, aggregates.tool_sums),
         *(aggregates.step_sums, aggregates.merge_counts, aggregates.failed_items, aggregates.mock_sessions),
         *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.count_of_items),
+        aggregates.unchecked_successes,
     )
     return (
         *(query(selection) for query in selected for selection in chosen),
@@ -322,9 +324,10 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.finished_prefix(read, "run"), aggregates.sums_between(read, "run", 0, 5)),
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
         *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
-        *(aggregates.scenario_items(read, "town"), items.items_with_time(read, "run")),
+        aggregates.scenario_items(read, "town"),
+        *(results.result_rows(read, ["run"]), results.planned_rows(read, "run")),
+        *(results.session_scores(read, ["run"]), results.session_metrics(read, ["run"])),
         aggregates.worker_sums(read, "scenario", "amp", "m", ["success"]),
-        *(scores.mean_scores(read, ["s1", "s2"]), scores.measured_values(read, ["s1"])),
         *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
         *(labels.labeled_evaluators(read), labels.labeled_scores(read, "tidy")),
         items.dialogue_items(read, "run"),

@@ -58,6 +58,17 @@ def test_flush_means_that_another_connection_sees_it(store, url):
     writer.close()
 
 
+def test_who_waits_for_a_commit_does_not_wait_for_more_rows(store, monkeypatch):
+    monkeypatch.setattr("proctor.store.writer.GATHER_SECONDS", 600)
+    writer = store.writer()
+    writer.add("sessions", ("s1",), session_row())
+    writer.flush().result(WAIT)
+    writer.add("sessions", ("s2",), session_row("s2"))
+    writer.close()
+
+    assert [row["id"] for row in sessions(store)] == ["s1", "s2"]
+
+
 def test_rows_that_change_before_they_are_written_are_one_insert(store, url):
     database = Counting(url)
     writer = Writer(database, COLUMNS)

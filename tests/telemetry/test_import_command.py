@@ -1,11 +1,16 @@
 """`proctor import` and `proctor export --format otlp`, as typed."""
 
 import json
+from datetime import UTC, datetime
 
+import pytest
 from spans_by_hand import as_json, span, text
 
+from proctor.batch.ingest import import_paths
+from proctor.store import Store
 from proctor.telemetry.otlp import encode_spans
 
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
 PROMPT = as_json([text("user", "two and two?")])
 ANSWER = as_json([text("assistant", "four")])
 
@@ -42,6 +47,20 @@ def test_sessions_in_files_and_folders_come_into_the_store(proctor, tmp_path):
         rows = [store.read.session(session_id) for session_id in told["sessions"]]
     assert [row["externalId"] for row in rows] == ["s-1", "s-2", "s-3"]
     assert {(row["service"], row["logGroup"]) for row in rows} == {("Calc.DEFAULT", "/mine")}
+
+
+@pytest.mark.parametrize("kind", ["auto", "otlp"])
+def test_spans_get_the_service_and_the_log_group_that_they_do_not_name(tmp_path, kind):
+    (tmp_path / "spans").mkdir()
+    (tmp_path / "spans" / "a.json").write_text(line(service=""))
+
+    with Store(str(tmp_path / "proctor.db")) as store:
+        done = import_paths(
+            store, [tmp_path / "spans"], kind, NOW, service="travel", log_group="/agents/travel"
+        )
+        rows = [store.read.session(session_id) for session_id in done.session_ids]
+
+    assert [(row["service"], row["logGroup"]) for row in rows] == [("travel", "/agents/travel")]
 
 
 def test_importing_again_changes_nothing_and_names_the_same_sessions(proctor, tmp_path):

@@ -192,18 +192,34 @@ def test_a_sample_can_be_limited_to_packages(project: Path) -> None:
         sample(project, packages=["clock", "nowhere"])
 
 
-def test_tests_of_the_same_package_run_first_then_those_that_import_the_module(project: Path) -> None:
-    (project / "tests/test_all.py").write_text("from proctor.money import limits\n")
-    files = mutants.TestFiles(project)
+def test_only_tests_that_cover_a_module_run_the_likeliest_to_fail_first(project: Path) -> None:
+    """Those that import it, of its package, of packages that import it, and of the whole program."""
+    more = {
+        "src/proctor/bank/__init__.py": "",
+        "src/proctor/bank/teller.py": "from proctor.money import limits\n",
+        "tests/bank/test_teller.py": "",
+        "tests/test_all.py": "from proctor.money import unchecked\n",
+        "tests/whole/test_program.py": "",
+    }
+    for name, text in more.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(text)
     (limit,) = mutants.mutants_of("src/proctor/money/limits.py", "x = 1")
     (clock,) = mutants.mutants_of("src/proctor/clock.py", "x = 1")
-
-    assert files.stages(limit) == [
-        ["tests/money/test_limits.py", "tests/money/test_broken.py"],
+    covering = [
+        ["tests/money/test_limits.py"],
+        ["tests/money/test_broken.py"],
         ["tests/test_all.py"],
-        ["tests/test_others.py"],
+        ["tests/bank/test_teller.py"],
+        ["tests/whole/test_program.py"],
     ]
-    assert files.stages(clock)[0] == ["tests/test_others.py"]
+
+    assert mutants.TestFiles(project).stages(limit) == covering
+    assert mutants.TestFiles(project, all_tests=True).stages(limit) == [*covering, ["tests/test_others.py"]]
+    assert mutants.TestFiles(project).stages(clock) == [
+        ["tests/test_others.py"],
+        ["tests/whole/test_program.py"],
+    ]
 
 
 def test_list_prints_the_sample_and_tests_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -273,7 +289,7 @@ def test_a_hanging_test_kills_a_mutant_and_the_end_of_its_time_does_not(
     limit, unchecked = sorted(
         mutants.draw_sample(project, seed=1, count=9, packages=["money"]), key=lambda mutant: mutant.path
     )
-    sampler = mutants.Sampler(copy, mutants.TestFiles(project), 300, float("inf"))
+    sampler = mutants.Sampler(copy, mutants.TestFiles(project, all_tests=True), 300, float("inf"))
 
     assert sampler.test(limit) == mutants.Result(limit, killed=True)
 

@@ -7,7 +7,7 @@ never from both; unknown types and members are ignored. Reported cost and succes
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from proctor.agents._program import EventReader
 from proctor.json_values import (
@@ -21,6 +21,7 @@ from proctor.json_values import (
     as_whole_number,
     content_text,
     short_text,
+    usage_of_messages,
 )
 from proctor.session import Intervention, ModelCall, Usage
 
@@ -125,15 +126,10 @@ class StreamJson(EventReader):
         return [(models[-1] if models else self.model, usage)] if usage.total_tokens else []
 
     def _usage(self, usage: JsonMap) -> Usage:
-        cached = as_whole_number(usage, "cache_read_input_tokens")
-        written = as_whole_number(usage, "cache_creation_input_tokens")
-        input_tokens = as_whole_number(usage, "input_tokens")
-        return Usage(
-            input_tokens=input_tokens if self.input_has_cached else input_tokens + cached + written,
-            cached_tokens=cached,
-            cache_write_tokens=written,
-            output_tokens=as_whole_number(usage, "output_tokens"),
-        )
+        counts = usage_of_messages(usage)
+        if self.input_has_cached:
+            return replace(counts, input_tokens=as_whole_number(usage, "input_tokens"))
+        return counts
 
 
 def _snake(used: JsonMap) -> JsonObject:

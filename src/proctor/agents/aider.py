@@ -153,11 +153,12 @@ class _AiderReader(EventReader):
         return True
 
     def finish(self) -> None:
-        events = [event for line in self._logged() if (event := json_object(line)) is not None]
+        events = [
+            event
+            for line in read_text(self.log, self.token).splitlines()
+            if (event := json_object(line)) is not None
+        ]
         for event in events:
             self.read_event(event)
         if events and not any(event.get("event") == "message_send_starting" for event in events):
             self.failure = "it asked its model nothing"
-
-    def _logged(self) -> list[str]:
-        return read_text(self.log, self.token).splitlines()

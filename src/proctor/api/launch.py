@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import SILENT, Observer, RunResult
 from proctor.context import RunContext
 from proctor.job import BatchChanges, BatchEnd, PlanText, make_overrides
 from proctor.jobs import find_job
+from proctor.json_values import JsonObject
 from proctor.store import RetrySelection
 from proctor.store.tables import BatchRow
 
@@ -113,7 +114,7 @@ class LaunchedProcess:
         return _tail(self.stderr)
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """The JSON document it printed; empty when there is none."""
         return parse_document(_tail(self.stdout))
 
@@ -137,7 +138,7 @@ class Launcher:
         """Start or resume a run; the output goes to files called `name`."""
         return self.start([COMMAND, "--json"], name, stdin=request.to_json().encode())
 
-    def start(self, words: Sequence[str], name: str, *, stdin: bytes = b"") -> LaunchedProcess:
+    def start(self, arguments: Sequence[str], name: str, *, stdin: bytes = b"") -> LaunchedProcess:
         """Start a command with its arguments and standard input."""
         self.logs.mkdir(parents=True, exist_ok=True)
         log = self.logs / f"{name}.log"
@@ -147,7 +148,7 @@ class Launcher:
         else:
             stderr, stdout = log.open("a+b"), log.with_suffix(".json").open("a+b")
         process = subprocess.Popen(
-            [*self.command, *words],
+            [*self.command, *arguments],
             cwd=self.folder,
             env=self.child_environment(),
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
@@ -174,7 +175,7 @@ def _send(process: "subprocess.Popen[bytes]", stdin: bytes) -> None:
         process.stdin.write(stdin)
 
 
-def parse_document(text: str | bytes) -> dict[str, Any]:
+def parse_document(text: str | bytes) -> JsonObject:
     """The JSON object in the output of a command; empty when there is none."""
     try:
         document = json.loads(text)

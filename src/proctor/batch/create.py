@@ -10,16 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from proctor.formatting import plural
 from proctor.item import QUEUED, RUNNING, Item
+from proctor.json_values import JsonMap
 from proctor.store import Resource, Store, StoreReader, timestamp
+from proctor.store.reader import ItemInput
 
 _ABSENT = object()
 
 
-def what_changed(new: Item, old: Iterable[Mapping[str, Any]]) -> list[str]:
+def what_changed(new: Item, old: Iterable[JsonMap]) -> list[str]:
     """The fields in which `new` differs from the nearest of the earlier `inputs`.
 
     `["runs"]` when it is one more repeat of an earlier item; empty when there was none before.
@@ -35,7 +36,7 @@ def what_changed(new: Item, old: Iterable[Mapping[str, Any]]) -> list[str]:
     return nearest or []
 
 
-def _differing(inputs: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
+def _differing(inputs: JsonMap, earlier: JsonMap) -> list[str]:
     names = dict.fromkeys((*inputs, *earlier))
     return [name for name in names if inputs.get(name, _ABSENT) != earlier.get(name, _ABSENT)]
 
@@ -49,7 +50,7 @@ class Extension:
     """How many items are new because of each field, or combination of fields."""
     dropped: int = 0
     """Items that were queued and that the plan no longer has."""
-    kept: int = 0
+    retained: int = 0
     """Items with results that the plan no longer has."""
     new: Sequence[Item] = field(default=(), repr=False)
     """The items that were added, in the plan's order."""
@@ -60,9 +61,10 @@ class Extension:
         if self.added:
             why = self.reasons_text(noun)
             lines.append(f"{plural(self.added, f'new {noun}')} since the last run (new because of {why})")
-        if self.dropped or self.kept:
+        if self.dropped or self.retained:
             lines.append(
-                f"no longer in the plan: {self.dropped} dropped from the queue, {self.kept} with results kept"
+                f"no longer in the plan: {self.dropped} dropped from the queue, "
+                f"{self.retained} with results kept"
             )
         return lines
 
@@ -74,7 +76,7 @@ class Extension:
 def create(
     store: Store,
     job: str,
-    columns: Mapping[str, Any],
+    columns: JsonMap,
     items: Iterable[Item],
     *,
     resources: Iterable[Resource] = (),
@@ -103,7 +105,7 @@ def create(
 def extend(
     store: Store,
     run_id: str,
-    columns: Mapping[str, Any],
+    columns: JsonMap,
     items: Iterable[Item],
     *,
     derived_fields: frozenset[str] = frozenset(),
@@ -130,12 +132,12 @@ def diff(
 class _BatchDiff:
     """The items of a batch, paired with those of a plan."""
 
-    earlier: Mapping[str, Mapping[str, Any]]
+    earlier: Mapping[str, ItemInput]
     new: list[Item]
     known: Mapping[str, Item]
 
     @property
-    def gone(self) -> list[Mapping[str, Any]]:
+    def gone(self) -> list[ItemInput]:
         return [row for item_id, row in self.earlier.items() if item_id not in self.known]
 
     @property
@@ -147,7 +149,7 @@ class _BatchDiff:
             added=len(self.new),
             reasons=Counter(_reasons(self.new, self.earlier.values(), derived_fields)),
             dropped=len(self.dropped),
-            kept=len(self.gone) - len(self.dropped),
+            retained=len(self.gone) - len(self.dropped),
             new=self.new,
         )
 
@@ -163,9 +165,7 @@ def _compare(read: StoreReader, run_id: str, items: Iterable[Item]) -> _BatchDif
     return _BatchDiff(earlier, new, known)
 
 
-def _reasons(
-    new: list[Item], earlier: Iterable[Mapping[str, Any]], derived_fields: frozenset[str]
-) -> Iterator[str]:
+def _reasons(new: list[Item], earlier: Iterable[ItemInput], derived_fields: frozenset[str]) -> Iterator[str]:
     # Comparing each with each would take minutes for large plans; the first ones suffice.
     sample = [
         {"runner": row["runner"], "agent": row["agent"], "model": row["model"], "prompt": row["prompt"]}

@@ -9,19 +9,23 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
 from proctor.batch.engines import Engine
-from proctor.batch.executor import Executor
+from proctor.batch.executor import STOP_RULE, Executor
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT
-from proctor.job import BatchChanges, BatchEnd, ItemFinished, Job, JobFiles, JobPlan
+from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
+from proctor.job import BatchChanges, BatchEnd, ItemFinished, Job, JobFiles, JobPlan, StepFinished
 from proctor.models import ModelRouter
-from proctor.store import ItemFilter, RetrySelection, Scope, Store
+from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store
 from proctor.store.batches import moment
+from proctor.store.tables import BatchRow, SessionRow
+
+if TYPE_CHECKING:
+    from proctor.batch.stopping import StopMonitor
 
 MOST_FAILURES = 1000
 """Failures listed in the summary; all of them are in the store."""
@@ -53,6 +57,26 @@ class Observer:
 
 
 SILENT = Observer()
+
+
+class RunSummary(TypedDict):
+    """The documented JSON summary of a run."""
+
+    runId: str
+    status: str
+    reason: str
+    itemCount: int
+    successCount: int
+    failCount: int
+    timeoutCount: int
+    errorCount: int
+    unfinishedCount: int
+    tokensTotal: int
+    toolCalls: int
+    costUsd: float | None
+    durationSec: float | None
+    failures: list[dict[str, str]]
+    """The first failed items: their ids, inputs, statuses and errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,21 +112,35 @@ async def start(
     """Create a run of a plan and execute it to its end. `engine`: where its items run; None: here."""
     models = _checked_models(plan, ctx)
     if opened := job.open(plan, ctx):
-        return await resume(job, opened, ctx, observer=observer)
+        return await resume(job, opened, ctx, engine=engine, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     plan = plan.for_new_run(run_id)
+    items, resources = _in_order(plan)
     create(
         ctx.store,
         job.name,
         plan.columns(),
-        plan.items(),
-        resources=plan.resources(),
+        items,
+        resources=resources,
         run_id=run_id,
         owner=ctx.owner,
         version=__version__,
         now=ctx.now(),
     )
     return await _execute(job, plan, run_id, ctx, models, resumed=False, engine=engine, observer=observer)
+
+
+def _in_order(plan: JobPlan) -> tuple[Iterable[Item], Iterable[Resource]]:
+    """The items of a plan and its resources; with a rule to stop early, in random order and with the rule."""
+    rule = plan.stop_rule
+    if rule is None:
+        return plan.items(), plan.resources()
+    # Loads numpy, which no other run needs.
+    from proctor.batch.stopping import arranged, rule_resource
+
+    seed = plan.columns().get("seed")
+    items = arranged(plan.items(), rule, seed if isinstance(seed, int) else 0)
+    return items, [*plan.resources(), rule_resource(rule)]
 
 
 async def resume(
@@ -136,7 +174,7 @@ async def resume(
     return await _execute(job, restored, run_id, ctx, models, resumed=True, engine=engine, observer=observer)
 
 
-def _restored(job: Job, batch: Mapping[str, Any], ctx: RunContext) -> JobPlan:
+def _restored(job: Job, batch: BatchRow, ctx: RunContext) -> JobPlan:
     """The stored plan of a run. Without one, resuming would execute something else than what was started."""
     try:
         return job.restore(batch, ctx)
@@ -215,15 +253,25 @@ async def _run_items(
     engine: Engine | None,
     observer: Observer,
 ) -> BatchEnd:
-    def item_finished(item: ItemFinished) -> None:
+    def write_files(follow: Callable[[], None]) -> None:
         try:
-            files.item_finished(item)
+            follow()
         except OSError as error:
             # The session is in the store; missing files are written again at the end.
             ctx.note(f"could not write a file: {error}")
+
+    def item_finished(item: ItemFinished) -> None:
+        write_files(lambda: files.item_finished(item))
         observer.item_finished(item)
 
+    def step_finished(step: StepFinished) -> None:
+        write_files(lambda: files.step_finished(step))
+
+    def load_checkpoint(item_id: str) -> object | None:
+        return job.checkpoint(run_id, item_id, ctx.store)
+
     attempts = job.attempts(plan, run_id, ctx, models)
+    stopping = _stopping(run_id, ctx)
     models.get_ready()
     executor = Executor(
         ctx.store,
@@ -232,14 +280,21 @@ async def _run_items(
         attempts,
         engine=engine,
         watch=item_finished,
+        watch_step=step_finished if files.follows_steps else None,
         settings=ctx.settings_for(models.folders),
         models=plan.model_options(),
         find_reference=job.ground_truth(run_id, ctx.store),
-        load_checkpoint=lambda item_id: job.checkpoint(run_id, item_id, ctx.store),
+        load_checkpoint=load_checkpoint if job.has_checkpoints else None,
+        people=job.people(run_id, ctx),
+        stopping=stopping,
     )
     try:
         async with observer.watch(run_id, executor):
-            return await executor.run()
+            end = await executor.run()
+        if stopping:
+            for decision in stopping.decisions():
+                ctx.info(f"{'decided' if decision.is_decided else 'undecided'}: {decision.reason}")
+        return end
     finally:
         await attempts.gateway.close()
         await models.close()
@@ -247,7 +302,17 @@ async def _run_items(
             models.recording.close()
 
 
-def summarize(store: Store, batch: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _stopping(run_id: str, ctx: RunContext) -> "StopMonitor | None":
+    """What decides when a run may stop early; None: it runs to its end."""
+    if ctx.store.read.resource(run_id, STOP_RULE) is None:
+        return None
+    from proctor.batch.stopping import StopMonitor, stored_rule
+
+    rule = stored_rule(ctx.store.read, run_id)
+    return StopMonitor(rule, ctx.store.read, run_id) if rule else None
+
+
+def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     """The documented JSON summary of a run."""
     totals = store.read.totals(batch["runId"])
     counts = totals["counts"]
@@ -271,8 +336,14 @@ def summarize(store: Store, batch: Mapping[str, Any], now: datetime) -> dict[str
         "durationSec": round((finished - started).total_seconds(), 3) if started else None,
         "failures": [
             {
-                name: row[name]
-                for name in ("id", "repo", "prompt", "agent", "model", "status", "reason", "error")
+                "id": row["id"],
+                "repo": row["repo"],
+                "prompt": row["prompt"],
+                "agent": row["agent"],
+                "model": row["model"],
+                "status": row["status"],
+                "reason": row["reason"],
+                "error": row["error"],
             }
             for row in failures
         ],
@@ -301,7 +372,7 @@ def abort_run(
     return str(store.read.batch(run_id, now())["status"])
 
 
-def clear_leftovers(sessions: Iterable[Mapping[str, Any]], home: Path) -> None:
+def clear_leftovers(sessions: Iterable[SessionRow], home: Path) -> None:
     """Kill every process that attempts of a killed driver left running, and remove their worktrees."""
     # Loaded here: only a run that was killed has left anything.
     from proctor.processes import end_attempt

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from proctor.item import Item
 from proctor.store import item_of
+from proctor.store.reader import QueuedItem
 
 PAGE_SIZE = 500
 
@@ -30,7 +30,7 @@ class WorkItem:
     """Where its earlier attempts were interrupted, for its runner; None: it starts over."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "WorkItem":
+    def of(cls, row: QueuedItem) -> "WorkItem":
         """The work item of a queued row."""
         return cls(
             item=item_of(row),
@@ -49,11 +49,14 @@ class WorkQueue:
 
     def __init__(
         self,
-        load: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]],
+        load: Callable[[int], Awaitable[Sequence[QueuedItem]]],
         load_checkpoint: Callable[[str], Awaitable[object | None]] | None = None,
+        is_wanted: Callable[[str], bool] | None = None,
     ) -> None:
         """`load(after)` returns the next page of queued rows after a position, `load_checkpoint(item_id)`
-        where an item that was attempted in an earlier process goes on."""
+        where an item that was attempted before goes on. Items for which `is_wanted(item_id)` is false are
+        skipped; they stay queued in the store."""
+        self._is_wanted = is_wanted
         self._load_page = load
         self._load_checkpoint = load_checkpoint
         self._attempted_before: set[str] = set()
@@ -71,8 +74,11 @@ class WorkQueue:
         """The next item, waiting for it if necessary; None when all is done or the queue is stopped."""
         while not self._stopped:
             if self._ready:
+                work = self._ready.popleft()
+                if self._is_wanted and not self._is_wanted(work.id):
+                    continue
                 self._away += 1
-                return await self._with_checkpoint(self._ready.popleft())
+                return await self._with_checkpoint(work)
             if not self._exhausted:
                 await self._load()
             elif self._away:
@@ -89,6 +95,8 @@ class WorkQueue:
 
     def retry(self, work: WorkItem, delay_seconds: float) -> None:
         """Queue an item again for another attempt after a delay."""
+        if self._load_checkpoint:
+            self._attempted_before.add(work.id)
         asyncio.get_running_loop().call_later(delay_seconds, self._return, work)
 
     def stop(self) -> None:

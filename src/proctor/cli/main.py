@@ -30,8 +30,10 @@ GROUPS = {
         "runs": ("runs", "List runs."),
         "show": ("runs", "Show a run, an item, or a session."),
         "compare": ("compare", "Compare runs with a baseline; gate CI on regressions."),
+        "rank": ("rank", "Rank models with rank intervals: runs, or files of results."),
+        "power": ("rank", "Say how many tasks a comparison needs."),
         "analyze": ("report", "Analyze an experiment or simulation."),
-        "report": ("report", "Write a report in Markdown or HTML."),
+        "report": ("report", "Write a report in Markdown, HTML, or JSON."),
         "export": ("export", "Export tables as JSON, NDJSON, CSV, or Parquet."),
     },
     "Manage": {
@@ -111,7 +113,7 @@ def _help() -> str:
         "  --version     print the version\n\n"
         "Run `proctor COMMAND --help` for details.\n"
         "Exit codes: 0 all items succeeded · 1 some did not · 2 invalid usage or plan, nothing started ·\n"
-        "3 halted or aborted · 130 Ctrl-C."
+        "3 halted or aborted · 4 inconclusive (compare) · 130 Ctrl-C."
     )
 
 

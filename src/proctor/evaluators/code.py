@@ -35,18 +35,30 @@ MOST_SAID = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandEvaluator:
-    """A program that is started once per target; it reads the event as JSON and prints a score."""
+class _CodeEvaluator:
+    """What functions and programs have in common."""
 
     name: str
     level: Level
-    command: Sequence[str]
     folder: Path
     environment: Mapping[str, str]
     attempt: str
     identity: str = ""
     """What the event calls it; empty: its name."""
     timeout_seconds: float = TIMEOUT_SECONDS
+
+    def _event(self, evidence: Evidence) -> JsonMap:
+        return base_event(evidence, name=self.name, identity=self.identity or self.name, level=self.level)
+
+    def _about(self, target: EvaluationTarget) -> Score:
+        return Score(evaluator=self.name, level=target.level, target=target.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandEvaluator(_CodeEvaluator):
+    """A program that is started once per target; it reads the event as JSON and prints a score."""
+
+    command: Sequence[str]
 
     @property
     def digest(self) -> str:
@@ -57,15 +69,14 @@ class CommandEvaluator:
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """A score for each target, one after the other."""
-        base = base_event(evidence, name=self.name, identity=self.identity or self.name, level=self.level)
-        digest = self.digest
+        base, digest = self._event(evidence), self.digest
         return [
             replace(await self._judged(evidence, base, target), evaluator_digest=digest)
             for target in targets_of(evidence, self.level)
         ]
 
     async def _judged(self, evidence: Evidence, base: JsonMap, target: EvaluationTarget) -> Score:
-        about = Score(evaluator=self.name, level=target.level, target=target.id)
+        about = self._about(target)
         stdin = json.dumps({**base, **event_target(evidence, target)}, default=str)
         try:
             async with asyncio.timeout(self.timeout_seconds):
@@ -287,21 +298,13 @@ MEGABYTES = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class FunctionEvaluator:
+class FunctionEvaluator(_CodeEvaluator):
     """A function that is called once per target, in a separate process."""
 
-    name: str
-    level: Level
     function: str
     """`module:function`."""
     source: Path
     """File of the module."""
-    folder: Path
-    environment: Mapping[str, str]
-    attempt: str
-    identity: str = ""
-    """What the event calls it; empty: its name."""
-    timeout_seconds: float = TIMEOUT_SECONDS
     megabytes: int = MEGABYTES
 
     @property
@@ -311,7 +314,7 @@ class FunctionEvaluator:
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """A score for each target, one after the other."""
-        base = base_event(evidence, name=self.name, identity=self.identity or self.name, level=self.level)
+        base = self._event(evidence)
         digest, scores, remaining = self.digest, list[Score](), targets_of(evidence, self.level)
         while remaining:
             # A failed process is not reused; the rest continues in another.
@@ -364,9 +367,6 @@ class FunctionEvaluator:
             megabytes=self.megabytes,
             version=self._version,
         )
-
-    def _about(self, target: EvaluationTarget) -> Score:
-        return Score(evaluator=self.name, level=target.level, target=target.id)
 
 
 def source_of(function: str, folder: Path) -> Path | None:

@@ -48,14 +48,11 @@ def _loaded(call: ToolCall) -> str:
 
 def _offered(evidence: Evidence) -> str:
     """Skills are listed in the description of the tool that loads them, or in the system prompt."""
-    described = [_text(tool) for tool in evidence.tools if _normalized(str(tool.get("name", ""))) in LOADERS]
+    loaders = [tool for tool in evidence.tools if _normalized(str(tool.get("name", ""))) in LOADERS]
+    described = [str(tool.get("description") or "") for tool in loaders]
     if described:
         return "\n".join(described)
     return evidence.system_prompt if "skill" in evidence.system_prompt.casefold() else ""
-
-
-def _text(tool: JsonMap) -> str:
-    return str(tool.get("description") or "")
 
 
 def _normalized(name: str) -> str:

@@ -57,7 +57,7 @@ def sample_of(session: Session, name: str, epoch: int) -> JsonObject:
         "total_time": seconds,
         "working_time": seconds,
         "uuid": session.external_id,
-        "error": _error(session.error) if session.error else None,
+        "error": {"message": session.error, "traceback": "", "traceback_ansi": ""} if session.error else None,
         "attachments": {},
     }
     return {key: value for key, value in sample.items() if value is not None}
@@ -233,10 +233,6 @@ def _score(score: Score, value: float | str) -> JsonObject:
             "metadata": {OURS: ours},
         }
     )
-
-
-def _error(message: str) -> dict[str, str]:
-    return {"message": message, "traceback": "", "traceback_ansi": ""}
 
 
 def _seconds(session: Session) -> float | None:

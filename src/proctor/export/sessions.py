@@ -47,14 +47,11 @@ def export_sessions(read: StoreReader, scope: Scope, *, out: Path, form: str, la
         out.mkdir(parents=True, exist_ok=True)
         # Beside the files to be, so that renaming never copies.
         with tempfile.TemporaryDirectory(dir=out, prefix=".export-") as folder:
-            files = writer.write(_recorded(read, scope), Path(folder), file_name(label))
+            sessions = (read.recorded(session_id) for session_id in read.session_ids(scope))
+            files = writer.write(sessions, Path(folder), file_name(label))
             return [path.replace(out / path.name) for path in files]
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from error
-
-
-def _recorded(read: StoreReader, scope: Scope) -> Iterator[Session]:
-    return (read.recorded(session_id) for session_id in read.session_ids(scope))
 
 
 def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
@@ -123,6 +120,9 @@ def about(session: Session) -> JsonObject:
         "is_stand_in": session.is_stand_in,
         "status": session.status,
         "end_reason": session.end_reason,
+        "task": session.task,
+        "repeat": session.repeat,
+        "factors": dict(session.factors),
         "attributes": dict(session.attributes),
         "notes": list(session.notes),
     }

@@ -62,8 +62,8 @@ class Scale:
         exact = [rating for rating in self.ratings if rating.label.casefold() == answer]
         if exact:
             return exact[0]
-        if (worth := _number(answer)) is not None:
-            same = [rating for rating in self.ratings if rating.value == worth]
+        if re.fullmatch(r"-?\d+(\.\d+)?", answer):
+            same = [rating for rating in self.ratings if rating.value == float(answer)]
             return same[0] if len(same) == 1 else None
         mentioned = [rating for rating in self.ratings if _mentions(rating.label, answer)]
         # `not harmful` contains `harmful`; the longer label is meant.
@@ -93,10 +93,6 @@ def scale_of(document: JsonMap) -> Scale:
             for entry in maps_in(document.get("numerical") or document.get("categorical"))
         )
     )
-
-
-def _number(text: str) -> float | None:
-    return float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else None
 
 
 def _mentions(label: str, text: str) -> bool:

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from proctor.json_values import (
     JsonMap,
     JsonObject,
-    as_whole_number,
+    as_map,
     require_map,
     require_maps,
     require_text,
     tool_arguments,
+    usage_of_messages,
 )
 from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.providers import Endpoint
-from proctor.session import Usage
 
 API_VERSION = "2023-06-01"
 
@@ -83,7 +83,8 @@ def not_sent(request: Request) -> tuple[str, ...]:
     """Parameters of a request that Anthropic does not support."""
     names = {name for name, value in request.parameters.items() if value is not None}
     unsupported = sorted(UNKNOWN_HERE & names)
-    if _wants_any_json(request.parameters.get("response_format")):
+    if as_map(request.parameters, "response_format").get("type") == "json_object":
+        # JSON without a schema.
         unsupported.append("response_format")
     return (*unsupported, *(["seed"] if request.seed is not None else []))
 
@@ -94,7 +95,7 @@ def read(answer: JsonMap) -> WireAnswer:
     ended = require_text(answer.get("stop_reason") or "end_turn")
     return WireAnswer(
         "".join(require_text(block["text"]) for block in blocks if block.get("type") == "text"),
-        _usage(require_map(answer.get("usage") or {})),
+        usage_of_messages(require_map(answer.get("usage") or {})),
         tuple(
             ToolRequest(
                 id=str(block["id"]), name=str(block["name"]), arguments=json.dumps(block.get("input") or {})
@@ -104,11 +105,6 @@ def read(answer: JsonMap) -> WireAnswer:
         ),
         FINISH_REASONS.get(ended, ended),
     )
-
-
-def _wants_any_json(shape: object) -> bool:
-    """Whether JSON without a schema is requested, which Anthropic does not support."""
-    return isinstance(shape, Mapping) and shape.get("type") == "json_object"
 
 
 def _messages(messages: Sequence[JsonMap]) -> list[JsonObject]:
@@ -174,14 +170,3 @@ def _tool(function: JsonMap) -> JsonObject:
         "description": function.get("description", ""),
         "input_schema": function.get("parameters") or {"type": "object", "properties": {}},
     }
-
-
-def _usage(usage: JsonMap) -> Usage:
-    cached = as_whole_number(usage, "cache_read_input_tokens")
-    written = as_whole_number(usage, "cache_creation_input_tokens")
-    return Usage(
-        input_tokens=as_whole_number(usage, "input_tokens") + cached + written,
-        cached_tokens=cached,
-        cache_write_tokens=written,
-        output_tokens=as_whole_number(usage, "output_tokens"),
-    )

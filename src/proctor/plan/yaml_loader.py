@@ -189,7 +189,8 @@ class YamlLoader:
 
     def is_inside_secret(self) -> bool:
         """Whether the next value is part of a secret."""
-        return bool(self.open) and self._is_secret(self.open[-1])
+        top = self.open[-1] if self.open else None
+        return top is not None and (top.secret or (top.key is not None and is_secret_name(top.key)))
 
     def _scalar(self, event: ScalarEvent) -> None:
         line, column = _start_of(event)
@@ -313,9 +314,6 @@ class YamlLoader:
             for key, key_spot in other_spot.inside.items():
                 if key not in into.values:
                     into.values[key], into.spots[key] = other[key], key_spot
-
-    def _is_secret(self, top: _OpenCollection) -> bool:
-        return top.secret or (top.key is not None and is_secret_name(top.key))
 
     def _count(self, size: int, line: int, column: int) -> None:
         self.counted += size

@@ -192,6 +192,14 @@ def add_calls(transcript: TranscriptBuilder, message: JsonMap, at: datetime | No
         transcript.call(as_text(old, "name"), args_of(old, "arguments"), at=at)
 
 
+# Scores and factors as our exports write them to other tools' files.
+
+
+def exported_factors(ours: JsonMap) -> dict[str, str]:
+    """The factors of a session, as our exports write them."""
+    return {name: level for name, level in as_map(ours, "factors").items() if isinstance(level, str)}
+
+
 def exported_scores(value: object) -> list[Score]:
     """Scores of a list, as our exports write them."""
     return [exported_score(each) for each in maps_in(value) if as_text(each, "evaluator")]

@@ -25,7 +25,7 @@ from proctor.json_values import (
     tools_of,
 )
 from proctor.records._files import Read, head_of, load_json, place_of, read_session, unreadable
-from proctor.records._transcript import TranscriptBuilder, exported_scores
+from proctor.records._transcript import TranscriptBuilder, exported_factors, exported_scores
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
 
@@ -78,6 +78,9 @@ def _session(path: Path, trajectory: JsonMap, outer: JsonMap) -> Session:
         status=status,
         end_reason=reason,
         error=error,
+        task=as_text(ours, "task") or as_text(trial, "task_name"),
+        repeat=as_whole_number(ours, "repeat") or None,
+        factors=exported_factors(ours) or _known_dataset(trial),
         started_at=as_datetime(ours, "started_at") or as_datetime(trial, "started_at") or transcript.began_at,
         finished_at=as_datetime(ours, "finished_at")
         or as_datetime(trial, "finished_at")
@@ -207,6 +210,11 @@ def _ending(trial: JsonMap, ours: JsonMap) -> tuple[str, str, str]:
     if rewards and all(reward.value is not None and reward.value < 1 for reward in rewards):
         return "fail", "checks_failed", ""
     return "success", "completed", ""
+
+
+def _known_dataset(trial: JsonMap) -> dict[str, str]:
+    dataset = as_text(trial, "source")
+    return {"dataset": dataset} if dataset else {}
 
 
 def _attributes(trajectory: JsonMap, outer: JsonMap, trial: JsonMap, ours: JsonMap) -> JsonObject:

@@ -15,13 +15,13 @@ from proctor.json_values import (
     as_datetime,
     as_map,
     as_text,
-    as_whole_number,
     maps_in,
     message_text,
+    usage_of_messages,
 )
 from proctor.records._files import Read, head_of, read_lines
 from proctor.records._transcript import TranscriptBuilder
-from proctor.session import ModelCall, Session, Usage
+from proctor.session import ModelCall, Session
 
 kind = "claude-code"
 
@@ -115,10 +115,8 @@ class _ClaudeCodeSession:
                     is_error is not True,
                     at,
                 )
-        messages = (
-            content if isinstance(content, str) else [each for each in maps_in(content) if _is_message(each)]
-        )
-        text = message_text(messages)
+        parts = [each for each in maps_in(content) if each.get("type") != "tool_result"]
+        text = message_text(content if isinstance(content, str) else parts)
         if text.startswith(_INTERRUPTED):
             self._interrupted = True
             self.notes.append("the user interrupted it")
@@ -156,19 +154,12 @@ class _ClaudeCodeSession:
     def _count(
         self, entry: JsonMap, message: JsonMap, model: str, place: tuple[int, int], at: datetime | None
     ) -> None:
-        used, cost = as_map(message, "usage"), as_cost(entry, "costUSD")
-        written = as_whole_number(used, "cache_creation_input_tokens")
-        cached = as_whole_number(used, "cache_read_input_tokens")
+        cost = as_cost(entry, "costUSD")
         call_id = as_text(message, "id") or f"line-{len(self._calls) + 1}"
         call = ModelCall(
             model=model,
             provider="anthropic",
-            usage=Usage(
-                input_tokens=as_whole_number(used, "input_tokens") + cached + written,
-                cached_tokens=cached,
-                cache_write_tokens=written,
-                output_tokens=as_whole_number(used, "output_tokens"),
-            ),
+            usage=usage_of_messages(message.get("usage")),
             cost_usd=cost,
             price_source="" if cost is None else "agent",
             call_id=call_id,
@@ -190,7 +181,3 @@ class _ClaudeCodeSession:
         if self.transcript.is_waiting_for_a_tool or self.transcript.is_waiting_for_the_agent:
             return "error", "interrupted", "the file ends before the agent had answered"
         return "success", "completed", ""
-
-
-def _is_message(block: JsonMap) -> bool:
-    return block.get("type") != "tool_result"

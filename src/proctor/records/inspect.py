@@ -26,7 +26,7 @@ from proctor.json_values import (
     tools_of,
 )
 from proctor.records._files import Read, ZipMembers, head_of, load_json, open_zip, read_session, unreadable
-from proctor.records._transcript import TranscriptBuilder, exported_score, exported_scores
+from proctor.records._transcript import TranscriptBuilder, exported_factors, exported_score, exported_scores
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
 
@@ -80,6 +80,9 @@ def session_of(sample: JsonMap, header: JsonMap, source: str) -> Session:
         status=status,
         end_reason=reason,
         error=error,
+        task=as_text(about, "task"),
+        repeat=as_whole_number(about, "repeat") or None,
+        factors=exported_factors(ours),
         started_at=as_datetime(sample, "started_at") or transcript.began_at,
         finished_at=as_datetime(sample, "completed_at") or transcript.ended_at,
         steps=transcript.steps,
@@ -97,6 +100,9 @@ def _about(sample: JsonMap, header: JsonMap) -> JsonMap:
         "name": f"{as_text(spec.get('task'))} {as_name(sample.get('id'))}".strip(),
         "agent": as_text(spec, "solver") or ", ".join(filter(None, solvers)),
         "model": as_text(spec, "model"),
+        # Ids of samples are unique within their dataset only.
+        "task": "/".join(filter(None, (as_text(spec, "task"), as_name(sample, "id")))),
+        "repeat": sample.get("epoch"),
     }
 
 

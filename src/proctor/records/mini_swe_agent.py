@@ -70,10 +70,12 @@ def _session(path: Path) -> Session:
     transcript = TranscriptBuilder()
     _tell(transcript, messages, model)
     status, reason, error = _ending(info, messages)
+    task = as_text(document, "instance_id") or instance
     return Session(
         external_id=_id(path, instance, transcript),
         source=kind,
-        name=as_text(document, "instance_id") or instance,
+        name=task,
+        task=task,
         agent="mini-swe-agent",
         agent_version=as_text(info, "mini_version"),
         model=model,

@@ -73,6 +73,7 @@ def _session(path: Path, session: JsonMap, name: str) -> Session:
         status=status,
         end_reason=ended or ("completed" if status == "success" else "internal_error"),
         error=as_text(session, "error"),
+        task=as_text(session, THERAPIST if under_test == CLIENT else CLIENT),
         started_at=as_datetime(record, "started_at") or transcript.began_at,
         finished_at=as_datetime(record, "finished_at") or transcript.ended_at,
         steps=transcript.steps,

@@ -91,6 +91,7 @@ def _session(path: Path) -> Session:
         status=status,
         end_reason=reason,
         error=error,
+        task=instance,
         steps=transcript.steps,
         attributes={
             "instance_id": instance,

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from proctor.json_values import (
     JsonMap,
-    JsonObject,
     args_of,
     as_cost,
     as_datetime,
@@ -126,6 +125,8 @@ def _run(file: Path, run: JsonMap) -> Session:
         status=status,
         end_reason=reason,
         error=error,
+        task=task,
+        repeat=_repeat(trial),
         steps=transcript.steps,
         attributes=_known(task_id=task, trial=trial, source=as_text(info, "source")),
         scores=scores,
@@ -153,6 +154,9 @@ def _simulation(simulation: JsonMap, info: JsonMap) -> Session:
         status=status,
         end_reason=reason,
         error="" if status in ("success", "fail") else ended,
+        task=task,
+        repeat=_repeat(trial),
+        factors=_known(domain=as_text(environment, "domain_name")),
         started_at=as_datetime(simulation, "start_time") or transcript.began_at,
         finished_at=as_datetime(simulation, "end_time") or transcript.ended_at,
         steps=transcript.steps,
@@ -208,6 +212,11 @@ def _spend(transcript: TranscriptBuilder, message: JsonMap, model: str) -> None:
     transcript.spend(call, as_datetime(message, "timestamp"))
 
 
+def _repeat(trial: str) -> int | None:
+    """Trials are counted from 0."""
+    return int(trial) + 1 if trial.isdecimal() and len(trial) < 10 else None
+
+
 def _passed(reward: float | None) -> tuple[str, str]:
     """A reward of 1 is a pass, as the benchmark has it; without one nobody said."""
     if reward is not None and reward < 1 - 1e-6:
@@ -224,5 +233,5 @@ def _rewards(reward: float | None, parts: JsonMap) -> list[Score]:
     return scores
 
 
-def _known(**named: str) -> JsonObject:
+def _known(**named: str) -> dict[str, str]:
     return {name: value for name, value in named.items() if value}

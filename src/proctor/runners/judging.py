@@ -1,8 +1,7 @@
 """Apply evaluators at the end of an attempt, so that their cost is part of it."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from proctor.dialogue.participant import Utterance
 from proctor.errors import CostLimit, EvaluatorError, ModelError, blame
@@ -14,7 +13,7 @@ from proctor.judging.engine import Criterion, Judge, TranscriptLine, score_crite
 from proctor.model_client import ModelClient
 from proctor.runner import Services
 from proctor.scenario.definition import Scenario
-from proctor.scenario.state import ScenarioCall, ScenarioRun, ScenarioTurn, Value, verdicts_of
+from proctor.scenario.state import ScenarioRun, ScenarioTurn
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Usage
 
@@ -145,29 +144,15 @@ def _checked(expectation: JsonMap, text: str, target: str) -> Score:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunVerdicts:
-    """Scores of a scenario run."""
-
-    scores: Mapping[str, Value]
-    calls: tuple[ScenarioCall, ...]
-    broken: Sequence[str]
-    """Messages about scores below their pass mark."""
-
-
 async def judge_scenario(
     evaluators: Sequence[JsonMap], scenario: Scenario, run: ScenarioRun, services: Services
-) -> RunVerdicts:
-    """Apply each evaluator to a finished run and record its scores."""
+) -> list[str]:
+    """Record the scores of a finished run; returns messages about those below the pass mark."""
     evidence = scenario_evidence_of(scenario, run, services.session_id)
-    scores, calls, broken = dict[str, Value](), list[ScenarioCall](), list[str]()
+    failures = list[str]()
     for each in evaluators:
-        run_scores = await evaluate(each, evidence, services)
-        scores |= verdicts_of(run_scores)
-        judge = str(require_map(each["judging"])["judge"])
-        calls += [_call(score, judge) for score in run_scores if score.input_tokens]
-        broken += below(as_number(each["passes_at"]), run_scores)
-    return RunVerdicts(scores=scores, calls=tuple(calls), broken=broken)
+        failures += below(as_number(each["passes_at"]), await evaluate(each, evidence, services))
+    return failures
 
 
 def scenario_evidence_of(scenario: Scenario, run: ScenarioRun, session_id: str) -> Evidence:
@@ -195,15 +180,3 @@ def _decisions(scenario: Scenario, turn: ScenarioTurn) -> list[Message]:
         Message(role="assistant", content=decision.action, name=scenario.actors[short].name)
         for short, decision in turn.decisions.items()
     ]
-
-
-def _call(score: Score, model: str) -> ScenarioCall:
-    return ScenarioCall(
-        who="evaluators",
-        purpose=score.evaluator,
-        model=model,
-        turn=0,
-        input_tokens=score.input_tokens,
-        output_tokens=score.output_tokens,
-        cost_usd=score.cost_usd,
-    )

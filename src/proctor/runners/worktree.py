@@ -15,10 +15,9 @@ from proctor.formatting import clipped
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
 from proctor.json_values import JsonMap, require_number
 from proctor.processes import ProgramResult, run, undisturbed
-from proctor.runner import Outcome, Services, agent_settings
+from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings
 from proctor.session import Iteration, Message
 from proctor.workspace.commit import Committed, commit_changes
-from proctor.workspace.merge_queue import MergeRequest, MergeResult, checker, merge
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
 from proctor.workspace.worktree import ignore_untracked, publish
 
@@ -183,15 +182,16 @@ def _verdict(
 
 async def _merge_to_base(session: WorkSession, passed: Outcome) -> Outcome:
     request = MergeRequest(
-        source=session.tree.source,
+        repo=session.tree.source.root,
         branch=session.tree.branch,
         base_branch=session.base_branch,
         message=session.message,
-        home=session.services.home,
+        check=session.check,
+        environment=session.environment,
+        attempt=session.services.session_id,
+        time_limit=session.time_limit,
     )
-    attempt, limit = session.services.session_id, session.time_limit
-    check = checker(session.check, session.environment, attempt, limit) if session.check else None
-    merged = await merge(request, check)
+    merged = await session.services.merge(request)
     for attempted in merged.merges:
         session.services.record(attempted)
     return _after_merge(session, passed, merged)

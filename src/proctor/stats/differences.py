@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 import numpy as np
 from scipy import special
@@ -21,13 +22,13 @@ from proctor.stats.intervals import (
     FEWEST_TYPICAL,
     wilson_limits,
 )
-from proctor.stats.power import fewest_for_gate, required_tasks, smallest_detectable
+from proctor.stats.power import ASSURANCE, fewest_for_gate, required_tasks, smallest_detectable
 from proctor.stats.samples import (
     FloatArray,
-    Sample,
+    common_means,
     f_tail,
     plus_interval,
-    sample,
+    samples_of_sides,
     standard_error,
     t_quantile,
     t_tails,
@@ -36,6 +37,8 @@ from proctor.stats.samples import (
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
 FEWEST_TO_EXTRAPOLATE = 20
 """Tasks below which the tasks needed for the observed difference hold too seldom to be stated."""
+MOST_EXTRAPOLATED = 20
+"""Multiple of the tasks at hand above which the tasks needed are not stated."""
 MOST_MISSING = 0.2
 """Share of runs without a value above which a metric is not part of a family."""
 
@@ -68,6 +71,8 @@ class Difference:
     """Tasks that only one side has."""
     missing: int = 0
     """Runs without a value."""
+    total: int = 0
+    """Runs of both sides, with those left out and those without a value."""
     mean_a: float | None = None
     """Mean over the tasks compared; for a ratio, the geometric mean."""
     mean_b: float | None = None
@@ -148,14 +153,14 @@ def difference(
             return pair.result(note=note)
     if not paired:
         return _unpaired(pair, lo if bounded else None, hi if bounded else None, family, level)
-    first, second = pair.common()
+    first, second, runs = common_means(pair.a, pair.b)
     tasks = len(first)
     if not tasks:
         return replace(
             pair.result(note="The two sides have no task in common."), value=None, needs=FEWEST_TASKS
         )
     deltas = second - first
-    about = pair.about(first, second)
+    about = replace(pair.about(first, second), runs=runs)
     if tasks < 2:
         note = f"One common task: no interval; needs at least {FEWEST_TASKS}."
         return replace(about, note=note, needs=FEWEST_TASKS)
@@ -235,8 +240,8 @@ def ratio(
     refused = pair.refusal()
     if refused:
         return replace(refused, null=1.0)
-    first, second = pair.common()
-    about = replace(pair.about(first, second), null=1.0, value=None, mean_a=None, mean_b=None)
+    first, second, runs = common_means(pair.a, pair.b)
+    about = replace(pair.about(first, second), runs=runs, null=1.0, value=None, mean_a=None, mean_b=None)
     if not len(first):
         note = "The two sides have no task in common."
         return replace(about, note=note, needs=FEWEST_TYPICAL)
@@ -308,23 +313,27 @@ def adjust(difference: Difference, family: int, level: float = CONFIDENCE) -> Di
 
 def _with_needs(difference: Difference) -> Difference:
     """With what a verdict would need, where there is none."""
+    difference = replace(difference, needs=None)
     fewest = FEWEST_TYPICAL if difference.is_ratio else FEWEST_TASKS
     if difference.n < fewest:
         where = "common tasks" if difference.is_paired else "tasks on a side"
-        note = f"{difference.note} Fewer than {fewest} {where}: no verdict.".strip()
+        sentence = f"Fewer than {fewest} {where}: no verdict."
+        note = difference.note if sentence in difference.note else f"{difference.note} {sentence}".strip()
         return replace(difference, note=note, needs=fewest)
     if difference.is_significant or not difference.is_paired:
         return difference
     center, spread = difference.center, difference.spread
     if center is None or not spread or difference.n < FEWEST_TO_EXTRAPOLATE:
         return difference
-    observed = center if difference.is_ratio else (difference.value or 0.0)
-    if abs(observed) < spread / math.sqrt(difference.n):
-        # Below one standard error not even the direction is known.
+    observed = abs(center if difference.is_ratio else (difference.value or 0.0))
+    # The true difference exceeds this one in four of five cases. The observed one is too large half of the
+    # time, and a number of tasks computed from it would be too small.
+    cautious = observed - NormalDist().inv_cdf(ASSURANCE) * spread / math.sqrt(difference.n)
+    if cautious <= 0:
         return difference
-    tasks = required_tasks(
-        spread**2, observed, level=difference.level, family=difference.family, pilot=difference.n
-    )
+    tasks = required_tasks(spread**2, cautious, level=difference.level, family=difference.family)
+    if tasks > MOST_EXTRAPOLATED * difference.n:
+        return difference
     return replace(difference, needs=max(tasks, difference.n + 1))
 
 
@@ -334,19 +343,7 @@ class _Sides:
     def __init__(
         self, a: Numbers, b: Numbers, task: Labels | None, task_a: Labels | None, task_b: Labels | None
     ) -> None:
-        if task is not None and (task_a is not None or task_b is not None):
-            raise ValueError("pass either task, or task_a and task_b")
-        if (task_a is None) != (task_b is None):
-            raise ValueError("task_a and task_b belong together")
-        if task is not None:
-            labels = list(task)
-            task_a = task_b = labels
-        elif task_a is None:
-            listed_a, listed_b = _as_list(a), _as_list(b)
-            # Values at the same place belong together, also where one of them is missing.
-            task_a, task_b = range(len(listed_a)), range(len(listed_b))
-        self.a: Sample = sample(a, task_a)
-        self.b: Sample = sample(b, task_b)
+        self.a, self.b = samples_of_sides(a, b, task, task_a, task_b)
 
     def refusal(self) -> Difference | None:
         """A difference that says why there is none."""
@@ -360,15 +357,11 @@ class _Sides:
         if not self.a.runs or not self.b.runs:
             which = "Neither side has" if not self.a.runs and not self.b.runs else "One side has no"
             note = f"{which} values." if which.startswith("One") else f"{which} any values."
-            return Difference(value=None, note=note, missing=self.a.left_out + self.b.left_out)
+            missing = self.a.left_out + self.b.left_out
+            return Difference(
+                value=None, note=note, missing=missing, total=missing + self.a.runs + self.b.runs
+            )
         return None
-
-    def common(self) -> tuple[FloatArray, FloatArray]:
-        """Task means of the tasks that both sides have, in the order of the baseline."""
-        places = {label: place for place, label in enumerate(self.b.labels)}
-        rows = [(place, places[label]) for place, label in enumerate(self.a.labels) if label in places]
-        index = np.asarray(rows, dtype=np.int64).reshape(-1, 2)
-        return self.a.means[index[:, 0]], self.b.means[index[:, 1]]
 
     def about(self, first: FloatArray, second: FloatArray) -> Difference:
         """Everything but the interval, for the task means compared."""
@@ -398,16 +391,11 @@ class _Sides:
             tasks=(self.a.tasks, self.b.tasks),
             runs=len(values),
             missing=self.a.left_out + self.b.left_out,
+            total=len(values) + self.a.left_out + self.b.left_out,
             note=note,
             is_constant=is_constant,
             fingerprint="" if is_constant else _fingerprint(values),
         )
-
-
-def _as_list(values: Numbers) -> Sequence[object]:
-    if not hasattr(values, "__len__"):
-        raise TypeError("values must be a sequence: generators can be read only once")
-    return values  # type: ignore[return-value]
 
 
 def _fingerprint(values: FloatArray) -> str:
@@ -468,9 +456,8 @@ def family(differences: Mapping[str, Difference], *, level: float = CONFIDENCE) 
     left_out: dict[str, str] = {}
     known: dict[str, str] = {}
     for name, each in differences.items():
-        total = each.runs + each.missing
-        if total and each.missing / total > MOST_MISSING:
-            left_out[name] = f"missing in {each.missing} of {total} runs"
+        if each.missing > MOST_MISSING * each.total:
+            left_out[name] = f"missing in {each.missing} of {each.total} runs"
         elif each.is_constant:
             left_out[name] = "all values are equal"
         elif each.p is None:
@@ -483,7 +470,7 @@ def family(differences: Mapping[str, Difference], *, level: float = CONFIDENCE) 
             known[each.fingerprint or f"name:{name}"] = name
             members[name] = each
     return Family(
-        members={name: adjust(each, len(members), level) for name, each in members.items()},
+        members={name: _with_needs(adjust(each, len(members), level)) for name, each in members.items()},
         descriptive={name: adjust(differences[name], 1, level) for name in left_out},
         left_out=left_out,
         level=level,
@@ -501,7 +488,11 @@ def bonferroni(p_values: Sequence[float]) -> list[float]:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction; None is not tested and does not count."""
+    """Holm's step-down correction; None is not tested and does not count.
+
+    >>> holm([0.001, 0.011, None, 0.3])
+    [0.003, 0.022, None, 0.3]
+    """
     tested = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
@@ -590,10 +581,10 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
     if margin > 0 and largest is not None:
         fewest = fewest_for_gate(margin, largest, level=difference.level)
     least = max(FEWEST_TASKS, fewest or 0)
-    found = GateVerdict(verdict=INCONCLUSIVE, note="", fewest=fewest, difference=difference)
+    result = GateVerdict(verdict=INCONCLUSIVE, note="", fewest=fewest, difference=difference)
     low, high = difference.low, difference.high
     if low is None and high is None:
-        return replace(found, note=difference.note or "No interval.", needs=difference.needs or least)
+        return replace(result, note=difference.note or "No interval.", needs=difference.needs or least)
     if difference.is_ratio:
         low = None if low is None else math.log(low) if low > 0 else -math.inf
         high = None if high is None else math.log(high)
@@ -604,11 +595,11 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
     is_worse = high is not None and high < 0
     is_short = high is not None and margin < 0 and high < -threshold
     if is_within and difference.n >= least:
-        words = "Worse, but within the margin." if is_worse else "Within the margin."
-        return replace(found, verdict=PASS, note=words if margin >= 0 else "Improved as required.")
+        sentence = "Worse, but within the margin." if is_worse else "Within the margin."
+        return replace(result, verdict=PASS, note=sentence if margin >= 0 else "Improved as required.")
     if difference.n >= FEWEST_TASKS and (is_worse or is_short):
         note = "Significantly worse." if is_worse else "The required improvement is excluded."
-        return replace(found, verdict=FAIL, note=note)
+        return replace(result, verdict=FAIL, note=note)
     needs = _gate_needs(difference, threshold, least)
     if difference.n < least:
         note = f"{difference.n} tasks: fewer than {least} cannot show that the loss stays within the margin."
@@ -616,23 +607,22 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
         note = "The difference lies near the margin: more tasks may not decide it."
     else:
         note = f"Not enough tasks: about {needs} would decide it if there is no difference."
-    return replace(found, note=note, needs=needs)
+    return replace(result, note=note, needs=needs)
 
 
 def _gate_needs(difference: Difference, threshold: float, least: int) -> int | None:
     """Tasks at which a candidate equal to the baseline passes in four of five cases."""
     if threshold <= 0 or not math.isfinite(threshold):
         return least if difference.n < least else None
-    spread, se = difference.spread, difference.se
-    variance = spread**2 if spread else (se or 0.0) ** 2 * max(difference.n, 1)
     tasks = least
-    if variance > 0:
+    # Fewer tasks, or tasks without spread, tell nothing of the variance: then it is the least that may do.
+    if difference.spread and difference.n >= FEWEST_TASKS:
         needed = required_tasks(
-            variance,
+            difference.spread**2,
             threshold,
             level=difference.level,
             family=difference.family,
-            pilot=difference.n if difference.n > 1 else None,
+            pilot=difference.n,
         )
         tasks = max(least, needed)
     return tasks if tasks > difference.n else None
@@ -661,7 +651,11 @@ def mcnemar(gained: int, lost: int, *, mid_p: bool = False) -> float:
 def newcombe(
     successes_a: int, trials_a: int, successes_b: int, trials_b: int, *, level: float = CONFIDENCE
 ) -> tuple[float, float, float]:
-    """Difference of two independent rates, b − a, with Newcombe's (1998) interval."""
+    """Difference of two independent rates, b − a, with Newcombe's (1998) interval.
+
+    >>> [round(number, 3) for number in newcombe(48, 80, 56, 70)]
+    [0.2, 0.052, 0.334]
+    """
     if trials_a <= 0 or trials_b <= 0:
         raise ValueError("both sides need trials")
     a, b = successes_a / trials_a, successes_b / trials_b
@@ -674,7 +668,11 @@ def newcombe(
 def newcombe_paired(
     both: int, only_a: int, only_b: int, neither: int, *, level: float = CONFIDENCE
 ) -> tuple[float, float, float]:
-    """Difference of two paired rates, b − a, with Newcombe's interval (method 10, continuity in phi)."""
+    """Difference of two paired rates, b − a, with Newcombe's interval (method 10, continuity in phi).
+
+    >>> [round(number, 3) for number in newcombe_paired(both=20, only_a=2, only_b=9, neither=5)]
+    [0.194, 0.013, 0.361]
+    """
     n = both + only_a + only_b + neither
     if n <= 0:
         raise ValueError("there are no pairs")
@@ -696,7 +694,11 @@ def newcombe_paired(
 
 
 def fisher(a: int, b: int, c: int, d: int) -> float:
-    """Fisher's exact test of the table [[a, b], [c, d]], two-sided."""
+    """Fisher's exact test of the table [[a, b], [c, d]], two-sided.
+
+    >>> round(fisher(14, 6, 9, 13), 4)
+    0.0718
+    """
     row, column, total = a + b, a + c, a + b + c + d
     cells = np.arange(max(0, column - (c + d)), min(row, column) + 1, dtype=np.float64)
     chances = np.exp(
@@ -715,7 +717,11 @@ def _log_ways(total: int, chosen: FloatArray) -> FloatArray:
 
 
 def clopper_pearson(successes: int, trials: int, *, level: float = CONFIDENCE) -> tuple[float, float]:
-    """Exact interval of a share of independent trials."""
+    """Exact interval of a share of independent trials.
+
+    >>> [round(limit, 4) for limit in clopper_pearson(8, 10)]
+    [0.4439, 0.9748]
+    """
     tail = (1 - level) / 2
     low = float(special.betaincinv(successes, trials - successes + 1, tail)) if successes else 0.0
     high = 1.0
@@ -725,7 +731,11 @@ def clopper_pearson(successes: int, trials: int, *, level: float = CONFIDENCE) -
 
 
 def cohen_h(rate_a: float, rate_b: float) -> float:
-    """Effect size of two rates, b against a."""
+    """Effect size of two rates, b against a.
+
+    >>> round(cohen_h(0.6, 0.8), 2)
+    0.44
+    """
     return 2 * math.asin(math.sqrt(rate_b)) - 2 * math.asin(math.sqrt(rate_a))
 
 
@@ -748,6 +758,10 @@ def factor_test(
     """Whether columns added to a linear model explain more than chance would (F test).
 
     `base` and `added` are rows of numbers, one for each value; a constant is part of the model.
+
+    >>> share = factor_test([3, 4, 5, 6, 7, 5], [()] * 6, [[0], [0], [0], [1], [1], [1]])
+    >>> round(share.p, 3), round(share.explained, 2)
+    (0.07, 0.6)
     """
     y = np.asarray(values, dtype=np.float64)
     y = y - y.mean() if len(y) else y

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import special
 
 from proctor.stats.intervals import CONFIDENCE, FEWEST_TASKS
-from proctor.stats.samples import Sample, plus_interval, sample, t_quantile
+from proctor.stats.samples import common_means, plus_interval, sample, samples_of_sides, t_quantile
 
 POWER, ASSURANCE = 0.8, 0.8
 SMALL, ADDED = 40, 4
@@ -75,6 +75,7 @@ def variation(
     b: Iterable[float | None] | None = None,
     task: Iterable[Hashable] | None = None,
     *,
+    task_a: Iterable[Hashable] | None = None,
     task_b: Iterable[Hashable] | None = None,
     correlation: float = 0.5,
     lo: float | None = None,
@@ -82,42 +83,40 @@ def variation(
 ) -> VarianceParts:
     """How task differences vary, from two runs of the same tasks, or from one.
 
-    `task` has the task of each value of `a`, and of `b` too unless `task_b` is passed. With `a` alone, the
-    other side is taken to vary as much, and its task means to correlate with those of `a` as `correlation`
-    says.
+    Sides and tasks as in `difference`. With `a` alone, the other side is taken to vary as much, and its task
+    means to correlate with those of `a` as `correlation` says.
     """
-    first = sample(a, task if task is None else list(task))
-    if first.problem or first.tasks < 2:
-        return _unknown(first, first.problem or "Needs at least two tasks.")
     if b is None:
-        observed = 2 * (1 - correlation) * float(np.var(first.means, ddof=1))
-        pairs, second = first, first
-        differences = first.means
+        first = second = sample(a, task if task_a is None else task_a)
+        differences, note = first.means, ""
         assumed = f"From one run: the other is assumed to vary as much, correlated {correlation:g} by task."
     else:
-        second = sample(b, task_b if task_b is not None else task)
-        if second.problem:
-            return _unknown(second, second.problem)
-        places = {label: place for place, label in enumerate(second.labels)}
-        common = [(place, places[label]) for place, label in enumerate(first.labels) if label in places]
-        if len(common) < 2:
-            return _unknown(first, "Needs at least two tasks that both sides have.")
-        rows = np.asarray(common)
-        differences = second.means[rows[:, 1]] - first.means[rows[:, 0]]
-        observed = float(np.var(differences, ddof=1))
-        pairs, assumed = first, ""
+        first, second = samples_of_sides(a, b, task, task_a, task_b)
+        note = "" if first.problem or second.problem else "that both sides have"
+        differences = np.zeros(0)
+        if not (first.problem or second.problem):
+            one, other, _ = common_means(first, second)
+            differences = other - one
+        assumed = ""
+    if first.problem or second.problem or len(differences) < 2:
+        reason = first.problem or second.problem or f"Needs at least two tasks {note}".strip() + "."
+        return VarianceParts(
+            between=None, within=None, observed=0.0, tasks=len(differences), repeats=1.0, note=reason
+        )
+    observed = float(np.var(differences, ddof=1))
     within_a, within_b = first.within, second.within
-    inverse_a, inverse_b = float((1 / pairs.counts).mean()), float((1 / second.counts).mean())
+    inverse_a, inverse_b = float((1 / first.counts).mean()), float((1 / second.counts).mean())
     between = within = None
     if within_a is not None and within_b is not None:
         within = within_a + within_b
         noise = within_a * inverse_a + within_b * inverse_b
         if b is None:
-            true_tasks = max(0.0, float(np.var(first.means, ddof=1)) - within_a * inverse_a)
-            between = 2 * (1 - correlation) * true_tasks
+            between = 2 * (1 - correlation) * max(0.0, observed - within_a * inverse_a)
             observed = between + noise
         else:
             between = max(0.0, observed - noise)
+    elif b is None:
+        observed *= 2 * (1 - correlation)
     if observed <= 1e-18 and lo is not None and hi is not None:
         # No spread was seen; the pseudo-tasks stand for what may have been missed.
         ends = (-(hi - lo), hi - lo) if b is not None else (lo, hi)
@@ -141,6 +140,7 @@ def tasks_needed(
     task: Iterable[Hashable] | None = None,
     *,
     detect: float,
+    task_a: Iterable[Hashable] | None = None,
     task_b: Iterable[Hashable] | None = None,
     repeats: int | None = None,
     power: float = POWER,
@@ -167,7 +167,7 @@ def tasks_needed(
     """
     if not detect or not math.isfinite(detect):
         raise ValueError("detect must be a difference other than 0")
-    spread = variation(a, b, task, task_b=task_b, correlation=correlation, lo=lo, hi=hi)
+    spread = variation(a, b, task, task_a=task_a, task_b=task_b, correlation=correlation, lo=lo, hi=hi)
     design = TasksNeeded(
         tasks=None, repeats=repeats, detect=detect, power=power, assurance=assurance, variation=spread
     )
@@ -254,6 +254,7 @@ def detectable(
     b: Iterable[float | None] | None = None,
     task: Iterable[Hashable] | None = None,
     *,
+    task_a: Iterable[Hashable] | None = None,
     task_b: Iterable[Hashable] | None = None,
     tasks: int | None = None,
     repeats: int | None = None,
@@ -271,7 +272,7 @@ def detectable(
     >>> round(detectable(first, second, lo=0, hi=1).value, 2)
     0.24
     """
-    spread = variation(a, b, task, task_b=task_b, correlation=correlation, lo=lo, hi=hi)
+    spread = variation(a, b, task, task_a=task_a, task_b=task_b, correlation=correlation, lo=lo, hi=hi)
     number = tasks or spread.tasks
     variance = spread.of(repeats)
     unknown = Detectable(value=None, tasks=number, power=power, level=level)
@@ -292,7 +293,3 @@ def smallest_detectable(
 ) -> float:
     """The difference that a two-sided test with this standard error detects with the given power."""
     return (float(t_quantile(1 - (1 - level) / family / 2, df)) + float(t_quantile(power, df))) * se
-
-
-def _unknown(data: Sample, note: str) -> VarianceParts:
-    return VarianceParts(between=None, within=None, observed=0.0, tasks=data.tasks, repeats=1.0, note=note)

@@ -103,7 +103,11 @@ def ranks(
 def table_of(
     name: Iterable[str], task: Iterable[Hashable], value: Iterable[float | None]
 ) -> dict[str, dict[Hashable, list[float | None]]]:
-    """Columns of a data frame as the table that `ranks` takes."""
+    """Columns of a data frame as the table that `ranks` takes.
+
+    >>> table_of(["x", "x", "y"], ["t1", "t1", "t1"], [1, 0, 1])
+    {'x': {'t1': [1, 0]}, 'y': {'t1': [1]}}
+    """
     table: dict[str, dict[Hashable, list[float | None]]] = {}
     for each_name, each_task, each_value in zip(name, task, value, strict=True):
         is_missing = each_value is None or each_value != each_value

@@ -26,7 +26,7 @@ Mask = NDArray[np.bool_]
 FIGURES = ("success", "cost", "time", "tokens")
 """Metrics every item may have; lower is better for all but the first."""
 SCORE, MEASURE = "score:", "metric:"
-PAIRINGS = BY_ITEM, BY_SCENARIO, BY_SESSION = ("item", "scenario", "session")
+PAIRINGS = BY_ITEM, BY_TASK, BY_SCENARIO, BY_SESSION = ("item", "task", "scenario", "session")
 """What two items have in common that are compared with each other."""
 LONGEST_LABEL = 400
 TREATMENT = ("agent", "model")
@@ -96,6 +96,10 @@ class Results:
         """Success, with every infrastructure error counted as a failure."""
         return np.asarray(np.where(self.is_error & ~self.is_evaluation, 0.0, self.metrics["success"]))
 
+    def with_failed_errors(self) -> "Results":
+        """The same with every infrastructure error counted as a failure."""
+        return replace(self, metrics={**self.metrics, "success": self.with_errors_failed})
+
     def where(self, mask: Mask) -> "Results":
         """The rows of a mask."""
         rows = np.flatnonzero(mask)
@@ -119,7 +123,7 @@ class Results:
         if name == "run":
             return self.runs
         if name not in self.factors:
-            known = ", ".join(["run", *self.factors])
+            known = ", ".join(self.factors) or "none"
             raise NotFound(f"the items have no factor {name}\nThere are: {known}.")
         return self.factors[name]
 
@@ -130,6 +134,8 @@ class Results:
         """
         if pair not in PAIRINGS:
             raise UsageError(f"items cannot be paired by {pair}\nThere are: {', '.join(PAIRINGS)}.")
+        if pair == BY_TASK:
+            return Labels.of(self.labels), ()
         if pair == BY_SCENARIO:
             column = self.factors.get("scenario") or self.factors.get("task")
             empty = np.full(len(self), -1, dtype=np.int64)
@@ -147,7 +153,13 @@ class Results:
         return Labels(codes, tuple(self.labels[row] for row in first))
 
     def pairing(self) -> str:
-        """How rows pair unless somebody says otherwise: sessions that were evaluated by their scenario."""
+        """How rows pair unless somebody says otherwise: sessions that were evaluated by their scenario, and
+        results of another tool, of which only the name of the task is known, by that name."""
+        if "runner" in self.inputs.paths:
+            runners = self.inputs.coded("runner")
+            by_run = [set(runners[self.runs.codes == run]) for run in range(len(self.runs.labels))]
+            if len(by_run) > 1 and not set.intersection(*by_run):
+                return BY_TASK
         if not len(self) or not bool(self.is_evaluation.all()):
             return BY_ITEM
         scenarios = self.factors.get("scenario")
@@ -250,25 +262,36 @@ def _is_varied(values: NDArray[np.uint64], groups: Ints) -> bool:
 
 def load_results(read: StoreReader, runs: Sequence[str], now: datetime) -> Results:
     """The finished items of runs of any job, in the order of the runs."""
-    ids = [read.batch(run, now)["runId"] for run in runs]
+    return load_from([(read, run) for run in runs], now)
+
+
+def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Results:
+    """The finished items of runs in several stores, in the order of the runs."""
+    named = [(read, read.batch(run, now)["runId"]) for read, run in sources]
+    ids = [run_id for _, run_id in named]
     if len(set(ids)) < len(ids):
-        raise UsageError("a run is named twice\nName each run once; --by compares parts of one run.")
-    unfinished = {
-        run_id: totals["items"] - totals["finished"] for run_id in ids if (totals := read.totals(run_id))
-    }
+        raise UsageError(
+            "a run cannot be compared with itself\nName each run once; --by compares parts of one run."
+        )
     reader = _Reader()
-    for row in result_rows(read, ids):
-        reader.add(row)
-    scores, digests = _scores(read, ids, reader.rows_of_session)
-    measured = _measured(read, ids, reader.rows_of_session)
-    return reader.results(ids, {**scores, **measured}, digests, unfinished)
+    for read, run_id in named:
+        totals = read.totals(run_id)
+        reader.unfinished[run_id] = totals["items"] - totals["finished"]
+        for row in result_rows(read, [run_id]):
+            reader.add(row)
+    for read in {id(read): read for read, _ in named}.values():
+        reader.add_scores(read, [run_id for other, run_id in named if other is read])
+    return reader.results(ids)
 
 
 class _Reader:
     """Collects rows; texts are kept as digests, so memory grows with numbers only."""
 
     def __init__(self) -> None:
-        self.rows_of_session: dict[str, int] = {}
+        self._rows_of_session: dict[str, int] = {}
+        self._metrics: dict[str, dict[int, float]] = {}
+        self._evaluators: dict[str, dict[int, str]] = {}
+        self.unfinished: dict[str, int] = {}
         self._runs: list[str] = []
         self._ids: list[str] = []
         self._labels: list[str] = []
@@ -301,7 +324,7 @@ class _Reader:
         self._figures.append((np.nan,) * 4 if is_evaluation else _figures(row))
         self._inputs.add(row["digest"], _top(row), row["details"])
         if row["sessionId"]:
-            self.rows_of_session[row["sessionId"]] = at
+            self._rows_of_session[row["sessionId"]] = at
         if row["standIn"]:
             self._stand_ins[row["model"] or row["agent"]] = None
 
@@ -320,19 +343,25 @@ class _Reader:
             self._factors[text] = tuple(pairs), levels.get("scenario") or levels.get("task") or ""
         return self._factors[text]
 
-    def results(
-        self,
-        run_ids: Sequence[str],
-        metrics: Mapping[str, Mapping[int, float]],
-        digests: Mapping[str, Mapping[int, str]],
-        unfinished: Mapping[str, int],
-    ) -> Results:
+    def add_scores(self, read: StoreReader, run_ids: Sequence[str]) -> None:
+        """The scores and the last value of each number measured in the sessions of runs."""
+        for score in session_scores(read, run_ids):
+            if (at := self._rows_of_session.get(score["sessionId"])) is not None:
+                name = score_name(score["evaluator"], score["dimension"])
+                self._metrics.setdefault(name, {})[at] = score["mean"]
+                self._evaluators.setdefault(name, {})[at] = score["evaluatorDigest"]
+        for metric in session_metrics(read, run_ids):
+            if (at := self._rows_of_session.get(metric["sessionId"])) is not None:
+                self._metrics.setdefault(MEASURE + metric["name"], {})[at] = metric["value"]
+
+    def results(self, run_ids: Sequence[str]) -> Results:
+        """All that was added."""
         n = len(self._ids)
         for codes in self._codes.values():
             codes.extend([-1] * (n - len(codes)))
         figures = np.asarray(self._figures, dtype=np.float64).reshape(n, len(FIGURES))
         columns = {name: figures[:, at].copy() for at, name in enumerate(FIGURES)}
-        columns |= {name: _sparse(values, n) for name, values in sorted(metrics.items())}
+        columns |= {name: _sparse(values, n) for name, values in sorted(self._metrics.items())}
         numbers = {run_id: at for at, run_id in enumerate(run_ids)}
         return Results(
             runs=Labels(np.asarray([numbers[run] for run in self._runs], dtype=np.int64), tuple(run_ids)),
@@ -347,12 +376,13 @@ class _Reader:
             repeat=np.asarray(self._repeat, dtype=np.int64),
             metrics=columns,
             evaluators={
-                name: Labels.of(rows.get(at) for at in range(n)) for name, rows in sorted(digests.items())
+                name: Labels.of(rows.get(at) for at in range(n))
+                for name, rows in sorted(self._evaluators.items())
             },
             inputs=self._inputs.inputs(),
             is_evaluation=np.asarray(self._evaluations, dtype=np.bool_),
             stand_ins=tuple(sorted(self._stand_ins)),
-            unfinished={run_id: left for run_id, left in unfinished.items() if left},
+            unfinished={run_id: left for run_id, left in self.unfinished.items() if left},
         )
 
 
@@ -389,32 +419,6 @@ def _flat(path: str, value: object) -> Iterator[tuple[str, object]]:
             yield from _flat(f"{path}.{name}" if path else str(name), part)
     else:
         yield path, value
-
-
-def _scores(
-    read: StoreReader, run_ids: Sequence[str], rows: Mapping[str, int]
-) -> tuple[dict[str, dict[int, float]], dict[str, dict[int, str]]]:
-    values: dict[str, dict[int, float]] = {}
-    digests: dict[str, dict[int, str]] = {}
-    for score in session_scores(read, run_ids):
-        at = rows.get(score["sessionId"])
-        if at is not None:
-            name = score_name(score["evaluator"], score["dimension"])
-            values.setdefault(name, {})[at] = score["mean"]
-            digests.setdefault(name, {})[at] = score["evaluatorDigest"]
-    return values, digests
-
-
-def _measured(
-    read: StoreReader, run_ids: Sequence[str], rows: Mapping[str, int]
-) -> dict[str, dict[int, float]]:
-    """The last value of each number measured in a session."""
-    values: dict[str, dict[int, float]] = {}
-    for metric in session_metrics(read, run_ids):
-        at = rows.get(metric["sessionId"])
-        if at is not None:
-            values.setdefault(MEASURE + metric["name"], {})[at] = metric["value"]
-    return values
 
 
 def score_name(evaluator: str, dimension: str = "") -> str:

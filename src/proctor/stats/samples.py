@@ -5,7 +5,7 @@ loads numpy and scipy; modules that are part of a plain run import it inside fun
 """
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -108,15 +108,50 @@ def sample(
         known = [each for each, is_present in zip(listed, present.tolist(), strict=True) if is_present]
         codes = np.fromiter((index.setdefault(each, len(index)) for each in known), np.int64, len(known))
         labels = list(index)
-    kept = numbers[present]
-    left_out = len(numbers) - len(kept)
-    broken = int(len(kept) - np.isfinite(kept).sum())
+    used = numbers[present]
+    left_out = len(numbers) - len(used)
+    broken = int(len(used) - np.isfinite(used).sum())
     problem = ""
     if broken:
-        problem = f"{broken} of {len(kept)} values {'is' if broken == 1 else 'are'} NaN or infinite."
-    elif len(kept) and np.abs(kept).max() > 1e150:
+        problem = f"{broken} of {len(used)} values {'is' if broken == 1 else 'are'} NaN or infinite."
+    elif len(used) and np.abs(used).max() > 1e150:
         problem = "Values beyond 1e150 are too large to compute with."
-    return Sample(values=kept, codes=codes, labels=tuple(labels), left_out=left_out, problem=problem)
+    return Sample(values=used, codes=codes, labels=tuple(labels), left_out=left_out, problem=problem)
+
+
+def samples_of_sides(
+    a: Iterable[float | None],
+    b: Iterable[float | None],
+    task: Iterable[Hashable] | None = None,
+    task_a: Iterable[Hashable] | None = None,
+    task_b: Iterable[Hashable] | None = None,
+) -> tuple[Sample, Sample]:
+    """Two samples, by the tasks of `task`, or of `task_a` and `task_b`, or by the places of their values."""
+    if task is not None and (task_a is not None or task_b is not None):
+        raise ValueError("pass either task, or task_a and task_b")
+    if (task_a is None) != (task_b is None):
+        raise ValueError("task_a and task_b belong together")
+    if task is not None:
+        task_a = task_b = list(task)
+    elif task_a is None:
+        # Places, so that values at the same one belong together also where another is missing.
+        (a, task_a), (b, task_b) = _places(a), _places(b)
+    return sample(a, task_a), sample(b, task_b)
+
+
+def common_means(a: Sample, b: Sample) -> tuple[FloatArray, FloatArray, int]:
+    """Means of the tasks that both samples have, in the order of the first, and their number of runs."""
+    places = {label: place for place, label in enumerate(b.labels)}
+    rows = [(place, places[label]) for place, label in enumerate(a.labels) if label in places]
+    index = np.asarray(rows, dtype=np.int64).reshape(-1, 2)
+    runs = int(a.counts[index[:, 0]].sum() + b.counts[index[:, 1]].sum())
+    return a.means[index[:, 0]], b.means[index[:, 1]], runs
+
+
+def _places(values: Iterable[float | None]) -> tuple[Iterable[float | None], range]:
+    """Values and their places. A Series stays one: it marks its missing values."""
+    sized = values if isinstance(values, Sized) else list(values)
+    return sized, range(len(sized))
 
 
 def parse(values: Iterable[float | None]) -> tuple[FloatArray, NDArray[np.bool_]]:
@@ -182,6 +217,10 @@ def plus_interval(means: FloatArray, lo: float, hi: float) -> Plus:
     are never read as certainty. Their weight is 1 until more than `FADING` tasks differ from the most
     common value, then it fades. For differences of 0/1 outcomes this is Bonett and Price (2012) with
     Student's t.
+
+    >>> plus = plus_interval(np.zeros(8), -1, 1)
+    >>> [round(float(limit), 3) for limit in plus.interval()], float(plus.p(0))
+    ([-0.352, 0.352], 1.0)
     """
     means = np.asarray(means, dtype=np.float64)
     tasks, width = means.shape[-1], hi - lo

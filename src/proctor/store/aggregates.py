@@ -4,6 +4,7 @@ A scope names sessions; its items are those of its run, or else those that have 
 SQLite and PostgreSQL spell differently is here. The query plans of these statements were measured.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
@@ -13,6 +14,7 @@ from proctor.store.database import R, literals, places
 from proctor.store.items import SHOWN_CHARACTERS, level_of
 from proctor.store.reader import CountRow, RunIdRow, Scope, StoreReader, session_where, uses_postgres
 from proctor.store.recorder import FREE
+from proctor.store.tables import IMPORTED, TABLE
 
 KEPT_RANKS = 1000
 """How many durations of a large batch are read, evenly spaced by rank."""
@@ -40,6 +42,8 @@ class Selection:
     session_parameters: tuple[object, ...]
     events: str
     """A condition on the `sessionId` of `t`, with the same parameters as `sessions`."""
+    has_loose: bool = False
+    """Whether imported sessions that belong to no run may be among the sessions; each counts as an item."""
 
     def of_items(
         self, shape: type[R], columns: str, rest: str = "", *, parameters: Sequence[object] = ()
@@ -63,6 +67,10 @@ class Selection:
         mine = f'SELECT 1 FROM "sessions" s WHERE {self.sessions} AND s."id" = t."sessionId"'
         sql = f'SELECT {columns} FROM "{table}" t WHERE EXISTS ({mine}) {rest}'
         return self.read.rows(shape, sql, self.session_parameters)
+
+    def of_loose_sessions(self, shape: type[R], columns: str, rest: str = "") -> list[R]:
+        """Query the sessions that belong to no run, `s`."""
+        return self.of_sessions(shape, columns, f'AND s."runId" IS NULL {rest}') if self.has_loose else []
 
     def seconds(self, start: str, end: str) -> str:
         """The seconds between two columns of timestamps, as an expression."""
@@ -93,7 +101,9 @@ def select(read: StoreReader, scope: Scope) -> Selection:
     """The selection of a scope."""
     sessions, parameters = session_where(scope)
     of_them = f'SELECT 1 FROM "sessions" s WHERE {sessions} AND s."runId" = i."runId" AND s."itemId" = i."id"'
-    items = 'i."runId" = ?' if scope.run_id else f"EXISTS ({of_them})"
+    # An evaluation that succeeded says nothing about the agent whose session it evaluated.
+    of_agents = f"i.\"runner\" <> 'evaluation' AND EXISTS ({of_them})"
+    items = 'i."runId" = ?' if scope.run_id else of_agents
     return Selection(
         read=read,
         is_postgres=uses_postgres(read),
@@ -102,6 +112,7 @@ def select(read: StoreReader, scope: Scope) -> Selection:
         sessions=sessions,
         session_parameters=tuple(parameters),
         events=_of_sessions(read, sessions, tuple(parameters)),
+        has_loose=not scope.run_id,
     )
 
 
@@ -139,16 +150,21 @@ class RankedDuration(TypedDict):
 def ranked_durations(selection: Selection) -> list[RankedDuration]:
     """Durations of finished items, shortest first; of many items, some, with the first and the last."""
     seconds = selection.seconds('i."startedAt"', 'i."finishedAt"')
+    loose = (
+        f'UNION ALL SELECT s."workSeconds" FROM "sessions" s WHERE {selection.sessions} '
+        'AND s."runId" IS NULL AND s."workSeconds" IS NOT NULL'
+    )
     # Materialized: the time between two texts costs more than all the rest, and is needed three times.
     return selection.read.rows(
         RankedDuration,
         f'WITH "d" AS MATERIALIZED (SELECT {seconds} AS "v" FROM "batch_items" i WHERE {selection.items} '
-        'AND i."startedAt" IS NOT NULL AND i."finishedAt" IS NOT NULL), '
+        'AND i."startedAt" IS NOT NULL AND i."finishedAt" IS NOT NULL '
+        f"{loose if selection.has_loose else ''}), "
         '"sums" AS (SELECT COUNT(*) AS "n", SUM("v") AS "total", SUM("v" * "v") AS "squares" FROM "d"), '
         '"ordered" AS (SELECT "v", ROW_NUMBER() OVER (ORDER BY "v") AS "rank" FROM "d") '
         'SELECT "v", "rank", "n", "total", "squares" FROM "ordered", "sums" WHERE "rank" = 1 '
         f'OR "rank" = "n" OR "rank" % (("n" + {KEPT_RANKS - 1}) / {KEPT_RANKS}) = 0 ORDER BY "rank"',
-        selection.item_parameters,
+        (*selection.item_parameters, *(selection.session_parameters if selection.has_loose else ())),
     )
 
 
@@ -300,17 +316,39 @@ class FailedItem(TypedDict):
 
 
 def failed_items(selection: Selection) -> list[FailedItem]:
-    """The first of the items that did not succeed, in the order of the plan."""
+    """The first of the items that did not succeed, in the order of the plan; loose sessions come last."""
     text = ", ".join(
         f'SUBSTR(i."{name}", 1, {SHOWN_CHARACTERS}) AS "{name}"'
         for name in ("repo", "prompt", "model", "agent", "error")
     )
-    return selection.of_items(
+    items = selection.of_items(
         FailedItem,
         f'i."id" AS "id", i."runId" AS "runId", {text}, i."status" AS "status", i."reason" AS "reason", '
         'i."sessionId" AS "sessionId"',
         f'AND i."status" IN ({_NOT_PASSED}) ORDER BY i."runId", i."position" LIMIT {LISTED_FAILURES}',
     )
+    if len(items) == LISTED_FAILURES:
+        return items
+    loose = selection.of_loose_sessions(
+        FailedItem,
+        "'' AS \"id\", '' AS \"runId\", '' AS \"repo\", "
+        f'SUBSTR(s."name", 1, {SHOWN_CHARACTERS}) AS "prompt", '
+        f's."model" AS "model", s."agent" AS "agent", SUBSTR(s."error", 1, {SHOWN_CHARACTERS}) AS "error", '
+        's."status" AS "status", s."endReason" AS "reason", s."id" AS "sessionId"',
+        f'AND s."status" IN ({_NOT_PASSED}) ORDER BY s."startedAt", s."id" LIMIT {LISTED_FAILURES}',
+    )
+    return [*items, *loose][:LISTED_FAILURES]
+
+
+def unchecked_successes(selection: Selection) -> int:
+    """Imported sessions with the status `success` and no score: their source only says that they ended."""
+    (row,) = selection.of_sessions(
+        CountRow,
+        'COUNT(*) AS "n"',
+        f"AND s.\"job\" = '{IMPORTED}' AND s.\"status\" = '{SUCCESS}' AND s.\"source\" <> '{TABLE}' "
+        'AND NOT EXISTS (SELECT 1 FROM "scores" t WHERE t."sessionId" = s."id" AND t."value" IS NOT NULL)',
+    )
+    return row["n"]
 
 
 class MockSessions(TypedDict):
@@ -388,6 +426,14 @@ class OutcomeSums(ItemSums):
     reason: str
 
 
+class _LooseSums(ItemSums):
+    """The sessions of no run with the same agent, model, status and reason."""
+
+    agent: str
+    model: str
+    reason: str
+
+
 class LevelSums(ItemSums):
     """The items with one level of a factor and one status."""
 
@@ -418,13 +464,34 @@ def sampled_factors(selection: Selection, every: int) -> list[str]:
 def outcome_sums(selection: Selection, left_out: Sequence[str]) -> list[OutcomeSums]:
     """One pass over the items: every combination of factors, status and reason; some factors left out."""
     factors, parameters = selection.factors_without(left_out)
-    return selection.of_items(
+    loose = selection.of_loose_sessions(
+        _LooseSums,
+        's."agent" AS "agent", s."model" AS "model", s."status" AS "status", s."endReason" AS "reason", '
+        'COUNT(*) AS "items", SUM(s."totalTokens") AS "tokens", SUM(s."costUsd") AS "cost", '
+        'COUNT(s."costUsd") AS "priced"',
+        "GROUP BY 1, 2, 3, 4",
+    )
+    items = selection.of_items(
         OutcomeSums,
         f'{factors} AS "levels", i."status" AS "status", i."reason" AS "reason", COUNT(*) AS "items", '
         'SUM(i."tokensTotal") AS "tokens", SUM(i."costUsd") AS "cost", COUNT(i."costUsd") AS "priced"',
         "GROUP BY 1, 2, 3",
         parameters=parameters,
     )
+    return [*items, *map(_as_items, loose)]
+
+
+def _as_items(sums: _LooseSums) -> OutcomeSums:
+    factors = {"agent": sums["agent"], "model": sums["model"]}
+    return {
+        "levels": json.dumps({name: level for name, level in factors.items() if level}),
+        "status": sums["status"],
+        "reason": sums["reason"],
+        "items": sums["items"],
+        "tokens": sums["tokens"],
+        "cost": sums["cost"],
+        "priced": sums["priced"],
+    }
 
 
 def level_sums(selection: Selection, factor: str) -> list[LevelSums]:

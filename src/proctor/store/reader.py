@@ -427,7 +427,7 @@ class StoreReader:
 
     def recorded(self, session_id: str) -> "Session":
         """A session as `Session`, the form of imports and exports."""
-        from proctor.store.sessions import session_of_rows
+        from proctor.store.sessions import session_of_rows, with_item
 
         (session,) = self.with_long_texts(self.exact_session(session_id) or [self.session(session_id)])
         scores = self.rows(
@@ -436,9 +436,11 @@ class StoreReader:
             'OR "judgedSessionId" = ? ORDER BY "timestamp", "sessionId", "position"',
             (session["id"], session["id"]),
         )
-        return session_of_rows(
+        recorded = session_of_rows(
             session, _SessionRows(self, session["id"], with_bodies=True), self.with_long_texts(scores)
         )
+        items = self.exact_item(session["runId"] or "", session["itemId"] or "")
+        return with_item(recorded, items[0]) if items else recorded
 
     def call_figures(self, session_id: str) -> list[ModelCallRow]:
         """The model calls of a session without their bodies."""

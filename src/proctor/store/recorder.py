@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from proctor.json_values import JsonObject
 from proctor.session import (
     Event,
     Intervention,
@@ -69,7 +70,7 @@ class Rows(Protocol):
 
     def append(self, table: str, row: tuple[object, ...]) -> None: ...
 
-    def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> None: ...
+    def add(self, table: str, key: tuple[str, ...], row: JsonObject) -> None: ...
 
     def change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None: ...
 
@@ -81,7 +82,7 @@ class Recorder:
         self,
         writer: Rows,
         session_id: str,
-        row: dict[str, Any],
+        row: JsonObject,
         now: Callable[[], datetime],
         redact: Callable[[str], str] = str,
     ) -> None:
@@ -145,7 +146,7 @@ class Recorder:
         self._step_started = self._stamp()
 
     def end(
-        self, status: str, reason: str, error: str, *, work_seconds: float, waiting_seconds: float
+        self, status: str, reason: str, error: str, *, work_seconds: float | None, waiting_seconds: float
     ) -> None:
         """Record the end of the session, with the sums of its events."""
         usage = self._usage
@@ -224,7 +225,8 @@ class Recorder:
             *timing,
         )
         ending = (self.line(event.status), self.line(event.error))
-        self._writer.append("model_calls", (*head, *ending, *bodies, self.line(event.call_id)))
+        names = (self.line(event.call_id), self.line(event.speaker), self.line(event.purpose))
+        self._writer.append("model_calls", (*head, *ending, *bodies, *names))
 
     def _intervention(self, event: Intervention) -> None:
         self._counts["interventions"] += 1

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from proctor.session import Session
     from proctor.store.definitions import Definitions
     from proctor.store.evaluations import Evaluations
+    from proctor.store.imported_runs import ImportedBatches
     from proctor.store.intake import Logs, ReceivedSpans
     from proctor.store.key_rotation import RotationCounts
     from proctor.store.labels import CalibrationRecord, Label
@@ -78,6 +79,13 @@ class Store:
         from proctor.store.intake import Logs
 
         return Logs(self._transaction, self.read)
+
+    @cached_property
+    def imported_runs(self) -> "ImportedBatches":
+        """Runs of imported outcomes."""
+        from proctor.store.imported_runs import ImportedBatches
+
+        return ImportedBatches(self._transaction)
 
     @property
     def url(self) -> str:
@@ -192,11 +200,14 @@ class Store:
         """Delete an unanswered question."""
         self._transaction(lambda connection: batches.withdraw(connection, run_id, question_id))
 
-    def save_imported(self, session: "Session", now: datetime) -> str:
-        """Save a session recorded by another tool, replacing an earlier import; return its id."""
+    def save_imported(self, session: "Session", now: datetime, run_id: str = "") -> str:
+        """Save a session recorded by another tool, replacing an earlier import; return its id.
+
+        With a run, which `imported_runs.begin` has opened, the session becomes an item of it.
+        """
         from proctor.store import intake
 
-        return self._transaction(lambda connection: intake.save_session(connection, session, now))
+        return self._transaction(lambda connection: intake.save_session(connection, session, now, run_id))
 
     def delete_imported(self, session_ids: Sequence[str]) -> None:
         """Delete imported sessions, with the documents they were built from."""

@@ -90,7 +90,10 @@ def hex_id(value: object) -> str:
     """An id, in lower case if it is hexadecimal; empty: none."""
     text = str(value or "").strip()[:LONGEST_NAME]
     lowered = text.lower()
-    return lowered if lowered.strip("0123456789abcdef") == "" and lowered.strip("0") else _other_id(text)
+    # OTLP writes a missing id as zeros.
+    if not text.strip("0"):
+        return ""
+    return text if lowered.strip("0123456789abcdef") else lowered
 
 
 def attributes_of(value: object) -> JsonObject:
@@ -167,11 +170,6 @@ def _is_wrapped(body: object) -> bool:
 def _scope(value: object) -> dict[str, str]:
     scope = as_map(value)
     return {"name": str(scope.get("name") or ""), "version": str(scope.get("version") or "")}
-
-
-def _other_id(text: str) -> str:
-    # OTLP writes a missing id as zeros.
-    return "" if not text.strip("0") else text
 
 
 def _integer(value: object, _: int) -> int | None:

@@ -136,7 +136,8 @@ def _flat(message: JsonMap, signal: str) -> Iterator[JsonMap]:
         for group in (part for name in groups for part in _each(_get(resource, name))):
             scope = group.get("scope") or group.get("instrumentationLibrary")
             for leaf in _each(_get(group, leaves)):
-                yield _camel(leaf) | {"resource": about, "scope": scope} | _marks(leaf, signal)
+                members = {_as_camel(str(key)): value for key, value in leaf.items()}
+                yield members | {"resource": about, "scope": scope} | _marks(leaf, signal)
 
 
 def _marks(leaf: JsonMap, signal: str) -> JsonObject:
@@ -144,10 +145,6 @@ def _marks(leaf: JsonMap, signal: str) -> JsonObject:
     if signal == LOGS:
         return {"body": leaf.get("body")}
     return {"startTimeUnixNano": _get(leaf, "startTimeUnixNano") or 0}
-
-
-def _camel(leaf: JsonMap) -> JsonObject:
-    return {_as_camel(str(key)): value for key, value in leaf.items()}
 
 
 def _as_camel(key: str) -> str:

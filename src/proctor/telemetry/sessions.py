@@ -99,7 +99,7 @@ def session_of(
         notes=[f"{left_out:,} more spans and records were left out"] if left_out else [],
     )
     for _, reading in roots:
-        session = replace(session, **reading.told)
+        session = replace(session, **reading.session_fields)
     return session
 
 
@@ -162,11 +162,8 @@ def _attributes(documents: Sequence[Document], read: Set[tuple[str, str]]) -> Js
 
 def _short(attributes: JsonMap) -> Iterator[tuple[str, object]]:
     for key, value in attributes.items():
-        is_short = isinstance(value, str) and len(value) <= LONGEST_ATTRIBUTE and not _is_telling(key)
+        is_telling = any(word in key.lower() for word in _TELLING)
+        is_short = isinstance(value, str) and len(value) <= LONGEST_ATTRIBUTE and not is_telling
         is_figure = isinstance(value, bool | int | float) and not any(word in key for word in _FIGURES)
         if (is_short or is_figure) and not key.startswith("proctor."):
             yield key, value
-
-
-def _is_telling(key: str) -> bool:
-    return any(word in key.lower() for word in _TELLING)

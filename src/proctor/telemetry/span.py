@@ -65,14 +65,14 @@ class SpanReading:
     system: str = ""
     tools: Sequence[JsonMap] = ()
     transcript: Sequence[tuple[ParsedMessage, int]] | None = None
-    """Everything that was said in this turn, in order, each with its moment in nanoseconds.
-    None: it has to be found out from the spans."""
+    """All messages of this turn in order, each with its time in nanoseconds.
+    None: they have to be collected from the spans."""
     event: ToolCall | ModelCall | None = None
-    """The call itself, where the span says everything of it. None: it has to be put together."""
+    """The call itself, where the span has all of it. None: it has to be assembled."""
     trace_id: str = ""
-    """What the turn was called before it became a trace; empty when that is the trace's id."""
-    told: SessionDetails = field(default_factory=lambda: SessionDetails())
-    """Members of the session as a whole that the span says outright: they win over what is found out."""
+    """The id of the turn before it was exported; empty: the id of the trace."""
+    session_fields: SessionDetails = field(default_factory=lambda: SessionDetails())
+    """Fields of `Session` that the span states; they take precedence over inferred ones."""
 
 
 class SpanDialect(Protocol):

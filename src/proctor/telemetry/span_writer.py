@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from proctor.evaluator import Evidence, Trace
 from proctor.json_values import JsonMap, JsonObject, as_map
-from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall
+from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolCall
 from proctor.telemetry.documents import Document
 
 SCOPE = "proctor"
@@ -28,7 +28,12 @@ def spans_of(evidence: Evidence) -> list[Document]:
         Trace(id="turn-1", messages=evidence.messages, tool_calls=evidence.tool_calls)
     ]
     steps = [
-        Step(trace_id=trace.id, events=[TimedEvent(event=event) for event in _happened(trace)])
+        Step(
+            trace_id=trace.id,
+            events=[
+                TimedEvent(event=event) for event in trace.happened or [*trace.messages, *trace.tool_calls]
+            ],
+        )
         for trace in traces
     ]
     # Evidence does not contain the turn of a model call.
@@ -95,7 +100,9 @@ class _SpanBuilder:
             "gen_ai.request.model": session.model,
             "gen_ai.input.messages": _messages(prompts),
             "gen_ai.output.messages": _messages(answers[-1:]),
-            "gen_ai.tool.definitions": _definitions(session.tools),
+            "gen_ai.tool.definitions": _json([{"type": "function", **tool} for tool in session.tools])
+            if session.tools
+            else "",
             "proctor.trace.id": step.trace_id,
             "proctor.session.name": session.name,
             "proctor.session.stand_in": session.is_stand_in,
@@ -206,16 +213,8 @@ def _messages(messages: Iterable[Message]) -> str:
     return _json(parts) if parts else ""
 
 
-def _definitions(tools: Sequence[JsonMap]) -> str:
-    return _json([{"type": "function", **tool} for tool in tools]) if tools else ""
-
-
 def _besides(attributes: JsonMap) -> JsonObject:
     return {str(key): each for key, each in attributes.items() if isinstance(each, str | int | float | bool)}
-
-
-def _happened(trace: Trace) -> Sequence[Event]:
-    return trace.happened or [*trace.messages, *trace.tool_calls]
 
 
 def _json(value: object) -> str:

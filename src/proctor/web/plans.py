@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,11 +22,12 @@ from proctor.api.launch import LaunchedProcess, LaunchRequest
 from proctor.batch import lifecycle
 from proctor.errors import Place, PlanError, Problem, UsageError
 from proctor.job import Job, JobPlan, PlanText, make_overrides
+from proctor.json_values import JsonMap, JsonObject, as_text, as_whole_number, maps_in
 from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
 from proctor.stats.estimate import AgentModel, forecast
 from proctor.store import runs as listing
-from proctor.web.launching import error_message
+from proctor.web.actions import error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
@@ -44,7 +45,7 @@ class Example(BaseModel):
     name: str
     job: str
     text: str
-    overrides: dict[str, Any]
+    overrides: JsonObject
     """Overrides it needs."""
 
 
@@ -152,7 +153,7 @@ class JobKind(BaseModel):
     name: str
     title: str
     overrides: list[str]
-    json_schema: dict[str, Any] = Field(alias="schema")
+    json_schema: JsonObject = Field(alias="schema")
 
 
 def router(site: AppState) -> APIRouter:
@@ -176,6 +177,7 @@ def router(site: AppState) -> APIRouter:
         return [
             JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=dict(job.schema()))
             for job in jobs.jobs()
+            if job.has_plans
         ]
 
     @routes.post("/api/plans/check", summary="Check the text of a plan", responses=ERRORS)
@@ -289,7 +291,9 @@ class TypedPlan:
         """Start a detached run; its ID, as soon as it is in the store."""
         site, job = self._site, self.job
         name = f"{site.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-        path = await asyncio.to_thread(_write, site.kept / "plans", f"{name}{job.plan_suffix}", self._text)
+        path = await asyncio.to_thread(
+            _write, site.data_folder / "plans", f"{name}{job.plan_suffix}", self._text
+        )
         request = LaunchRequest(
             job=job.name,
             run_id=self._run_id,
@@ -338,15 +342,15 @@ async def _wait_for_run(site: AppState, path: Path, launched: LaunchedProcess) -
     )
 
 
-def _start_error(document: Mapping[str, Any], messages: str) -> UsageError:
+def _start_error(document: JsonMap, messages: str) -> UsageError:
     """Why a process ended before its run started."""
     problems = [
         Problem(
-            at=Place(each["file"], each["line"], each["column"]),
-            problem=each["problem"],
-            remedy=each["remedy"],
+            at=Place(as_text(each["file"]), as_whole_number(each["line"]), as_whole_number(each["column"])),
+            problem=as_text(each["problem"]),
+            remedy=as_text(each["remedy"]),
         )
-        for each in document.get("problems") or ()
+        for each in maps_in(document.get("problems"))
     ]
     if problems:
         return PlanError(problems)

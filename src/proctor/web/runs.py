@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path as FilePath
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
@@ -18,6 +18,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.export import export_tables
 from proctor.item import RUNNING
 from proctor.jobs import job_of_run
+from proctor.json_values import JsonObject
 from proctor.report import charts as report_charts
 from proctor.report import html, markdown
 from proctor.stats.outcomes import Tally, by_factor
@@ -208,7 +209,7 @@ def batches_router(site: AppState) -> APIRouter:
         if batches[0]["status"] == RUNNING:
             raise UsageError(f"run {run_id} is still running\nAbort it first.")
         deletion = delete_run(site.store, run_id, site.home, site.environment, branches=not keep_branches)
-        return Deleted(runId=run_id, branches=deletion.branches, kept=list(deletion.kept))
+        return Deleted(runId=run_id, branches=deletion.branches, kept=list(deletion.problems))
 
     return routes
 
@@ -286,7 +287,7 @@ def downloads_router(site: AppState) -> APIRouter:
     return routes
 
 
-def _file(*types: str) -> dict[int | str, dict[str, Any]]:
+def _file(*types: str) -> dict[int | str, JsonObject]:
     """`responses=` of a route that sends a file of one of these types."""
     return {200: {"content": {one: {} for one in types}, "description": "The file."}}
 
@@ -298,8 +299,8 @@ def _batch(site: AppState, run_id: str) -> BatchRow:
 def _export(site: AppState, run_id: str, form: str, tables: list[str] | None) -> tuple[str, IO[bytes]]:
     """The file name, and the open file, already deleted from its folder."""
     run_id = _batch(site, run_id)["runId"]
-    site.kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=site.kept, prefix="export-") as folder:
+    site.data_folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=site.data_folder, prefix="export-") as folder:
         written = export_tables(
             site.store.read,
             Scope(run_id=run_id),

@@ -21,8 +21,7 @@ from proctor.store import transcripts
 from proctor.store.database import extended
 from proctor.store.tables import ItemRow, SessionRow
 from proctor.store.transcripts import HEAD_CHARACTERS, PART_CHARACTERS, TranscriptPiece, search
-from proctor.web.actions import POLL_SECONDS
-from proctor.web.launching import error_message
+from proctor.web.actions import POLL_SECONDS, error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
     AttemptShape,
@@ -325,7 +324,7 @@ def diffs_router(site: AppState) -> APIRouter:
         format_: Annotated[
             Literal["json", "patch"], Query(alias="format", description="`patch`: the complete patch file.")
         ] = "json",
-    ) -> Any:
+    ) -> object:
         """Against its base commit; also after the merge, as long as git keeps the commits."""
         row = find_session(site, session_id)
         if format_ == "patch":
@@ -345,8 +344,8 @@ def diffs_router(site: AppState) -> APIRouter:
     async def discard(session_id: SessionId) -> BranchAnswer:
         """The record of the session stays."""
         id_ = await asyncio.to_thread(_with_branch, site, session_id)
-        words = ["sessions", "cleanup", id_, "--branches", "--yes", "--json"]
-        done = await _run_detached(site, words, f"discard-{id_}")
+        arguments = ["sessions", "cleanup", id_, "--branches", "--yes", "--json"]
+        done = await _run_detached(site, arguments, f"discard-{id_}")
         return BranchAnswer(session_id=id_, result="discarded", message="; ".join(done.get("kept", [])))
 
     return routes
@@ -359,9 +358,9 @@ def _with_branch(site: AppState, session_id: str) -> str:
     return str(row["id"])
 
 
-async def _run_detached(site: AppState, words: list[str], name: str) -> dict[str, Any]:
+async def _run_detached(site: AppState, arguments: list[str], name: str) -> Row:
     """Run a command that continues if the client disconnects; its JSON document."""
-    launched = await asyncio.to_thread(site.launcher.start, words, f"{name}-{secrets.token_hex(3)}")
+    launched = await asyncio.to_thread(site.launcher.start, arguments, f"{name}-{secrets.token_hex(3)}")
     while launched.process.poll() is None:
         await asyncio.sleep(POLL_SECONDS)
     document = launched.document

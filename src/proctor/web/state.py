@@ -4,13 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from proctor.api.launch import Launcher
 from proctor.context import ModelOptions, RunContext
 from proctor.models import ModelRouter
 from proctor.session import DEFAULT_LOG_GROUP
 from proctor.store import Store
+
+if TYPE_CHECKING:
+    from proctor.config import EvaluationSection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +63,12 @@ class AppState:
         return self.context.settings.environment
 
     @property
-    def evaluation(self) -> Mapping[str, Any]:
+    def evaluation(self) -> "EvaluationSection":
         """The section `[evaluation]` of the configuration."""
         return self.context.settings.evaluation
 
     @property
-    def kept(self) -> Path:
+    def data_folder(self) -> Path:
         """The server's own folder: typed plans, logs of detached processes."""
         return self.home / "serve"
 
@@ -76,7 +79,7 @@ class AppState:
             command=self.command,
             environment={**self.environment, "PROCTOR_STORE": self.context.settings.store_url},
             folder=self.folder,
-            logs=self.kept / "logs",
+            logs=self.data_folder / "logs",
             is_encrypted=self.store.data_keys.is_encrypted,
         )
 

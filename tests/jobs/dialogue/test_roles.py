@@ -252,7 +252,7 @@ def test_a_name_that_nothing_gives_a_value_is_found_before_anyone_speaks(
 
 def test_each_method_of_a_client_is_cited_with_its_authors() -> None:
     for name in CLIENTS:
-        assert all(
-            re.match(r"[^:]+?( et al\\.| and \\w+)?,", source)
-            for source in Roles().find(name).source.data["sources"]
-        )
+        sources = Roles().find(name).source.data["sources"]
+        assert sources, name
+        for source in sources:
+            assert re.match(r"[A-Z][\w-]+( et al\.| and [A-Z][\w-]+)?, [A-Z]", source), source

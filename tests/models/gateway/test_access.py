@@ -148,7 +148,10 @@ async def test_what_makes_no_sense_is_refused_in_the_client_s_format(begin, path
 async def test_requests_of_no_known_shape_never_break_the_gateway(begin, path, body):
     attempt = begin(model="scripted/echo", reads_traffic=True)
     status, raw = await attempt.post(path, body)
-    assert status in (200, 400) and json.loads(raw)
+    # An unknown part of a message is passed on to OpenAI-compatible models, which know more parts than we do.
+    is_passed_on = path == "/v1/chat/completions" and "max_tokens" in body
+    assert status == (200 if is_passed_on else 400)
+    assert ("error" in json.loads(raw)) is not is_passed_on
 
 
 async def test_a_giant_request_is_refused_without_being_read(provider, begin):

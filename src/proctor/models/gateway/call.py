@@ -5,7 +5,6 @@ session of the attempt may end right after.
 """
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from proctor.models.gateway.access import OpenAccess
 from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest, WireDialect
 from proctor.models.prices import BYTES_PER_TOKEN, Grant, Price, estimated_tokens
 from proctor.models.recording import Exchange, RecordedTake
-from proctor.models.routes import Route
+from proctor.models.routes import Route, encode
 from proctor.session import ModelCall, Usage
 
 NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -309,7 +308,7 @@ class GatewayCall:
             waiting_ms=self.waiting_ms,
             status=self.status,
             error=self.error,
-            request=self.sent or _text(self.body),
+            request=self.sent or encode(self.body),
             response=self._clean(received).decode("utf-8", "replace"),
         )
 
@@ -347,7 +346,3 @@ def redacted_error(raw: bytes) -> bytes:
     """A provider's error for the client, with keys removed, also masked ones."""
     text = raw.decode("utf-8", "replace")
     return KEY_SHAPES.sub("[key]", text).encode("utf-8", "replace")
-
-
-def _text(body: JsonMap) -> str:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))

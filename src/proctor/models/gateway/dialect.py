@@ -6,11 +6,11 @@ in the same format for the record.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from proctor.json_values import JsonMap, JsonObject, parse_json
+from proctor.json_values import JsonMap, JsonObject, as_list, as_text, parse_json
 from proctor.model import Request, WireAnswer
 from proctor.session import Usage
 
@@ -75,9 +75,7 @@ def text_of(content: object) -> str:
     """The text of a message, plain or in parts."""
     if isinstance(content, str):
         return content
-    if not isinstance(content, list):
-        return ""
-    return "".join(part["text"] for part in content if isinstance(part, Mapping) and _is_text(part))
+    return "".join(as_text(part, "text") for part in as_list(content))
 
 
 def limit_in(body: JsonMap, *names: str) -> int | None:
@@ -87,10 +85,6 @@ def limit_in(body: JsonMap, *names: str) -> int | None:
         if type(value) is int and value > 0:
             return value
     return None
-
-
-def _is_text(part: JsonMap) -> bool:
-    return isinstance(part.get("text"), str)
 
 
 CONTENT_TYPE = "text/event-stream"

@@ -112,7 +112,10 @@ def with_output_limit(body: JsonMap, limit: int) -> JsonObject:
 def answer(reading: WireAnswer, frame: Frame) -> JsonObject:
     """One candidate with its text and its calls as parts."""
     parts: list[JsonObject] = [{"text": reading.text}] if reading.text else []
-    parts += [{"functionCall": _call(each)} for each in reading.tool_requests]
+    parts += [
+        {"functionCall": {"id": each.id, "name": each.name, "args": tool_arguments(each.arguments)}}
+        for each in reading.tool_requests
+    ]
     reason = FINISH_REASONS.get(reading.finish_reason, "STOP")
     candidate = {"content": {"role": "model", "parts": parts}, "finishReason": reason, "index": 0}
     return {
@@ -240,10 +243,6 @@ def _parameters(body: JsonMap, settings: JsonMap) -> JsonObject:
     elif settings.get("responseMimeType") == "application/json":
         parameters["response_format"] = {"type": "json_object"}
     return parameters
-
-
-def _call(request: ToolRequest) -> JsonObject:
-    return {"id": request.id, "name": request.name, "args": tool_arguments(request.arguments)}
 
 
 def _usage(usage: Usage) -> JsonObject:

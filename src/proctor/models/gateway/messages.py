@@ -17,6 +17,7 @@ from proctor.json_values import (
 )
 from proctor.model import Request, WireAnswer
 from proctor.models import anthropic
+from proctor.models.gateway import chat
 from proctor.models.gateway.dialect import (
     NOTHING,
     ClientRequest,
@@ -35,6 +36,7 @@ UNDERSTOOD = frozenset(
     }
 )
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+wants_stream = chat.wants_stream
 ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -63,11 +65,6 @@ def parse_request(body: JsonMap, model: str) -> ClientRequest:
         parameters=_parameters(body),
     )
     return ClientRequest(request, tuple(sorted(left_out)), frozenset(failed))
-
-
-def wants_stream(body: JsonMap, operation: str) -> bool:  # noqa: ARG001 (the body says it here)
-    """Whether the client set `stream`."""
-    return bool(body.get("stream"))
 
 
 def output_limit(body: JsonMap) -> int | None:

@@ -210,7 +210,7 @@ UNDERSTOOD = frozenset(
     }
 )
 FREEFORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-error = chat.error
+error, wants_stream = chat.error, chat.wants_stream
 
 
 def parse_request(body: JsonMap, model: str) -> ClientRequest:
@@ -231,11 +231,6 @@ def parse_request(body: JsonMap, model: str) -> ClientRequest:
         parameters=_parameters(body),
     )
     return ClientRequest(request, tuple(sorted(left_out)))
-
-
-def wants_stream(body: JsonMap, operation: str) -> bool:  # noqa: ARG001 (the body says it here)
-    """Whether the client set `stream`."""
-    return bool(body.get("stream"))
 
 
 def output_limit(body: JsonMap) -> int | None:

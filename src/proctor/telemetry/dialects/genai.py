@@ -40,9 +40,9 @@ class Content:
     inputs: list[ParsedMessage]
     outputs: list[ParsedMessage]
     system: str = ""
-    asked: object = None
+    first_input: object = None
     """The first input as it was written, for tools, whose arguments may look like anything."""
-    answered: object = None
+    last_output: object = None
 
 
 def kind_of(span: Span) -> Kind | None:
@@ -96,12 +96,12 @@ def read_tool(span: Span, content: Content) -> SpanReading:
     attributes = span.attributes
     arguments = first(attributes, "gen_ai.tool.call.arguments")
     if arguments is None:
-        arguments = content.asked
+        arguments = content.first_input
     if arguments is None:
         arguments = entity_input(attributes.get("traceloop.entity.input"))
     result = first(attributes, "gen_ai.tool.call.result")
     if result is None:
-        result = content.answered
+        result = content.last_output
     if result is None:
         result = entity_output(attributes.get("traceloop.entity.output"))
     name = first(attributes, "gen_ai.tool.name", "traceloop.entity.name")
@@ -123,7 +123,12 @@ def content_of(span: Span) -> Content:
         attributes = as_map(record, "attributes")
         name = str(record.get("eventName") or attributes.get("event.name") or "")
         _hear(content, name, attributes, parse_nested(record.get("body")))
-    if not content.inputs and not content.outputs and content.asked is None and content.answered is None:
+    if (
+        not content.inputs
+        and not content.outputs
+        and content.first_input is None
+        and content.last_output is None
+    ):
         for event in span.events:
             _hear(content, as_text(event["name"]), as_map(event, "attributes"), None)
     return content
@@ -204,18 +209,18 @@ def _hear_body(content: Content, body: JsonMap) -> None:
     prompt, answered = body.get("input"), body.get("output")
     if prompt is not None:
         content.inputs += parse_messages(prompt, "user")
-        content.asked = content.asked if content.asked is not None else prompt
+        content.first_input = content.first_input if content.first_input is not None else prompt
     if answered is not None:
         content.outputs += parse_messages(answered, "assistant")
-        content.answered = answered
+        content.last_output = answered
 
 
 def _hear_details(content: Content, fields: JsonMap) -> None:
     prompt, answered = fields.get("gen_ai.input.messages"), fields.get("gen_ai.output.messages")
     content.inputs += parse_messages(prompt, "user")
     content.outputs += parse_messages(answered, "assistant")
-    content.asked = content.asked if content.asked is not None else prompt
-    content.answered = answered if answered is not None else content.answered
+    content.first_input = content.first_input if content.first_input is not None else prompt
+    content.last_output = answered if answered is not None else content.last_output
     content.system = content.system or instructions(fields.get("gen_ai.system_instructions"))
 
 
@@ -223,12 +228,12 @@ def _hear_message(content: Content, name: str, fields: JsonObject) -> None:
     if name == "gen_ai.choice":
         message = fields.get("message", fields.get("content"))
         content.outputs += parse_messages(message, "assistant")
-        content.answered = message
+        content.last_output = message
         return
     role = MESSAGE_EVENTS[name]
     content.inputs += parse_messages({"role": role, "content": "", **fields}, role)
-    if content.asked is None:
-        content.asked = fields.get("content")
+    if content.first_input is None:
+        content.first_input = fields.get("content")
 
 
 def _gathered(tree: object) -> object:

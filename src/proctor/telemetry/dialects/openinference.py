@@ -38,9 +38,9 @@ def read_tool(span: Span) -> SpanReading:
     """A tool: its name, what it was given, what it gave back."""
     attributes, content = span.attributes, content_of(span)
     arguments = first(attributes, "input.value", "tool.parameters")
-    arguments = content.asked if arguments is None else arguments
+    arguments = content.first_input if arguments is None else arguments
     result = first(attributes, "output.value")
-    result = content.answered if result is None else result
+    result = content.last_output if result is None else result
     return SpanReading(
         kind="tool",
         tool=str(first(attributes, "tool.name") or span.name),

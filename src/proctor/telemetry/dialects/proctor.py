@@ -40,7 +40,7 @@ def read(span: Span) -> SpanReading | None:
             for event in span.events
         ],
         trace_id=str(span.attributes.get("proctor.trace.id") or ""),
-        told=_details(span.attributes),
+        session_fields=_details(span.attributes),
     )
 
 
