@@ -41,6 +41,7 @@ from proctor.store import (
     items,
     labels,
     reader,
+    results,
     runs,
     scores,
     session_selection,
@@ -323,9 +324,8 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.finished_prefix(read, "run"), aggregates.sums_between(read, "run", 0, 5)),
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
         *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
-        *(aggregates.scenario_items(read, "town"), items.items_with_time(read, "run")),
+        aggregates.scenario_items(read, "town"),
         aggregates.worker_sums(read, "scenario", "amp", "m", ["success"]),
-        *(scores.mean_scores(read, ["s1", "s2"]), scores.measured_values(read, ["s1"])),
         *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
         *(labels.labeled_evaluators(read), labels.labeled_scores(read, "tidy")),
         items.dialogue_items(read, "run"),
@@ -397,6 +397,8 @@ def evaluation_queries(store: Store) -> tuple[Any, ...]:
         scores.ignored_references(read, "run"),
         *(scores.result_targets(read, "run", which, key, limit=5) for which in ("lowest", "highest")),
         scores.insight_rows(read, "run", "tidy"),
+        *(results.result_rows(read, ["run"]), results.session_metrics(read, ["run"])),
+        results.session_scores(read, ["run"]),
     )
 
 
