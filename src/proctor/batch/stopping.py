@@ -17,7 +17,7 @@ from proctor.job import ItemFinished, StopRule
 from proctor.json_values import as_map
 from proctor.stats.intervals import Estimate
 from proctor.stats.results import InputReader, Ints, Labels
-from proctor.stats.sequential import Decision, DifferenceGoal, Goal, Monitor, RankGoal, WidthGoal
+from proctor.stats.sequential import DifferenceGoal, Goal, GoalStatus, Monitor, RankGoal, WidthGoal
 from proctor.store import Resource, StoreReader
 from proctor.store.results import PlannedRow, planned_rows
 
@@ -152,14 +152,14 @@ class StopMonitor:
         cell = self._cell_of.get(item_id)
         return cell is not None and cell.level in self._undecided
 
-    def finished(self, item: ItemFinished) -> list[Decision]:
+    def finished(self, item: ItemFinished) -> list[GoalStatus]:
         """An item has ended, and that is committed; what is decided by it."""
         before = {decision.goal for decision in self.decisions() if decision.is_decided}
         if self._add(item.id, item.outcome.status, item.cost_usd, item.work_seconds, item.session_id):
             self._refresh()
         return [each for each in self.decisions() if each.is_decided and each.goal not in before]
 
-    def decisions(self) -> list[Decision]:
+    def decisions(self) -> list[GoalStatus]:
         """What is decided and what is not, in the order of the rule."""
         return self._monitor.decisions()
 
