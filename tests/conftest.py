@@ -15,6 +15,7 @@ from hypothesis import settings
 from cloud import aws as aws
 from command_server import CommandServer
 from commands import Command, clean_environment
+from databases import query
 from databases import server as server
 from proctor.agents import find_agent
 from proctor.batch.create import Extension, create, extend
@@ -141,7 +142,7 @@ class Workshop:
         return self.store.read.items(run_id, limit=1_000_000)
 
     def rows(self, table: str, order: str = "1") -> list[dict[str, Any]]:
-        return self.store.read.query(f'SELECT * FROM "{table}" ORDER BY {order}')
+        return query(self.store, f'SELECT * FROM "{table}" ORDER BY {order}')
 
     def outcomes(self, run_id: str = "run") -> list[tuple[str, str]]:
         """The status and reason of each item, in the order of the plan."""

@@ -1,12 +1,14 @@
-"""A PostgreSQL server of the tests' own, for those that want one."""
+"""Databases of tests: a PostgreSQL server of their own, and statements on any store."""
 
 import os
 import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +92,12 @@ def new_store(server: str) -> str:
         Store(made).close()
         _templates[server] = made.partition("?")[0].rpartition("/")[2]
     return _create(server, _templates[server])
+
+
+def query(store: Store, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
+    """The rows of any statement, on a connection of its own; decrypted if the store has the key."""
+    with closing(store._database.connect()) as connection:
+        return connection.rows(sql, parameters)
 
 
 _templates: dict[str, str] = {}

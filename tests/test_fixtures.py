@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import time
+from datetime import UTC, datetime
 from urllib.request import Request, urlopen
 
 import pytest
@@ -12,11 +13,13 @@ from proctor.testing import eventually, eventually_async
 from proctor.testing.model_server import failure, reply
 
 TESTS_OF_A_USER = """
+from datetime import UTC, datetime
+
 from proctor.testing.model_server import reply
 
 def test_all_three(proctor_store, model_server, git_repository):
     model_server.answers = [reply("Paris.")]
-    assert proctor_store.read.query('SELECT * FROM "batches"') == []
+    assert proctor_store.read.batches(datetime.now(UTC)) == []
     assert model_server.url.startswith("http://127.0.0.1:")
     assert (git_repository / ".git").is_dir()
 """
@@ -40,7 +43,7 @@ def test_a_user_gets_the_fixtures_by_naming_the_plugin(pytester):
 
 
 def test_the_store_is_empty_and_can_be_written(proctor_store):
-    assert proctor_store.read.query('SELECT * FROM "batches"') == []
+    assert proctor_store.read.batches(datetime.now(UTC)) == []
 
 
 def test_the_model_server_answers_in_turn_and_keeps_the_requests(model_server):

@@ -123,6 +123,20 @@ async def test_a_cancelled_call_is_recorded_as_cancelled() -> None:
     assert events == [ModelCall(model="m", status="cancelled")]
 
 
+async def test_a_call_for_a_speaker_names_speaker_and_purpose_however_it_ends() -> None:
+    events: list[Event] = []
+
+    await ModelClient(OneAnswer(), events.append).ask(REQUEST, speaker="port", purpose="decision")
+    with pytest.raises(ModelError):
+        await ModelClient(Failing(), events.append).ask(REQUEST, speaker="port", purpose="decision")
+
+    calls = [event for event in events if isinstance(event, ModelCall)]
+    assert [(call.status, call.speaker, call.purpose) for call in calls] == [
+        ("ok", "port", "decision"),
+        ("auth", "port", "decision"),
+    ]
+
+
 async def test_a_call_beyond_its_time_limit_is_recorded_as_that_and_not_as_cancelled() -> None:
     events: list[Event] = []
 

@@ -157,6 +157,19 @@ class ItemRetryPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorSettings:
+    """The evaluators of a run as data."""
+
+    folder: Path
+    """Where relative paths begin, and functions and programs are run."""
+    definitions: Mapping[str, Any]
+    """Definitions from files and from the store, copied when the run began, by name."""
+    lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    mark: str = "evaluation"
+    """Label of the processes they start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
     """Dependencies shared by the attempts of a run."""
 
@@ -180,6 +193,8 @@ class AttemptContext:
     """Budget of all runs on the store together; None: no limit."""
     retry: ItemRetryPolicy = field(default_factory=ItemRetryPolicy)
     find_evaluator: "FindEvaluator" = no_evaluators
+    evaluators: "EvaluatorSettings | None" = None
+    """What `find_evaluator` is made from, for workers in other processes; None: the run has no evaluators."""
 
 
 def make_models(settings: Settings, options: ModelOptions, *, records: bool = True) -> ModelRouter:
@@ -205,6 +220,20 @@ def make_models(settings: Settings, options: ModelOptions, *, records: bool = Tr
     )
 
 
+def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "EvaluatorRegistry":
+    """Finds the evaluators of a run: by their definitions, in its folder and in the home folder."""
+    # Loads everything that evaluation needs; runs without evaluators do without.
+    from proctor.evaluators.registry import EvaluatorRegistry
+
+    return EvaluatorRegistry(
+        folder=evaluators.folder,
+        environment=visible(settings.user_environment, named={"HOME"}),
+        folders=[evaluators.folder / "evaluators", settings.home / "evaluators"],
+        lambdas=evaluators.lambdas,
+        mark=evaluators.mark,
+    )
+
+
 def find_agent_with_keys(name: str, settings: Mapping[str, Any], environment: Mapping[str, str]) -> "Agent":
     """An agent with its settings and the keys of its own service."""
     # Loaded with the first agent; runs of plain prompts have none.
@@ -227,7 +256,9 @@ def make_attempt_context(
         environment=settings.environment,
         now=now,
         monotonic=monotonic,
-        find_agent=lambda name, given: find_agent_with_keys(name, given, settings.user_environment),
+        find_agent=lambda name, agent_settings: find_agent_with_keys(
+            name, agent_settings, settings.user_environment
+        ),
         find_runner=find_runner,
         models=models.for_attempt,
         worst_case=models.worst_case,
@@ -328,20 +359,30 @@ class RunContext:
         """The same dependencies with these evaluators, looked up in plan folder, home and store."""
         if not names:
             return attempts
-        registry = self.evaluators(folder)
-        return replace(attempts, find_evaluator=registry.finder(registry.copies(names)))
+        return self.with_definitions(attempts, self.evaluators(folder).copies(names), folder=folder)
+
+    def with_definitions(
+        self,
+        attempts: AttemptContext,
+        definitions: Mapping[str, Any],
+        *,
+        folder: Path,
+        mark: str = "evaluation",
+    ) -> AttemptContext:
+        """The same dependencies with evaluators whose definitions were copied when the run began."""
+        evaluators = self._evaluator_settings(folder, definitions, mark)
+        find = self.evaluators(folder, mark=mark).finder(definitions)
+        return replace(attempts, find_evaluator=find, evaluators=evaluators)
 
     def evaluators(self, folder: Path, *, mark: str = "evaluation") -> "EvaluatorRegistry":
         """Registry of the evaluators that a plan in `folder` can name."""
-        # Loads everything that evaluation needs; runs without evaluators do without.
-        from proctor.evaluators.registry import EvaluatorRegistry
-
-        return EvaluatorRegistry(
-            folder=folder,
-            environment=visible(self.settings.user_environment, named={"HOME"}),
-            definitions=self.store.definitions.document,
-            folders=[folder / "evaluators", self.home / "evaluators"],
-            lambdas=self.settings_for([folder]).evaluation.get("lambdas", {}),
-            mark=mark,
-            objects=self.functions.evaluators,
+        registry = evaluator_registry(self.settings, self._evaluator_settings(folder, {}, mark))
+        return replace(
+            registry, definitions=self.store.definitions.document, objects=self.functions.evaluators
         )
+
+    def _evaluator_settings(
+        self, folder: Path, definitions: Mapping[str, Any], mark: str
+    ) -> EvaluatorSettings:
+        lambdas = self.settings_for([folder]).evaluation.get("lambdas", {})
+        return EvaluatorSettings(folder=folder, definitions=definitions, lambdas=lambdas, mark=mark)

@@ -1,6 +1,7 @@
-"""The contract of evaluators, and the evidence they score. Implementations are in `evaluators/`.
+"""The contract of evaluators, and their view of a session. Implementations are in `evaluators/`.
 
-Evidence has one form for Proctor's own and for imported sessions.
+`Session` is the record of a session; `Evidence` is what an evaluator sees of it: turns instead of steps, with
+the targets to score and the ground truth. Evaluators of users receive it, so its members are public.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from proctor.session import Message, ModelCall, ToolCall
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One turn of a session: prompt, actions, answer."""
+    """One turn of a session for evaluators: prompt, actions, answer."""
 
     id: str
     """The trace id of the source, or `turn-1`, `turn-2`, … where it has none."""
@@ -40,7 +41,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A recorded session as evaluators see it."""
+    """The view of a session for evaluators, the same for Proctor's own and for imported sessions."""
 
     messages: Sequence[Message] = ()
     tool_calls: Sequence[ToolCall] = ()

@@ -63,7 +63,7 @@ def printable(text: object, *, width: int | None = None, lines: bool = False) ->
     return line if width is None or len(line) <= width else line[: width - 1] + "…"
 
 
-def shown(text: str, longest: int = 120) -> str:
+def one_line(text: str, longest: int = 120) -> str:
     """Text on one line, without what cannot be seen, cut where it gets too long."""
     line = _SPACE.sub(" ", _INVISIBLE.sub("", text)).strip()
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
@@ -71,7 +71,7 @@ def shown(text: str, longest: int = 120) -> str:
 
 def in_markdown(text: str, longest: int = 120) -> str:
     """Text that means nothing but itself in Markdown, also inside a table."""
-    safe = shown(text, longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    safe = one_line(text, longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKDOWN.sub(_escaped, safe)
 
 

@@ -15,6 +15,8 @@ SUCCESS, FAIL, TIMEOUT, ERROR = "success", "fail", "timeout", "error"
 FINISHED = (SUCCESS, FAIL, TIMEOUT, ERROR)
 """`fail`: the work did not pass its check. `error`: Proctor or the infrastructure failed."""
 STATUSES = (QUEUED, RUNNING, *FINISHED)
+EVALUATION = "evaluation"
+"""The runner of items that score a recorded session; how they end says nothing about an agent."""
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 

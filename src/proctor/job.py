@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from proctor.context import AttemptContext, ModelOptions, RunContext
-from proctor.errors import UsageError
+from proctor.context import AttemptContext, ModelOptions, People, RunContext
+from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
 from proctor.store import Resource, RetrySelection, Store
+from proctor.store.tables import ItemRow
 
 if TYPE_CHECKING:
     from proctor.evaluator import FindReference
@@ -44,6 +45,16 @@ class PlanText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepFinished:
+    """A step of an attempt, such as a turn, that is committed."""
+
+    item_id: str
+    session_id: str
+    number: int
+    """Counted from 1 in each attempt; 0: the attempt has begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ItemFinished:
     """An item that reached its final status, sent to observers after the commit."""
 
@@ -67,15 +78,6 @@ class BatchEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """A document that a job makes of a run, for `report`, `analyze` and downloads."""
-
-    name: str
-    media_type: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEstimate:
     """What a plan is expected to take."""
 
@@ -96,6 +98,15 @@ class Starter:
     title: str
     overrides: Mapping[str, object] = field(default_factory=dict)
     """Overrides it needs, named as `make_overrides` reads them."""
+
+
+RUN_ID = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
+
+
+def check_run_id(run_id: str) -> None:
+    """Raise `UsageError` for a name that no run can have."""
+    if not re.fullmatch(RUN_ID, run_id):
+        raise UsageError(f"{run_id} is not a valid run ID\nIt may have letters, digits and . _ -")
 
 
 class JobPlan:
@@ -166,12 +177,18 @@ class JobFiles:
     The store is the truth; files follow it after each commit. This base class keeps no files.
     """
 
+    follows_steps: ClassVar[bool] = False
+    """Whether `step_finished` is called."""
+
     def begin(self, *, resumed: bool) -> BatchEnd | None:  # noqa: ARG002
         """Bring the output in sync with the store before the first item starts.
 
         A `BatchEnd` says that there is nothing to execute.
         """
         return None
+
+    def step_finished(self, step: StepFinished) -> None:
+        """Follow a step of an item, after its commit. The steps of an attempt come in order."""
 
     def item_finished(self, item: ItemFinished) -> None:
         """Follow an item that has finished, after its commit."""
@@ -200,8 +217,12 @@ class Job:
     override_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of overrides, as pages and HTTP use them."""
     starters: ClassVar[Sequence[Starter]] = ()
+    has_plans: ClassVar[bool] = True
+    """False: its runs come from elsewhere and can be neither started nor resumed."""
     retries_errors: ClassVar[bool] = False
     """Whether a resumed run always repeats items that ended in `error`."""
+    has_checkpoints: ClassVar[bool] = False
+    """Whether items that were attempted before may continue where they stopped: `checkpoint`."""
 
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")
@@ -260,6 +281,10 @@ class Job:
         """Dependencies of the attempts of a run."""
         return ctx.attempts(models)
 
+    def people(self, run_id: str, ctx: RunContext) -> People | None:  # noqa: ARG002
+        """The people who play actors in a run; None: nobody does."""
+        return None
+
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> JobFiles:  # noqa: ARG002
         """The files a run keeps beside the store."""
         return NO_FILES
@@ -268,9 +293,25 @@ class Job:
         """The report of a run as `md` or `html`; None: the report that every run has."""
         return None
 
-    def analysis(self, run_id: str, ctx: RunContext) -> Sequence[Page]:  # noqa: ARG002
-        """Documents about a run, besides the report every run has."""
-        return ()
+    @property
+    def has_analysis(self) -> bool:
+        """Whether `analysis` is implemented."""
+        return type(self).analysis is not Job.analysis
+
+    def analysis(self, run_id: str, ctx: RunContext) -> str:  # noqa: ARG002
+        """The analysis of a run, besides the report that every run has, as one HTML page.
+
+        Raises `NotFound` or `UsageError` while there is nothing to analyze.
+        """
+        raise NotFound("this job has no analysis\nSee the report of the run.")
+
+    def results_page(self, run_id: str) -> str:  # noqa: ARG002
+        """Path of the page of the web app with the results of a run; empty: the page that every run has."""
+        return ""
+
+    def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]] | None:  # noqa: ARG002
+        """The turns of an item over all of its attempts, as plain data; None: the job has no turns."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,24 +1,29 @@
 """Typed accessors of untrusted JSON: answers of providers, output of agents, imported records.
 
-A member that is missing, null or of another type has the same result: an empty value or None.
+A member that is missing, null or of another type has the same result: an empty value or None. Further
+arguments of an accessor are the path of names to the value: `as_text(event, "error", "message")`.
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from proctor.session import Usage
+
+JsonObject = dict[str, object]
+"""A JSON object that we build."""
+JsonMap = Mapping[str, object]
+"""A JSON object that we read: untrusted, so its members go through the accessors below."""
 
 # No model reads a billion tokens; a column holds far more.
 MOST = 10**12
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes) -> object:
     """Parse JSON text; a `ValueError` says what is wrong with it."""
     if isinstance(text, bytes):
-        text = text.decode("utf-8", "replace")
+        text = text.decode("utf-8-sig", "replace")
     try:
         value = _DECODER.decode(text)
         if "\\ud" in text or "\\uD" in text:
@@ -30,8 +35,9 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
-def as_whole_number(value: object) -> int:
+def as_whole_number(value: object, *path: str) -> int:
     """A count; 0 when it is not a positive integer of a sane size."""
+    value = member(value, *path)
     return value if type(value) is int and 0 < value <= MOST else 0
 
 
@@ -50,7 +56,7 @@ SHORT = 2000
 """Maximum length of a short text, such as a question or an error."""
 
 
-def json_object(line: str) -> dict[str, Any] | None:
+def json_object(line: str) -> JsonObject | None:
     """The line as a JSON object; None when it is anything else."""
     if not line.lstrip().startswith("{"):
         return None
@@ -61,7 +67,7 @@ def json_object(line: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def tool_arguments(written: object) -> Mapping[str, Any]:
+def tool_arguments(written: object) -> JsonMap:
     """The arguments of a tool call, parsed unless they are already. What a model wrote may be no JSON object:
     then it is under `unreadable`."""
     try:
@@ -73,33 +79,80 @@ def tool_arguments(written: object) -> Mapping[str, Any]:
     return {"unreadable": written if isinstance(written, str) else json.dumps(written)}
 
 
-def as_map(value: object, *path: str) -> Mapping[str, Any]:
-    """The object at the end of a path of names; empty when there is none."""
+def member(value: object, *path: str) -> object:
+    """The value at the end of a path of names; None when there is none."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def as_map(value: object, *path: str) -> JsonMap:
+    """The object at the end of a path of names; empty when there is none."""
+    value = member(value, *path)
     return value if isinstance(value, Mapping) else {}
 
 
-def as_list(value: object) -> list[Any]:
+def as_list(value: object, *path: str) -> list[object]:
     """The value if it is a list, else an empty one."""
+    value = member(value, *path)
     return value if isinstance(value, list) else []
 
 
-def as_text(value: object) -> str:
+def require_map(value: object) -> JsonMap:
+    """The value if it is an object; a `TypeError` otherwise."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{short_text(value)} is not an object")
+    return value
+
+
+def require_maps(value: object) -> Sequence[JsonMap]:
+    """The value if it is a list of objects; a `TypeError` otherwise."""
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{short_text(value)} is not a list")
+    return [require_map(each) for each in value]
+
+
+def require_text(value: object) -> str:
+    """The value if it is a string; a `TypeError` otherwise."""
+    if not isinstance(value, str):
+        raise TypeError(f"{short_text(value)} is not a string")
+    return value
+
+
+def require_number(value: object) -> float:
+    """The value if it is a finite number; a `TypeError` otherwise."""
+    number = as_number(value)
+    if number is None:
+        raise TypeError(f"{short_text(value)} is not a number")
+    return number
+
+
+def as_text(value: object, *path: str) -> str:
     """The value if it is a string, else an empty one."""
+    value = member(value, *path)
     return value if isinstance(value, str) else ""
 
 
-def as_amount(value: object) -> float | None:
+def as_amount(value: object, *path: str) -> float | None:
     """A nonnegative number, such as a duration; None when it is not one."""
+    value = member(value, *path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value < 1e15 else None
 
 
-def as_integer(value: object) -> int | None:
+def as_integer(value: object, *path: str) -> int | None:
     """An integer, such as a status or an exit code; None when it is not one."""
+    value = member(value, *path)
     return value if type(value) is int else None
+
+
+def parsed_integer(value: object) -> int | None:
+    """An integer from a number or from digits; None when it is neither."""
+    try:
+        return int(value) if isinstance(value, int | float | str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def short_text(value: object) -> str:
@@ -108,11 +161,12 @@ def short_text(value: object) -> str:
     return text[:SHORT]
 
 
-def content_text(content: object) -> str:
+def content_text(content: object, *path: str) -> str:
     """The text of a message's content: plain, or in parts."""
+    content = member(content, *path)
     if isinstance(content, str):
         return content
-    parts = (as_text(as_map(part).get("text")) for part in as_list(content))
+    parts = (as_text(part, "text") for part in as_list(content))
     return "\n".join(part for part in parts if part)
 
 
@@ -126,18 +180,25 @@ _MEDIA = {
 }
 
 
-def maps_in(value: object) -> list[Mapping[str, Any]]:
+def maps_in(value: object, *path: str) -> list[JsonMap]:
     """The objects of a list, the rest left out."""
-    return [each for each in as_list(value) if isinstance(each, dict)]
+    return [each for each in as_list(value, *path) if isinstance(each, dict)]
 
 
-def as_name(value: object) -> str:
+def texts_in(value: object, *path: str) -> list[str]:
+    """The strings of a list, the rest left out."""
+    return [each for each in as_list(value, *path) if isinstance(each, str)]
+
+
+def as_name(value: object, *path: str) -> str:
     """A name or an id, which some write as a number; empty when it is neither."""
+    value = member(value, *path)
     return str(value) if type(value) is int else as_text(value)
 
 
-def as_number(value: object) -> float | None:
+def as_number(value: object, *path: str) -> float | None:
     """A finite number; None when it is not one."""
+    value = member(value, *path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -147,14 +208,15 @@ def as_number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def as_cost(value: object) -> float | None:
+def as_cost(value: object, *path: str) -> float | None:
     """An amount of money; None when it is not one."""
-    cost = as_number(value)
+    cost = as_number(value, *path)
     return cost if cost is not None and cost >= 0 else None
 
 
-def as_datetime(value: object) -> datetime | None:
+def as_datetime(value: object, *path: str) -> datetime | None:
     """A time: ISO 8601, or Unix time in seconds or milliseconds. Without a zone it is UTC."""
+    value = member(value, *path)
     try:
         if isinstance(value, str):
             moment = datetime.fromisoformat(value)
@@ -168,15 +230,17 @@ def as_datetime(value: object) -> datetime | None:
         return None
 
 
-def message_text(content: object) -> str:
+def message_text(content: object, *path: str) -> str:
     """The text of a message, plain or in parts. Reasoning is left out; an image is `[image]`."""
+    content = member(content, *path)
     if isinstance(content, list):
         return "\n".join(text for text in map(_part, content) if text)
     return _part(content)
 
 
-def args_of(value: object) -> Mapping[str, Any]:
+def args_of(value: object, *path: str) -> JsonMap:
     """Arguments of a tool call; anything but an object is returned under `input`."""
+    value = member(value, *path)
     if isinstance(value, str):
         try:
             parsed = parse_json(value)
@@ -194,24 +258,36 @@ def usage_of_chat(value: object) -> Usage | None:
     if not counts:
         return None
     return Usage(
-        input_tokens=as_whole_number(counts.get("prompt_tokens")),
-        cached_tokens=as_whole_number(as_map(counts, "prompt_tokens_details").get("cached_tokens")),
-        output_tokens=as_whole_number(counts.get("completion_tokens")),
-        reasoning_tokens=as_whole_number(as_map(counts, "completion_tokens_details").get("reasoning_tokens")),
+        input_tokens=as_whole_number(counts, "prompt_tokens"),
+        cached_tokens=as_whole_number(counts, "prompt_tokens_details", "cached_tokens"),
+        output_tokens=as_whole_number(counts, "completion_tokens"),
+        reasoning_tokens=as_whole_number(counts, "completion_tokens_details", "reasoning_tokens"),
     )
 
 
-def tools_of(value: object) -> list[dict[str, Any]]:
+def usage_of_messages(value: object) -> Usage:
+    """Token counts in the shape of Anthropic's messages, which counts cached tokens apart from the input."""
+    cached = as_whole_number(value, "cache_read_input_tokens")
+    written = as_whole_number(value, "cache_creation_input_tokens")
+    return Usage(
+        input_tokens=as_whole_number(value, "input_tokens") + cached + written,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        output_tokens=as_whole_number(value, "output_tokens"),
+    )
+
+
+def tools_of(value: object) -> list[JsonObject]:
     """Definitions of tools, plain or wrapped as in chat completions."""
     definitions = [as_map(each, "function") or each for each in maps_in(value)]
     return [
         {
-            "name": as_text(each.get("name")),
-            "description": as_text(each.get("description")),
+            "name": as_text(each, "name"),
+            "description": as_text(each, "description"),
             "parameters": dict(as_map(each, "parameters") or as_map(each, "input_schema")),
         }
         for each in definitions
-        if as_text(each.get("name"))
+        if as_text(each, "name")
     ]
 
 
@@ -223,4 +299,4 @@ def _part(part: object) -> str:
     kind = part.get("type")
     if isinstance(kind, str) and kind in _MEDIA:
         return _MEDIA[kind]
-    return as_text(part.get("text")) or as_text(part.get("content")) or as_text(part.get("refusal"))
+    return as_text(part, "text") or as_text(part, "content") or as_text(part, "refusal")

@@ -67,7 +67,8 @@ class ModelClient:
     ) -> Answer:
         """Return the model's answer; pass on an `AttemptError` or a cancellation once it is recorded.
 
-        With a `speaker`, messages carry its name and `purpose`, and only answered ones are recorded.
+        With a `speaker`, messages and the call carry its name and `purpose`, and only answered messages are
+        recorded.
         `on_call` sees the call just before it is recorded.
         """
         keep = keep or self._keep
@@ -80,10 +81,11 @@ class ModelClient:
                     answer = await self._model.answer(request)
             except AttemptError as error:
                 failed = ModelCall(model=request.model, status=error.reason, error=str(error))
-                self._record_call(failed, on_call)
+                self._record_call(replace(failed, speaker=speaker, purpose=purpose), on_call)
                 raise
             except CancelledError:
-                self._record_call(ModelCall(model=request.model, status="cancelled"), on_call)
+                cancelled = ModelCall(model=request.model, status="cancelled")
+                self._record_call(replace(cancelled, speaker=speaker, purpose=purpose), on_call)
                 raise
             self.count(answer.call)
             if keep == "messages":
@@ -129,7 +131,7 @@ class ModelClient:
         self._record_prompt(request, f"{speaker}: {purpose}")
         self._record(Message(role="assistant", content=answer.text, name=speaker))
         # Last, because recording the cost may end the attempt.
-        self._record_call(answer.call, on_call)
+        self._record_call(replace(answer.call, speaker=speaker, purpose=purpose), on_call)
 
     def _record_bodies(
         self, request: Request, answer: Answer, keep: Keep, on_call: Callable[[ModelCall], None] | None

@@ -18,7 +18,9 @@ from proctor.session import Record
 if TYPE_CHECKING:
     from proctor.agent import Access, Agent
     from proctor.evaluator import Evaluator, Evidence
+    from proctor.processes import ProgramResult
     from proctor.score import Score
+    from proctor.session import Merge
 
 
 class LoadSession(Protocol):
@@ -45,6 +47,51 @@ def no_evaluator(name: str, settings: Mapping[str, Any]) -> "Evaluator":  # noqa
 async def no_resource(digest: str) -> str:
     """Raise: resources are not available here."""
     raise NotFound(f"there is no resource {digest} here")
+
+
+async def no_person(actor: str, prompt: str) -> str:  # noqa: ARG001
+    """Nobody answers."""
+    return ""
+
+
+async def no_merge(request: "MergeRequest") -> "MergeResult":
+    """Raise: nothing can be merged here."""
+    raise NotFound(f"there is no merge queue for {request.repo} here")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRequest:
+    """One session to merge to its base branch."""
+
+    repo: Path
+    """The user's repository."""
+    branch: str
+    """The session's, in the user's repository."""
+    base_branch: str
+    message: str
+    check: str = ""
+    """The command that must pass again if the base branch has moved; empty: none."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the check; `HOME` and `PWD` are set anew."""
+    attempt: str = ""
+    """Label of the processes that the check starts."""
+    time_limit: float | None = None
+    """Of the check, in seconds; None: no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeResult:
+    """The result of merging one session."""
+
+    merges: "tuple[Merge, ...]"
+    """Every attempt; the last one is the result."""
+    recheck: "ProgramResult | None" = None
+    """The failed check on the moved base, if any."""
+
+    @property
+    def result(self) -> "Merge":
+        """The last attempt."""
+        return self.merges[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +124,13 @@ class Services:
     """Load a recorded session."""
     resource: Callable[[str], Awaitable[str]] = no_resource
     """The text of a resource of the run, by its digest. Raises `NotFound`."""
+    ask_person: Callable[[str, str], Awaitable[str]] = no_person
+    """The answer of the person who plays an actor to a prompt; empty: nobody is there. The time this takes is
+    no work time."""
+    merge: Callable[[MergeRequest], Awaitable[MergeResult]] = no_merge
+    """Merge a session after all earlier requests, wherever they come from."""
+    redact: Callable[[str], str] = str
+    """Remove the user's secrets from a text."""
     checkpoint: object | None = None
     """Where an interrupted attempt continues, as the job's `checkpoint` reads it from the store; None: start
     over."""

@@ -1,9 +1,12 @@
 """The score of a session by one evaluator."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 Level = Literal["session", "trace", "tool_call"]
+LEVELS: Mapping[str, Level] = {"session": "session", "trace": "trace", "tool_call": "tool_call"}
+"""The levels by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

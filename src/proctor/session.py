@@ -93,6 +93,9 @@ class ModelCall:
     response: str = ""
     call_id: str = ""
     """The source's id: that of a span. Empty: none."""
+    speaker: str = ""
+    """Who the model plays: an actor, the narrator. Empty: nobody in particular."""
+    purpose: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +201,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A session recorded by another tool. Importing it again replaces the earlier import."""
+    """The record of one session, ours or of another tool, as it is imported and exported.
+
+    Importing it again replaces the earlier import.
+    """
 
     external_id: str
     """The source's id; unique together with source, service and log group."""
@@ -217,6 +223,12 @@ class Session:
     """`success`, `fail`, `timeout` or `error`, as far as the source says."""
     end_reason: str = "completed"
     error: str = ""
+    task: str = ""
+    """The task it worked on, as its source identifies it. Empty: unknown."""
+    repeat: int | None = None
+    """Which of several identical runs of the task it is, from 1. None: unknown."""
+    factors: Mapping[str, str] = field(default_factory=dict)
+    """Further levels that reports group by, such as the dataset."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
     steps: Sequence[Step] = ()

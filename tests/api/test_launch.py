@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from databases import query
 from proctor.api.launch import Launcher, LaunchRequest
 from proctor.job import BatchChanges
 from proctor.store import RetrySelection
@@ -113,7 +114,7 @@ def test_a_launched_run_executes_its_plan_with_overrides_and_can_be_resumed(proc
     assert first.returncode == 1, first.stderr
     assert json.loads(first.stdout)["failCount"] == 1
     with proctor.open_store() as store:
-        (batch,) = store.read.query('SELECT "concurrency", "budgetUsd", "planPath" FROM "batches"')
+        (batch,) = query(store, 'SELECT "concurrency", "budgetUsd", "planPath" FROM "batches"')
     assert batch == {"concurrency": 2, "budgetUsd": 5.0, "planPath": ""}
 
     resume = LaunchRequest(
@@ -126,8 +127,8 @@ def test_a_launched_run_executes_its_plan_with_overrides_and_can_be_resumed(proc
 
     assert second.returncode == 1
     with proctor.open_store() as store:
-        (sessions,) = store.read.query('SELECT COUNT(*) AS "n" FROM "sessions"')
-        (batch,) = store.read.query('SELECT "concurrency" FROM "batches"')
+        (sessions,) = query(store, 'SELECT COUNT(*) AS "n" FROM "sessions"')
+        (batch,) = query(store, 'SELECT "concurrency" FROM "batches"')
     assert (sessions["n"], batch["concurrency"]) == (3, 1)
 
 

@@ -263,3 +263,32 @@ def test_type_checkers_see_the_names_and_refuse_a_misspelled_one(tmp_path):
     errors = [line.rpartition("error: ")[2] for line in done.stdout.splitlines() if "sample.py" in line]
     assert len(errors) == 1
     assert errors[0].startswith('Module has no attribute "rum"')
+
+
+def test_a_table_is_imported_and_compared(library, tmp_path):
+    rows = "".join(f"t{n},good,1\nt{n},bad,{int(n < 3)}\n" for n in range(12))
+    (tmp_path / "results.csv").write_text(f"instance,model,resolved\n{rows}")
+
+    run = library.import_table(
+        "results.csv", run="board", columns={"task": "instance", "success": "resolved"}
+    )
+
+    assert (run.id, run.status, run.summary()["successCount"]) == ("board", "completed", 15)
+    assert {item.prompt for item in run.items(status="fail")} == {f"t{n}" for n in range(3, 12)}
+    (success,) = [row for row in library.compare(run, by="model").table() if row["metric"] == "success"]
+    assert (success["difference"], success["significant"]) == (pytest.approx(-0.75), True)
+    with pytest.raises(library.UsageError, match="cannot be resumed; import again"):
+        run.resume()
+
+
+def test_the_report_of_an_evaluation_shows_scores_not_successes(library, tmp_path):
+    run = library.run(items=[library.Item(prompt="Say hello")], model=lambda request: "hello")
+
+    def polite(evidence):
+        return True
+
+    evaluated = library.evaluate(run, [polite])
+
+    text = evaluated.report(tmp_path / "evaluation.md").read_text()
+    assert "polite" in text
+    assert "Success rate" not in text

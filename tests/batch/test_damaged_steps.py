@@ -11,6 +11,7 @@ from proctor.dialogue.conversation import ConversationCheckpoint, Side
 from proctor.item import Item
 from proctor.jobs.dialogue.files import count_interrupted, read_checkpoint
 from proctor.jobs.scenario.folder import run_from_store
+from proctor.jobs.scenario.job import JOB as SCENARIO
 from proctor.scenario.state import ScenarioCall, ScenarioTurn, turn_as_plain
 from proctor.session import Iteration
 from proctor.stats.estimate import earlier_runs
@@ -86,3 +87,12 @@ def test_a_dialogue_goes_on_behind_the_last_turn_that_can_be_read(
     assert count_interrupted(store.read, "run") == 1
     checkpoint = read_checkpoint(store.read, "run", item.id)
     assert checkpoint and checkpoint.conversation.turns == 1
+
+
+def test_a_scenario_continues_before_the_first_turn_that_cannot_be_read(store: Store) -> None:
+    item = scenario_item()
+    write_session(store, item, [turn(1), "{broken", turn(3)], status="queued")
+
+    checkpoint = SCENARIO.checkpoint("run", item.id, store)
+
+    assert [one.number for one in checkpoint.turns] == [1]

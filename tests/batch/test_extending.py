@@ -26,7 +26,7 @@ async def test_the_same_plan_has_nothing_to_add_and_repeats_nothing(workshop):
 
     told = await extend(workshop, BEFORE)
 
-    assert (told.added, told.dropped, told.kept, dict(told.reasons)) == (0, 0, 0, {})
+    assert (told.added, told.dropped, told.retained, dict(told.reasons)) == (0, 0, 0, {})
     assert len(workshop.rows("sessions")) == 2
 
 
@@ -62,7 +62,7 @@ async def test_the_order_and_the_comments_of_a_plan_change_no_item(workshop):
 
     told = await extend(workshop, BEFORE.replace("[hello, goodbye]", "[goodbye, hello]") + "# later\n")
 
-    assert told.added == told.dropped == told.kept == 0
+    assert told.added == told.dropped == told.retained == 0
 
 
 async def test_entries_that_are_gone_keep_their_results_or_leave_the_queue(workshop):
@@ -79,7 +79,7 @@ async def test_entries_that_are_gone_keep_their_results_or_leave_the_queue(works
 
     told = await extend(workshop, BEFORE.replace("[hello, goodbye]", "four"))
 
-    assert (told.added, told.dropped, told.kept) == (1, 2, 1)
+    assert (told.added, told.dropped, told.retained) == (1, 2, 1)
     left = {item["prompt"]: (item["status"], item["reason"]) for item in workshop.items()}
     assert left["one"] == left["four"] == ("success", "completed")
     assert "three" not in left

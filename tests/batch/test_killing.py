@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from databases import query
 from proctor.store import ItemFilter, Store
 from proctor.testing import eventually
 from waiting import while_running
@@ -27,7 +28,7 @@ def kill(process):
 
 
 def rows(store, sql):
-    return store.read.query(sql)
+    return query(store, sql)
 
 
 def marked(session_ids) -> list[str]:

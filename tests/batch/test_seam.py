@@ -1,24 +1,32 @@
 """Workers need nothing of the driver but messages: a run gives the same results when they are far apart."""
 
 import asyncio
+import json
 import pickle
+import re
 import sqlite3
+import sys
+import threading
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from databases import query
 from proctor.batch import lifecycle
 from proctor.batch.engines import LocalEngine
 from proctor.batch.engines.messages import RowBuffer, Stop, WorkChunk
 from proctor.batch.engines.worker import Worker, make_worker_context
 from proctor.bootstrap import open_context
+from proctor.context import People, RunContext
 from proctor.job import Job, PlanText, make_overrides
 from proctor.jobs.coding.job import JOB as CODING
 from proctor.jobs.dialogue.job import JOB as DIALOGUE
+from proctor.jobs.evaluation.job import JOB as EVALUATION
+from proctor.jobs.scenario.job import JOB as SCENARIO
 from proctor.processes import undisturbed
 from proctor.store import Scope, Store
 from proctor.testing import make_git_repository
@@ -59,12 +67,27 @@ class RemoteHost:
         return pickle.dumps(await getattr(self._driver, method)(*arguments, **named))
 
 
+FILE_EVENTS = ("open", "os.mkdir", "os.rename", "os.listdir", "os.scandir")
+WORKERS: dict[int, set[str]] = {}
+"""Threads of workers, with the paths that each has used."""
+
+
+def _watch_files(event: str, arguments: tuple[object, ...]) -> None:
+    if event in FILE_EVENTS and WORKERS and threading.get_ident() in WORKERS:
+        WORKERS[threading.get_ident()].update(map(str, arguments[:2]))
+
+
+sys.addaudithook(_watch_files)
+
+
 class PicklingEngine:
     """One worker in a thread, with an event loop and a home of its own; every message is pickled."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.messages = set[str]()
+        self.paths = set[str]()
+        """Files and folders that the worker has used."""
         self._stop_message = b""
         self._worker: Worker | None = None
 
@@ -85,10 +108,12 @@ class PicklingEngine:
 
     def _run_thread(self, spec: bytes, host: RemoteHost) -> None:
         self._loop = asyncio.new_event_loop()
+        WORKERS[threading.get_ident()] = self.paths
         try:
             self._loop.run_until_complete(self._run(pickle.loads(spec), host))
         finally:
             self._loop.close()
+            del WORKERS[threading.get_ident()]
 
     def _cancel(self) -> None:
         if self._stop_message and self._worker:
@@ -101,6 +126,7 @@ class PicklingEngine:
         rows = RowBuffer()
         worker = self._worker = Worker(spec, context, host, rows)
         await worker.open()
+        sending = asyncio.create_task(self._send(host, rows))
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(spec.concurrency):
@@ -108,10 +134,17 @@ class PicklingEngine:
         except asyncio.CancelledError:
             pass
         finally:
+            sending.cancel()
             await undisturbed(host.write(rows.take()))
             await undisturbed(worker.close())
             await context.gateway.close()
             await models.close()
+
+    async def _send(self, host: RemoteHost, rows: RowBuffer) -> None:
+        """Send rows while attempts run, so that a step reaches the driver before the next begins."""
+        while True:
+            await asyncio.sleep(0.01)
+            await undisturbed(host.write(rows.take()))
 
     async def _work(self, worker: Worker, host: RemoteHost, rows: RowBuffer) -> None:
         while chunk := await host.next_chunk():
@@ -169,20 +202,26 @@ class Runs:
         self.folder = folder
         self.job = job
         self.far = PicklingEngine(folder / "worker-home")
+        self.people: People | None = None
 
     async def both(self, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
         return await self.run(text, LocalEngine(), "local"), await self.run(text, self.far, "far")
 
     async def run(self, text: str, engine, run_id: str, **more: Any) -> dict[str, Any]:
         """Run a plan; everything about it that does not depend on time or place."""
-        with open_context([self.folder], home=str(self.folder / "home"), store=self.store) as ctx:
+        with self.context() as ctx:
             overrides = make_overrides(self.job, self.overrides(run_id))
+            text = text.replace("RUN", run_id)
             plan = self.job.read(PlanText(text=text, folder=self.folder), overrides, ctx)
             result = await lifecycle.start(self.job, plan, ctx, run_id=run_id, engine=engine, **more)
-            return {"end": result.end, **self.facts(ctx.store, run_id)}
+            return {"end": result.end, **self.facts(ctx.store, result.run_id)}
+
+    def context(self) -> AbstractContextManager[RunContext]:
+        home = str(self.folder / "home")
+        return open_context([self.folder], home=home, store=self.store, people=self.people)
 
     async def resume(self, run_id: str, engine) -> dict[str, Any]:
-        with open_context([self.folder], home=str(self.folder / "home"), store=self.store) as ctx:
+        with self.context() as ctx:
             result = await lifecycle.resume(self.job, run_id, ctx, engine=engine)
             return {"end": result.end, **self.facts(ctx.store, run_id)}
 
@@ -212,6 +251,12 @@ class Runs:
                 'WHERE s."runId" = ? ORDER BY "itemId", "attempt"',
                 run_id,
             ),
+            "scores": self._rows(
+                store,
+                'SELECT "evaluator", "target", x."value", x."label" FROM "scores" x JOIN "sessions" s '
+                'ON s."id" = x."sessionId" WHERE s."runId" = ? ORDER BY "itemId", "attempt", "target"',
+                run_id,
+            ),
             "texts": [self._texts(store, item["sessionId"]) for item in items],
             "money": (round(reserved, 9), round(spent, 9)),
         }
@@ -225,7 +270,7 @@ class Runs:
         return self._rows(store, sql, session_id)
 
     def _rows(self, store, sql: str, parameter: str) -> list[tuple[object, ...]]:
-        return [tuple(row.values()) for row in store.read.query(sql, (parameter,))]
+        return [tuple(row.values()) for row in query(store, sql, (parameter,))]
 
 
 @pytest.fixture
@@ -375,3 +420,176 @@ async def test_an_interrupted_dialogue_resumes_after_its_last_turn_on_another_wo
     assert resumed["texts"] == whole["texts"]
     assert any("resumed after turn" in note for note in dialogues.notes("cut"))
     assert not (dialogues.folder / "cut" / ".unfinished").exists()
+
+
+EXPERIMENT = """
+experiment_name: Fees
+base_scenario: scenario
+output_dir: RUN
+runs_per_variation: 2
+max_parallel: 2
+evaluators: [Builtin.Helpfulness]
+judge_model: scripted/judge
+prices:
+  scripted/judge: {input: 10, output: 10}
+  scripted/world: {input: 1, output: 1}
+  scripted/act: {input: 1, output: 1}
+variations: []
+"""
+WORLD = "rules: [{reply: ['UPDATED STATE: rain', 'UPDATED STATE: sun', 'UPDATED STATE: fog']}]\n"
+JUDGE = """rules: [{reply: '{"reasoning": "It helps.", "score": "Very Helpful"}'}]\n"""
+
+
+@pytest.fixture
+def scenarios(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """A scenario of two actors on scripted models."""
+    monkeypatch.chdir(runs.folder)
+    runs.job = SCENARIO
+    actors = runs.folder / "scenario" / "actors"
+    actors.mkdir(parents=True)
+    (actors.parent / "scenario.yaml").write_text(
+        "name: Harbor\ninitial_world_state: Spring\nturns: 4\nworld_state_model: scripted/world\n"
+    )
+    for short in ("port", "ferry"):
+        (actors / f"{short}.yaml").write_text(
+            f"name: The {short}\nshort_name: {short}\nllm_model: scripted/act\n"
+        )
+    (actors.parent / "world.yaml").write_text(WORLD)
+    (actors.parent / "act.yaml").write_text("rules: [{reply: ['ACTION: waits', 'ACTION: sails']}]\n")
+    (runs.folder / "judge.yaml").write_text(JUDGE)
+    return runs
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    """The files of an experiment's runs, without times."""
+    time = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+    return {
+        str(path.relative_to(folder)): time.sub("TIME", path.read_text())
+        for path in sorted((folder / "runs").rglob("*"))
+        if path.is_file()
+    }
+
+
+async def test_scenarios_have_the_same_outcome_and_files_wherever_they_run(scenarios):
+    local, far = await scenarios.both(EXPERIMENT)
+
+    assert local == far
+    assert [item["status"] for item in far["items"]] == ["success"] * 2
+    assert [label for *_, label in far["scores"]] == ["Very Helpful"] * 8
+    assert files_of(scenarios.folder / "local") == files_of(scenarios.folder / "far")
+    assert len(files_of(scenarios.folder / "far")) == 2 * (1 + 4 * 3 + 4)
+    assert not [path for path in scenarios.far.paths if str(scenarios.folder / "far" / "runs") in path]
+    assert not (scenarios.folder / "worker-home").exists()
+
+
+async def test_an_interrupted_scenario_resumes_after_its_last_turn_on_another_worker(scenarios):
+    await scenarios.run(EXPERIMENT, LocalEngine(), "whole")
+    (scenarios.folder / "scenario" / "world.yaml").write_text(f"latency_seconds: 0.5\n{WORLD}")
+    stopping = StoppingAfterTurns(scenarios.store, "cut")
+    cut = await scenarios.run(EXPERIMENT, scenarios.far, "cut", observer=stopping)
+    turns = [len(states(scenarios.folder / "cut", run)) for run in (1, 2)]
+    (scenarios.folder / "cut" / "base-scenario" / "world.yaml").write_text(WORLD)
+
+    far = PicklingEngine(scenarios.folder / "worker-home")
+    resumed = await scenarios.resume("cut", far)
+
+    assert cut["end"].status == "interrupted" and 3 <= sum(turns) < 8
+    assert resumed["end"].status == "completed"
+    for run in (1, 2):
+        assert states(scenarios.folder / "cut", run) == states(scenarios.folder / "whole", run)
+    assert any("resumed after turn" in note for note in scenarios.notes("cut"))
+    assert not [path for path in far.paths if str(scenarios.folder / "cut" / "runs") in path]
+
+
+def states(folder: Path, run: int) -> list[str]:
+    """The states of the world after each turn of a run."""
+    state = json.loads((folder / "runs" / f"var-001-run-00{run}" / "scenario-state.json").read_text())
+    return [state["world_state"]["states"][str(turn)] for turn in state["completed_turns"]]
+
+
+class Person:
+    """Answers for an actor, but once in the second turn."""
+
+    def __init__(self) -> None:
+        self.turns: list[str] = []
+        self.threads = set[int]()
+
+    async def ask(self, item_id: str, actor: str, prompt: str) -> str:
+        assert actor == "ferry"
+        self.threads.add(threading.get_ident())
+        self.turns += re.findall(r"in turn (\d)", prompt)[-1:]
+        return "" if len(self.turns) == 2 else f"ACTION: sails {len(self.turns)} times"
+
+
+async def test_a_person_at_the_driver_is_asked_and_a_failed_run_continues_after_its_last_turn(scenarios):
+    scenarios.people = person = Person()
+    ferry = scenarios.folder / "scenario" / "actors" / "ferry.yaml"
+    ferry.write_text("name: The ferry\nshort_name: ferry\ncontrol: human\n")
+
+    text = EXPERIMENT.replace("runs_per_variation: 2", "runs_per_variation: 1").replace(": 2\n", ": 1\n")
+    far = await scenarios.run(text, scenarios.far, "far")
+
+    assert [item["status"] for item in far["items"]] == ["success"]
+    assert person.turns == ["1", "2", "2", "3", "4"]
+    assert person.threads == {threading.get_ident()}
+    assert [attempt for _, attempt, *_ in far["sessions"]] == [1, 2]
+    run = scenarios.folder / "far" / "runs" / "var-001-run-001"
+    costs = json.loads((run / "costs.json").read_text())
+    assert {turn["turn"]: turn["calls"] for turn in costs["costs_by_actor"]["The ferry"]["turns"]} == {
+        1: 1, 2: 2, 3: 1, 4: 1,
+    }  # fmt: skip
+    assert costs["unfinished_turns"]["calls"] == 2, "one of the person, and one of the other actor"
+    assert (
+        "ferry, decision: human/ferry 0+0 tokens unknown (of a turn that"
+        in (run / "scenario.log").read_text()
+    )
+
+
+async def test_an_evaluator_that_only_the_driver_has_evaluates_wherever_it_runs(runs):
+    await runs.run("matrix: [{prompt: hello, model: scripted/echo, runs: 3}]", LocalEngine(), "prompts")
+    scale = [
+        {"label": "Good", "value": 1, "definition": "kind"},
+        {"label": "Bad", "value": 0, "definition": ""},
+    ]
+    judge = {"instructions": "Was it polite? {assistant_turn}", "ratingScale": {"numerical": scale}}
+    judge["modelConfig"] = {"bedrockEvaluatorModelConfig": {"modelId": "scripted/judge"}}
+    (runs.folder / "home" / "evaluators").mkdir(parents=True)
+    (runs.folder / "home" / "evaluators" / "polite.json").write_text(
+        json.dumps({"evaluatorName": "polite", "level": "TRACE", "evaluatorConfig": {"llmAsAJudge": judge}})
+    )
+    (runs.folder / "judge.yaml").write_text(JUDGE.replace("Very Helpful", "Good"))
+    runs.job = EVALUATION
+
+    local, far = await runs.both("""
+        batchEvaluationName: RUN
+        evaluators: [polite]
+        dataSourceConfig: {store: {runIds: [prompts]}}
+    """)
+
+    assert {**local, "items": 0, "sessions": 0, "texts": 0} == {**far, "items": 0, "sessions": 0, "texts": 0}
+    assert [item["status"] for item in far["items"]] == ["success"] * 3
+    assert [row[0::2] for row in far["scores"]] == [("polite", 1.0)] * 3
+    assert "load_session" in runs.far.messages
+
+
+async def test_sessions_are_merged_by_the_driver_wherever_they_ran(runs):
+    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
+    far = await runs.run(
+        """
+        concurrency: 3
+        defaults: {mergeOnPass: true, agent: command, scriptCommand: test -f shop.py}
+        matrix:
+          - {repo: ./shop, prompt: one, command: "echo 1 > one.txt"}
+          - {repo: ./shop, prompt: two, command: "echo 2 > two.txt"}
+          - {repo: ./shop, prompt: three, command: "echo 3 > three.txt"}
+        """,
+        runs.far,
+        "far",
+    )
+
+    assert [item["reason"] for item in far["items"]] == ["completed"] * 3
+    assert {"one.txt", "two.txt", "three.txt"} <= {path.name for path in repository.iterdir()}
+    assert "merge" in runs.far.messages
+    (merged,) = (runs.folder / "home" / "repos").glob("*.merged")
+    assert len(merged.read_text().split()) == 3
+    assert not list((runs.folder / "worker-home").rglob("*.merge*"))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from ledgers import MemoryLedger, SettledRows
 
+from databases import query
 from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.budget.budgeted_model import BudgetedModel
 from proctor.errors import CostLimit
@@ -116,7 +117,8 @@ class Spender:
 
 def drawn(store: Store) -> float:
     """What all have drawn together, at this moment."""
-    (row,) = store.read.query(
+    (row,) = query(
+        store,
         'SELECT COALESCE(SUM("reservedUsd"), 0) AS "usd" FROM "ledger" WHERE "kind" IN (?, ?)',
         ("draw", "close"),
     )

@@ -53,7 +53,7 @@ class Played:
         other = "therapist" if self.side == "client" else "client"
         self.history.append(Utterance(side=other, text=words))
         reply = await speak(
-            self.party, ConversationState(heard=words, history=self.history, turn=turn, turns_left=5)
+            self.party, ConversationState(prompt=words, history=self.history, turn=turn, turns_left=5)
         )
         self.history.append(Utterance(side=self.side, text=reply.text))
         return reply
@@ -300,7 +300,7 @@ async def test_a_counsellor_steps_into_a_topic_and_out_of_it_again() -> None:
 
 async def test_eliza_greets_and_then_answers_by_rules() -> None:
     played = Played("eliza")
-    greeting = await speak(played.party, ConversationState(heard="", history=[], turn=1, turns_left=5))
+    greeting = await speak(played.party, ConversationState(prompt="", history=[], turn=1, turns_left=5))
     played.history.append(Utterance(side="therapist", text=greeting.text))
 
     reply = await played.hear("I need a holiday.")

@@ -38,7 +38,7 @@ def party(listener: Listener, steps: list[dict[str, Any]], *, seed: int = 1, **r
 def moment(heard: str = "How are you?", said: tuple[str, ...] = (), turn: int = 1) -> ConversationState:
     sides = ("therapist", "client")
     history = [Utterance(side=sides[n % 2], text=text) for n, text in enumerate((*said, heard))]
-    return ConversationState(heard=heard, history=history, turn=turn, turns_left=3)
+    return ConversationState(prompt=heard, history=history, turn=turn, turns_left=3)
 
 
 async def test_the_other_is_the_models_user_and_the_role_its_assistant() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conversations import TALKING, read, said, split
 
+from databases import query
 from proctor.testing import eventually
 
 
@@ -91,7 +92,7 @@ def test_a_dialogue_that_was_cut_off_goes_on_behind_its_last_turn_and_ends_as_it
 
 def turns_of(store) -> int:
     """Turns of all dialogues that the store knows of."""
-    return int(store.read.query('SELECT COUNT(*) AS "n" FROM "iterations"')[0]["n"])
+    return int(query(store, 'SELECT COUNT(*) AS "n" FROM "iterations"')[0]["n"])
 
 
 def test_without_a_seed_a_dialogue_that_was_cut_off_keeps_the_luck_it_had(proctor, talking_desk) -> None:
@@ -103,7 +104,7 @@ def test_without_a_seed_a_dialogue_that_was_cut_off_keeps_the_luck_it_had(procto
         eventually(lambda: turns_of(store) >= 2)
         running.kill()
         running.communicate(timeout=30)
-        (step, *_) = store.read.query('SELECT "output" FROM "iterations" ORDER BY "step" DESC LIMIT 1')
+        (step, *_) = query(store, 'SELECT "output" FROM "iterations" ORDER BY "step" DESC LIMIT 1')
 
     resumed = proctor(*words, "--resume")
 
@@ -121,7 +122,7 @@ def test_proctor_resume_lets_a_dialogue_go_on_too(proctor, talking_desk) -> None
         eventually(lambda: turns_of(store) >= 2)
         running.kill()
         running.communicate(timeout=30)
-        (batch,) = store.read.query('SELECT "runId" FROM "batches"')
+        (batch,) = query(store, 'SELECT "runId" FROM "batches"')
 
     assert proctor("resume", batch["runId"]).returncode == 0
 
@@ -140,8 +141,8 @@ def test_a_run_whose_roles_are_files_of_an_earlier_version_goes_on_with_them(pro
         eventually(lambda: turns_of(store) >= 2)
         running.kill()
         running.communicate(timeout=30)
-        (batch,) = store.read.query('SELECT "runId" FROM "batches"')
-        roles = store.read.query('SELECT "digest", "content" FROM "run_resources"')
+        (batch,) = query(store, 'SELECT "runId" FROM "batches"')
+        roles = query(store, 'SELECT "digest", "content" FROM "run_resources"')
         store._transaction(lambda connection: connection.run('DELETE FROM "run_resources"'))
     assert len(roles) == 2
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from conversations import EXAMPLES, config, read, said, split
 
+from databases import query
 from proctor import run_batch
 
 
@@ -132,7 +133,7 @@ def test_a_dialogue_is_held_in_the_language_that_is_wanted(proctor, talking_desk
 
     assert done.returncode == 0, done.stderr
     with proctor.open_store() as store:
-        rows = store.read.query('SELECT "role", "name", "content" FROM "messages" ORDER BY "position"')
+        rows = query(store, 'SELECT "role", "name", "content" FROM "messages" ORDER BY "position"')
     told = [row["content"] for row in rows if row["role"] == "system"]
     assert told[0] == "[Moderator] Sie können jetzt mit der Sitzung beginnen."
     assert any("In dieser Sitzung bleibt noch 1 Runde" in text for text in told)

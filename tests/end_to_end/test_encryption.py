@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from databases import query
 from proctor.errors import StoreError
 from proctor.store import Store
 from proctor.store.keys import Keys, LocalKey
@@ -88,9 +89,7 @@ def finished(home):
     """How many items have ended so far."""
     try:
         with Store(str(home / "proctor.db"), KEYS) as store:
-            (row,) = store.read.query(
-                'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE "finishedAt" IS NOT NULL'
-            )
+            (row,) = query(store, 'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE "finishedAt" IS NOT NULL')
             return row["n"]
     except StoreError:
         return 0

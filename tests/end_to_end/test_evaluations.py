@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from databases import query
 from proctor.store import Scope
 from proctor.testing import eventually
 
@@ -48,9 +49,7 @@ def finished(proctor):
     """How many items have ended so far."""
     try:
         with proctor.open_store() as store:
-            (row,) = store.read.query(
-                'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE "finishedAt" IS NOT NULL'
-            )
+            (row,) = query(store, 'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE "finishedAt" IS NOT NULL')
             return row["n"]
     except Exception:
         return 0
@@ -255,13 +254,15 @@ def test_a_killed_job_goes_on_and_repeats_at_most_what_was_in_flight(proctor, de
     assert json.loads(done.stdout)["status"] == "COMPLETED"
     with proctor.open_store() as store:
         items = store.read.items(job["batchEvaluationId"], limit=1000)
-        (attempts,) = store.read.query(
+        (attempts,) = query(
+            store,
             'SELECT COUNT(*) AS "n", SUM(CASE WHEN "endReason" = ? THEN 1 ELSE 0 END) AS "cut" '
             'FROM "sessions" WHERE "runId" = ?',
             ("interrupted", job["batchEvaluationId"]),
         )
-        (scores,) = store.read.query(
-            'SELECT COUNT(*) AS "n" FROM "batch_items" i JOIN "scores" s ON s."sessionId" = i."sessionId"'
+        (scores,) = query(
+            store,
+            'SELECT COUNT(*) AS "n" FROM "batch_items" i JOIN "scores" s ON s."sessionId" = i."sessionId"',
         )
     assert len(items) == 90 and {item["status"] for item in items} == {"success"}
     assert attempts["cut"] <= 3 and attempts["n"] == 90 + attempts["cut"]

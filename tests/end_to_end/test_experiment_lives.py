@@ -11,7 +11,7 @@ import sys
 import pytest
 from harbours import SCENARIO, in_the_harbour, write_config
 
-from databases import new_database
+from databases import new_database, query
 from proctor.testing import eventually_async
 from proctor.testing.model_server import reply
 
@@ -44,7 +44,7 @@ async def turns(harbour, number):
     """Wait until the store has so many turns: a kill loses what is not committed yet."""
     with harbour.proctor.open_store() as store:
         await eventually_async(
-            lambda: store.read.query('SELECT count(*) AS "turns" FROM "iterations"') == [{"turns": number}]
+            lambda: query(store, 'SELECT count(*) AS "turns" FROM "iterations"') == [{"turns": number}]
         )
 
 
@@ -181,7 +181,7 @@ async def test_a_person_elsewhere_is_asked_through_the_store_and_no_time_limit_r
     ]  # fmt: skip
     assert await harbour.run("scenario", "questions") == []
     with harbour.proctor.open_store() as store:
-        (session, _) = store.read.query('SELECT * FROM "sessions" ORDER BY "waitingSeconds" DESC')
+        (session, _) = query(store, 'SELECT * FROM "sessions" ORDER BY "waitingSeconds" DESC')
     assert session["waitingSeconds"] > 4.2 and session["workSeconds"] < 4
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from databases import query
 from proctor.testing import eventually_async
 from proctor.testing.model_server import ModelServer, ServerReply, failure, reply
 
@@ -84,7 +85,7 @@ class Bureau:
 
     def query(self, statement: str, *values: str) -> list[dict[str, Any]]:
         with self.proctor.open_store() as store:
-            return store.read.query(statement, values)
+            return query(store, statement, values)
 
     def rows(self, table: str, run_id: str) -> list[dict[str, Any]]:
         """The rows of a table that belong to a run's sessions, in their order."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from databases import query
 from proctor.errors import UsageError
 from proctor.models import ModelRouter, local, local_server
 from proctor.models.discovery import discover
@@ -81,9 +82,9 @@ def test_a_batch_of_prompts_is_really_answered_and_leaves_no_server(proctor, tmp
     told = json.loads(ran.stdout)
     assert (ran.returncode, told["successCount"], told["costUsd"]) == (0, 3, 0), ran.stderr
     with proctor.open_store() as store:
-        calls = store.read.query('SELECT * FROM "model_calls"')
-        said = store.read.query('SELECT * FROM "messages" WHERE "role" = \'assistant\'')
-        sessions = store.read.query('SELECT * FROM "sessions"')
+        calls = query(store, 'SELECT * FROM "model_calls"')
+        said = query(store, 'SELECT * FROM "messages" WHERE "role" = \'assistant\'')
+        sessions = query(store, 'SELECT * FROM "sessions"')
     assert all(1 <= call["completionTokens"] <= 12 and call["promptTokens"] > 20 for call in calls)
     assert all(call["latencyMs"] > 1 and call["provider"] == "local" for call in calls)
     assert len({row["content"] for row in said}) == 3
@@ -106,7 +107,7 @@ def test_a_dialogue_is_really_held_between_two_roles_of_one_small_model(proctor,
     assert all(message["content"].strip() for message in session["messages"])
     assert session["stand_in"] is False
     with proctor.open_store() as store:
-        calls = store.read.query('SELECT * FROM "model_calls"')
+        calls = query(store, 'SELECT * FROM "model_calls"')
     assert len(calls) == 4
     assert all(1 <= call["completionTokens"] <= 24 and call["provider"] == "local" for call in calls)
     assert [call["costUsd"] for call in calls] == [0.0] * 4

@@ -9,7 +9,7 @@ from proctor.jobs.evaluation.state import EvaluationState
 from proctor.report.charts import Stem, forest
 from proctor.report.comparison import change, comparison_html, comparison_markdown
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, GateResult, Mean
-from proctor.stats.contrasts import Difference
+from proctor.stats.differences import difference
 from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, JudgedTarget
 from proctor.stats.intervals import Estimate
 
@@ -111,25 +111,27 @@ def test_the_same_in_markdown_is_one_table_row_for_each_thing():
 
 
 def comparison():
-    difference = Difference(
-        value=-0.25, low=-0.5, high=0.0, p=0.04, effect_size=-0.8, smallest_detectable=0.3, n=(8, 8)
-    )
+    found = difference([1, 1, 1, 0, 1, 1, 1, 0], [0, 1, 1, 0, 0, 1, 1, 0], lo=0, hi=1)
+    with_errors = difference([1, 1, 1, 0, 1, 1, 1, 0, 0, 0], [0, 1, 1, 0, 0, 1, 1, 0, 0, 0], lo=0, hi=1)
     success = Contrast(
         metric="success",
         baseline="before",
         candidate="after",
-        baseline_mean=Mean(value=0.75, low=0.4, high=0.9, items=8, tasks=8),
+        baseline_mean=Mean(value=0.75, low=0.4, high=0.9, items=8, tasks=8, sem=0.164),
         candidate_mean=Mean(value=0.5, low=0.2, high=0.8, items=8, tasks=8),
-        difference=difference,
-        p_corrected=0.08,
+        difference=replace(found, needs=40),
+        is_member=True,
         pairs=8,
         unpaired=2,
-        pairs_needed=40,
         errors=(1, 0),
-        if_errors_failed=-0.2,
+        with_errors=with_errors,
         disagreements=(
             Disagreement(
-                words=HOSTILE, baseline=1.0, candidate=0.0, baseline_items=("a",), candidate_items=("b",)
+                words=HOSTILE,
+                baseline=1.0,
+                candidate=0.0,
+                baseline_items=(("run", "a"),),
+                candidate_items=(("run", "b"),),
             ),
         ),
     )
@@ -158,9 +160,9 @@ def test_a_page_about_a_comparison_says_what_a_difference_is_worth():
     html = comparison_html(comparison())
 
     assert "<script>" not in html
-    assert "Gates: inconclusive" in html and "needs about 12 more pairs" in html
-    assert "−25.0 pp" in html and "−50.0 pp to ±0.0 pp" in html
-    assert "detecting a difference of this size needs about 40 pairs" in html
+    assert "Gates: inconclusive" in html and "needs about 12 more tasks" in html
+    assert "−25.0 pp" in html and "−67.3 pp to +27.3 pp" in html
+    assert "a verdict needs about 40 tasks" in html
     assert "counted as failures, the difference would be −20.0 pp" in html
     assert "one of them has no value" in html
 
@@ -168,9 +170,8 @@ def test_a_page_about_a_comparison_says_what_a_difference_is_worth():
 def test_a_comparison_in_markdown():
     text = comparison_markdown(comparison())
 
-    assert (
-        "| success | after | 75% | 50% | −25.0 pp | −50.0 pp to ±0.0 pp | 0.080 | not significant |" in text
-    )
+    row = "| success | after | 75% ± 16% | 50% | −25.0 pp | −67.3 pp to +27.3 pp | 0.351 | not significant |"
+    assert row in text
     assert "| score:tone | after | – | – | – | not enough data | – | not enough data |" in text
     assert "<script>" not in text
 

@@ -7,6 +7,7 @@ import uuid
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from proctor.processes import run
 from proctor.runner import Services
 from proctor.runners.worktree import WorktreeRunner
 from proctor.session import Iteration, Merge, Note, Workspace
+from proctor.workspace.merge_queue import merge
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -124,6 +126,7 @@ class Attempt:
             environment=visible,
             now=lambda: NOW,
             time_limit=time_limit,
+            merge=partial(merge, home=self.home, environment=visible),
         )
 
     def find(self, name, settings):

@@ -8,8 +8,9 @@ import pytest
 from coding_sessions import attempt, git, repository
 
 from proctor.errors import WorkspaceError
+from proctor.runner import MergeRequest
 from proctor.testing import eventually_async
-from proctor.workspace.merge_queue import MergeRequest, clean_up, diff, log, merge, rebase, squash
+from proctor.workspace.merge_queue import clean_up, diff, log, merge, rebase, squash
 from proctor.workspace.source_repository import open_source
 
 ON_PASS = {"mergeOnPass": True}
@@ -271,11 +272,9 @@ async def test_a_rebase_that_conflicts_changes_nothing(tmp_path, repo, source, s
 
 
 async def test_a_session_can_be_merged_later(tmp_path, repo, source, session):
-    request = MergeRequest(
-        source=source, branch=session.branch, base_branch="main", message="Add n", home=tmp_path / "home"
-    )
+    request = MergeRequest(repo=source.root, branch=session.branch, base_branch="main", message="Add n")
 
-    merged = await merge(request, None)
+    merged = await merge(request, home=tmp_path / "home", environment=os.environ)
 
     assert merged.result.result == "success"
     assert git(repo, "show", "main:n") == "2"

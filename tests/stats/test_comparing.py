@@ -9,7 +9,13 @@ from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
-from proctor.stats.comparison import compare_runs, compare_within, gate_of
+from proctor.stats.comparison import (
+    compare_runs,
+    compare_within,
+    disagreements,
+    gate_of,
+    groups_of_runs,
+)
 from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -87,8 +93,10 @@ def test_runs_that_differ_in_the_model_are_paired_by_everything_else(store):
     assert (success.baseline, success.candidate, success.pairs) == ("before", "after", 8)
     assert success.baseline_mean.value == 1 / 8
     assert success.difference.value == pytest.approx(6 / 8)
-    assert success.difference.test == "McNemar's exact test"
-    assert success.difference.p == pytest.approx(2 / 64)
+    assert success.difference.method == "plus, paired"
+    # Six tasks won, none lost: Bonett and Price's interval with Student's quantile.
+    assert success.difference.p == pytest.approx(0.0300, abs=1e-4)
+    assert 0 < success.difference.low < 6 / 8 < success.difference.high <= 1
     assert success.is_significant
     assert [each.words for each in success.disagreements] == [f"task {number}" for number in range(1, 7)]
 
@@ -100,7 +108,8 @@ def test_ten_repeats_of_one_task_do_not_pass_for_ten_tasks(store):
     (success,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["success"]).contrasts
 
     assert (success.pairs, success.baseline_mean.items, success.baseline_mean.tasks) == (3, 30, 3)
-    assert success.difference.p == 1.0
+    assert (success.difference.low, success.difference.high) == (-1.0, 1.0)
+    assert success.difference.needs == 6
     assert not success.is_significant
 
 
@@ -112,7 +121,13 @@ def test_errors_of_ours_are_left_out_and_counted_and_what_they_would_change_is_s
 
     assert success.errors == (1, 2)
     assert success.unpaired == 3
-    assert success.candidate_mean.value == pytest.approx(2 / 3)
+    # Two tasks have a result on both sides: means and difference are of these.
+    assert (success.baseline_mean.value, success.candidate_mean.value, success.difference.value) == (
+        1.0,
+        0.5,
+        -0.5,
+    )
+    assert success.pairs == 2
     assert success.if_errors_failed == pytest.approx(2 / 5 - 3 / 5)
 
 
@@ -125,9 +140,12 @@ def test_parts_of_one_run_are_compared_by_a_factor(store):
     assert found.groups == ("a", "b", "c")
     assert [each.candidate for each in found.contrasts] == ["b", "c"]
     assert found.contrasts[0].pairs == 6
-    # Two tests at once: each chance counts double, the larger one at least as much as the smaller.
+    # Two tests at once: each chance counts double, and the intervals are wider for it.
+    assert found.family_size == 2
     assert found.contrasts[0].p_corrected == pytest.approx(2 * found.contrasts[0].difference.p)
-    assert found.contrasts[1].p_corrected == 1.0
+    alone = compare_within(store.read, "run", "model", NOW, metrics=["success"], against="b").contrasts[0]
+    assert (alone.baseline, alone.candidate) == ("b", "a")
+    assert alone.difference.value == -found.contrasts[0].difference.value
 
 
 def test_without_a_metric_all_figures_and_all_scores_are_compared_but_no_measures(store):
@@ -140,14 +158,16 @@ def test_without_a_metric_all_figures_and_all_scores_are_compared_but_no_measure
     assert "metric:risk" in found.metrics
     tone = found.contrasts[-1]
     assert tone.difference.value == pytest.approx(0.5 / 3)
-    assert tone.difference.test == "paired t-test"
+    assert tone.difference.method == "plus, paired"
+    assert found.contrasts[1].difference.is_ratio
     (risk,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["metric:risk"]).contrasts
     assert risk.difference.value == 0.0
+    assert risk.difference.low is None and "No spread" in risk.difference.note
 
 
 def test_scores_of_two_versions_of_an_evaluator_are_not_compared_silently(store):
-    fill(store, "before", run_of("a", [S] * 3, tones=[0.1, 0.2, 0.3], digest="v1"))
-    fill(store, "after", run_of("b", [S] * 3, tones=[0.7, 0.8, 1.0], digest="v2"))
+    fill(store, "before", run_of("a", [S] * 9, tones=[0.1, 0.2, 0.3] * 3, digest="v1"))
+    fill(store, "after", run_of("b", [S] * 9, tones=[0.7, 0.8, 1.0] * 3, digest="v2"))
     gates = [gate_of("score:tone>=0")]
 
     found = compare_runs(store.read, ["before", "after"], NOW, gates=gates)
@@ -185,8 +205,9 @@ def test_what_does_not_pair_is_compared_as_it_is_and_said_so(store):
     (success,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["success"]).contrasts
 
     assert success.pairs == 0
-    assert success.difference.test == "Fisher's exact test"
-    assert success.remarks == ("fewer than two tasks pair: the groups are compared as they are",)
+    assert success.difference.method == "plus, Welch"
+    assert success.difference.tasks == (6, 6)
+    assert success.remarks == ("fewer than two tasks pair: the groups are compared as independent samples",)
 
 
 def test_repeats_of_a_single_task_speak_of_that_task_alone(store):
@@ -203,55 +224,103 @@ def test_a_gate_says_pass_fail_or_that_there_is_too_little_to_say(store):
     fill(store, "before", run_of("a", [S, F] * 20))
     fill(store, "same", run_of("b", [S, F] * 20))
     fill(store, "worse", run_of("c", [F, F] * 20))
+    fill(store, "five", run_of("d", [S] * 5))
 
     def verdict(run, text):
         return compare_runs(store.read, ["before", run], NOW, gates=[gate_of(text)]).verdicts[0]
 
     assert verdict("same", "success>=-0.2").verdict == "pass"
+    # 183 tasks are needed to have seen a collapse of two in a hundred.
     unsure = verdict("same", "success>=-0.02")
-    assert unsure.verdict == "inconclusive" and unsure.more_pairs > 0
+    assert (unsure.verdict, unsure.needs, unsure.more_pairs) == ("inconclusive", 183, 143)
+    few = verdict("five", "success>=-0.5")
+    assert few.verdict == "inconclusive" and "5 tasks: fewer than 6 cannot show" in few.words
     assert verdict("worse", "success>=-0.1").verdict == "fail"
-    assert verdict("worse", "cost<=1000%").verdict == "pass"
 
 
-def test_an_open_gate_says_how_many_more_pairs_would_decide_it():
-    found = gate_of("success>=-0.02").verdict("same", (0.0, -0.1, 0.1), 0.5, 40)
-
-    # The interval has to be a fifth as wide, which takes 25 times the pairs.
-    assert (found.verdict, found.more_pairs) == ("inconclusive", 25 * 40 - 40)
+def costs(store, run_id, model, values):
+    """A run whose items cost as much as this."""
+    fill(store, run_id, run_of(model, [S] * len(values)))
+    store.writer().close()
+    writer = store.writer()
+    for row, cost in zip(store.read.items(run_id), values, strict=True):
+        writer.change("batch_items", (run_id, row["id"]), {"costUsd": cost})
+    writer.close()
 
 
 @pytest.mark.parametrize(
-    ("difference", "verdict", "words"),
+    ("factor", "spread", "verdict", "words"),
     [
-        ((0.01, 0.005, 0.015), "pass", "the difference is +5.0% (+2.5% to +7.5%)"),
-        ((0.03, 0.021, 0.04), "fail", "the difference is +15.0% (+10.5% to +20.0%)"),
-        ((0.02, 0.01, 0.03), "inconclusive", "the difference is +10.0% (+5.0% to +15.0%)"),
-        ((0.01, None, None), "inconclusive", "the difference is +5.0%; too few to say more"),
-        ((0.01, 0.005, None), "inconclusive", "the difference is +5.0%; too few to say more"),
+        (1.0, 1.08, "pass", "within the margin"),
+        (1.3, 1.08, "fail", "significantly worse"),
+        (1.03, 1.2, "inconclusive", "not enough tasks"),
     ],
 )
-def test_a_gate_in_percent_is_of_the_mean_of_the_baseline(difference, verdict, words):
-    found = gate_of("cost<=10%").verdict("dearer", difference, 0.2, 12)
+def test_a_gate_in_percent_is_of_the_typical_ratio(store, factor, spread, verdict, words):
+    base = [0.1 * 1.3**number for number in range(12)]
+    noise = [spread if number % 2 else 1 / spread for number in range(12)]
+    costs(store, "before", "a", base)
+    costs(store, "after", "b", [factor * cost * each for cost, each in zip(base, noise, strict=True)])
 
-    assert (found.verdict, found.words) == (verdict, words)
+    (found,) = compare_runs(store.read, ["before", "after"], NOW, gates=[gate_of("cost<=10%")]).verdicts
+
+    assert found.verdict == verdict
+    assert words in found.words
 
 
-def test_a_share_of_nothing_is_met_by_no_difference_and_decided_by_no_other():
-    gate = gate_of("cost<=10%")
+def test_two_that_are_free_differ_by_nothing_and_a_share_of_nothing_is_refused(store):
+    costs(store, "free", "a", [0.0] * 8)
+    costs(store, "also free", "b", [0.0] * 8)
+    costs(store, "dear", "c", [0.1] * 8)
+    gates = [gate_of("cost<=10%")]
 
-    assert gate.verdict("free", (0.0, 0.0, 0.0), 0.0, 6).verdict == "pass"
-    assert gate.verdict("dear", (0.1, 0.05, 0.15), 0.0, 6).verdict == "inconclusive"
+    assert compare_runs(store.read, ["free", "also free"], NOW, gates=gates).verdict == "pass"
+    assert compare_runs(store.read, ["free", "dear"], NOW, gates=gates).verdict == "inconclusive"
+
+
+def test_a_candidate_that_crashes_on_the_hard_tasks_does_not_pass(store):
+    fill(store, "before", run_of("a", [S] * 60 + [F] * 40))
+    fill(store, "after", run_of("b", [S] * 60 + [E] * 40))
+    fill(store, "worse", run_of("c", [S] * 40 + [E] * 60))
+
+    def verdict(run):
+        return compare_runs(store.read, ["before", run], NOW, gates=[gate_of("success>=-0.1")]).verdicts[0]
+
+    assert verdict("worse").verdict == "inconclusive"
+    assert "60 infrastructure errors decide it" in verdict("worse").words
+    # Here the errors change nothing: those tasks failed before.
+    assert verdict("after").verdict == "pass"
+    (success,) = compare_runs(store.read, ["before", "worse"], NOW, metrics=["success"]).contrasts
+    assert (success.baseline_mean.value, success.candidate_mean.value) == (1.0, 1.0)
+    assert success.with_errors.value == pytest.approx(-0.2)
+
+
+def test_metrics_that_copy_another_or_never_vary_are_no_part_of_the_family(store):
+    fill(store, "before", run_of("a", [S, F] * 10, tones=[1.0, 0.0] * 10))
+    fill(store, "after", run_of("b", [S, S] * 10, tones=[1.0, 1.0] * 10))
+
+    found = compare_runs(store.read, ["before", "after"], NOW, metrics=["success", "score:tone"])
+
+    assert found.family_size == 1
+    assert [each.is_member for each in found.contrasts] == [True, False]
+    assert "a copy of success" in found.contrasts[1].remarks[-1]
+    # A metric that is not judged is shown with its own interval and without a verdict.
+    gated = compare_runs(
+        store.read, ["before", "after"], NOW, metrics=["time"], gates=[gate_of("success>=-0.9")]
+    )
+    assert gated.family_size == 1
+    assert not next(each for each in gated.contrasts if each.metric == "time").is_significant
 
 
 def test_one_gate_that_fails_fails_all(store):
-    fill(store, "before", run_of("a", [S] * 30))
-    fill(store, "after", run_of("b", [F] * 30))
-    gates = [gate_of("success>=-0.1"), gate_of("cost<=1000%"), gate_of("time>=-1000")]
+    fill(store, "before", run_of("a", [S] * 30, tones=[0.4, 0.6] * 15))
+    fill(store, "after", run_of("b", [F] * 30, tones=[0.5, 0.6] * 15))
+    gates = [gate_of("success>=-0.1"), gate_of("score:tone>=-0.3"), gate_of("cost<=10%")]
 
     found = compare_runs(store.read, ["before", "after"], NOW, gates=gates)
 
-    assert [each.verdict for each in found.verdicts] == ["fail", "pass", "pass"]
+    assert [each.verdict for each in found.verdicts] == ["fail", "pass", "inconclusive"]
+    assert "The ratio is the same in every task" in found.contrasts[-1].difference.note
     assert found.verdict == "fail"
 
 
@@ -284,6 +353,27 @@ def test_tasks_that_do_not_pair_count_once_each_and_shares_stay_shares(store):
 
     (tone,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["score:tone"]).contrasts
 
-    assert (tone.pairs, tone.difference.n) == (0, (4, 4))
-    assert tone.difference.test == "Fisher's exact test"
+    assert (tone.pairs, tone.difference.tasks) == (0, (4, 4))
+    assert tone.difference.method == "plus, Welch"
     assert -1 <= tone.difference.low < tone.difference.value == 0.5 < tone.difference.high <= 1
+
+
+def test_tasks_that_came_out_differently_are_listed_largest_first(store):
+    def rows(model, values):
+        return [(task, model, repeat, status, None, "") for task, repeat, status in values]
+
+    before = [("Sum", 1, F), ("Sum", 2, F), ("Same", 1, S), ("Lost", 1, S), ("Alone", 1, S)]
+    after = [("Sum", 1, S), ("Sum", 2, F), ("Same", 1, S), ("Lost", 1, F)]
+    fill(store, "a", rows("m", before))
+    fill(store, "b", rows("n", after))
+    groups = groups_of_runs(store.read, ["a", "b"], NOW)
+
+    found = disagreements(groups, "success", "b")
+
+    assert [(each.words, each.difference) for each in found] == [("Lost", -1.0), ("Sum", 0.5)]
+    assert [len(each.baseline_items) for each in found] == [1, 2]
+    assert {run for run, _ in found[0].baseline_items} == {"a"}
+    assert [each.words for each in disagreements(groups, "success", "b", direction="higher")] == ["Sum"]
+    assert [each.words for each in disagreements(groups, "success", "b", search="lOs")] == ["Lost"]
+    with pytest.raises(NotFound, match="There are: b"):
+        disagreements(groups, "success", "c")

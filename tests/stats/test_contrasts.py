@@ -2,7 +2,8 @@
 
 import pytest
 
-from proctor.stats.contrasts import factor_test, fisher, holm, paired, rates, welch
+from proctor.stats.contrasts import fisher, holm, paired, rates, welch
+from proctor.stats.differences import factor_test
 
 # Student's sleep data (1908), whose paired t is -4.0621 with p = 0.002833.
 ONE = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.stats.intervals import f_tail, mean, median, median_ranks, student_quantile, wilson
+from proctor.stats.intervals import mean_from_sums, median, median_ranks, student_quantile, wilson
+from proctor.stats.samples import f_tail
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_a_rates_interval_holds_the_rate_and_stays_between_0_and_1(case):
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
 def test_a_mean_from_sums_is_the_mean_of_the_numbers(values):
-    found = mean(len(values), sum(values), sum(value * value for value in values))
+    found = mean_from_sums(len(values), sum(values), sum(value * value for value in values))
 
     assert found.value == pytest.approx(statistics.fmean(values), abs=1e-6)
     assert found.low <= found.value <= found.high
@@ -67,7 +68,7 @@ def test_a_means_interval_uses_the_sample_deviation_and_students_t():
     values = [2.0, 4.0, 4.0, 5.0, 9.0]
     reach = 2.77645 * statistics.stdev(values) / math.sqrt(5)
 
-    found = mean(5, sum(values), sum(value * value for value in values))
+    found = mean_from_sums(5, sum(values), sum(value * value for value in values))
 
     assert (found.low, found.high) == (
         pytest.approx(4.8 - reach, abs=1e-4),
@@ -76,7 +77,7 @@ def test_a_means_interval_uses_the_sample_deviation_and_students_t():
 
 
 def test_one_number_has_a_mean_but_no_interval():
-    assert (mean(1, 3.0, 9.0).value, mean(1, 3.0, 9.0).low) == (3.0, None)
+    assert (mean_from_sums(1, 3.0, 9.0).value, mean_from_sums(1, 3.0, 9.0).low) == (3.0, None)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from proctor.errors import NotFound
 from proctor.score import Score
 from proctor.stats.calibration import judges
-from proctor.stats.comparison import disagreements
-from proctor.stats.matching import ComparedItem, Groups
 from proctor.store import Recorder, Store, timestamp
-from proctor.store.evaluations import Label
+from proctor.store.labels import Label
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -76,39 +73,3 @@ def test_labels_without_verdicts_are_told_as_such_and_others_are_left_out(store)
     assert [each.evaluator for each in judges(store.read, no_order)] == ["brief", "polite"]
     (found,) = judges(store.read, no_order, evaluator="polite")
     assert (found.labels, found.calibration.things, found.digest) == (1, 0, "")
-
-
-def compared(group, task, value, repeat=1):
-    item = f"{group}-{task}-{repeat}"
-    return ComparedItem(
-        group=group,
-        run_id=group,
-        item_id=item,
-        words=task,
-        key=task,
-        status="success",
-        values={"success": value},
-    )
-
-
-def test_tasks_that_came_out_differently_are_told_largest_first():
-    items = (
-        *(compared("a", "Sum", 0.0, n) for n in (1, 2)),
-        compared("b", "Sum", 1.0, 1),
-        compared("b", "Sum", 0.0, 2),
-        compared("a", "Same", 1.0),
-        compared("b", "Same", 1.0),
-        compared("a", "Lost", 1.0),
-        compared("b", "Lost", 0.0),
-        compared("a", "Alone", 1.0),
-    )
-    groups = Groups(names=("a", "b"), items=items, metrics=("success",), pair="item")
-
-    found = disagreements(groups, "success", "b")
-
-    assert [(each.words, each.difference) for each in found] == [("Lost", -1.0), ("Sum", 0.5)]
-    assert [each.words for each in disagreements(groups, "success", "b", direction="higher")] == ["Sum"]
-    assert [each.words for each in disagreements(groups, "success", "b", search="lOs")] == ["Lost"]
-    assert disagreements(groups, "cost", "b") == []
-    with pytest.raises(NotFound, match="There are: b"):
-        disagreements(groups, "success", "c")

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from databases import query
 from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import Contradiction, NotFound
 from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch
@@ -158,7 +159,7 @@ def test_sessions_that_are_over_are_found_once_and_a_share_of_them_is_due(store)
     (run_id,) = OnlineWatch(store, watching).look(NOW + timedelta(seconds=100))
     again = list(OnlineWatch(store, watching).look(NOW + timedelta(seconds=100)))
 
-    rows = store.read.query('SELECT "decision" FROM "online_sessions"')
+    rows = query(store, 'SELECT "decision" FROM "online_sessions"')
     counts = {name: sum(row["decision"] == name for row in rows) for name in ("not_sampled", f"job {run_id}")}
     assert sum(counts.values()) == 40
     assert counts["not_sampled"] == 22

@@ -6,8 +6,9 @@ import pytest
 
 from proctor.item import Item
 from proctor.score import Score
-from proctor.store import Recorder, evaluations, timestamp
-from proctor.store.evaluations import EvaluationRecord, JudgedFilter
+from proctor.store import Recorder, evaluations, scores, timestamp
+from proctor.store.evaluations import EvaluationRecord
+from proctor.store.scores import JudgedFilter
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SESSIONS = {
@@ -49,7 +50,7 @@ def _item(words, name):
 
 
 def listed(store, job, order="lowest", *, descending=False, **wanted):
-    rows, total = evaluations.sessions_page(
+    rows, total = scores.sessions_page(
         store.read, job, JudgedFilter(**wanted), order=order, descending=descending, limit=10, offset=0
     )
     return [row["sessionId"] for row in rows], total
@@ -72,14 +73,14 @@ def test_search_takes_signs_of_the_database_for_what_they_are(store, job):
 
 
 def test_a_session_is_told_with_each_evaluator_and_the_reasons(store, job):
-    rows = evaluations.scores_by_session(store.read, job, ["poor of shop", "open of shop"])
+    rows = scores.scores_by_session(store.read, job, ["poor of shop", "open of shop"])
     assert {(row["evaluator"], row["mean"], row["failed"]) for row in rows} == {
         ("tidy", 0.2, 1),
         ("Refuses", 0.0, 1),
     }
-    verdicts = evaluations.verdicts_of(store.read, job, "poor")
+    verdicts = scores.verdicts_of(store.read, job, "poor")
     assert [row["explanation"] for row in verdicts if row["evaluator"] == "tidy"] == ["so it is", ""]
-    assert evaluations.scores_by_session(store.read, job, []) == []
+    assert scores.scores_by_session(store.read, job, []) == []
 
 
 def test_jobs_are_found_by_a_part_of_their_id_until_they_are_deleted(store, job):

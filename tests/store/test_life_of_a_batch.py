@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from stocked import NOW, add_batch, items, session
 
+from databases import query
 from proctor.errors import StoreError, UsageError
 from proctor.item import Item
 from proctor.session import Message, ModelCall, ToolCall, Usage
@@ -18,7 +19,7 @@ LONG = "said by both batches\n" * 1000
 
 def everything(store):
     tables = ("batches", "batch_items", "sessions", *OF_A_SESSION, "ledger", "run_resources", "blobs")
-    return {table: store.read.query(f'SELECT * FROM "{table}" ORDER BY 1, 2') for table in tables}
+    return {table: query(store, f'SELECT * FROM "{table}" ORDER BY 1, 2') for table in tables}
 
 
 def test_a_batch_is_made_with_all_of_its_items_or_not_at_all(store):
@@ -30,9 +31,7 @@ def test_a_batch_is_made_with_all_of_its_items_or_not_at_all(store):
     with pytest.raises(ValueError, match="went away"):
         store.create_batch(row, broken())
 
-    assert (
-        store.read.query('SELECT * FROM "batches"') == store.read.query('SELECT * FROM "batch_items"') == []
-    )
+    assert query(store, 'SELECT * FROM "batches"') == query(store, 'SELECT * FROM "batch_items"') == []
     assert store.create_batch(row, items(1500)) == 1500
 
 
@@ -84,7 +83,7 @@ def test_of_two_who_take_a_batch_at_once_one_gets_it(url):
         thread.join()
 
     with Store(url) as store:
-        assert store.read.query('SELECT "owner" FROM "batches"') == [{"owner": owner} for owner in got]
+        assert query(store, 'SELECT "owner" FROM "batches"') == [{"owner": owner} for owner in got]
     assert len(refusals) == 3
     assert all("is already running in" in refusal for refusal in refusals)
 
@@ -189,7 +188,7 @@ def test_money_of_attempts_that_were_cut_off_is_settled_once_for_what_is_known_t
     assert reserved == pytest.approx(0, abs=1e-12)
     assert spent == pytest.approx(0.28)
     assert [
-        row["kind"] for row in store.read.query('SELECT * FROM "ledger" WHERE "sessionId" = ?', ("open",))
+        row["kind"] for row in query(store, 'SELECT * FROM "ledger" WHERE "sessionId" = ?', ("open",))
     ] == [
         "reserve",
         "settle",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from databases import query
 from proctor.errors import StoreError
 from proctor.store import Store
 from proctor.store.database import migrate, open_database
@@ -18,7 +19,7 @@ def test_a_new_store_has_every_table_with_the_columns_we_write(url):
     with Store(url) as store:
         for table, columns in COLUMNS.items():
             names = ", ".join(f'"{name}"' for name in columns)
-            assert store.read.query(f'SELECT {names} FROM "{table}"') == []
+            assert query(store, f'SELECT {names} FROM "{table}"') == []
 
 
 def test_the_list_of_columns_is_the_database_in_the_same_order(tmp_path):
@@ -37,14 +38,15 @@ def test_the_list_of_columns_is_the_database_in_the_same_order(tmp_path):
 def test_both_databases_have_the_same_columns(store):
     if store.url.startswith("sqlite"):
         found = {
-            table: [row["name"] for row in store.read.query(f"SELECT name FROM pragma_table_info('{table}')")]
+            table: [row["name"] for row in query(store, f"SELECT name FROM pragma_table_info('{table}')")]
             for table in COLUMNS
         }
     else:
         found = {
             table: [
                 row["column_name"]
-                for row in store.read.query(
+                for row in query(
+                    store,
                     "SELECT column_name FROM information_schema.columns WHERE table_name = ? "
                     "ORDER BY ordinal_position",
                     (table,),
@@ -60,7 +62,7 @@ def test_opening_a_store_again_changes_nothing(url):
     with Store(url):
         pass
     with Store(url) as store:
-        assert len(store.read.query('SELECT "version" FROM "schema_version"')) == 1
+        assert len(query(store, 'SELECT "version" FROM "schema_version"')) == 1
 
 
 def test_a_store_of_a_newer_proctor_is_refused_and_told_apart_from_a_broken_one(url):
@@ -139,7 +141,7 @@ def test_a_file_that_another_process_is_just_creating_is_waited_for(tmp_path):
     release.start()
 
     with Store(str(tmp_path / "new.db")) as store:
-        assert store.read.query("PRAGMA journal_mode") == [{"journal_mode": "wal"}]
+        assert query(store, "PRAGMA journal_mode") == [{"journal_mode": "wal"}]
     release.join()
 
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from databases import query
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.store import Store
@@ -65,7 +66,7 @@ def test_a_question_that_was_taken_back_is_gone_and_one_that_was_answered_stays(
     store.withdraw_question("run", second)
 
     assert store.answer_of("run", first) == "I sail."
-    assert [row["id"] for row in store.read.query('SELECT "id" FROM "questions"')] == [first]
+    assert [row["id"] for row in query(store, 'SELECT "id" FROM "questions"')] == [first]
 
 
 def test_who_was_cut_off_and_asks_again_gets_the_answer_that_was_given(store, asked):
@@ -96,4 +97,4 @@ def test_nobody_waits_for_an_answer_in_a_run_that_has_stopped(store, asked):
 def test_questions_go_with_their_run(store, asked):
     store.delete_batch("run")
 
-    assert store.read.query('SELECT * FROM "questions"') == []
+    assert query(store, 'SELECT * FROM "questions"') == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from stocked import NOW, add_batch, items, session
 
+from databases import query
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.session import Iteration, Message, ModelCall, Usage
@@ -158,8 +159,8 @@ def test_averages_keep_their_fractions_in_both_databases(store):
         writer.change("batch_items", ("run", row["id"]), {"tokensTotal": tokens})
     writer.close()
 
-    (found,) = store.read.query(
-        'SELECT AVG("tokensTotal") AS "mean", SUM("tokensTotal") AS "sum" FROM "batch_items"'
+    (found,) = query(
+        store, 'SELECT AVG("tokensTotal") AS "mean", SUM("tokensTotal") AS "sum" FROM "batch_items"'
     )
     assert found == {"mean": 1.5, "sum": 3}
     assert isinstance(found["sum"], int)

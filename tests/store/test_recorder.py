@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from stocked import session
 
+from databases import query
 from proctor.score import Score
 from proctor.secrets import redactor
 from proctor.session import (
@@ -125,7 +126,7 @@ def test_long_text_is_kept_once_however_often_it_is_said(store, writer):
     }
     assert [row["content"] for row in rows(store, writer, "messages")] == [text]
     assert json.loads(rows(store, writer, "tool_calls")[0]["argsJson"]) == {"text": text}
-    kept = store.read.query('SELECT * FROM "blobs"')
+    kept = query(store, 'SELECT * FROM "blobs"')
     assert len(kept) == 2
     assert all(len(row["data"]) < row["size"] / 10 for row in kept)
 
@@ -190,8 +191,8 @@ def test_token_counts_that_cannot_be_are_kept_as_something_that_adds_up(store, w
         recorder.end("success", "completed", "", **ENDED)
     writer.flush().result(10)
 
-    (found,) = store.read.query(
-        'SELECT SUM("totalTokens") AS "n", MIN("promptTokens") AS "least" FROM "sessions"'
+    (found,) = query(
+        store, 'SELECT SUM("totalTokens") AS "n", MIN("promptTokens") AS "least" FROM "sessions"'
     )
     assert found["n"] >= 0
     assert found["least"] >= 0

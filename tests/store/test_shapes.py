@@ -5,6 +5,7 @@ All of them run on a file, on a sealed file and on PostgreSQL.
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import UnionType
@@ -38,15 +39,22 @@ from proctor.store import (
     aggregates,
     evaluations,
     items,
+    labels,
+    reader,
     runs,
+    scores,
+    session_selection,
     timestamp,
     transcripts,
 )
 from proctor.store.definitions import Token
-from proctor.store.evaluations import EvaluationRecord, JudgedFilter, Label
+from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
+from proctor.store.labels import Label
 from proctor.store.ledger import exchange
+from proctor.store.scores import JudgedFilter
+from proctor.store.session_selection import FileSessions, LogGroupSessions, OwnSessions, Period
 from proctor.store.tables import COLUMNS, OF_A_SESSION, ROWS
 from proctor.telemetry.documents import SessionMark
 
@@ -157,7 +165,7 @@ def fill(store: Store) -> None:
         started_at=NOW,
         steps=[Step(trace_id="t", events=[said])],
     )
-    store.save_imported(imported, NOW)
+    imported_id = store.save_imported(imported, NOW)
     store.save_label(Label(session_id="s1", evaluator="tidy", who="me", label="good", note=LONG), NOW)
     store.ask_question("run", ITEM.id, "mayor", "what now?", NOW)
     store.add_resources("run", [Resource("role", "client", "d1", "{}")])
@@ -182,8 +190,11 @@ def fill(store: Store) -> None:
         has_log_group=True,
         started=1,
     )
-    store.arrivals.save([(mark, {"attributes": {}})], NOW)
-    store._transaction(lambda connection: connection.run('UPDATE "arrivals" SET "sessionId" = ?', ("s1",)))
+    later = replace(mark, span_id="u" * 16)
+    store.arrivals.save([(mark, {"attributes": {}}), (later, {"attributes": {}})], NOW)
+    for span_id, session_id in ((mark.span_id, "s1"), (later.span_id, imported_id)):
+        change = ('UPDATE "arrivals" SET "sessionId" = ? WHERE "spanId" = ?', (session_id, span_id))
+        store._transaction(lambda connection, change=change: connection.run(*change))
     new = EvaluationRecord(
         id="job-1",
         arn="arn:x/job-1",
@@ -195,6 +206,10 @@ def fill(store: Store) -> None:
         output_stream="out",
     )
     store.evaluations.create(new, row | {"runId": "job-1", "job": "evaluation", "status": "running"}, NOW)
+    store.extend_batch("job-1", {}, add=[ITEM], settle=(), drop=())
+    writer = store.writer()
+    writer.change("batch_items", ("job-1", ITEM.id), {"sessionId": "s1"})
+    writer.close()
 
 
 def record(writer: Any, session_id: str, item: Item, status: str) -> None:
@@ -216,7 +231,7 @@ def record(writer: Any, session_id: str, item: Item, status: str) -> None:
     ):
         recorder.record(event)
     recorder.score(Score(evaluator="tidy", value=0.5, explanation=LONG, cost_usd=0.01))
-    recorder.score(Score(evaluator="tidy", value=0.7, judged_session="s1"))
+    recorder.score(Score(evaluator="tidy", value=0.7, label="good", judged_session="s1", votes=(0.6, 0.8)))
     changes: dict[str, Any] = {"status": "running", "startedAt": timestamp(NOW), "sessionId": session_id}
     if status:
         recorder.end(status, "completed", "", work_seconds=1.5, waiting_seconds=0.5)
@@ -235,7 +250,12 @@ def test_every_query_returns_rows_of_its_shape(filled):
 def run_all_queries(store: Store) -> None:
     """Call every public query of the store."""
     read, now = store.read, NOW
-    for value in (*reader_queries(read), *aggregate_queries(read), *part_queries(store)):
+    for value in (
+        *reader_queries(read),
+        *aggregate_queries(read),
+        *part_queries(store),
+        *evaluation_queries(store),
+    ):
         # Results may be computed when they are read.
         list(value) if isinstance(value, Iterator) else value
     assert store.open_questions() == store.open_questions("run")
@@ -272,7 +292,7 @@ def reader_queries(read: StoreReader) -> tuple[Any, ...]:
             items.item_states(read, "run"),
         ),
         *(items.item_results(read, "run", [ITEM.id]), items.mock_models(read, "run")),
-        *(items.factor_names(read, "run"), items.uses_postgres(read)),
+        *(items.factor_names(read, "run"), reader.uses_postgres(read)),
         runs.count_batches(read, runs.RunFilter(statuses=["running"], search="plan"), NOW),
         runs.page_of_batches(read, runs.RunFilter(jobs=["scenario"]), NOW, limit=5),
         *(runs.batches_by_id(read, ["run"], NOW), runs.batch_states(read, NOW)),
@@ -292,6 +312,7 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.ranked_durations, aggregates.model_sums, aggregates.judging_cost, aggregates.tool_sums),
         *(aggregates.step_sums, aggregates.merge_counts, aggregates.failed_items, aggregates.mock_sessions),
         *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.count_of_items),
+        aggregates.unchecked_successes,
     )
     return (
         *(query(selection) for query in selected for selection in chosen),
@@ -302,13 +323,13 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.finished_prefix(read, "run"), aggregates.sums_between(read, "run", 0, 5)),
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
         *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
-        *(aggregates.scenario_items(read, "town"), aggregates.items_with_time(read, "run")),
+        *(aggregates.scenario_items(read, "town"), items.items_with_time(read, "run")),
         aggregates.worker_sums(read, "scenario", "amp", "m", ["success"]),
-        *(aggregates.mean_scores(read, ["s1", "s2"]), aggregates.measured_values(read, ["s1"])),
-        *(aggregates.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
-        *(aggregates.labeled_evaluators(read), aggregates.labeled_scores(read, "tidy")),
-        aggregates.dialogue_items(read, "run"),
-        aggregates.item_scores(read, "run"),
+        *(scores.mean_scores(read, ["s1", "s2"]), scores.measured_values(read, ["s1"])),
+        *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
+        *(labels.labeled_evaluators(read), labels.labeled_scores(read, "tidy")),
+        items.dialogue_items(read, "run"),
+        scores.item_scores(read, "run"),
     )
 
 
@@ -326,9 +347,9 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         *(transcripts.text_part(read, "s1", 1, "content", offset=0, limit=5), transcripts.steps(read, "s1")),
         *(transcripts.step_text(read, "s1", 1, "output"), transcripts.scores(read, "s1")),
         transcripts.search(read, "s1", "long"),
-        evaluations.sessions_page(read, "run", JudgedFilter(evaluator="tidy"), limit=5, offset=0),
-        evaluations.scores_by_session(read, "run", ["town"]),
-        *(evaluations.verdicts_of(read, "run", "s1"), evaluations.jobs_page(read, "job", limit=5, offset=0)),
+        scores.sessions_page(read, "run", JudgedFilter(evaluator="tidy"), limit=5, offset=0),
+        scores.scores_by_session(read, "run", ["town"]),
+        *(scores.verdicts_of(read, "run", "s1"), evaluations.jobs_page(read, "job", limit=5, offset=0)),
         *(evaluations.log_groups(read), store.evaluations.row("job-1"), store.evaluations.page()),
         *(store.evaluations.metadata("job-1"), store.evaluations.of_stream("g", "out")),
         *(
@@ -339,7 +360,43 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         *(store.definitions.configs(), store.definitions.count("online_configs")),
         *(store.definitions.sessions_of("oc-1", "judge"), store.definitions.tags("arn")),
         *(store.logs.streams(), store.logs.events("g", "s"), store.arrivals.has_new()),
+        *(store.arrivals.oldest_new(), labels.labels_state(read, "tidy")),
         *(store.arrivals.sessions_of(["t" * 32]), store.arrivals.documents("s1")),
+    )
+
+
+def evaluation_queries(store: Store) -> tuple[Any, ...]:
+    read = store.read
+    sources = (
+        OwnSessions(run_ids=("run",), roles=("fix",)),
+        LogGroupSessions(names=("g",), period=Period(start=NOW - timedelta(days=1))),
+        FileSessions(paths=(), session_ids=("s1",)),
+    )
+    key = ("tidy", "", "")
+    return (
+        *(session_selection.session_ids(read, source) for source in sources),
+        session_selection.session_heads(read, ["s1"]),
+        session_selection.session_contents(read, ["s1"]),
+        session_selection.quiet_sessions(
+            *(read, "oc-2"),
+            service="",
+            log_groups=["g"],
+            prefixes=[],
+            since="",
+            until="9",
+        ),
+        *(evaluations.unfinished_evaluations(read), evaluations.count_evaluations(read)),
+        *(evaluations.is_token_used(read, "token"), evaluations.output_streams(read)),
+        *(evaluations.session_log_groups(read), evaluations.result_periods(read, "g", ["out"])),
+        *(scores.items_page(read, "run", 0, 9), scores.items_page(read, "run", 99, 9)),
+        *(scores.scores_of_attempts(read, ["s1"]), scores.evaluated_sessions(read, ["s1"])),
+        *(scores.evaluated_calls(read, ["s1"]), scores.failed_sessions(read, "run")),
+        *(scores.result_header(read, "job-1"), scores.session_counts(read, "run")),
+        *(scores.score_sums(read, "run"), scores.first_items(read, "run")),
+        *(scores.label_counts(read, "run"), scores.score_votes(read, "run")),
+        scores.ignored_references(read, "run"),
+        *(scores.result_targets(read, "run", which, key, limit=5) for which in ("lowest", "highest")),
+        scores.insight_rows(read, "run", "tidy"),
     )
 
 

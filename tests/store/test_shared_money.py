@@ -8,7 +8,7 @@ import time
 import pytest
 from stocked import NOW, add_batch
 
-from databases import new_store
+from databases import new_store, query
 from proctor.errors import OwnershipLost
 from proctor.store import MoneyLimits, RetrySelection, Store, ledger
 from proctor.store.database import open_database
@@ -65,8 +65,8 @@ def allow(shop, usd):
 
 
 def total(store, kinds="'draw', 'close'", column="reservedUsd") -> float:
-    (row,) = store.read.query(
-        f'SELECT COALESCE(SUM("{column}"), 0) AS "usd" FROM "ledger" WHERE "kind" IN ({kinds})'
+    (row,) = query(
+        store, f'SELECT COALESCE(SUM("{column}"), 0) AS "usd" FROM "ledger" WHERE "kind" IN ({kinds})'
     )
     return float(row["usd"])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from stocked import NOW, add_batch, owned
 
+from databases import query
 from proctor.errors import OwnershipLost, StoreError
 from proctor.store import RetrySelection, Store
 from proctor.store.database import open_database
@@ -24,7 +25,7 @@ def session_row(session_id="s1", **more):
 
 
 def sessions(store):
-    return store.read.query('SELECT * FROM "sessions" ORDER BY "id"')
+    return query(store, 'SELECT * FROM "sessions" ORDER BY "id"')
 
 
 class Counting:
@@ -130,7 +131,7 @@ def test_many_threads_may_write_at_once(store):
         thread.join()
     writer.close()
 
-    assert store.read.query('SELECT COUNT(*) AS "n" FROM "metrics"') == [{"n": 1600}]
+    assert query(store, 'SELECT COUNT(*) AS "n" FROM "metrics"') == [{"n": 1600}]
 
 
 def test_a_commit_that_fails_reaches_everyone_who_waits_and_everyone_who_comes_later(store):
@@ -160,7 +161,7 @@ def test_nothing_of_a_commit_that_fails_is_kept(store):
     with pytest.raises(StoreError):
         writer.close()
 
-    assert store.read.query('SELECT * FROM "metrics"') == []
+    assert query(store, 'SELECT * FROM "metrics"') == []
 
 
 def test_a_number_no_column_holds_is_an_error_of_the_store_not_a_crash(store):
@@ -205,7 +206,7 @@ def test_when_another_takes_the_batch_nothing_more_is_written(store):
         writer.close()
     assert sessions(store) == []
     assert [type(error) for error in failed] == [OwnershipLost]
-    assert store.read.query('SELECT "owner" FROM "batches"') == [{"owner": "elsewhere:2:2:new"}]
+    assert query(store, 'SELECT "owner" FROM "batches"') == [{"owner": "elsewhere:2:2:new"}]
 
 
 def test_a_batch_that_is_deleted_under_its_process_is_lost_to_it(store):
@@ -224,9 +225,9 @@ def test_the_heartbeat_goes_on_while_nothing_happens(store):
     add_batch(store, owner="me")
     writer = store.writer(owned("run", "me"))
     writer.flush().result(WAIT)
-    (first,) = store.read.query('SELECT "heartbeatAt" FROM "batches"')
+    (first,) = query(store, 'SELECT "heartbeatAt" FROM "batches"')
 
-    eventually(lambda: store.read.query('SELECT "heartbeatAt" FROM "batches"') != [first], timeout=5)
+    eventually(lambda: query(store, 'SELECT "heartbeatAt" FROM "batches"') != [first], timeout=5)
     writer.close()
 
 
@@ -261,7 +262,7 @@ def test_equal_texts_from_two_processes_in_opposite_order_do_not_block_each_othe
         for writer in writers:
             writer.close()
 
-        assert store.read.query('SELECT COUNT(*) AS "n" FROM "blobs"') == [{"n": 10_000}]
+        assert query(store, 'SELECT COUNT(*) AS "n" FROM "blobs"') == [{"n": 10_000}]
 
 
 def test_a_store_that_is_damaged_meanwhile_ends_the_writing_with_a_clear_error(tmp_path: Path):

@@ -6,7 +6,7 @@ from typing import Any
 
 from proctor.evaluator import Evidence
 from proctor.session import Session
-from proctor.store.sessions import evidence_of_import
+from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import normalised, session_of, sessions_of
 
 START = 1_776_929_864_000_000_000
@@ -92,7 +92,7 @@ def session(*documents: dict[str, Any], external_id: str = "s-1") -> Session:
 
 def evidence(*documents: dict[str, Any]) -> Evidence:
     (found,) = sessions_of(documents)
-    return evidence_of_import(found)
+    return evidence_of_session(found)
 
 
 def said(found: Evidence) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from spans_by_hand import as_json, hexed, record, span, text
 
-from databases import new_store
+from databases import new_store, query
 from proctor.batch.deletion import forget_sessions, imported_sessions
 from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import NotFound
@@ -59,7 +59,7 @@ def arrive(store, *documents, **more):
 
 
 def sessions(store):
-    return store.read.query('SELECT * FROM "sessions" ORDER BY "externalId"')
+    return query(store, 'SELECT * FROM "sessions" ORDER BY "externalId"')
 
 
 def test_what_arrives_becomes_a_session_with_a_step_for_each_trace(store):
@@ -113,7 +113,7 @@ def test_a_trace_that_was_a_session_joins_the_one_a_later_span_names(store):
     (row,) = sessions(store)
     assert row["externalId"] == "s-1" and row["toolCalls"] == 1
     assert told.removed == 1
-    assert len(store.read.query('SELECT * FROM "tool_calls"')) == 1
+    assert len(query(store, 'SELECT * FROM "tool_calls"')) == 1
 
 
 def test_a_later_trace_is_added_to_the_session_it_names(store):
@@ -285,8 +285,8 @@ def test_forgotten_sessions_are_gone_with_their_documents_and_others_stay(store)
     (row,) = sessions(store)
     assert row["externalId"] == "s-2"
     assert not arrive(store).sessions, "nothing is left that a session could be told from again"
-    (kept,) = store.read.query('SELECT COUNT(*) AS "n" FROM "arrivals"')
-    (texts,) = store.read.query('SELECT COUNT(*) AS "n" FROM "blobs"')
+    (kept,) = query(store, 'SELECT COUNT(*) AS "n" FROM "arrivals"')
+    (texts,) = query(store, 'SELECT COUNT(*) AS "n" FROM "blobs"')
     assert (kept["n"], texts["n"]) == (4, 1)
 
 

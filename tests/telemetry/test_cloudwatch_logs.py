@@ -7,6 +7,7 @@ import boto3
 import pytest
 from spans_by_hand import as_json, record, span, text
 
+from databases import query
 from proctor.batch.ingest import import_log_groups
 from proctor.errors import NotFound, UsageError
 from proctor.telemetry.sources import LogGroupQuery
@@ -51,7 +52,7 @@ def agent(session="s-1", **more):
 
 
 def found(store):
-    rows = store.read.query('SELECT * FROM "sessions" ORDER BY "externalId"')
+    rows = query(store, 'SELECT * FROM "sessions" ORDER BY "externalId"')
     return [(row["externalId"], row["logGroup"]) for row in rows]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proctor.evaluator import Evidence, Trace
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
-from proctor.store.sessions import evidence_of_import
+from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import documents_of, normalised, sessions_of, spans_of
 from proctor.telemetry.otlp import decode_json, encode_spans
 
@@ -106,12 +106,12 @@ def told(evidence: Evidence):
 @settings(max_examples=60)
 @given(evidences())
 def test_what_an_evaluator_sees_survives_being_written_as_spans(session):
-    evidence = evidence_of_import(session)
+    evidence = evidence_of_session(session)
 
     documents = [normalised(json.loads(json.dumps(document))) for document in spans_of(evidence)]
     (back,) = sessions_of(documents)
 
-    assert told(evidence_of_import(back)) == told(evidence)
+    assert told(evidence_of_session(back)) == told(evidence)
 
 
 @settings(max_examples=40)
@@ -124,7 +124,7 @@ def test_a_session_survives_the_wire_with_ids_of_its_own(session):
 
     (back,) = sessions_of(decode_json(line).documents)
 
-    assert told(evidence_of_import(back)) == told(evidence_of_import(session))
+    assert told(evidence_of_session(back)) == told(evidence_of_session(session))
 
 
 def test_times_ids_and_places_of_an_imported_session_stay():

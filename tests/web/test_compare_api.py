@@ -44,8 +44,8 @@ def test_two_runs_are_paired_by_task_with_interval_and_plain_words(served, runs)
 
 
 def test_what_is_inconclusive_is_called_so_and_says_what_would_settle_it(served, site):
-    compared_run(site.store, "before", {f"task {n}": "success" if n % 2 else "fail" for n in range(12)})
-    compared_run(site.store, "after", {f"task {n}": "success" if n % 3 else "fail" for n in range(12)})
+    compared_run(site.store, "before", {f"task {n}": "success" if n % 2 else "fail" for n in range(24)})
+    compared_run(site.store, "after", {f"task {n}": "success" if n % 3 else "fail" for n in range(24)})
 
     success = of(served.get("/api/compare?run=before&run=after&metric=success").json, "success")
 
@@ -134,7 +134,10 @@ def test_gates_say_whether_the_difference_is_what_it_must_be(served, runs):
         ("success<0", "fail"),
     ]
     assert answer["verdict"] == "fail"
-    assert answer["contrasts"] == plain["contrasts"]
+    assert [each["metric"] for each in answer["contrasts"]] == [each["metric"] for each in plain["contrasts"]]
+    # The gates' metric is the family now: its interval is corrected for one comparison.
+    alone, one_of_many = (of(each, "success")["difference"] for each in (answer, plain))
+    assert alone["low"] > one_of_many["low"] and alone["p"] == one_of_many["p"]
     assert (
         "success&gt;=0.1"
         in served.get(f"/api/compare/report?{asked.partition('?')[2]}&gate=success%3E%3D0.1").text

@@ -22,6 +22,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from databases import query
 from proctor.batch.ingest import keep_arrivals
 from proctor.telemetry.otlp import decode_json
 from proctor.testing import eventually
@@ -59,7 +60,7 @@ def sessions(served: Any, count: int) -> list[dict[str, Any]]:
     store = served.site.store
 
     def look() -> list[dict[str, Any]] | None:
-        rows = store.read.query('SELECT * FROM "sessions" ORDER BY "externalId"')
+        rows = query(store, 'SELECT * FROM "sessions" ORDER BY "externalId"')
         return rows if len(rows) >= count and not store.arrivals.has_new() else None
 
     return eventually(look) or []
@@ -142,7 +143,7 @@ def test_an_answer_of_200_means_that_it_is_committed(served: Any) -> None:
     reply = served.post("/v1/traces", message(SPAN))
 
     assert (reply.status, reply.json) == (200, {})
-    assert served.site.store.read.query('SELECT "spanId" FROM "arrivals"') == [{"spanId": "cd" * 8}]
+    assert query(served.site.store, 'SELECT "spanId" FROM "arrivals"') == [{"spanId": "cd" * 8}]
 
 
 def test_answers_are_in_the_encoding_of_the_request(served: Any) -> None:
@@ -227,7 +228,7 @@ def test_a_body_that_grows_without_end_is_refused(served: Any, monkeypatch: pyte
         connection.close()
     assert status == 413
     assert served.post("/v1/traces", message(SPAN)).status == 200
-    assert len(served.site.store.read.query('SELECT "spanId" FROM "arrivals"')) == 1
+    assert len(query(served.site.store, 'SELECT "spanId" FROM "arrivals"')) == 1
 
 
 def test_with_a_token_only_those_who_show_it_may_send(serve: Any) -> None:
@@ -238,7 +239,7 @@ def test_with_a_token_only_those_who_show_it_may_send(serve: Any) -> None:
 
     assert [refused.status, wrong.status, right.status] == [401, 401, 200]
     assert refused.json["code"] == 16
-    assert len(served.site.store.read.query('SELECT 1 FROM "arrivals"')) == 1
+    assert len(query(served.site.store, 'SELECT 1 FROM "arrivals"')) == 1
 
 
 def test_many_who_send_at_once_lose_nothing(served: Any) -> None:

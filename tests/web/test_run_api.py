@@ -186,7 +186,7 @@ def test_a_run_is_exported_as_files_that_hold_its_rows(served, site):
 
     assert served.get("/api/runs/stocked/export?format=xml").status == 422
     assert served.get("/api/runs/stocked/export?table=passwords").status == 400
-    assert list(site.kept.glob("export-*")) == []
+    assert list(site.data_folder.glob("export-*")) == []
 
 
 def test_a_report_is_a_page_that_may_run_nothing_or_markdown(served, site):

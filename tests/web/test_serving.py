@@ -15,6 +15,7 @@ from calling import Served
 from typed import PROMPTS, SLOW
 from websockets.sync.client import connect
 
+from databases import query
 from proctor.store.writer import this_process
 from proctor.testing import eventually
 
@@ -99,7 +100,7 @@ def test_somebody_who_waits_for_a_run_to_stop_does_not_keep_the_server(proctor):
     asking = threading.Thread(target=abort, args=(url,), daemon=True)
     asking.start()
     with proctor.open_store() as store:
-        eventually(lambda: store.read.query('SELECT "abortRequestedAt" AS "at" FROM "batches"')[0]["at"])
+        eventually(lambda: query(store, 'SELECT "abortRequestedAt" AS "at" FROM "batches"')[0]["at"])
 
     server.send_signal(signal.SIGTERM)
 

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agent import Assignment, Availability, WorkDone
 from proctor.errors import UsageError
+from proctor.json_values import JsonMap
 from proctor.model import Answer, Request
 from proctor.session import Message, Record
 
@@ -27,9 +28,7 @@ class AgentContext:
     """Adds an event to the session: a `Message`, `ToolCall` or `Note`."""
     _assignment: Assignment
 
-    async def ask(
-        self, prompt: str | list[Mapping[str, Any]], *, model: str = "", **parameters: Any
-    ) -> Answer:
+    async def ask(self, prompt: str | list[JsonMap], *, model: str = "", **parameters: object) -> Answer:
         """Call a model through Proctor: recorded, priced, rate limited and within the budget.
 
         `prompt` is a text or a list of chat messages; `model` defaults to the item's.
@@ -49,7 +48,7 @@ class AgentContext:
 class FunctionAgent:
     """Calls `function(prompt)` or `function(prompt, context)`; what it returns is the answer."""
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     stand_in: ClassVar[bool] = False
     reach: ClassVar[str] = "in_process"
 
@@ -66,7 +65,7 @@ class FunctionAgent:
             record=record,
             _assignment=assignment,
         )
-        arguments: tuple[Any, ...] = (assignment.prompt, context)[: _positional(self.function)]
+        arguments: tuple[object, ...] = (assignment.prompt, context)[: _positional(self.function)]
         if inspect.iscoroutinefunction(self.function):
             result = await self.function(*arguments)
         else:
@@ -86,7 +85,7 @@ def as_answer(result: object) -> str:
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 
-def _positional(function: Callable[..., Any]) -> int:
+def _positional(function: Callable[..., object]) -> int:
     """How many of (prompt, context) a function takes."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()

@@ -13,12 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from proctor.agent import Access, Assignment, Availability, Reach, WorkDone
 from proctor.agents._program import UNANSWERED_SECONDS, EventReader, watch
 from proctor.errors import WorkspaceError
-from proctor.json_values import json_object
+from proctor.json_values import JsonMap, json_object
 from proctor.session import Record
 
 # The slowest takes four seconds to print its version on a busy machine.
@@ -256,7 +256,7 @@ def write_file(file: Path, text: str) -> Path:
     return file
 
 
-def write_json(file: Path, document: Mapping[str, Any]) -> Path:
+def write_json(file: Path, document: JsonMap) -> Path:
     """The same for JSON."""
     return write_file(file, json.dumps(document, indent=2, ensure_ascii=False))
 
@@ -270,6 +270,6 @@ def read_text(file: Path, token: str) -> str:
         return ""
 
 
-def read_json(file: Path, token: str) -> Mapping[str, Any] | None:
+def read_json(file: Path, token: str) -> JsonMap | None:
     """The JSON object in a file of the agent; None when there is none."""
     return json_object(read_text(file, token))

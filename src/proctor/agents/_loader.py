@@ -19,6 +19,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 from proctor.agent import Agent, Assignment, Availability, WorkDone
 from proctor.agents._function import FunctionAgent
 from proctor.errors import NotFound, UsageError
+from proctor.json_values import JsonMap
 from proctor.session import Record
 
 GROUP = "proctor.agents"
@@ -29,7 +30,7 @@ def agent_names() -> list[str]:
     return sorted({*_own_names(), *(entry.name for entry in entry_points(group=GROUP))})
 
 
-def find_agent(name: str, settings: Mapping[str, Any]) -> Agent:
+def find_agent(name: str, settings: JsonMap) -> Agent:
     """The agent `name` with its settings; `NotFound` or `UsageError` when it cannot be used."""
     if ":" in name and (function := _function(name)) is not None:
         return FunctionAgent(function)
@@ -54,7 +55,7 @@ def _adapter(name: str) -> type:
     raise NotFound(f"there is no agent `{name}`{_near(name, agent_names())}")
 
 
-def _function(name: str) -> Callable[..., Any] | None:
+def _function(name: str) -> Callable[..., object] | None:
     """The function that `module:function` names; None when it names something else."""
     module_name, _, attribute = name.partition(":")
     try:
@@ -87,13 +88,13 @@ def _only_adapter(module: ModuleType) -> type:
     return adapters[0]
 
 
-def _as_adapter(name: str, loaded: Any) -> type:
+def _as_adapter(name: str, loaded: object) -> type:
     if not (isinstance(loaded, type) and is_dataclass(loaded) and hasattr(loaded, "work")):
         raise NotFound(f"`{name}` is not an agent: an adapter is a dataclass with a method `work`")
     return loaded
 
 
-def _check(name: str, adapter: type, settings: Mapping[str, Any]) -> None:
+def _check(name: str, adapter: type, settings: JsonMap) -> None:
     hints = get_type_hints(adapter)
     known = {each.name: each for each in fields(adapter) if each.init}
     for setting, value in settings.items():
@@ -107,9 +108,9 @@ def _check(name: str, adapter: type, settings: Mapping[str, Any]) -> None:
             raise UsageError(f"agent `{name}` needs a setting `{each.name}`")
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: object, hint: Any) -> bool:
     """Whether plain data from a plan fits the annotation of a field."""
-    if hint is Any:
+    if hint in (Any, object):
         return True
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
@@ -132,7 +133,7 @@ def _type_name(hint: Any) -> str:
         return " or ".join(_type_name(each) for each in inner)
     if origin is not None:
         return "a map" if issubclass(origin, Mapping) else f"a list of {_type_name(inner[0])}"
-    plain = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+    plain = {str: "text", int: "a whole number", float: "a number", bool: "true or false", object: "anything"}
     return plain.get(hint, "nothing" if hint is type(None) else str(getattr(hint, "__name__", hint)))
 
 

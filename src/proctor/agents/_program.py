@@ -8,14 +8,14 @@ import asyncio
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from proctor.agent import Assignment, WorkDone
 from proctor.errors import ModelError, RateLimited, WorkspaceError
 from proctor.formatting import Clip, clipped
-from proctor.json_values import SHORT, json_object
+from proctor.json_values import SHORT, JsonMap, json_object
 from proctor.processes import CouldNotStart, started
 from proctor.processes.streams import Unfinished
 from proctor.session import Intervention, Message, Note, Record, ToolCall, Workspace
@@ -120,9 +120,6 @@ def _last_lines(*texts: str) -> str:
     return ""
 
 
-# Classification of model failures that agents report.
-
-
 _OVERFLOW = re.compile(
     r"context.{0,2}(length|window|overflow|limit)|prompt.{0,4}too.{0,2}long|maximum context|too many tokens",
     re.IGNORECASE,
@@ -160,7 +157,7 @@ WAITING = re.compile(
 @dataclass(slots=True)
 class _PendingTool:
     name: str
-    args: Mapping[str, Any]
+    args: JsonMap
     since: float
 
 
@@ -183,7 +180,7 @@ class EventReader(ABC):
     _partial: str = field(default="", init=False)
 
     @abstractmethod
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         """Read one event; whether it is known."""
 
     def feed(self, line: str) -> bool:
@@ -236,7 +233,7 @@ class EventReader(ABC):
         self.awaiting = True
         self.record(Intervention(kind=kind, text=text))
 
-    def begin_tool(self, identity: str, name: str, args: Mapping[str, Any]) -> None:
+    def begin_tool(self, identity: str, name: str, args: JsonMap) -> None:
         """A tool call started."""
         self._pending[identity] = _PendingTool(name, args, self.clock())
 
@@ -248,18 +245,24 @@ class EventReader(ABC):
         result: str,
         duration_ms: float | None = None,
         name: str = "",
-        args: Mapping[str, Any] | None = None,
+        args: JsonMap | None = None,
     ) -> str:
         """A tool call ended; returns its name. Its duration is measured where the agent reports none."""
         use = self._pending.pop(identity, None)
         if use and duration_ms is None:
             duration_ms = (self.clock() - use.since) * 1000
         name = (use.name if use else "") or name
+        if success:
+            success = self.has_succeeded(name, result)
         args = use.args if use else args or {}
         self.record(
             ToolCall(name=name, args=args, success=success, result=clipped(result), duration_ms=duration_ms)
         )
         return name
+
+    def has_succeeded(self, tool: str, result: str) -> bool | None:  # noqa: ARG002 (most report it correctly)
+        """Whether a tool call that the agent reports as successful was; None: unknown."""
+        return True
 
     def report_model_failure(self, report: str, status: int | None = None) -> None:
         """The agent reports that its model failed."""

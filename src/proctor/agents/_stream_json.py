@@ -7,12 +7,13 @@ never from both; unknown types and members are ignored. Reported cost and succes
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from proctor.agents._program import EventReader
 from proctor.json_values import (
     SHORT,
+    JsonMap,
+    JsonObject,
     as_integer,
     as_list,
     as_map,
@@ -20,6 +21,7 @@ from proctor.json_values import (
     as_whole_number,
     content_text,
     short_text,
+    usage_of_messages,
 )
 from proctor.session import Intervention, ModelCall, Usage
 
@@ -43,11 +45,11 @@ class StreamJson(EventReader):
     _totals: list[tuple[str, Usage]] = field(default_factory=list, init=False)
     _asked: set[str] = field(default_factory=set, init=False)
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         """Read one event; whether it is one of this format."""
         self.awaiting = False
         kind = event.get("type")
-        if thread := as_text(event.get("session_id")):
+        if thread := as_text(event, "session_id"):
             version = next((as_text(value) for key, value in event.items() if key.endswith("_version")), "")
             self.record_thread(thread, version)
         if kind == "assistant":
@@ -57,7 +59,7 @@ class StreamJson(EventReader):
         elif kind == "result":
             self._result(event)
         elif kind == "system" and event.get("subtype") == "init":
-            self.model = as_text(event.get("model")) or self.model
+            self.model = as_text(event, "model") or self.model
         elif ASKING_TYPES.search(f"{kind} {event.get('subtype')}"):
             self.ask("permission", short_text(event.get("message") or event.get("tool_name") or event))
         else:
@@ -72,48 +74,48 @@ class StreamJson(EventReader):
                 self.record(ModelCall(model=model or self.model, usage=usage))
         self._totals, self._messages = [], {}
 
-    def _assistant(self, message: Mapping[str, Any]) -> None:
+    def _assistant(self, message: JsonMap) -> None:
         for block in _blocks(message):
             if block.get("type") == "text":
-                self.record_message(as_text(block.get("text")))
+                self.record_message(as_text(block, "text"))
             elif block.get("type") == "tool_use":
-                self.begin_tool(as_text(block.get("id")), as_text(block.get("name")), as_map(block, "input"))
+                self.begin_tool(as_text(block, "id"), as_text(block, "name"), as_map(block, "input"))
         if usage := as_map(message, "usage"):
             # A message comes in several lines, one per block, each with the usage of all: count it once.
-            name = as_text(message.get("id")) or f"#{len(self._messages)}"
-            self._messages[name] = (as_text(message.get("model")), self._usage(usage))
+            name = as_text(message, "id") or f"#{len(self._messages)}"
+            self._messages[name] = (as_text(message, "model"), self._usage(usage))
 
-    def _results(self, message: Mapping[str, Any]) -> None:
+    def _results(self, message: JsonMap) -> None:
         for block in _blocks(message):
             if block.get("type") != "tool_result":
                 continue
-            identity = as_text(block.get("tool_use_id"))
-            result = content_text(block.get("content"))
+            identity = as_text(block, "tool_use_id")
+            result = content_text(block, "content")
             failed = block.get("is_error") is True
             name = self.end_tool(identity, success=not failed, result=result)
             if failed and REFUSED.search(result[:SHORT]):
                 self._asked.add(identity)
                 self.record(Intervention(kind="permission", text=f"{name}: {result[:SHORT]}"))
 
-    def _result(self, event: Mapping[str, Any]) -> None:
-        text = as_text(event.get("result"))
-        if event.get("is_error") is True or as_text(event.get("subtype")).startswith("error"):
+    def _result(self, event: JsonMap) -> None:
+        text = as_text(event, "result")
+        if event.get("is_error") is True or as_text(event, "subtype").startswith("error"):
             self._fail(event, text)
         elif text != self.last_text:
             self.record_message(text)
-        for denied in as_list(event.get("permission_denials")):
-            if (identity := as_text(as_map(denied).get("tool_use_id"))) not in self._asked or not identity:
+        for denied in as_list(event, "permission_denials"):
+            if (identity := as_text(denied, "tool_use_id")) not in self._asked or not identity:
                 self.record(Intervention(kind="permission", text=short_text(denied)))
         self._totals = self._totals_of(event)
 
-    def _fail(self, event: Mapping[str, Any], text: str) -> None:
-        reasons = [text, as_text(event.get("error")), *map(as_text, as_list(event.get("errors")))]
-        reasons += [as_text(event.get("subtype")), "it reported an error"]
+    def _fail(self, event: JsonMap, text: str) -> None:
+        reasons = [text, as_text(event, "error"), *map(as_text, as_list(event, "errors"))]
+        reasons += [as_text(event, "subtype"), "it reported an error"]
         self.failure = next(reason for reason in reasons if reason)
-        if (status := as_integer(event.get("api_error_status"))) is not None:
+        if (status := as_integer(event, "api_error_status")) is not None:
             self.report_model_failure(self.failure, status)
 
-    def _totals_of(self, event: Mapping[str, Any]) -> list[tuple[str, Usage]]:
+    def _totals_of(self, event: JsonMap) -> list[tuple[str, Usage]]:
         """Totals by model where the agent reports them (also after a broken stream), else one total."""
         by_model = as_map(event, "modelUsage")
         totals = [(name, self._usage(_snake(as_map(used)))) for name, used in by_model.items()]
@@ -123,19 +125,14 @@ class StreamJson(EventReader):
         models = [model for model, _ in self._messages.values() if model]
         return [(models[-1] if models else self.model, usage)] if usage.total_tokens else []
 
-    def _usage(self, usage: Mapping[str, Any]) -> Usage:
-        cached = as_whole_number(usage.get("cache_read_input_tokens"))
-        written = as_whole_number(usage.get("cache_creation_input_tokens"))
-        input_tokens = as_whole_number(usage.get("input_tokens"))
-        return Usage(
-            input_tokens=input_tokens if self.input_has_cached else input_tokens + cached + written,
-            cached_tokens=cached,
-            cache_write_tokens=written,
-            output_tokens=as_whole_number(usage.get("output_tokens")),
-        )
+    def _usage(self, usage: JsonMap) -> Usage:
+        counts = usage_of_messages(usage)
+        if self.input_has_cached:
+            return replace(counts, input_tokens=as_whole_number(usage, "input_tokens"))
+        return counts
 
 
-def _snake(used: Mapping[str, Any]) -> dict[str, Any]:
+def _snake(used: JsonMap) -> JsonObject:
     return {
         "input_tokens": used.get("inputTokens"),
         "output_tokens": used.get("outputTokens"),
@@ -144,7 +141,7 @@ def _snake(used: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _blocks(message: JsonMap) -> list[JsonMap]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]

@@ -8,10 +8,9 @@ answered.
 
 import re
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agent import Assignment, WorkDone
 from proctor.agents._gateway_program import (
@@ -25,7 +24,7 @@ from proctor.agents._gateway_program import (
     write_json,
 )
 from proctor.agents._program import EventReader
-from proctor.json_values import json_object
+from proctor.json_values import JsonMap, JsonObject, json_object
 from proctor.session import Record
 
 _LITELLM_ERROR = re.compile(r"^litellm\.(\w+): ")
@@ -85,7 +84,7 @@ class Aider(GatewayProgram):
             },
         )
 
-    def _metadata(self) -> dict[str, Any]:
+    def _metadata(self) -> JsonObject:
         return {
             "max_input_tokens": self.context_tokens,
             "max_output_tokens": self.output_tokens,
@@ -144,7 +143,7 @@ class _AiderReader(EventReader):
             self.end_tool("", success=False, result=line, name="edit")
         return False
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         """Read an event of the log: a message was sent or answered."""
         if event.get("event") == "message_send_starting":
             complaint = " ".join(self._complaint).strip()
@@ -154,11 +153,12 @@ class _AiderReader(EventReader):
         return True
 
     def finish(self) -> None:
-        events = [event for line in self._logged() if (event := json_object(line)) is not None]
+        events = [
+            event
+            for line in read_text(self.log, self.token).splitlines()
+            if (event := json_object(line)) is not None
+        ]
         for event in events:
             self.read_event(event)
         if events and not any(event.get("event") == "message_send_starting" for event in events):
             self.failure = "it asked its model nothing"
-
-    def _logged(self) -> list[str]:
-        return read_text(self.log, self.token).splitlines()

@@ -10,12 +10,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from proctor.agent import Assignment, Availability, Reach, WorkDone
 from proctor.errors import ModelError, WorkspaceError
 from proctor.formatting import clipped
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, maps_in, parse_json
 from proctor.model import Answer, Model, Request, ToolRequest
 from proctor.processes import CouldNotStart, run
 from proctor.session import Message, ModelCall, Record, ToolCall
@@ -66,12 +66,12 @@ class Tool(NamedTuple):
     optional: tuple[str, ...] = ()
 
 
-def described() -> list[dict[str, Any]]:
+def described() -> list[JsonObject]:
     """The definitions of all tools for the model."""
     return [_described(name, tool) for name, tool in TOOLS.items()]
 
 
-async def use(name: str, arguments: Mapping[str, Any], bench: Workbench) -> str:
+async def use(name: str, arguments: JsonMap, bench: Workbench) -> str:
     """Run a tool; `ToolFailed` when the request is invalid or the tool fails."""
     tool = TOOLS.get(name)
     if tool is None:
@@ -89,7 +89,7 @@ async def use(name: str, arguments: Mapping[str, Any], bench: Workbench) -> str:
     return result.encode("utf-8", "replace").decode()
 
 
-def _described(name: str, tool: Tool) -> dict[str, Any]:
+def _described(name: str, tool: Tool) -> JsonObject:
     schema = {
         "type": "object",
         "properties": {key: {"type": "string", "description": says} for key, says in tool.parameters.items()},
@@ -241,7 +241,7 @@ class BuiltinAgent:
     """Beyond this the oldest tool results are shortened; about a quarter of it is tokens."""
     command_seconds: float = 120.0
     """How long one command may run."""
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: JsonObject = field(default_factory=dict)
     """For the model: temperature, max_tokens and the like."""
 
     stand_in: ClassVar[bool] = False
@@ -277,7 +277,7 @@ class _Conversation:
     def __init__(self, agent: BuiltinAgent, assignment: Assignment, models: Model, record: Record) -> None:
         system = SYSTEM_PROMPT.read_text(encoding="utf-8")
         self._agent, self._assignment, self._models, self._record = agent, assignment, models, record
-        self._messages: list[dict[str, Any]] = [
+        self._messages: list[JsonObject] = [
             {"role": "system", "content": system},
             {"role": "user", "content": assignment.prompt},
         ]
@@ -314,8 +314,8 @@ class _Conversation:
         self._messages.append({"role": "tool", "tool_call_id": request.id, "content": result})
 
 
-def _as_message(answer: Answer) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": answer.text}
+def _as_message(answer: Answer) -> JsonObject:
+    message: JsonObject = {"role": "assistant", "content": answer.text}
     if answer.tool_requests:
         message["tool_calls"] = [
             {
@@ -347,7 +347,7 @@ async def _run_tool(
 ) -> str:
     """Run a tool, record the call, and return the text for the model: the result, or the error."""
     began = clock()
-    arguments: Mapping[str, Any] = {}
+    arguments: JsonMap = {}
     try:
         arguments = _strict_arguments(request.arguments)
         result, success = await use(request.name, arguments, bench), True
@@ -358,7 +358,7 @@ async def _run_tool(
     return result
 
 
-def _strict_arguments(written: str) -> Mapping[str, Any]:
+def _strict_arguments(written: str) -> JsonMap:
     try:
         arguments = parse_json(written or "{}")
     except (ValueError, TypeError) as problem:
@@ -368,14 +368,14 @@ def _strict_arguments(written: str) -> Mapping[str, Any]:
     return arguments
 
 
-def _arguments(written: str) -> Mapping[str, Any]:
+def _arguments(written: str) -> JsonMap:
     try:
         return _strict_arguments(written)
     except ToolFailed:
         return {}
 
 
-def _shorten(messages: list[dict[str, Any]], most: int) -> None:
+def _shorten(messages: list[JsonObject], most: int) -> None:
     """Cut the oldest results, then the oldest arguments, until the conversation fits."""
     over = sum(map(_size, messages)) - most
     for shorten in (_short_result, _short_arguments):
@@ -387,19 +387,24 @@ def _shorten(messages: list[dict[str, Any]], most: int) -> None:
             over -= before - _size(message)
 
 
-def _size(message: Mapping[str, Any]) -> int:
-    calls = message.get("tool_calls", ())
-    return len(message["content"]) + sum(len(call["function"]["arguments"]) for call in calls)
+def _size(message: JsonMap) -> int:
+    arguments = (as_map(call, "function").get("arguments") for call in as_list(message, "tool_calls"))
+    return len(as_text(message["content"])) + sum(len(as_text(each)) for each in arguments)
 
 
-def _short_result(message: dict[str, Any]) -> None:
-    content = message["content"]
+def _short_result(message: JsonObject) -> None:
+    content = as_text(message["content"])
     if message["role"] == "tool" and len(content) > 2 * REMEMBERED_CHARACTERS:
         gone = len(content) - REMEMBERED_CHARACTERS
         message["content"] = f"{content[:REMEMBERED_CHARACTERS]}\n[… {gone} characters left out]"
 
 
-def _short_arguments(message: dict[str, Any]) -> None:
-    for call in message.get("tool_calls", ()):
-        if len(call["function"]["arguments"]) > 2 * REMEMBERED_CHARACTERS:
-            call["function"]["arguments"] = '{"shortened": true}'
+def _short_arguments(message: JsonObject) -> None:
+    calls = list[JsonMap]()
+    for call in maps_in(message, "tool_calls"):
+        function = as_map(call, "function")
+        if len(as_text(function, "arguments")) > 2 * REMEMBERED_CHARACTERS:
+            function = {**function, "arguments": '{"shortened": true}'}
+        calls.append({**call, "function": function})
+    if calls:
+        message["tool_calls"] = calls

@@ -4,9 +4,8 @@ Uses chat completions of a configured provider, with the model's short name. It 
 does not exit on request; both are ended with the attempt. Exit code and cost are not trusted.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import (
     GatewayProgram,
@@ -17,7 +16,7 @@ from proctor.agents._gateway_program import (
     write_json,
 )
 from proctor.agents._program import EventReader
-from proctor.json_values import as_amount, as_list, as_map, as_text, short_text
+from proctor.json_values import JsonMap, as_amount, as_list, as_map, as_text, short_text
 
 _PROVIDER = "openai-compatible"
 
@@ -32,12 +31,7 @@ class Cline(GatewayProgram):
     installable: ClassVar[Installable] = Installable("cline", "cline", "npm install -g cline@3.0.65")
 
     def call(self, run: ProgramRun) -> ProgramCall:
-        settings = {
-            "provider": _PROVIDER,
-            "apiKey": run.token,
-            "model": run.model,
-            "baseUrl": run.openai_url,
-        }
+        settings = {"provider": _PROVIDER, "apiKey": run.token, "model": run.model, "baseUrl": run.openai_url}
         document = {
             "version": 1,
             "lastUsedProvider": _PROVIDER,
@@ -68,10 +62,10 @@ class _ClineReader(EventReader):
 
     _error: str = ""
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         kind = event.get("type")
         if kind == "hook_event":
-            self.record_thread(as_text(event.get("taskId")))
+            self.record_thread(as_text(event, "taskId"))
         elif kind == "agent_event":
             self._agent(as_map(event, "event"))
         elif kind == "run_result":
@@ -80,24 +74,24 @@ class _ClineReader(EventReader):
             return False
         return True
 
-    def _agent(self, event: Mapping[str, Any]) -> None:
+    def _agent(self, event: JsonMap) -> None:
         kind, content = event.get("type"), event.get("contentType")
-        identity, name = as_text(event.get("toolCallId")), as_text(event.get("toolName"))
+        identity, name = as_text(event, "toolCallId"), as_text(event, "toolName")
         if kind == "content_start" and content == "tool":
             self.begin_tool(identity, name, as_map(event, "input"))
         elif kind == "content_end" and content == "tool":
             success, result = _outcome(event)
-            duration = as_amount(event.get("durationMs"))
+            duration = as_amount(event, "durationMs")
             self.end_tool(identity, success=success, result=result, duration_ms=duration, name=name)
         elif kind == "content_end" and content == "text":
-            self.record_message(as_text(event.get("text")))
+            self.record_message(as_text(event, "text"))
         elif kind == "error":
             self._error = (
                 f"{as_text(event.get('errorClass'))}: {as_text(as_map(event, 'error').get('message'))}"
             )
 
-    def _result(self, event: Mapping[str, Any]) -> None:
-        text, reason = as_text(event.get("text")), as_text(event.get("finishReason"))
+    def _result(self, event: JsonMap) -> None:
+        text, reason = as_text(event, "text"), as_text(event, "finishReason")
         if reason == "completed":
             if text != self.last_text:
                 self.record_message(text)
@@ -107,11 +101,11 @@ class _ClineReader(EventReader):
             self.failure = text or f"it ended with `{reason}`"
 
 
-def _outcome(event: Mapping[str, Any]) -> tuple[bool, str]:
+def _outcome(event: JsonMap) -> tuple[bool, str]:
     """Whether a tool succeeded: for several commands, whether all did."""
     output = event.get("output")
     parts = [as_map(part) for part in as_list(output)]
     failed = bool(event.get("error")) or any(part.get("success") is False for part in parts)
-    texts = [as_text(part.get("result")) or as_text(part.get("error")) for part in parts]
+    texts = [as_text(part, "result") or as_text(part, "error") for part in parts]
     result = "\n".join(filter(None, texts)) or (short_text(output) if output and not parts else "")
     return not failed, result or short_text(event.get("error") or "")

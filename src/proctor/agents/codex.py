@@ -7,11 +7,20 @@ off: the attempt has a tree of its own.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_file
 from proctor.agents._program import EventReader
-from proctor.json_values import as_integer, as_list, as_map, as_text, content_text, short_text
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_integer,
+    as_list,
+    as_map,
+    as_text,
+    content_text,
+    short_text,
+)
 
 _CONFIGURATION = """model_provider = "proctor"
 check_for_update_on_startup = false
@@ -56,60 +65,60 @@ class Codex(GatewayProgram):
 class _CodexReader(EventReader):
     """`thread.started`, `turn.*`, `item.started` and `item.completed`, one object per line."""
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         kind = event.get("type")
         item = as_map(event, "item")
         if kind == "thread.started":
-            self.record_thread(as_text(event.get("thread_id")))
+            self.record_thread(as_text(event, "thread_id"))
         elif kind == "turn.failed":
-            self.report_model_failure(as_text(as_map(event, "error").get("message")))
+            self.report_model_failure(as_text(event, "error", "message"))
         elif kind == "turn.completed":
             self.recover()
-        elif kind == "item.started" and item.get("type") in _TOOLS:
-            name, args = _TOOLS[item["type"]](item)
-            self.begin_tool(as_text(item.get("id")), name, args)
+        elif kind == "item.started" and (tool := as_text(item, "type")) in _TOOLS:
+            name, args = _TOOLS[tool](item)
+            self.begin_tool(as_text(item, "id"), name, args)
         elif kind == "item.completed":
             self._completed(item)
         else:
             return kind in ("turn.started", "item.started", "item.updated", "error")
         return True
 
-    def _completed(self, item: Mapping[str, Any]) -> None:
-        kind = as_text(item.get("type"))
+    def _completed(self, item: JsonMap) -> None:
+        kind = as_text(item, "type")
         if kind == "agent_message":
-            self.record_message(as_text(item.get("text")))
+            self.record_message(as_text(item, "text"))
         elif kind in _TOOLS:
             name, args = _TOOLS[kind](item)
-            code = as_integer(item.get("exit_code"))
+            code = as_integer(item, "exit_code")
             success = code == 0 if code is not None else item.get("status") != "failed"
-            identity = as_text(item.get("id"))
+            identity = as_text(item, "id")
             self.end_tool(identity, success=success, result=_result(item), name=name, args=args)
 
 
-def _result(item: Mapping[str, Any]) -> str:
-    if output := as_text(item.get("aggregated_output")):
+def _result(item: JsonMap) -> str:
+    if output := as_text(item, "aggregated_output"):
         return output
     problem = as_map(item, "error").get("message")
-    return as_text(problem) or content_text(as_map(item, "result").get("content"))
+    return as_text(problem) or content_text(item, "result", "content")
 
 
-def _command(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return "shell", {"command": as_text(item.get("command"))}
+def _command(item: JsonMap) -> tuple[str, JsonObject]:
+    return "shell", {"command": as_text(item, "command")}
 
 
-def _file_change(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return "apply_patch", {"changes": as_list(item.get("changes"))}
+def _file_change(item: JsonMap) -> tuple[str, JsonObject]:
+    return "apply_patch", {"changes": as_list(item, "changes")}
 
 
-def _mcp(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _mcp(item: JsonMap) -> tuple[str, JsonObject]:
     return f"{short_text(item.get('server'))}.{short_text(item.get('tool'))}", dict(as_map(item, "arguments"))
 
 
-def _web_search(item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return "web_search", {"query": as_text(item.get("query"))}
+def _web_search(item: JsonMap) -> tuple[str, JsonObject]:
+    return "web_search", {"query": as_text(item, "query")}
 
 
-_TOOLS: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, dict[str, Any]]]] = {
+_TOOLS: Mapping[str, Callable[[JsonMap], tuple[str, JsonObject]]] = {
     "command_execution": _command,
     "file_change": _file_change,
     "mcp_tool_call": _mcp,

@@ -18,7 +18,7 @@ from its traffic, and what it prints is only kept as its output.
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast, get_args
+from typing import ClassVar, cast, get_args
 
 from proctor.agent import Assignment, Availability, Reach, WorkDone
 from proctor.agents._gateway_program import with_loopback
@@ -26,7 +26,7 @@ from proctor.agents._program import watch
 from proctor.agents._stream_json import StreamJson
 from proctor.errors import UsageError, WorkspaceError
 from proctor.formatting import Clip, clipped
-from proctor.json_values import as_amount, as_whole_number, json_object
+from proctor.json_values import JsonMap, as_amount, as_whole_number, json_object
 from proctor.session import Message, ModelCall, Record, Role, ToolCall, Usage
 
 STREAM_TYPES = frozenset({"system", "assistant", "user", "result"})
@@ -151,7 +151,7 @@ class _Lines:
         self._paragraph.add(f"{line}\n")
 
 
-def _message(event: Mapping[str, Any], model: str) -> Message:  # noqa: ARG001 (one shape for all)
+def _message(event: JsonMap, model: str) -> Message:  # noqa: ARG001 (one shape for all)
     role = event.get("role")
     return Message(
         role=cast(Role, role) if role in get_args(Role) else "assistant",
@@ -159,32 +159,32 @@ def _message(event: Mapping[str, Any], model: str) -> Message:  # noqa: ARG001 (
     )
 
 
-def _tool(event: Mapping[str, Any], model: str) -> ToolCall:  # noqa: ARG001 (one shape for all)
+def _tool(event: JsonMap, model: str) -> ToolCall:  # noqa: ARG001 (one shape for all)
     args, success = event.get("args"), event.get("success")
     return ToolCall(
         name=str(event.get("name", "")),
         args=args if isinstance(args, dict) else {},
         success=success if isinstance(success, bool) else None,
         result=clipped(str(event.get("result", ""))),
-        duration_ms=as_amount(event.get("duration_ms")),
+        duration_ms=as_amount(event, "duration_ms"),
     )
 
 
-def _usage(event: Mapping[str, Any], model: str) -> ModelCall:
-    cost = as_amount(event.get("cost_usd"))
+def _usage(event: JsonMap, model: str) -> ModelCall:
+    cost = as_amount(event, "cost_usd")
     return ModelCall(
         model=str(event.get("model") or model),
         usage=Usage(
-            input_tokens=as_whole_number(event.get("input_tokens")),
-            cached_tokens=as_whole_number(event.get("cached_tokens")),
-            output_tokens=as_whole_number(event.get("output_tokens")),
+            input_tokens=as_whole_number(event, "input_tokens"),
+            cached_tokens=as_whole_number(event, "cached_tokens"),
+            output_tokens=as_whole_number(event, "output_tokens"),
         ),
         cost_usd=cost,
         price_source="" if cost is None else "agent",
     )
 
 
-OWN_EVENTS: Mapping[str, Callable[[Mapping[str, Any], str], Message | ToolCall | ModelCall]] = {
+OWN_EVENTS: Mapping[str, Callable[[JsonMap, str], Message | ToolCall | ModelCall]] = {
     "message": _message,
     "tool": _tool,
     "usage": _usage,

@@ -10,9 +10,8 @@ was stopped.
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import (
     GatewayProgram,
@@ -23,7 +22,7 @@ from proctor.agents._gateway_program import (
     write_file,
 )
 from proctor.agents._program import EventReader
-from proctor.json_values import as_text, json_object, short_text
+from proctor.json_values import JsonMap, as_text, json_object, short_text
 
 _FROM_MODEL = re.compile(r"^[45]\d\d\b|connection error|fetch failed|timed out|terminated", re.IGNORECASE)
 """Errors of failed model calls; others concern its configuration or the program itself."""
@@ -72,9 +71,9 @@ class Continue(GatewayProgram):
 class _ContinueReader(EventReader):
     """`response` and `status` on standard output, or `status` and `message` on standard error."""
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         if event.get("status") == "error":
-            message = as_text(event.get("message")) or short_text(event)
+            message = as_text(event, "message") or short_text(event)
             if _FROM_MODEL.search(message):
                 self.report_model_failure(message)
             else:

@@ -5,13 +5,12 @@ gateway's tokens are long enough not to spoil it. An exit code takes precedence 
 tool.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, as_argument
 from proctor.agents._program import EventReader
-from proctor.json_values import as_integer, as_map, as_text, short_text
+from proctor.json_values import JsonMap, as_integer, as_map, as_text, short_text
 from proctor.session import Intervention
 
 _OWN_ERRORS = ("tool", "hook", "permission", "internal")
@@ -49,36 +48,36 @@ class Copilot(GatewayProgram):
 class _CopilotReader(EventReader):
     """`assistant.message`, `tool.execution_*`, `session.error` and `result`, one object per line."""
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
-        kind, data = as_text(event.get("type")), as_map(event, "data")
+    def read_event(self, event: JsonMap) -> bool:
+        kind, data = as_text(event, "type"), as_map(event, "data")
         if kind == "assistant.message":
             self.recover()
-            self.record_message(as_text(data.get("content")))
+            self.record_message(as_text(data, "content"))
         elif kind == "tool.execution_start":
-            name = as_text(data.get("toolName"))
-            self.begin_tool(as_text(data.get("toolCallId")), name, as_map(data, "arguments"))
+            name = as_text(data, "toolName")
+            self.begin_tool(as_text(data, "toolCallId"), name, as_map(data, "arguments"))
         elif kind == "tool.execution_complete":
             self._tool(data)
         elif kind == "session.error":
             self._error(data)
         elif kind == "result":
-            self.record_thread(as_text(event.get("sessionId")))
+            self.record_thread(as_text(event, "sessionId"))
         else:
             return "." in kind
         return True
 
-    def _tool(self, data: Mapping[str, Any]) -> None:
-        code = as_integer(as_map(data, "shellExecution").get("exitCode"))
+    def _tool(self, data: JsonMap) -> None:
+        code = as_integer(data, "shellExecution", "exitCode")
         success = data.get("success") is True and code in (None, 0)
         error = as_map(data, "error")
-        result = as_text(as_map(data, "result").get("content")) or as_text(error.get("message"))
-        name = self.end_tool(as_text(data.get("toolCallId")), success=success, result=result)
-        if as_text(error.get("code")) in ("denied", "rejected"):
+        result = as_text(data, "result", "content") or as_text(error, "message")
+        name = self.end_tool(as_text(data, "toolCallId"), success=success, result=result)
+        if as_text(error, "code") in ("denied", "rejected"):
             self.record(Intervention(kind="permission", text=f"{name}: {short_text(result)}"))
 
-    def _error(self, data: Mapping[str, Any]) -> None:
-        message = as_text(data.get("message")) or short_text(data)
-        status = as_integer(data.get("statusCode"))
+    def _error(self, data: JsonMap) -> None:
+        message = as_text(data, "message") or short_text(data)
+        status = as_integer(data, "statusCode")
         if status is None and data.get("errorType") in _OWN_ERRORS:
             self.failure = message
         else:

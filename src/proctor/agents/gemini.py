@@ -5,13 +5,12 @@ command is reported as a success, so the success of commands is unknown. Its exi
 is not trusted.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
 from proctor.agents._program import EventReader
-from proctor.json_values import as_map, as_text, short_text
+from proctor.json_values import JsonMap, as_map, as_text, short_text
 
 _SHELL = "run_shell_command"
 
@@ -38,10 +37,7 @@ class Gemini(GatewayProgram):
         }
         write_json(run.home / ".gemini" / "settings.json", settings)
         return ProgramCall(
-            arguments=[
-                *("--yolo", "--skip-trust", "-m", run.model, "-o", "stream-json"),
-                *self.arguments,
-            ],
+            arguments=[*("--yolo", "--skip-trust", "-m", run.model, "-o", "stream-json"), *self.arguments],
             variables={
                 "GEMINI_API_KEY": run.token,
                 "GOOGLE_GEMINI_BASE_URL": run.url,
@@ -62,17 +58,17 @@ class _GeminiReader(EventReader):
 
     _pieces: list[str] = field(default_factory=list, init=False)
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         kind = event.get("type")
         if kind == "message":
             self._message(event)
             return True
         self._put_together()
         if kind == "init":
-            self.record_thread(as_text(event.get("session_id")))
+            self.record_thread(as_text(event, "session_id"))
         elif kind == "tool_use":
-            name = as_text(event.get("tool_name"))
-            self.begin_tool(as_text(event.get("tool_id")), name, as_map(event, "parameters"))
+            name = as_text(event, "tool_name")
+            self.begin_tool(as_text(event, "tool_id"), name, as_map(event, "parameters"))
         elif kind == "tool_result":
             self._tool_result(event)
         elif kind == "result" and event.get("status") == "error":
@@ -85,10 +81,10 @@ class _GeminiReader(EventReader):
         self._put_together()
         super().finish()
 
-    def _message(self, event: Mapping[str, Any]) -> None:
+    def _message(self, event: JsonMap) -> None:
         if event.get("role") != "assistant":
             return
-        self._pieces.append(as_text(event.get("content")))
+        self._pieces.append(as_text(event, "content"))
         if event.get("delta") is not True:
             self._put_together()
 
@@ -96,18 +92,16 @@ class _GeminiReader(EventReader):
         self.record_message("".join(self._pieces))
         self._pieces.clear()
 
-    def _tool_result(self, event: Mapping[str, Any]) -> None:
-        identity = as_text(event.get("tool_id"))
-        name = self._pending[identity].name if identity in self._pending else ""
-        success: bool | None = event.get("status") == "success"
-        if success and name == _SHELL:
-            # Reported for every command that could be started, whatever its exit code.
-            success = None
-        result = as_text(event.get("output")) or short_text(event.get("error") or "")
-        self.end_tool(identity, success=success, result=result)
+    def _tool_result(self, event: JsonMap) -> None:
+        result = as_text(event, "output") or short_text(event.get("error") or "")
+        self.end_tool(as_text(event, "tool_id"), success=event.get("status") == "success", result=result)
 
-    def _error(self, error: Mapping[str, Any]) -> None:
-        message = as_text(error.get("message"))
+    def has_succeeded(self, tool: str, result: str) -> bool | None:  # noqa: ARG002
+        """Success is reported for every command that could be started, whatever its exit code."""
+        return None if tool == _SHELL else True
+
+    def _error(self, error: JsonMap) -> None:
+        message = as_text(error, "message")
         if "[API Error" in message:
             self.report_model_failure(message)
         else:

@@ -5,10 +5,9 @@ calls come from gateway traffic; the outcome from the trajectory, which is missi
 Reaching a limit is exit code 0.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import (
     LITELLM_VARIABLES,
@@ -21,7 +20,7 @@ from proctor.agents._gateway_program import (
     read_json,
 )
 from proctor.agents._program import EventReader
-from proctor.json_values import as_list, as_map, as_text
+from proctor.json_values import JsonMap, as_list, as_text
 
 _DONE = "Submitted"
 
@@ -80,10 +79,10 @@ class _MiniSweAgentReader(EventReader):
     def feed(self, line: str) -> bool:  # noqa: ARG002 (all of it is text for people)
         return False
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
-        status = as_text(as_map(event, "info").get("exit_status"))
-        last = next(iter(as_list(event.get("messages"))[-1:]), None)
-        message = as_text(as_map(last).get("content")) or status
+    def read_event(self, event: JsonMap) -> bool:
+        status = as_text(event, "info", "exit_status")
+        last = next(iter(as_list(event, "messages")[-1:]), None)
+        message = as_text(last, "content") or status
         if is_model_error(status):
             self.report_model_failure(f"{status}: {message}")
         elif status not in ("", _DONE):

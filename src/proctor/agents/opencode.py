@@ -5,13 +5,12 @@ are reported once they have run, as completed whatever their exit code, which is
 computed prices are ignored.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
 from proctor.agents._program import EventReader
-from proctor.json_values import as_amount, as_integer, as_map, as_text, short_text
+from proctor.json_values import JsonMap, JsonObject, as_amount, as_integer, as_map, as_text, short_text
 from proctor.session import Intervention
 
 _MODEL_ERRORS = ("APIError", "ContextOverflowError", "ProviderAuthError")
@@ -37,9 +36,7 @@ class Opencode(GatewayProgram):
         file = run.home / ".config" / "opencode" / "opencode.json"
         write_json(file, self._configuration(run))
         return ProgramCall(
-            arguments=[
-                *("run", "--format", "json", "-m", f"proctor/{run.model}", *self.arguments),
-            ],
+            arguments=[*("run", "--format", "json", "-m", f"proctor/{run.model}", *self.arguments)],
             variables={
                 "OPENCODE_CONFIG": str(file),
                 "OPENCODE_DISABLE_MODELS_FETCH": "1",
@@ -50,7 +47,7 @@ class Opencode(GatewayProgram):
             typed=run.prompt,
         )
 
-    def _configuration(self, run: ProgramRun) -> dict[str, Any]:
+    def _configuration(self, run: ProgramRun) -> JsonObject:
         limit = {"context": self.context_tokens, "output": self.output_tokens}
         provider = {
             "npm": "@ai-sdk/openai-compatible",
@@ -76,11 +73,11 @@ class Opencode(GatewayProgram):
 class _OpencodeReader(EventReader):
     """`step_start`, `tool_use`, `text`, `step_finish` and `error`, one object per line."""
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
-        self.record_thread(as_text(event.get("sessionID")))
+    def read_event(self, event: JsonMap) -> bool:
+        self.record_thread(as_text(event, "sessionID"))
         kind, part = event.get("type"), as_map(event, "part")
         if kind == "text":
-            self.record_message(as_text(part.get("text")))
+            self.record_message(as_text(part, "text"))
         elif kind == "tool_use":
             self._tool(part)
         elif kind == "error":
@@ -91,17 +88,17 @@ class _OpencodeReader(EventReader):
             return kind in ("step_start", "reasoning")
         return True
 
-    def _tool(self, part: Mapping[str, Any]) -> None:
+    def _tool(self, part: JsonMap) -> None:
         state = as_map(part, "state")
-        code = as_integer(as_map(state, "metadata").get("exit"))
+        code = as_integer(state, "metadata", "exit")
         failed = state.get("status") == "error" or code not in (None, 0)
-        result = as_text(state.get("output")) or as_text(state.get("error"))
+        result = as_text(state, "output") or as_text(state, "error")
         self.end_tool(
-            as_text(part.get("callID")),
+            as_text(part, "callID"),
             success=not failed,
             result=result,
             duration_ms=_duration(as_map(state, "time")),
-            name=as_text(part.get("tool")),
+            name=as_text(part, "tool"),
             args=as_map(state, "input"),
         )
         if failed and "rejected permission" in result[:200]:
@@ -110,16 +107,16 @@ class _OpencodeReader(EventReader):
                 Intervention(kind="permission", text=f"{as_text(part.get('tool'))}: {short_text(result)}")
             )
 
-    def _error(self, error: Mapping[str, Any]) -> None:
+    def _error(self, error: JsonMap) -> None:
         data = as_map(error, "data")
-        message = as_text(data.get("message")) or short_text(error)
+        message = as_text(data, "message") or short_text(error)
         if error.get("name") in _MODEL_ERRORS:
             overflow = "context overflow: " if error.get("name") == "ContextOverflowError" else ""
-            self.report_model_failure(overflow + message, as_integer(data.get("statusCode")))
+            self.report_model_failure(overflow + message, as_integer(data, "statusCode"))
         else:
             self.failure = message
 
 
-def _duration(time: Mapping[str, Any]) -> float | None:
-    start, end = as_amount(time.get("start")), as_amount(time.get("end"))
+def _duration(time: JsonMap) -> float | None:
+    start, end = as_amount(time, "start"), as_amount(time, "end")
     return max(0.0, end - start) if start is not None and end is not None else None

@@ -5,9 +5,8 @@ fails it exits with 0; an error event of the conversation shows it.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import (
     LITELLM_VARIABLES,
@@ -19,7 +18,7 @@ from proctor.agents._gateway_program import (
     is_model_error,
 )
 from proctor.agents._program import EventReader
-from proctor.json_values import as_integer, as_map, as_text, content_text, short_text
+from proctor.json_values import JsonMap, as_integer, as_map, as_text, content_text, short_text
 
 _CONVERSATION = re.compile(r"^Conversation ID: ([0-9a-f]{32})$")
 
@@ -61,40 +60,40 @@ class _OpenhandsReader(EventReader):
         if named := _CONVERSATION.match(line.strip()):
             self.record_thread(named[1])
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
-        kind = as_text(event.get("kind"))
-        identity = as_text(event.get("tool_call_id"))
+    def read_event(self, event: JsonMap) -> bool:
+        kind = as_text(event, "kind")
+        identity = as_text(event, "tool_call_id")
         if kind == "MessageEvent" and event.get("source") == "agent":
-            self.record_message(content_text(as_map(event, "llm_message").get("content")))
+            self.record_message(content_text(event, "llm_message", "content"))
         elif kind == "ActionEvent":
             self._action(event, identity)
         elif kind == "ObservationEvent":
             self._observation(as_map(event, "observation"), identity)
         elif kind == "AgentErrorEvent":
-            self.end_tool(identity, success=False, result=as_text(event.get("error")))
+            self.end_tool(identity, success=False, result=as_text(event, "error"))
         elif kind == "ConversationErrorEvent":
             self._error(event)
         else:
             return kind.endswith("Event")
         return True
 
-    def _action(self, event: Mapping[str, Any], identity: str) -> None:
-        self.record_message(content_text(event.get("thought")))
+    def _action(self, event: JsonMap, identity: str) -> None:
+        self.record_message(content_text(event, "thought"))
         action = dict(as_map(event, "action"))
         if action.pop("kind", "") == "FinishAction":
-            self.record_message(as_text(action.get("message")))
+            self.record_message(as_text(action, "message"))
         else:
-            self.begin_tool(identity, as_text(event.get("tool_name")), action)
+            self.begin_tool(identity, as_text(event, "tool_name"), action)
 
-    def _observation(self, observation: Mapping[str, Any], identity: str) -> None:
+    def _observation(self, observation: JsonMap, identity: str) -> None:
         if observation.get("kind") == "FinishObservation":
             return
-        code = as_integer(observation.get("exit_code"))
+        code = as_integer(observation, "exit_code")
         success = observation.get("is_error") is not True and code in (None, 0)
-        self.end_tool(identity, success=success, result=content_text(observation.get("content")))
+        self.end_tool(identity, success=success, result=content_text(observation, "content"))
 
-    def _error(self, event: Mapping[str, Any]) -> None:
-        code, message = as_text(event.get("code")), as_text(event.get("detail")) or short_text(event)
+    def _error(self, event: JsonMap) -> None:
+        code, message = as_text(event, "code"), as_text(event, "detail") or short_text(event)
         if is_model_error(code) or "litellm." in message:
             self.report_model_failure(f"{code}: {message}")
         else:

@@ -5,9 +5,8 @@ with 0; a message that ends with an error shows it, unless a later retry succeed
 trusted.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import (
     GatewayProgram,
@@ -18,7 +17,7 @@ from proctor.agents._gateway_program import (
     write_json,
 )
 from proctor.agents._program import EventReader
-from proctor.json_values import as_map, as_text, content_text
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text, content_text
 
 _KNOWN = ("agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update")
 _PIECE = '{"type":"message_update"'
@@ -51,7 +50,7 @@ class Pi(GatewayProgram):
             variables={"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_CODING_AGENT_DIR": str(folder)},
         )
 
-    def _provider(self, run: ProgramRun) -> dict[str, Any]:
+    def _provider(self, run: ProgramRun) -> JsonObject:
         limits = {"contextWindow": self.context_tokens, "maxTokens": self.output_tokens}
         return {
             "baseUrl": run.openai_url,
@@ -72,29 +71,29 @@ class _PiReader(EventReader):
         # Each delta repeats the whole answer so far, twice: too much to parse.
         return line.startswith(_PIECE) or super().feed(line)
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
-        kind = as_text(event.get("type"))
-        identity = as_text(event.get("toolCallId"))
+    def read_event(self, event: JsonMap) -> bool:
+        kind = as_text(event, "type")
+        identity = as_text(event, "toolCallId")
         if kind == "session":
-            self.record_thread(as_text(event.get("id")))
+            self.record_thread(as_text(event, "id"))
         elif kind == "message_end":
             self._message(as_map(event, "message"))
         elif kind == "tool_execution_start":
-            self.begin_tool(identity, as_text(event.get("toolName")), as_map(event, "args"))
+            self.begin_tool(identity, as_text(event, "toolName"), as_map(event, "args"))
         elif kind == "tool_execution_end":
-            result = content_text(as_map(event, "result").get("content"))
-            name = as_text(event.get("toolName"))
+            result = content_text(event, "result", "content")
+            name = as_text(event, "toolName")
             self.end_tool(identity, success=event.get("isError") is not True, result=result, name=name)
         else:
             return kind in _KNOWN or kind.startswith(_KNOWN_STARTS)
         return True
 
-    def _message(self, message: Mapping[str, Any]) -> None:
+    def _message(self, message: JsonMap) -> None:
         if message.get("role") != "assistant":
             return
         self.recover()
-        self.record_message(content_text(message.get("content")))
+        self.record_message(content_text(message, "content"))
         if message.get("stopReason") == "error":
-            self.report_model_failure(as_text(message.get("errorMessage")))
+            self.report_model_failure(as_text(message, "errorMessage"))
         elif message.get("stopReason") == "aborted":
-            self.failure = as_text(message.get("errorMessage")) or "it was interrupted"
+            self.failure = as_text(message, "errorMessage") or "it was interrupted"

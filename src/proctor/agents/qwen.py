@@ -5,13 +5,12 @@ the only sign is a text `[API Error: …]` instead of an answer. Exit codes of c
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_json
 from proctor.agents._stream_json import StreamJson
-from proctor.json_values import as_map, as_whole_number, content_text
+from proctor.json_values import JsonMap, as_map, as_whole_number, content_text
 
 _API_ERROR = "[API Error"
 _EXIT_CODE = re.compile(r"^Exit Code: (\d+)$", re.MULTILINE)
@@ -55,24 +54,23 @@ class Qwen(GatewayProgram):
 class _QwenReader(StreamJson):
     """Stream JSON in which a model failure has the shape of an answer."""
 
-    def read_event(self, event: Mapping[str, Any]) -> bool:
+    def read_event(self, event: JsonMap) -> bool:
         if event.get("type") == "assistant" and _is_api_error(as_map(event, "message")):
-            self.report_model_failure(content_text(as_map(event, "message").get("content")))
+            self.report_model_failure(content_text(event, "message", "content"))
             return True
         if self.model_error and event.get("type") == "result" and event.get("result") == self.failure:
             return True
         return super().read_event(event)
 
-    def end_tool(self, identity: str, *, success: bool | None, result: str, **more: Any) -> str:
-        """End a tool call. A shell command succeeded by its exit code; unknown when it reports none."""
-        use = self._pending.get(identity)
-        if success and use and use.name == "run_shell_command":
-            exit_code = _EXIT_CODE.search(result)
-            success = int(exit_code[1]) == 0 if exit_code else None
-        return super().end_tool(identity, success=success, result=result, **more)
+    def has_succeeded(self, tool: str, result: str) -> bool | None:
+        """A shell command succeeded by its exit code; unknown when it reports none."""
+        if tool != "run_shell_command":
+            return True
+        exit_code = _EXIT_CODE.search(result)
+        return int(exit_code[1]) == 0 if exit_code else None
 
 
-def _is_api_error(message: Mapping[str, Any]) -> bool:
+def _is_api_error(message: JsonMap) -> bool:
     """Whether a text is an error message. A model could write it too, but then there are output tokens."""
-    written = as_whole_number(as_map(message, "usage").get("output_tokens"))
-    return not written and content_text(message.get("content")).startswith(_API_ERROR)
+    written = as_whole_number(message, "usage", "output_tokens")
+    return not written and content_text(message, "content").startswith(_API_ERROR)

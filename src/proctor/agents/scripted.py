@@ -18,45 +18,54 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from proctor.agent import Assignment, Availability, WorkDone
 from proctor.errors import AttemptError, ModelError, RateLimited, UsageError, WorkspaceError
 from proctor.item import digest_of
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_integer,
+    as_map,
+    as_number,
+    as_text,
+    require_map,
+    require_text,
+)
 from proctor.processes import run
 from proctor.session import Intervention, Message, ModelCall, Record, ToolCall, Usage
 
-# Validators of step values: a problem, or an empty text.
 
-
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """For steps that are one text."""
     return "" if isinstance(value, str) else "takes a text"
 
 
-def seconds(value: Any) -> str:
+def seconds(value: object) -> str:
     """For a pause."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
     return "" if is_number else "takes a number of seconds"
 
 
-def exit_code(value: Any) -> str:
+def exit_code(value: object) -> str:
     """For an exit code."""
     fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 256
     return "" if fits else "takes an exit code from 0 to 255"
 
 
-def chance(value: Any) -> str:
+def chance(value: object) -> str:
     """For a step that runs with a probability; its own steps are validated like any others."""
-    fits = isinstance(value, Mapping) and set(value) == {"p", "steps"} and isinstance(value["p"], int | float)
-    return "" if fits and 0 <= value["p"] <= 1 else "takes `p`, from 0 to 1, and `steps`"
+    probability = as_number(value, "p")
+    fits = set(as_map(value)) == {"p", "steps"} and probability is not None and 0 <= probability <= 1
+    return "" if fits else "takes `p`, from 0 to 1, and `steps`"
 
 
-def members(required: str, optional: str = "") -> Callable[[Any], str]:
+def members(required: str, optional: str = "") -> Callable[[object], str]:
     """A check that a step is a map with these members; the required ones are texts."""
     must, may = required.split(), optional.split()
 
-    def problem(value: Any) -> str:
+    def problem(value: object) -> str:
         if not isinstance(value, Mapping) or set(value) - {*must, *may}:
             return f"takes a map of: {', '.join([*must, *may])}"
         missing = [name for name in must if not isinstance(value.get(name), str)]
@@ -65,15 +74,12 @@ def members(required: str, optional: str = "") -> Callable[[Any], str]:
     return problem
 
 
-def usage(value: Any) -> str:
+def usage(value: object) -> str:
     """For a reported model call."""
     if problem := members("", "model input cached output cost")(value):
         return problem
-    numbers = [count for name, count in value.items() if name not in ("model", "cost")]
+    numbers = [count for name, count in as_map(value).items() if name not in ("model", "cost")]
     return "" if all(isinstance(count, int) and count >= 0 for count in numbers) else "counts tokens"
-
-
-# Steps of scripts.
 
 
 RAISED: Mapping[str, type[AttemptError]] = {
@@ -87,9 +93,22 @@ class ScriptStep(NamedTuple):
     """One validated step."""
 
     kind: str
-    value: Any
+    value: object
     outside: bool = False
     """Whether its path may leave the tree."""
+    steps: "tuple[ScriptStep, ...]" = ()
+    """Those of `chance`."""
+
+    @property
+    def text(self) -> str:
+        return require_text(self.value)
+
+    @property
+    def members(self) -> JsonMap:
+        return require_map(self.value)
+
+    def member(self, name: str) -> str:
+        return require_text(self.members[name])
 
 
 class ScriptEnd(Exception):
@@ -132,14 +151,14 @@ async def perform(steps: Sequence[ScriptStep], stage: Stage) -> None:
         await KINDS[step.kind].take(step, stage)
 
 
-def parsed_steps(steps: Any, where: str) -> tuple[ScriptStep, ...]:
+def parsed_steps(steps: object, where: str) -> tuple[ScriptStep, ...]:
     """Validate the steps of a script; a `UsageError` names the first invalid one."""
     if not isinstance(steps, list):
         raise UsageError(f"{where}: `steps` is a list")
     return tuple(_parsed(step, f"{where}: step {number}") for number, step in enumerate(steps, 1))
 
 
-def _parsed(step: Any, where: str) -> ScriptStep:
+def _parsed(step: object, where: str) -> ScriptStep:
     if not isinstance(step, Mapping):
         raise UsageError(f"{where} is not a map such as `say: text`")
     kinds = [key for key in step if key != "outside"]
@@ -154,13 +173,12 @@ def _parsed(step: Any, where: str) -> ScriptStep:
     if problem:
         raise UsageError(f"{where}: `{kind}` {problem}")
     if kind == "chance":
-        value = {"p": float(step[kind]["p"]), "steps": parsed_steps(step[kind]["steps"], f"{where}: chance")}
-        return ScriptStep(kind, value)
+        return ScriptStep(kind, step[kind]["p"], steps=parsed_steps(step[kind]["steps"], f"{where}: chance"))
     return ScriptStep(kind, step[kind], step.get("outside") is True)
 
 
 async def _say(step: ScriptStep, stage: Stage) -> None:
-    stage.last_message = stage.filled(step.value)
+    stage.last_message = stage.filled(step.text)
     stage.record(Message(role="assistant", content=stage.last_message))
 
 
@@ -173,27 +191,27 @@ async def _append(step: ScriptStep, stage: Stage) -> None:
 
 
 def _put(step: ScriptStep, stage: Stage, mode: str) -> None:
-    path = stage.path(step.value["path"], step)
+    path = stage.path(step.member("path"), step)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open(mode, encoding="utf-8") as file:
-        file.write(stage.filled(step.value["content"]))
+        file.write(stage.filled(step.member("content")))
     _did(step, stage, success=True)
 
 
 async def _edit(step: ScriptStep, stage: Stage) -> None:
-    path = stage.path(step.value["path"], step)
+    path = stage.path(step.member("path"), step)
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    sought = stage.filled(step.value["find"])
+    sought = stage.filled(step.member("find"))
     if sought not in text:
         # As with a real agent: a failed tool does not end the run.
-        _did(step, stage, success=False, result=f"{step.value['path']} does not hold the text to replace")
+        _did(step, stage, success=False, result=f"{step.member('path')} does not hold the text to replace")
         return
-    path.write_text(text.replace(sought, stage.filled(step.value["replace"]), 1), encoding="utf-8")
+    path.write_text(text.replace(sought, stage.filled(step.member("replace")), 1), encoding="utf-8")
     _did(step, stage, success=True)
 
 
 async def _delete(step: ScriptStep, stage: Stage) -> None:
-    path = stage.path(step.value, step)
+    path = stage.path(step.text, step)
     there = path.is_file()
     path.unlink(missing_ok=True)
     _did(step, stage, success=there, result="" if there else "there is no such file")
@@ -205,24 +223,21 @@ def _did(step: ScriptStep, stage: Stage, *, success: bool, result: str = "") -> 
 
 
 async def _run(step: ScriptStep, stage: Stage) -> None:
-    command = stage.filled(step.value)
+    command = stage.filled(step.text)
     await _really_run(command, {"command": command}, "run", stage)
 
 
 async def _commit(step: ScriptStep, stage: Stage) -> None:
-    message = stage.filled(step.value)
+    message = stage.filled(step.text)
     identity = "-c user.name='Scripted agent' -c user.email=scripted@localhost"
     script = f'git add -A && git {identity} commit --quiet --allow-empty -m "$1"'
     await _really_run(["/bin/sh", "-c", script, "sh", message], {"message": message}, "commit", stage)
 
 
-async def _really_run(command: Any, args: Mapping[str, Any], name: str, stage: Stage) -> None:
+async def _really_run(command: Sequence[str] | str, args: JsonMap, name: str, stage: Stage) -> None:
     assignment = stage.assignment
     finished = await run(
-        command,
-        folder=assignment.folder,
-        environment=assignment.environment,
-        attempt=assignment.attempt,
+        command, folder=assignment.folder, environment=assignment.environment, attempt=assignment.attempt
     )
     stage.record(
         ToolCall(
@@ -236,28 +251,29 @@ async def _really_run(command: Any, args: Mapping[str, Any], name: str, stage: S
 
 
 async def _tool(step: ScriptStep, stage: Stage) -> None:
-    claimed = step.value
+    reported = step.members
+    success = reported.get("success", True)
     stage.record(
         ToolCall(
-            name=claimed["name"],
-            args=claimed.get("args", {}),
-            success=claimed.get("success", True),
-            result=stage.filled(str(claimed.get("result", ""))),
-            duration_ms=claimed.get("duration_ms"),
+            name=step.member("name"),
+            args=as_map(reported, "args"),
+            success=None if success is None else bool(success),
+            result=stage.filled(str(reported.get("result", ""))),
+            duration_ms=as_number(reported, "duration_ms"),
         )
     )
 
 
 async def _usage(step: ScriptStep, stage: Stage) -> None:
-    claimed = step.value
-    cost = claimed.get("cost")
+    reported = step.members
+    cost = as_number(reported, "cost")
     stage.record(
         ModelCall(
-            model=claimed.get("model") or stage.assignment.model or "scripted",
+            model=as_text(reported, "model") or stage.assignment.model or "scripted",
             usage=Usage(
-                input_tokens=claimed.get("input", 0),
-                cached_tokens=claimed.get("cached", 0),
-                output_tokens=claimed.get("output", 0),
+                input_tokens=as_integer(reported, "input") or 0,
+                cached_tokens=as_integer(reported, "cached") or 0,
+                output_tokens=as_integer(reported, "output") or 0,
             ),
             cost_usd=cost,
             price_source="" if cost is None else "agent",
@@ -266,38 +282,38 @@ async def _usage(step: ScriptStep, stage: Stage) -> None:
 
 
 async def _sleep(step: ScriptStep, stage: Stage) -> None:  # noqa: ARG001 (one shape for all steps)
-    await asyncio.sleep(step.value)
+    await asyncio.sleep(as_number(step.value) or 0)
 
 
 async def _ask(step: ScriptStep, stage: Stage) -> None:
-    stage.record(Intervention(kind="question", text=stage.filled(step.value)))
+    stage.record(Intervention(kind="question", text=stage.filled(step.text)))
 
 
 async def _fail(step: ScriptStep, stage: Stage) -> None:
-    raise ScriptEnd(WorkDone(exit_code=1, output=stage.last_message, failure=stage.filled(step.value)))
+    raise ScriptEnd(WorkDone(exit_code=1, output=stage.last_message, failure=stage.filled(step.text)))
 
 
 async def _exit(step: ScriptStep, stage: Stage) -> None:
     failure = f"it exited with {step.value}" if step.value else ""
-    raise ScriptEnd(WorkDone(exit_code=step.value, output=stage.last_message, failure=failure))
+    raise ScriptEnd(WorkDone(exit_code=as_integer(step.value), output=stage.last_message, failure=failure))
 
 
 async def _raise(step: ScriptStep, stage: Stage) -> None:  # noqa: ARG001 (one shape for all steps)
-    raise RAISED[step.value]("the script says so")
+    raise RAISED[step.text]("the script says so")
 
 
 async def _chance(step: ScriptStep, stage: Stage) -> None:
-    if stage.random.random() < step.value["p"]:
-        await perform(step.value["steps"], stage)
+    if stage.random.random() < (as_number(step.value) or 0):
+        await perform(step.steps, stage)
 
 
-def _one_of_raised(value: Any) -> str:
+def _one_of_raised(value: object) -> str:
     return "" if value in RAISED else f"takes one of: {', '.join(RAISED)}"
 
 
 class _StepKind(NamedTuple):
     take: Callable[[ScriptStep, Stage], Awaitable[None]]
-    problem: Callable[[Any], str]
+    problem: Callable[[object], str]
     """What is wrong with a value; empty when nothing is."""
 
 
@@ -330,7 +346,7 @@ class _AgentRule:
 class ScriptedAgent:
     """Follows its script. A mock: reports mark its results."""
 
-    script: list[Any] | dict[str, Any]
+    script: list[object] | JsonObject
     """A list of steps, or a map with `steps` and `rules`."""
 
     stand_in: ClassVar[bool] = True
@@ -376,7 +392,7 @@ class ScriptedAgent:
         return tuple(_rule(rule, f"script: rule {number}") for number, rule in enumerate(rules, 1))
 
 
-def _rule(rule: Any, where: str) -> _AgentRule:
+def _rule(rule: object, where: str) -> _AgentRule:
     if not isinstance(rule, Mapping) or set(rule) != {"match", "steps"}:
         raise UsageError(f"{where}: a rule has `match` and `steps`")
     try:

@@ -46,6 +46,7 @@ __all__ = [
     "RunSession",
     "compare",
     "evaluate",
+    "import_table",
     "open_store",
     "resume",
     "run",
@@ -131,10 +132,10 @@ class ProgressBar(Observer):
 
     def watch(self, run_id: str, control: RunControl) -> AbstractAsyncContextManager[object]:  # noqa: ARG002
         """Show the bar while the run is executed."""
-        return self._shown(run_id)
+        return self._show_progress(run_id)
 
     @asynccontextmanager
-    async def _shown(self, run_id: str) -> Any:
+    async def _show_progress(self, run_id: str) -> Any:
         # Drawing takes libraries that a run without a bar need not load.
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -214,7 +215,7 @@ async def run_async(
 ) -> Run:
     """The same as `run`, to be awaited."""
     folder = Path(plan).parent.resolve() if isinstance(plan, str | Path) else Path.cwd()
-    given = {"concurrency": concurrency, "budget_usd": budget_usd}
+    changes = {"concurrency": concurrency, "budget_usd": budget_usd}
     opened = _opened(store, home, [folder, Path.cwd()])
     ctx, functions = opened.context, opened.context.functions
     if items is not None:
@@ -236,7 +237,7 @@ async def run_async(
         text = bytes_of(path, "the plan", remedy="Give the path of a plan file.")
         job = recognize(text.decode("utf-8", "replace"))
         named = {"agent": agent_name(agent, functions.agents), "model": model_name(model, functions.models)}
-        values = {**{name: value for name, value in {**given, **named}.items() if value}, **overrides}
+        values = {**{name: value for name, value in {**changes, **named}.items() if value}, **overrides}
         read = job.read(PlanText(text=text, path=path, folder=folder), make_overrides(job, values), ctx)
     else:
         raise UsageError("there is nothing to run\nGive a plan, or items=[…].")
@@ -275,10 +276,14 @@ def compare(
     metrics: Sequence[str] = (),
     gates: Sequence[str] = (),
     pair: str = "",
+    against: str = "",
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
 ) -> "ComparisonResult":
-    """Compare runs with the first of them, or with `by` the levels of a factor of one run."""
+    """Compare runs with the first of them, or with `by` the levels of a factor of one run.
+
+    With `by`, `against` is the baseline level. Cost, time and tokens are compared as typical ratios.
+    """
     names = [each.id if isinstance(each, Run) else each for each in runs]
     if by and len(names) != 1:
         raise UsageError("`by` compares parts of one run\nGive one run, or leave `by` out.")
@@ -287,7 +292,7 @@ def compare(
     read = _opened(store, home, []).context.store.read
     options: dict[str, Any] = {"metrics": metrics, "gates": [gate_of(each) for each in gates], "pair": pair}
     if by:
-        return ComparisonResult(compare_within(read, names[0], by, now(), **options))
+        return ComparisonResult(compare_within(read, names[0], by, now(), against=against, **options))
     return ComparisonResult(compare_runs(read, names, now(), **options))
 
 
@@ -337,6 +342,33 @@ async def evaluate_async(
     plan = job.read(text, make_overrides(job, {}), ctx)
     result = await lifecycle.start(job, plan, ctx, observer=_observer(ctx.store, progress=False))
     return opened.handle(result.run_id)
+
+
+def import_table(
+    path: "str | Path | Sequence[str | Path]",
+    *,
+    run: str,
+    columns: Mapping[str, str] | None = None,
+    pass_score: float | None = None,
+    store: "str | ProctorStore | None" = None,
+    home: str | Path | None = None,
+) -> Run:
+    """Import tables of results (CSV, JSON lines, JSON, Parquet, or folders of them) as a run.
+
+    `columns` maps `task`, `model`, `success`, … to the columns of the table. `pass_score` is the lowest score
+    that counts as success in a table without `success` or `status` (default: 1). Importing again replaces.
+    """
+    # Reading tables is needed here only.
+    from proctor.jobs.imported.table import import_table as import_into_store
+
+    opened = _opened(store, home, [])
+    paths = [path] if isinstance(path, str | Path) else path
+    imported = import_into_store(
+        opened.context.store, list(map(Path, paths)), run, now(), columns=columns, pass_score=pass_score
+    )
+    for note in imported.notes:
+        opened.context.info(note)
+    return opened.handle(imported.run_id)
 
 
 def open_store(url: str = "", *, home: str | Path | None = None) -> "ProctorStore":
@@ -393,7 +425,12 @@ class ProctorStore:
             environment=self.context.settings.user_environment,
             notices=notices,
             resume=self.resume,
+            job_report=self._job_report,
         )
+
+    def _job_report(self, run_id: str, format_: str) -> str | None:
+        batch = self.context.store.read.batch(run_id, now())
+        return find_job(batch["job"]).report(run_id, format_, self.context)
 
     def resume(
         self,
@@ -445,6 +482,7 @@ class ComparisonResult:
                 "difference": each.difference.value if each.difference else None,
                 "ci_low": each.difference.low if each.difference else None,
                 "ci_high": each.difference.high if each.difference else None,
+                "is_ratio": bool(each.difference and each.difference.is_ratio),
                 "p": each.p_corrected,
                 "pairs": each.pairs,
                 "significant": each.is_significant,
@@ -461,7 +499,7 @@ def _item_maker(
 ) -> Callable[[], Iterable[Item]]:
     if overrides:
         raise UsageError(f"items have no override {', '.join(overrides)}\nSet it in the items.")
-    made = list(items() if callable(items) else items)
+    unfilled = list(items() if callable(items) else items)
 
     def filled(item: Item) -> Item:
         changes: dict[str, Any] = {}
@@ -474,7 +512,7 @@ def _item_maker(
             changes["model"] = model
         return replace(item, **changes) if changes else item
 
-    return lambda: map(filled, made)
+    return lambda: map(filled, unfilled)
 
 
 def _opened(

@@ -160,11 +160,14 @@ class Run:
         environment: Mapping[str, str],
         notices: Sequence[Notice] = (),
         resume: "Callable[..., Run] | None" = None,
+        job_report: "Callable[[str, str], str | None]" = lambda *_: None,
     ) -> None:
+        """`job_report` gives the report of the run's job as `md` or `html`; None: the one every run has."""
         self.id = run_id
         self.notices = tuple(notices)
         """Messages of the library while it ran: remarks on the plan, changes, warnings."""
         self._store, self._now, self._environment, self._resume = store, now, environment, resume
+        self._job_report = job_report
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.status}>"
@@ -186,9 +189,9 @@ class Run:
     def items(self, *, status: str | Sequence[str] = (), search: str = "") -> Iterator[RunItem]:
         """The items in plan order, read page by page; only those of a status, or that contain a text."""
         statuses = ((status,) if status else ()) if isinstance(status, str) else tuple(status)
-        wanted = ItemFilter(statuses=statuses, search=search)
+        filter_ = ItemFilter(statuses=statuses, search=search)
         offset = 0
-        while rows := self._store.read.items(self.id, wanted, limit=PAGE, offset=offset):
+        while rows := self._store.read.items(self.id, filter_, limit=PAGE, offset=offset):
             yield from (RunItem(self._store, row, self._environment) for row in rows)
             offset += len(rows)
 
@@ -230,9 +233,12 @@ class Run:
     def report(self, path: str | Path) -> Path:
         """Write the report of the run, HTML or Markdown by the suffix of the file."""
         target = Path(path)
-        write = markdown if target.suffix in (".md", ".markdown") else html
+        is_markdown = target.suffix in (".md", ".markdown")
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = write(summarise(self._store.read, Scope(run_id=self.id), self._now()))
+        text = self._job_report(self.id, "md" if is_markdown else "html")
+        if text is None:
+            write = markdown if is_markdown else html
+            text = write(summarise(self._store.read, Scope(run_id=self.id), self._now()))
         target.write_text(text, encoding="utf-8")
         return target
 

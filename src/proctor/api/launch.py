@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Self
@@ -136,7 +137,7 @@ class Launcher:
         """Start or resume a run; the output goes to files called `name`."""
         return self.start([COMMAND, "--json"], name, stdin=request.to_json().encode())
 
-    def start(self, words: Sequence[str], name: str, *, stdin: bytes = b"") -> LaunchedProcess:
+    def start(self, arguments: Sequence[str], name: str, *, stdin: bytes = b"") -> LaunchedProcess:
         """Start a command with its arguments and standard input."""
         self.logs.mkdir(parents=True, exist_ok=True)
         log = self.logs / f"{name}.log"
@@ -146,7 +147,7 @@ class Launcher:
         else:
             stderr, stdout = log.open("a+b"), log.with_suffix(".json").open("a+b")
         process = subprocess.Popen(
-            [*self.command, *words],
+            [*self.command, *arguments],
             cwd=self.folder,
             env=self.child_environment(),
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
@@ -154,13 +155,23 @@ class Launcher:
             stderr=stderr,
             start_new_session=True,
         )
-        # Writes the request and then reaps the process, which would stay a zombie until this one ends.
-        threading.Thread(target=process.communicate, args=(stdin or None,), daemon=True).start()
+        # Before this returns: the caller may end at once.
+        _send(process, stdin)
+        # Without a thread that reaps it, it would stay a zombie until this process ends.
+        threading.Thread(target=process.wait, daemon=True).start()
         return LaunchedProcess(process=process, log=log, stderr=stderr, stdout=stdout)
 
     def child_environment(self) -> dict[str, str]:
         """The environment without the secrets of the server."""
         return {name: value for name, value in self.environment.items() if name not in SERVER_SECRETS}
+
+
+def _send(process: "subprocess.Popen[bytes]", stdin: bytes) -> None:
+    if process.stdin is None:
+        return
+    # A process that ended before it read the request has said why on standard error.
+    with suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(stdin)
 
 
 def parse_document(text: str | bytes) -> dict[str, Any]:
@@ -177,36 +188,3 @@ def _tail(file: IO[bytes]) -> str:
     size = os.fstat(file.fileno()).st_size
     data = os.pread(file.fileno(), MOST_LOG_BYTES, max(0, size - MOST_LOG_BYTES))
     return data.decode("utf-8", "replace")
-
-
-LOGS = "evaluations"
-"""Folder below the home for the logs of detached evaluations."""
-
-
-def start_evaluation(
-    evaluation_id: str,
-    *,
-    store: str,
-    home: Path,
-    environment: Mapping[str, str],
-    folder: Path,
-    has_log: bool = True,
-) -> int:
-    """Start `proctor evaluate run ID` in a session of its own; its process id.
-
-    `store` may hold a password: it is passed in the environment, which other users cannot read. Without a
-    log, none of its output is written to the disk.
-    """
-    logs = home / LOGS
-    logs.mkdir(parents=True, exist_ok=True)
-    with (logs / f"{evaluation_id}.log" if has_log else Path(os.devnull)).open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "proctor", "evaluate", "run", evaluation_id, "--json"],
-            cwd=folder,
-            env={**environment, "PROCTOR_STORE": store, "PROCTOR_HOME": str(home)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            start_new_session=True,
-        )
-    return process.pid

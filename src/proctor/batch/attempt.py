@@ -20,7 +20,17 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import ItemFinished
 from proctor.model import Model
 from proctor.model_client import ModelClient
-from proctor.runner import LoadSession, Outcome, Runner, Services, no_resource, no_sessions
+from proctor.runner import (
+    LoadSession,
+    MergeRequest,
+    MergeResult,
+    Outcome,
+    Runner,
+    Services,
+    no_merge,
+    no_resource,
+    no_sessions,
+)
 from proctor.session import Event, Message, ModelCall, Note
 from proctor.store import Recorder, Totals, timestamp
 from proctor.store.recorder import Rows
@@ -28,6 +38,10 @@ from proctor.store.recorder import Rows
 if TYPE_CHECKING:
     from proctor.agent import Access, Agent
     from proctor.evaluator import Evaluator
+
+
+PAUSE_SECONDS = 0.25
+"""While a person is asked, time limits are moved by this much at a time."""
 
 
 class WorkClock:
@@ -84,6 +98,9 @@ class AttemptSupport:
     find_runner: Callable[[str], Runner]
     load_session: LoadSession = no_sessions
     load_resource: Callable[[str], Awaitable[str]] = no_resource
+    merge: Callable[[MergeRequest], Awaitable[MergeResult]] = no_merge
+    ask_person: "Callable[[str, str, str], Awaitable[str]] | None" = None
+    """With item, actor and prompt; None: nobody is there."""
     redact: Callable[[str], str] = str
     stop_reason: AttemptError | None = None
     """Why running attempts are being cancelled; set before cancelling."""
@@ -205,6 +222,9 @@ class Attempt:
             evaluator=self._evaluator,
             sessions=self._support.load_session,
             resource=self._support.load_resource,
+            ask_person=self._ask_person,
+            merge=self._support.merge,
+            redact=self._support.redact,
             checkpoint=self._work.checkpoint,
         )
 
@@ -220,6 +240,23 @@ class Attempt:
         return BudgetedModel(
             models, self._reservation, worst_case=self._context.worst_case, record=self._record
         )
+
+    async def _ask_person(self, actor: str, prompt: str) -> str:
+        if self._support.ask_person is None:
+            return ""
+        answering = asyncio.ensure_future(self._support.ask_person(self._work.id, actor, prompt))
+        clock = asyncio.get_running_loop().time
+        try:
+            while not answering.done():
+                started = clock()
+                self._clock.waited(PAUSE_SECONDS)
+                await asyncio.wait([answering], timeout=PAUSE_SECONDS)
+                # On a busy machine the pause is longer than announced.
+                self._clock.waited(max(0.0, clock() - started - PAUSE_SECONDS))
+        finally:
+            answering.cancel()
+            await asyncio.wait([answering])
+        return answering.result()
 
     def _note(self, text: str) -> None:
         self._record(Note(text=text))

@@ -49,7 +49,7 @@ class Extension:
     """How many items are new because of each field, or combination of fields."""
     dropped: int = 0
     """Items that were queued and that the plan no longer has."""
-    kept: int = 0
+    retained: int = 0
     """Items with results that the plan no longer has."""
     new: Sequence[Item] = field(default=(), repr=False)
     """The items that were added, in the plan's order."""
@@ -60,9 +60,10 @@ class Extension:
         if self.added:
             why = self.reasons_text(noun)
             lines.append(f"{plural(self.added, f'new {noun}')} since the last run (new because of {why})")
-        if self.dropped or self.kept:
+        if self.dropped or self.retained:
             lines.append(
-                f"no longer in the plan: {self.dropped} dropped from the queue, {self.kept} with results kept"
+                f"no longer in the plan: {self.dropped} dropped from the queue, "
+                f"{self.retained} with results kept"
             )
         return lines
 
@@ -147,7 +148,7 @@ class _BatchDiff:
             added=len(self.new),
             reasons=Counter(_reasons(self.new, self.earlier.values(), derived_fields)),
             dropped=len(self.dropped),
-            kept=len(self.gone) - len(self.dropped),
+            retained=len(self.gone) - len(self.dropped),
             new=self.new,
         )
 

@@ -65,7 +65,7 @@ class Removal:
 
     branches: int
     """Session branches that were removed from the user's repositories."""
-    kept: list[str]
+    problems: list[str]
     """What could not be removed, and why."""
 
 
@@ -73,17 +73,17 @@ def delete_run(
     store: Store, run_id: str, home: Path, environment: Mapping[str, str], *, branches: bool
 ) -> Removal:
     """Delete a run that is not running."""
-    removed, kept = 0, list[str]()
+    removed, problems = 0, list[str]()
     for session in store.read.table("sessions", Scope(run_id=run_id)):
         if session["worktree"] and (problem := remove_folder(session_folder(home, session["id"]))):
-            kept.append(problem)
+            problems.append(problem)
         if branches and session["branch"] and session["repo"]:
             try:
                 removed += _delete_branch(Path(session["repo"]), session["branch"], environment)
             except (ProctorError, OSError) as error:
-                kept.append(f"the branch {session['branch']} in {session['repo']}: {error}")
+                problems.append(f"the branch {session['branch']} in {session['repo']}: {error}")
     store.delete_batch(run_id)
-    return Removal(branches=removed, kept=kept)
+    return Removal(branches=removed, problems=problems)
 
 
 def _delete_branch(repo: Path, branch: str, environment: Mapping[str, str]) -> bool:

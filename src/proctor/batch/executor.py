@@ -15,13 +15,15 @@ from proctor.batch.engines import Engine, LocalEngine
 from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
 from proctor.batch.queue import PAGE_SIZE, WorkQueue
 from proctor.batch.rate_limit_sync import pool_row, pool_state
-from proctor.context import AttemptContext, ModelOptions, Settings
+from proctor.context import AttemptContext, ModelOptions, People, Settings
 from proctor.errors import Aborted, AttemptError, Interrupted, NotFound, StoreError
-from proctor.job import BatchEnd, ItemFinished
+from proctor.job import BatchEnd, ItemFinished, StepFinished
 from proctor.models.rate_limits import PoolState
+from proctor.runner import MergeRequest, MergeResult
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, Writer, ledger
 from proctor.store.batches import end_items, finish
 from proctor.store.database import Connection
+from proctor.store.recorder import Rows
 
 if TYPE_CHECKING:
     from proctor.cache import LruCache
@@ -83,12 +85,16 @@ class StoreHost:
         run_id: str,
         context: AttemptContext,
         limits: MoneyLimits,
+        rows: Rows,
         finished: Callable[[ItemFinished], None] | None,
         sessions: SessionCache,
+        people: People | None,
     ) -> None:
-        """`finished` is called with each item that has reached its final status."""
+        """`rows` takes what attempts record; `finished` is called with each item that has reached its final
+        status."""
         self.context = context
         self.writer = writer
+        self.rows = rows
         self.halted_by = ""
         """The limit that halts the batch: `budget`, `store_budget`, or `cost_limit` of one item."""
         self._store = store
@@ -96,12 +102,13 @@ class StoreHost:
         self._run_id = run_id
         self._limits = limits
         self._finished = finished
+        self._people = people
         self._limit_holders: set[str] = set()
         self.load_session = sessions.load
 
     async def write(self, batch: RowBatch) -> None:
         """Write rows, in order, then finish or requeue the items whose attempts have ended."""
-        batch.write(self.writer)
+        batch.write(self.rows)
         for end in batch.ends:
             self.attempt_ended(end)
         if self.writer.backlog > MAX_BACKLOG:
@@ -151,6 +158,19 @@ class StoreHost:
             raise NotFound(f"run {self._run_id} has no resource {digest}")
         return content
 
+    async def merge(self, request: MergeRequest) -> MergeResult:
+        """Merge a session: the merge queue of a repository is in the driver's home."""
+        # Loaded with the first merge; few batches merge anything.
+        from proctor import secrets
+        from proctor.workspace.merge_queue import merge
+
+        environment = secrets.visible(self.context.environment, named={"HOME"})
+        return await merge(request, home=self.context.home, environment=environment)
+
+    async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
+        """The answer of the person who plays an actor; empty: nobody is there."""
+        return await self._people.ask(item_id, actor, prompt) if self._people else ""
+
     def withdraw_limits(self) -> None:
         """Remove the published rate limits of all workers."""
         for holder in self._limit_holders:
@@ -158,50 +178,76 @@ class StoreHost:
 
 
 class CommitNotifier:
-    """Collects finished items and passes them on after their commit, many at a time."""
+    """Collects finished steps and items and passes them on after their commit, in order, many at a time."""
 
-    def __init__(self, watch: Callable[[ItemFinished], None], writer: Writer) -> None:
-        self._watch = watch
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._loop = asyncio.get_running_loop()
-        self._pending: list[ItemFinished] = []
+        self._pending: list[Callable[[], None]] = []
+        self._has_failed = False
         self.idle = asyncio.Event()
         """Set while there is nothing left to pass on."""
         self.idle.set()
 
-    def announce(self, item: ItemFinished) -> None:
-        """Pass an item on as soon as its rows are committed."""
-        self._pending.append(item)
+    def announce(self, notify: Callable[[], None]) -> None:
+        """Call a function as soon as all rows so far are committed."""
+        self._pending.append(notify)
         if self.idle.is_set():
             self.idle.clear()
             self._flush()
 
     def _flush(self) -> None:
-        items, self._pending = self._pending, []
+        pending, self._pending = self._pending, []
         committed = self._writer.flush()
         committed.add_done_callback(
-            lambda future: call_on_loop(self._loop, lambda: self._deliver(future, items))
+            lambda future: call_on_loop(self._loop, lambda: self._deliver(future, pending))
         )
 
-    def _deliver(self, committed: "Future[None]", items: list[ItemFinished]) -> None:
+    def _deliver(self, committed: "Future[None]", pending: list[Callable[[], None]]) -> None:
         if committed.exception():
             # The commit failed: do not notify. The executor receives the error too.
             self._pending.clear()
-            items = []
+            pending = []
         try:
-            for item in items:
-                self._watch(item)
+            for notify in pending:
+                if not self._has_failed:
+                    notify()
         except Exception:
             # The run continues without its observer: a closed terminal is no reason to stop.
-            self._watch = _ignore
+            self._has_failed = True
         if self._pending:
             self._flush()
         else:
             self.idle.set()
 
 
-def _ignore(_: ItemFinished) -> None:
-    return None
+class StepRows:
+    """Passes the rows of attempts on to the writer, and announces the steps among them."""
+
+    def __init__(self, writer: Writer, announce: Callable[[StepFinished], None]) -> None:
+        self._writer = writer
+        self._announce = announce
+        self._items: dict[str, str] = {}
+        """Items of the running sessions."""
+        self.add = writer.add
+
+    def append(self, table: str, row: tuple[object, ...]) -> None:
+        """Pass a row on; an iteration is a finished step."""
+        self._writer.append(table, row)
+        if table == "iterations":
+            session_id, number = str(row[0]), int(str(row[1]))
+            step = StepFinished(item_id=self._items[session_id], session_id=session_id, number=number)
+            self._announce(step)
+
+    def change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None:
+        """Pass a change on; an item begins an attempt with a new session."""
+        self._writer.change(table, key, values)
+        if table == "batch_items" and "sessionId" in values:
+            session_id, item_id = str(values["sessionId"]), key[1]
+            self._items[session_id] = item_id
+            self._announce(StepFinished(item_id=item_id, session_id=session_id, number=0))
+        elif table == "sessions" and "finishedAt" in values:
+            self._items.pop(key[0], None)
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
@@ -224,22 +270,27 @@ class Executor:
         *,
         engine: Engine | None = None,
         watch: Callable[[ItemFinished], None] | None = None,
+        watch_step: Callable[[StepFinished], None] | None = None,
         settings: Settings | None = None,
         models: ModelOptions | None = None,
         find_reference: "FindReference | None" = None,
         load_checkpoint: Callable[[str], object | None] | None = None,
+        people: People | None = None,
     ) -> None:
-        """`watch` is called with each finished item after its commit. Workers in other processes build their
-        context from `settings` and `models`. `find_reference` adds the ground truth to evaluated sessions,
-        `load_checkpoint(item_id)` says where an item that was attempted before goes on."""
+        """`watch` and `watch_step` are called with each finished item and step after its commit. Workers in
+        other processes build their context from `settings` and `models`. `find_reference` adds the ground
+        truth to evaluated sessions, `load_checkpoint(item_id)` says where an item that was attempted before
+        goes on, `people` are asked for the actors they play."""
         self._store = store
         self._run_id = run_id
         self._owner = owner
         self._context = context
         self._engine = engine or LocalEngine()
         self._watch = watch
+        self._watch_step = watch_step
         self._find_reference = find_reference
         self._load_checkpoint = load_checkpoint
+        self._people = people
         self._settings = settings
         self._models = models or ModelOptions()
         self._stop_reason: AttemptError | None = None
@@ -277,8 +328,15 @@ class Executor:
 
     async def _run_items(self, writer: Writer) -> None:
         batch = self._store.read.batch(self._run_id, self._context.now())
-        notifier = CommitNotifier(self._watch, writer) if self._watch else None
-        queue = WorkQueue(lambda after: self._load_page(after, writer), self._checkpoint)
+        notifier = CommitNotifier(writer)
+        watch, watch_step = self._watch, self._watch_step
+        rows: Rows = writer
+        if watch_step:
+            rows = StepRows(writer, lambda step: notifier.announce(partial(watch_step, step)))
+        queue = WorkQueue(
+            lambda after: self._load_page(after, writer),
+            (lambda item_id: self._checkpoint(item_id, writer)) if self._load_checkpoint else None,
+        )
         limits = MoneyLimits(run_usd=batch["budgetUsd"], store_usd=self._context.store_budget_usd)
         self._host = StoreHost(
             self._store,
@@ -287,8 +345,10 @@ class Executor:
             run_id=self._run_id,
             context=self._context,
             limits=limits,
-            finished=notifier.announce if notifier else None,
+            rows=rows,
+            finished=(lambda item: notifier.announce(partial(watch, item))) if watch else None,
             sessions=SessionCache(self._store, self._find_reference),
+            people=self._people,
         )
         spec = self._worker_spec(batch, limits)
         self._running = asyncio.create_task(self._engine.run(queue, self._host, spec))
@@ -305,8 +365,7 @@ class Executor:
             raise self._failure or _first(group) from group
         if self._failure:
             raise self._failure
-        if notifier:
-            await notifier.idle.wait()
+        await notifier.idle.wait()
 
     def _worker_spec(self, batch: Mapping[str, Any], limits: MoneyLimits) -> WorkerSpec:
         # The store, its password and the keys of the server's callers stay with the driver.
@@ -321,6 +380,7 @@ class Executor:
             retry=self._context.retry,
             settings=settings,
             models=self._models,
+            evaluators=self._context.evaluators,
         )
 
     async def _load_page(self, after: int, writer: Writer) -> Sequence[Mapping[str, Any]]:
@@ -329,9 +389,11 @@ class Executor:
             await asyncio.wrap_future(writer.flush())
         return await asyncio.to_thread(self._store.read.queued, self._run_id, after=after, limit=PAGE_SIZE)
 
-    async def _checkpoint(self, item_id: str) -> object | None:
-        load = self._load_checkpoint
-        return await asyncio.to_thread(load, item_id) if load else None
+    async def _checkpoint(self, item_id: str, writer: Writer) -> object | None:
+        assert self._load_checkpoint
+        # The last attempt may have been made by this run: its rows must be committed.
+        await asyncio.wrap_future(writer.flush())
+        return await asyncio.to_thread(self._load_checkpoint, item_id)
 
     def _stop(self, reason: AttemptError) -> None:
         if self._stop_reason is None:

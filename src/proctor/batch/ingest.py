@@ -10,7 +10,10 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
+from proctor import __version__
 from proctor.errors import UsageError
+from proctor.job import check_run_id
+from proctor.json_values import as_text
 from proctor.models.prices import listed_price
 from proctor.records import Kind, all_endings, endings_of, find_kind, kind_names, recognised
 from proctor.session import ModelCall, Session, Step, TimedEvent, Unreadable
@@ -149,6 +152,10 @@ class ImportResult:
     passed_over: list[str] = field(default_factory=list)
     """The first files in folders whose names no reader recognizes, such as notes and images."""
     passed_over_count: int = 0
+    run_id: str = ""
+    """The run the sessions are items of. Empty: none."""
+    added: int = 0
+    """Items that the run did not have before."""
 
     def add_unreadable(self, unreadable: Unreadable) -> None:
         """Add an unreadable record."""
@@ -176,16 +183,18 @@ def import_paths(
     *,
     service: str = "",
     log_group: str = "",
+    run_id: str = "",
 ) -> ImportResult:
     """Import every session in files and folders; `auto` detects the kind of each.
 
-    `service` and `log_group` are defaults for sessions without one.
+    `service` and `log_group` are defaults for sessions without one. With `run_id`, the sessions become items
+    of that run, which is created if it does not exist.
     """
     for path in paths:
         if not path.exists():
             raise UsageError(f"there is no file or folder {path}")
     known = None if kind in (OTLP, AUTO) else find_kind(kind)
-    done = ImportResult()
+    done = _begin(store, run_id, now)
     for path in paths:
         if known is not None:
             _import_records(store, known, _each(path, known), done, now, service, log_group)
@@ -196,9 +205,18 @@ def import_paths(
     return _build_and_count(store, done, now)
 
 
-def import_log_groups(store: Store, client: Any, query: LogGroupQuery, now: datetime) -> ImportResult:
+def _begin(store: Store, run_id: str, now: datetime) -> ImportResult:
+    if run_id:
+        check_run_id(run_id)
+        store.imported_runs.begin(run_id, now, __version__)
+    return ImportResult(run_id=run_id, added=-store.read.totals(run_id)["items"] if run_id else 0)
+
+
+def import_log_groups(
+    store: Store, client: Any, query: LogGroupQuery, now: datetime, run_id: str = ""
+) -> ImportResult:
     """Import log groups from CloudWatch Logs; `client` comes from `logs_client`."""
-    done = ImportResult()
+    done = _begin(store, run_id, now)
     for log_group, group in groupby(read_log_groups(client, query), key=lambda each: each[0]):
         documents = _counted((document for _, document in group), done)
         keep_arrivals(store, documents, now, log_group=log_group, service=query.service)
@@ -207,8 +225,13 @@ def import_log_groups(store: Store, client: Any, query: LogGroupQuery, now: date
 
 def _build_and_count(store: Store, done: ImportResult, now: datetime) -> ImportResult:
     build_sessions(store, now)
-    done.session_ids += store.arrivals.sessions_of(done.traces)
-    done.session_ids = list(dict.fromkeys(done.session_ids))
+    built = store.arrivals.sessions_of(done.traces)
+    if done.run_id:
+        for session_id in built:
+            if other := store.imported_runs.adopt(done.run_id, session_id):
+                done.add_unreadable(Unreadable(path=session_id, problem=f"it belongs to the run {other}"))
+        done.added += store.imported_runs.finish(done.run_id, now)
+    done.session_ids = list(dict.fromkeys((*done.session_ids, *built)))
     return done
 
 
@@ -231,7 +254,7 @@ def _readable(documents: Iterable[Document | Unreadable], done: ImportResult) ->
 def _counted(documents: Iterable[Document], done: ImportResult) -> Iterator[Document]:
     for document in documents:
         done.documents += 1
-        done.traces[document["traceId"]] = None
+        done.traces[as_text(document["traceId"])] = None
         yield document
 
 
@@ -252,7 +275,7 @@ def _import_records(
             session = replace(
                 record, service=record.service or service, log_group=record.log_group or log_group
             )
-            done.session_ids.append(store.save_imported(priced(session, now), now))
+            done.session_ids.append(store.save_imported(priced(session, now), now, done.run_id))
 
 
 def _each(path: Path, kind: Kind) -> list[Path]:

@@ -18,7 +18,7 @@ from proctor.batch.executor import Executor
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT
-from proctor.job import BatchChanges, BatchEnd, ItemFinished, Job, JobFiles, JobPlan
+from proctor.job import BatchChanges, BatchEnd, ItemFinished, Job, JobFiles, JobPlan, StepFinished
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, RetrySelection, Scope, Store
 from proctor.store.batches import moment
@@ -88,7 +88,7 @@ async def start(
     """Create a run of a plan and execute it to its end. `engine`: where its items run; None: here."""
     models = _checked_models(plan, ctx)
     if opened := job.open(plan, ctx):
-        return await resume(job, opened, ctx, observer=observer)
+        return await resume(job, opened, ctx, engine=engine, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     plan = plan.for_new_run(run_id)
     create(
@@ -215,13 +215,22 @@ async def _run_items(
     engine: Engine | None,
     observer: Observer,
 ) -> BatchEnd:
-    def item_finished(item: ItemFinished) -> None:
+    def write_files(follow: Callable[[], None]) -> None:
         try:
-            files.item_finished(item)
+            follow()
         except OSError as error:
             # The session is in the store; missing files are written again at the end.
             ctx.note(f"could not write a file: {error}")
+
+    def item_finished(item: ItemFinished) -> None:
+        write_files(lambda: files.item_finished(item))
         observer.item_finished(item)
+
+    def step_finished(step: StepFinished) -> None:
+        write_files(lambda: files.step_finished(step))
+
+    def load_checkpoint(item_id: str) -> object | None:
+        return job.checkpoint(run_id, item_id, ctx.store)
 
     attempts = job.attempts(plan, run_id, ctx, models)
     models.get_ready()
@@ -232,10 +241,12 @@ async def _run_items(
         attempts,
         engine=engine,
         watch=item_finished,
+        watch_step=step_finished if files.follows_steps else None,
         settings=ctx.settings_for(models.folders),
         models=plan.model_options(),
         find_reference=job.ground_truth(run_id, ctx.store),
-        load_checkpoint=lambda item_id: job.checkpoint(run_id, item_id, ctx.store),
+        load_checkpoint=load_checkpoint if job.has_checkpoints else None,
+        people=job.people(run_id, ctx),
     )
     try:
         async with observer.watch(run_id, executor):

@@ -126,9 +126,9 @@ def missing_program(command: str, context: PreflightContext) -> str:
 def program_of(command: str) -> str:
     """The first word of a shell command that is not an assignment; empty where the shell decides."""
     try:
-        words = shlex.split(command, comments=True)
+        arguments = shlex.split(command, comments=True)
     except ValueError:
         return ""
-    word = next((each for each in words if not _ASSIGNMENT.match(each)), "")
+    word = next((each for each in arguments if not _ASSIGNMENT.match(each)), "")
     # Shell syntax that is not interpreted here: the check command itself reports it.
     return "" if any(mark in word for mark in "$`*?;&|<>()") else word

@@ -53,7 +53,7 @@ class WorkQueue:
         load_checkpoint: Callable[[str], Awaitable[object | None]] | None = None,
     ) -> None:
         """`load(after)` returns the next page of queued rows after a position, `load_checkpoint(item_id)`
-        where an item that was attempted in an earlier process goes on."""
+        where an item that was attempted before goes on."""
         self._load_page = load
         self._load_checkpoint = load_checkpoint
         self._attempted_before: set[str] = set()
@@ -89,6 +89,8 @@ class WorkQueue:
 
     def retry(self, work: WorkItem, delay_seconds: float) -> None:
         """Queue an item again for another attempt after a delay."""
+        if self._load_checkpoint:
+            self._attempted_before.add(work.id)
         asyncio.get_running_loop().call_later(delay_seconds, self._return, work)
 
     def stop(self) -> None:

@@ -1,6 +1,5 @@
 """`proctor batch`: run a coding plan, or resume it after it was changed."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,12 +18,10 @@ from proctor.cli.output import (
     printable,
 )
 from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
-from proctor.errors import UsageError
 from proctor.item import Item
-from proctor.job import JobPlan, PlanText
+from proctor.job import JobPlan, PlanText, check_run_id
 from proctor.jobs.coding.job import JOB
 from proctor.jobs.coding.plan import Overrides
-from proctor.jobs.coding.schema import RUN_ID
 from proctor.plan.source import bytes_of
 from proctor.store import RetrySelection
 
@@ -99,8 +96,8 @@ def batch(
         merge_on_pass=merge_on_pass,
         json_logs=json_logs,
     )
-    if run_id and not re.fullmatch(RUN_ID, run_id):
-        raise UsageError(f"{run_id} is not a valid run ID\nIt may have letters, digits and . _ -")
+    if run_id:
+        check_run_id(run_id)
     base = (folder or plan.parent).resolve()
     text = bytes_of(plan, "the plan", remedy="Give the path of a YAML file.")
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)

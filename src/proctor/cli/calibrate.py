@@ -30,7 +30,7 @@ from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue
 from proctor.stats.calibration import calibrate as calibrated
 from proctor.stats.intervals import Estimate, Rate
 from proctor.store import Store
-from proctor.store.sessions import evidence_of_import
+from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import normalised, sessions_of
 from proctor.telemetry.otlp import decode_json
 
@@ -119,8 +119,10 @@ def _from_telemetry(path: Path, text: str, reference: Reference | None) -> Evide
         if line.strip():
             try:
                 value = parse_json(line)
-                is_flat = isinstance(value, dict) and "traceId" in value
-                documents += [normalised(value)] if is_flat else decode_json(line).documents
+                if isinstance(value, dict) and "traceId" in value:
+                    documents.append(normalised(value))
+                else:
+                    documents += decode_json(line).documents
             except ValueError as problem:
                 raise UsageError(f"{path}: not a valid session: {problem}") from problem
     sessions = sessions_of(documents)
@@ -130,7 +132,7 @@ def _from_telemetry(path: Path, text: str, reference: Reference | None) -> Evide
             f"{path} holds {len(sessions)} sessions: {names}\n"
             f"Import them, then name one: proctor import otlp {path}"
         )
-    return evidence_of_import(sessions[0], reference)
+    return evidence_of_session(sessions[0], reference)
 
 
 COLUMNS = {

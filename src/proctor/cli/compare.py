@@ -1,9 +1,9 @@
 """`proctor compare`: compare runs, or the levels of a factor within one run."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,19 +12,20 @@ from proctor.cli.output import Json, count, print_json, print_note, print_table,
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.stats.comparison import (
-    FAIL,
-    INCONCLUSIVE,
     Comparison,
     Contrast,
-    compare_runs,
-    compare_within,
+    compare_groups,
     gate_of,
+    groups_of_runs,
+    groups_within,
 )
+from proctor.stats.differences import FAIL, INCONCLUSIVE
 
 compare_app = typer.Typer(add_completion=False)
 apps = {"compare": compare_app}
 SHOWN = 10
 """Disagreements that are printed; `--json` and `--html` have more."""
+FORMATS = ("text", "md", "html", "json", "junit")
 
 
 @compare_app.command()
@@ -44,9 +45,14 @@ def compare(
     by: Annotated[
         str, typer.Option(help="Compare the levels of a factor of one run: model, agent, …", metavar="FACTOR")
     ] = "",
+    against: Annotated[
+        str, typer.Option(help="Baseline level with --by (default: the first in the plan).", metavar="LEVEL")
+    ] = "",
     pair: Annotated[
         str,
-        typer.Option(help="Pair results by item, scenario, or session (default: auto).", metavar="UNIT"),
+        typer.Option(
+            help="Pair results by item, task, scenario, or session (default: auto).", metavar="UNIT"
+        ),
     ] = "",
     gate: Annotated[
         list[str] | None,
@@ -58,13 +64,20 @@ def compare(
     mixed: Annotated[
         bool, typer.Option("--mixed", help="Also compare scores of different versions of an evaluator.")
     ] = False,
+    format_: Annotated[
+        str, typer.Option("--format", help="text, md, html, json, or junit.", metavar="FORMAT")
+    ] = "text",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Output file of --format (default: standard output).", metavar="FILE"),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write an HTML page with plots.", metavar="FILE")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown.", metavar="FILE")] = None,
     as_json: Json = False,
 ) -> int:
     """Compare runs with a baseline, paired by task, with confidence intervals.
 
-    Exit codes with gates: 0 when all pass, 1 when one fails, 3 when inconclusive (not enough data).
+    Exit codes with gates: 0 when all pass, 1 on a regression, 4 when inconclusive (not enough data).
 
     Example:  proctor compare baseline-1 change-2 --gate "score:Builtin.Helpfulness>=-0.02"
     """
@@ -72,56 +85,53 @@ def compare(
         raise UsageError("--by compares parts of one run\nPass one run, or omit --by.")
     if not by and len(runs) < 2:
         raise UsageError("there is nothing to compare with\nPass two runs, or one and --by FACTOR.")
-    options: dict[str, Any] = {
-        "metrics": metric or (),
-        "gates": [gate_of(text) for text in gate or ()],
-        "pair": pair,
-        "mixed": mixed,
-    }
+    if against and not by:
+        raise UsageError(
+            "--against names a level of --by\nPass --by FACTOR; of runs, the first is the baseline."
+        )
+    if format_ not in FORMATS:
+        raise UsageError(f"there is no format {format_}\nThere are: {', '.join(FORMATS)}.")
+    gates = [gate_of(each) for each in gate or ()]
+    if format_ == "junit" and not gates:
+        raise UsageError("a JUnit file holds the verdicts of gates\nPass at least one --gate.")
     with terminal_context(context.obj) as ctx:
         if by:
-            comparison = compare_within(ctx.store.read, runs[0], by, ctx.now(), **options)
+            groups = groups_within(ctx.store.read, runs[0], by, ctx.now(), pair=pair, against=against)
         else:
-            comparison = compare_runs(ctx.store.read, runs, ctx.now(), **options)
+            groups = groups_of_runs(ctx.store.read, runs, ctx.now(), pair=pair)
+        comparison = compare_groups(groups, metrics=metric or (), gates=gates, mixed=mixed)
     for path, kind in ((html, "html"), (markdown, "md")):
         if path is not None:
-            _write(path, comparison, kind)
+            _write(path, _formatted(comparison, kind))
+    if out is not None:
+        _write(out, _formatted(comparison, format_))
     if as_json:
-        print_json(document_of(comparison))
-    else:
+        from proctor.report.comparison import comparison_document
+
+        print_json(comparison_document(comparison))
+    elif out is None and format_ != "text":
+        print(_formatted(comparison, format_))
+    elif out is None:
         _print(comparison)
-    return {FAIL: output.SOME_DID_NOT, INCONCLUSIVE: output.CUT_SHORT}.get(
+    return {FAIL: output.SOME_DID_NOT, INCONCLUSIVE: output.INCONCLUSIVE}.get(
         comparison.verdict, output.SUCCEEDED
     )
 
 
-def document_of(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as the documented JSON."""
-    return {
-        "baseline": comparison.groups[0],
-        "groups": list(comparison.groups),
-        "pairedBy": comparison.pair,
-        "varied": list(comparison.varied),
-        "standIns": list(comparison.stand_ins),
-        "metrics": list(comparison.metrics),
-        "verdict": comparison.verdict if comparison.verdicts else None,
-        "gates": [_camel(asdict(each)) for each in comparison.verdicts],
-        "contrasts": [
-            _camel(asdict(each)) | {"isSignificant": each.is_significant} for each in comparison.contrasts
-        ],
+def _formatted(comparison: Comparison, kind: str) -> str:
+    # Loads templates, which a comparison at the terminal does not need.
+    from proctor.report import comparison as reports
+
+    if kind == "json":
+        return json.dumps(reports.comparison_document(comparison), indent=2, allow_nan=False)
+    if kind == "text":
+        raise UsageError("--out needs a format of files\nPass --format md, html, json, or junit.")
+    formats: dict[str, Callable[[Comparison], str]] = {
+        "md": reports.comparison_markdown,
+        "html": reports.comparison_html,
+        "junit": reports.comparison_junit,
     }
-
-
-def _camel(value: Any) -> Any:
-    """The same with names in camel case."""
-    if isinstance(value, dict):
-        return {_renamed(name): _camel(part) for name, part in value.items()}
-    return [_camel(part) for part in value] if isinstance(value, list | tuple) else value
-
-
-def _renamed(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    return formats[kind](comparison)
 
 
 def _print(comparison: Comparison) -> None:
@@ -131,31 +141,44 @@ def _print(comparison: Comparison) -> None:
     if comparison.stand_ins:
         names = printable(", ".join(comparison.stand_ins))
         print_note(f"note: mock results ({names}): draw no conclusions about real agents or models")
+    for run, left in comparison.unfinished.items():
+        print_note(
+            f"note: {printable(run)} has {count(left, 'item')} without a result: figures will change, "
+            "and gates need a finished run"
+        )
     _print_contrasts(comparison.contrasts)
+    if comparison.family_size > 1:
+        print_note(
+            f"CI and p hold for all {comparison.family_size} comparisons together (Bonferroni), "
+            "for tasks like these"
+        )
     for each in comparison.contrasts:
         _print_notes(each)
     if comparison.contrasts and comparison.contrasts[0].disagreements:
         _print_disagreements(comparison.contrasts[0])
     for verdict in comparison.verdicts:
-        needed = count(verdict.more_pairs or 0, "more pair")
-        more = f"; about {needed} would decide it" if verdict.more_pairs else ""
+        more = (
+            f"; about {count(verdict.more_pairs, 'more task')} would decide it" if verdict.more_pairs else ""
+        )
         which = f"{printable(verdict.gate)}  {printable(verdict.candidate)}"
         print(f"{verdict.verdict.upper()}  {which}: {printable(verdict.words)}{more}")
 
 
 def _print_contrasts(contrasts: Sequence[Contrast]) -> None:
     # Loads the templates of the page.
-    from proctor.report.comparison import around, chance, change, figure, finding
+    from proctor.report.comparison import around, chance, figure, finding, size, with_errors
 
-    means = ("METRIC", "CANDIDATE", "BASELINE MEAN", "CANDIDATE MEAN")
-    heads = (*means, "DIFF", "95% CI", "P (HOLM)", "PAIRS", "RESULT")
+    has_errors = any(each.with_errors for each in contrasts)
+    means = ("METRIC", "CANDIDATE", "BASELINE MEAN", "CANDIDATE MEAN", "DIFF")
+    heads = (*means, *(["ERRORS AS FAILURES"] if has_errors else []), "95% CI", "P", "TASKS", "RESULT")
     rows = [
         (
             each.metric,
             each.candidate,
             figure(each.baseline_mean.value, each.metric),
             figure(each.candidate_mean.value, each.metric),
-            change(each.difference.value if each.difference else None, each.metric),
+            size(each),
+            *([with_errors(each)] if has_errors else []),
             around(each),
             chance(each.p_corrected),
             each.pairs or "–",
@@ -183,13 +206,11 @@ def _print_notes(each: Contrast) -> None:
         print_note(f"note: {name}: {count(each.unpaired, 'unpaired task')} excluded")
     for remark in each.remarks:
         print_note(f"note: {name}: {printable(remark)}")
+    if each.difference and each.difference.note:
+        print_note(f"note: {name}: {printable(each.difference.note)}")
 
 
-def _write(path: Path, comparison: Comparison, kind: str) -> None:
-    # Loads templates, which a comparison at the terminal does not need.
-    from proctor.report.comparison import comparison_html, comparison_markdown
-
-    text = comparison_html(comparison) if kind == "html" else comparison_markdown(comparison)
+def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

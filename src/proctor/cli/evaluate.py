@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proctor.api.launch import start_evaluation
+from proctor.api.launch import Launcher, LaunchRequest
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
@@ -55,6 +55,8 @@ Texts = list[str] | None
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="Evaluation ID, its ARN, or an unambiguous prefix of the ID.")
 ]
+LOGS = "evaluations"
+"""Folder below the home for the output of detached evaluations."""
 PATIENCE_SECONDS = 30
 """How long `watch` waits for the process of a pending evaluation."""
 
@@ -294,7 +296,7 @@ def start(
 
 @evaluate_app.command("run")
 def run_job(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
-    """Execute an evaluation that was started elsewhere, or whose process died. `--detach` runs this.
+    """Execute an evaluation that was started elsewhere, or whose process died.
 
     Example:  proctor evaluate run nightly-a1B2c3D4e5
     """
@@ -333,14 +335,16 @@ def _execute_or_detach(
 ) -> int:
     if not detach:
         return _execute(ctx, evaluation, output)
-    start_evaluation(
-        evaluation.id,
-        store=ctx.settings.store_url,
-        home=ctx.home,
-        environment=ctx.settings.user_environment,
+    settings = ctx.settings
+    # The address of the store may hold a password: other users cannot read the environment.
+    located = {"PROCTOR_STORE": settings.store_url, "PROCTOR_HOME": str(ctx.home)}
+    launcher = Launcher(
+        environment={**settings.user_environment, **located},
         folder=folder,
-        has_log=not ctx.store.data_keys.is_encrypted,
+        logs=ctx.home / LOGS,
+        is_encrypted=ctx.store.data_keys.is_encrypted,
     )
+    launcher.launch(LaunchRequest(job=JOB.name, run_id=evaluation.id, only_unfinished=True), evaluation.id)
     print_note(f"Status:  proctor evaluate get {printable(evaluation.id)}")
     return _print_state(evaluation, output.as_json)
 
@@ -485,12 +489,12 @@ def _source(flags: Flags, planned: Mapping[str, Any]) -> dict[str, Any]:
     own = {"runIds": flags.runs, "jobs": flags.jobs, "roles": flags.roles, "models": flags.models}
     kinds = [
         name
-        for name, given in (
+        for name, is_set in (
             ("log groups", any(places.values()) or flags.services),
             ("runs of this store", any(own.values())),
             ("files", flags.files),
         )
-        if given
+        if is_set
     ]
     if len(kinds) > 1:
         raise UsageError(f"sessions come from one source, not from {' and '.join(kinds)}")
@@ -508,9 +512,9 @@ def _source(flags: Flags, planned: Mapping[str, Any]) -> dict[str, Any]:
     if kinds == ["log groups"]:
         filters = {"sessionIds": list(flags.session_ids) or None, "timeRange": period or None}
         named = {**places, "serviceNames": list(flags.services)}
-        kept = {name: value for name, value in named.items() if value}
-        wanted = {name: value for name, value in filters.items() if value}
-        return {"cloudWatchLogs": kept | ({"filterConfig": wanted} if wanted else {})}
+        named_places = {name: value for name, value in named.items() if value}
+        filter_config = {name: value for name, value in filters.items() if value}
+        return {"cloudWatchLogs": named_places | ({"filterConfig": filter_config} if filter_config else {})}
     chosen = {name: list(values) for name, values in own.items() if values}
     if flags.session_ids:
         chosen["sessionIds"] = list(flags.session_ids)

@@ -28,7 +28,7 @@ from proctor.evaluators.registry import (
     list_evaluators,
 )
 from proctor.score import Level, Score
-from proctor.store.evaluations import Label
+from proctor.store.labels import Label
 
 evaluators_app = typer.Typer(add_completion=False)
 apps = {"evaluators": evaluators_app}

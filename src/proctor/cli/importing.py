@@ -1,4 +1,4 @@
-"""`proctor import`: import sessions from traces, log groups, and files of other tools."""
+"""`proctor import`: sessions from traces, log groups, and files of other tools; tables of results."""
 
 from pathlib import Path
 from typing import Annotated
@@ -25,10 +25,17 @@ LogGroup = Annotated[
     str, typer.Option("--log-group", help="Log group of sessions that don't name one.", metavar="NAME")
 ]
 
+RunName = Annotated[
+    str,
+    typer.Option(
+        "--run", help="Make the sessions items of this run, for reports and comparisons.", metavar="NAME"
+    ),
+]
+
 
 @import_app.callback()
 def import_() -> None:
-    """Import sessions from traces or other tools. Importing a session again replaces it.
+    """Import sessions or tables of results from other tools. Importing again replaces.
 
     Exit codes: 0 everything was read · 1 some records are unreadable · 2 nothing was imported.
 
@@ -42,10 +49,13 @@ def _command(kind: str, summary: str) -> None:
         paths: Paths,
         service: Service = "",
         log_group: LogGroup = DEFAULT_LOG_GROUP,
+        run: RunName = "",
         as_json: Json = False,
     ) -> int:
         with terminal_context(context.obj) as ctx:
-            done = import_paths(ctx.store, paths, kind, ctx.now(), service=service, log_group=log_group)
+            done = import_paths(
+                ctx.store, paths, kind, ctx.now(), service=service, log_group=log_group, run_id=run
+            )
         return _print_result(done, as_json=as_json)
 
     command.__doc__ = f"{summary}\n\n    Example:  proctor import {kind} recorded/"
@@ -82,6 +92,7 @@ def cloudwatch(
     end: Annotated[str, typer.Option(help="End time, exclusive.", metavar="TIME")] = "",
     region: Annotated[str, typer.Option(help="AWS region (default: from boto3).", metavar="REGION")] = "",
     endpoint_url: Annotated[str, typer.Option(help="Endpoint instead of AWS.", metavar="URL")] = "",
+    run: RunName = "",
     as_json: Json = False,
 ) -> int:
     """Import sessions from CloudWatch Logs with the credentials of boto3; requires the extra `aws`.
@@ -100,14 +111,86 @@ def cloudwatch(
     )
     client = logs_client(region=region, endpoint_url=endpoint_url)
     with terminal_context(context.obj) as ctx:
-        done = import_log_groups(ctx.store, client, query, ctx.now())
+        done = import_log_groups(ctx.store, client, query, ctx.now(), run)
     return _print_result(done, as_json=as_json)
+
+
+@import_app.command()
+def table(
+    context: typer.Context,
+    paths: Annotated[list[Path], typer.Argument(help="Tables, or folders of tables.", metavar="PATH…")],
+    run: Annotated[str, typer.Option("--run", help="Run that the rows become items of.", metavar="NAME")],
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            help="Column of the table: task=instance_id. @file is the file name; NAME= ignores a column. "
+            "Repeatable.",
+            metavar="NAME=COLUMN",
+        ),
+    ] = None,
+    pass_score: Annotated[
+        float | None,
+        typer.Option(
+            "--pass-score",
+            help="Lowest score that counts as success in a table without success or status (default: 1).",
+            metavar="SCORE",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Import a table of results as a run: CSV, JSON lines, JSON, or Parquet, one row per attempt at a task.
+
+    Columns: task · model, agent, or any other factor · repeat · success, score, or status (success, fail,
+    error, timeout) · cost (USD) · seconds · tokens · error. Rows that were imported before are replaced.
+
+    Example:  proctor import table results.csv --run leaderboard --column task=instance_id
+    """
+    # Loaded here: only this command reads tables.
+    from proctor.jobs.imported.table import import_table
+
+    columns = dict(_mapped(each) for each in column or ())
+    with terminal_context(context.obj) as ctx:
+        done = import_table(ctx.store, paths, run, ctx.now(), columns=columns, pass_score=pass_score)
+    counts = done.counts
+    if as_json:
+        print_json(
+            {
+                "runId": done.run_id,
+                "files": done.files,
+                "rows": done.rows,
+                "added": counts.added,
+                "replaced": counts.replaced,
+                "unchanged": counts.unchanged,
+                "removed": counts.removed,
+                "notes": list(done.notes),
+            }
+        )
+    for note in done.notes:
+        print_note(f"note: {printable(note)}")
+    changes = f"{counts.added:,} new, {counts.replaced:,} replaced, {counts.unchanged:,} unchanged"
+    removed = f", {counts.removed:,} removed" if counts.removed else ""
+    print_note(
+        f"{count(done.rows, 'row')} of {count(done.files, 'file')} imported into the run {done.run_id} "
+        f"({changes}{removed})"
+    )
+    return output.SUCCEEDED
+
+
+def _mapped(option: str) -> tuple[str, str]:
+    name, equals, source = option.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(
+            f"{option} does not map a column\nWrite NAME=COLUMN, e.g. --column task=instance_id."
+        )
+    return name.strip(), source.strip()
 
 
 def _print_result(done: ImportResult, *, as_json: bool) -> int:
     if as_json:
         print_json(
             {
+                **({"runId": done.run_id, "added": done.added} if done.run_id else {}),
                 "sessions": done.session_ids,
                 "documents": done.documents,
                 "unreadable": done.unreadable_count,
@@ -127,7 +210,11 @@ def _print_result(done: ImportResult, *, as_json: bool) -> int:
         more = ", …" if done.passed_over_count > MOST_SKIPPED else ""
         print_note(f"skipped {count(done.passed_over_count, 'other file')}: {printable(named)}{more}")
     source = f" from {count(done.documents, 'span or record', 'spans and records')}" if done.documents else ""
-    print_note(f"{count(len(done.session_ids), 'session')} imported{source}")
+    into = ""
+    if done.run_id and done.session_ids:
+        replaced = len(done.session_ids) - done.added
+        into = f" into the run {done.run_id} ({done.added:,} new, {replaced:,} replaced)"
+    print_note(f"{count(len(done.session_ids), 'session')} imported{source}{into}")
     if not done.session_ids:
         return output.BAD_USAGE
     return output.SOME_DID_NOT if done.unreadable_count else output.SUCCEEDED

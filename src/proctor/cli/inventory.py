@@ -113,11 +113,11 @@ class _Listed(NamedTuple):
 
 
 def _discovered(supply: ModelSupply) -> Sequence[DiscoveredModel]:
-    return supply.found.models if supply.found else ()
+    return supply.discovered.models if supply.discovered else ()
 
 
 def _silent(supply: ModelSupply) -> Mapping[str, str]:
-    return supply.found.silent if supply.found else {}
+    return supply.discovered.silent if supply.discovered else {}
 
 
 def _configured(supply: ModelSupply) -> Iterator[_Listed]:

@@ -111,7 +111,7 @@ def _help() -> str:
         "  --version     print the version\n\n"
         "Run `proctor COMMAND --help` for details.\n"
         "Exit codes: 0 all items succeeded · 1 some did not · 2 invalid usage or plan, nothing started ·\n"
-        "3 halted or aborted · 130 Ctrl-C."
+        "3 halted or aborted · 4 inconclusive (compare) · 130 Ctrl-C."
     )
 
 

@@ -50,7 +50,7 @@ def print_note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-SUCCEEDED, SOME_DID_NOT, BAD_USAGE, CUT_SHORT, CTRL_C = 0, 1, 2, 3, 130
+SUCCEEDED, SOME_DID_NOT, BAD_USAGE, CUT_SHORT, INCONCLUSIVE, CTRL_C = 0, 1, 2, 3, 4, 130
 
 
 @dataclass(slots=True)

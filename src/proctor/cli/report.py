@@ -23,7 +23,7 @@ from proctor.cli.output import (
 from proctor.cli.run import terminal_context
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.jobs import find_job
+from proctor.jobs import job_of_run
 from proctor.report import html, markdown
 from proctor.stats.summary import summarise
 
@@ -69,7 +69,7 @@ def report(
 
 def _report_of_job(ctx: RunContext, run_id: str, format_: str) -> str | None:
     """The report that the job of a run makes; None: the one that every run has."""
-    return find_job(ctx.store.read.batch(run_id, ctx.now())["job"]).report(run_id, format_, ctx)
+    return job_of_run(ctx.store.read.batch(run_id, ctx.now())["job"]).report(run_id, format_, ctx)
 
 
 def _write(path: Path, text: str) -> None:

@@ -350,10 +350,10 @@ def print_preview(extension: Extension, noun: str, name: Callable[[Item], str]) 
         more = f" and {extension.added - LISTED:,} more (--json)" if extension.added > LISTED else ""
         print_note(f"--resume would add {count(extension.added, f'new {noun}')}: {named}{more}")
         print_note(f"  new because of {printable(extension.reasons_text(noun), width=400)}")
-    if extension.dropped or extension.kept:
+    if extension.dropped or extension.retained:
         print_note(
             f"  no longer in the plan: {extension.dropped} would be dropped, "
-            f"{extension.kept} with results kept"
+            f"{extension.retained} with results kept"
         )
 
 
@@ -363,5 +363,5 @@ def preview_document(extension: Extension, name: Callable[[Item], str]) -> dict[
         "new": [name(item) for item in extension.new],
         "reasons": dict(extension.reasons),
         "dropped": extension.dropped,
-        "kept": extension.kept,
+        "kept": extension.retained,
     }

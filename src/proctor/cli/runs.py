@@ -30,7 +30,7 @@ from proctor.cli.run import terminal_context
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
 from proctor.store import ItemFilter, Store
-from proctor.store.items import BatchWithTotals
+from proctor.store.reader import BatchWithTotals
 
 runs_app = typer.Typer(add_completion=False)
 abort_app = typer.Typer(add_completion=False)
@@ -105,11 +105,11 @@ def delete(
         )
     if as_json:
         print_json(
-            {"runId": run_id, "status": "deleted", "branches": deletion.branches, "kept": deletion.kept}
+            {"runId": run_id, "status": "deleted", "branches": deletion.branches, "kept": deletion.problems}
         )
     branches = count(deletion.branches, "session branch", "session branches")
     print_note(f"{printable(run_id)} deleted; {branches} removed")
-    for remark in deletion.kept:
+    for remark in deletion.problems:
         print_note(f"note: {printable(remark)}")
     return output.SUCCEEDED
 

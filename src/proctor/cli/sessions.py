@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +29,7 @@ from proctor.cli.runs import show_session
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.item import RUNNING
+from proctor.runner import MergeRequest
 from proctor.store import Scope
 from proctor.workspace import merge_queue
 from proctor.workspace.source_repository import SourceRepository, open_source
@@ -230,14 +231,17 @@ def merge(
     """
     with terminal_context(context.obj) as ctx:
         match = _find(ctx, session)
-        request = merge_queue.MergeRequest(
-            source=match.source,
+        request = MergeRequest(
+            repo=match.source.root,
             branch=match.branch,
             base_branch=onto or match.base_branch,
             message=message or match.title,
-            home=ctx.home,
         )
-        merged = asyncio.run(merge_queue.merge(request, _check(ctx, match) if check else None))
+        if check:
+            request = _with_check(request, ctx, match)
+        merged = asyncio.run(
+            merge_queue.merge(request, home=ctx.home, environment=ctx.settings.user_environment)
+        )
         for tried in merged.merges:
             ctx.store.save_merge(match.row["id"], tried, ctx.now())
     end = merged.result
@@ -292,16 +296,17 @@ def _find(ctx: RunContext, session: str) -> _SessionMatch:
     )
 
 
-def _check(ctx: RunContext, match: _SessionMatch) -> merge_queue.Check | None:
+def _with_check(request: MergeRequest, ctx: RunContext, match: _SessionMatch) -> MergeRequest:
     details = json.loads(match.item.get("details", "{}"))
     command = details.get("scriptCommand")
     if not command:
-        return None
+        return request
     visible = secrets.visible(
         ctx.settings.user_environment, named=secrets.referenced(map(str, details.get("env", {}).values()))
     )
     limit = json.loads(match.item["settings"]).get("timeoutSec")
-    return merge_queue.checker(command, visible, f"merge-{match.row['id']}", limit)
+    attempt = f"merge-{match.row['id']}"
+    return replace(request, check=command, environment=visible, attempt=attempt, time_limit=limit)
 
 
 def _to_clean(ctx: RunContext, session: str, run: str) -> Sequence[Mapping[str, Any]]:

@@ -35,12 +35,19 @@ from proctor.errors import UsageError
 from proctor.formatting import figure
 from proctor.item import Item
 from proctor.job import JobPlan, PlanText
-from proctor.jobs.dialogue.files import dialogue_html, dialogue_markdown, dialogue_words, write_json
+from proctor.jobs.dialogue.files import dialogue_html, dialogue_markdown, dialogue_text, write_json
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides
-from proctor.jobs.dialogue.tables import Skipped, each_session, session_row, write_session_csv, write_turn_csv
+from proctor.jobs.dialogue.tables import (
+    Skipped,
+    analysis_document,
+    each_session,
+    session_row,
+    write_session_csv,
+    write_turn_csv,
+)
 from proctor.jobs.scenario.analysis import analysis_folder, write_pages
 from proctor.plan.source import bytes_of
-from proctor.stats.dialogue import analysis, crossing, measures_of, told_apart
+from proctor.stats.dialogue import crossing, measures_of
 from proctor.store import RetrySelection
 
 simulate_app = typer.Typer(add_completion=False)
@@ -248,7 +255,10 @@ def _cells(each: Mapping[str, Any]) -> tuple[str, ...]:
 def analyze_simulation(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
     """Analyze a simulation and write its files."""
     skipped = Skipped()
-    document = _analysis_document(folder, request.metric, skipped)
+    sessions = each_session(folder, failed=True, skipped=skipped)
+    document = analysis_document(sessions, folder.resolve().name, request.metric, skipped)
+    if document is None:
+        raise UsageError(f"there is no finished session in {folder}\nFinish it first, with --resume.")
     print_skipped(skipped)
     target = analysis_folder(folder, request.metric)
     files = [target / "variance.json"]
@@ -257,26 +267,4 @@ def analyze_simulation(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
         markdown, plots = dialogue_markdown(document)
         pages = {"analysis-report.md": markdown, "analysis-report.html": dialogue_html(document)}
         files += write_pages(target, pages | plots)
-    return AnalysisOutput(document=document, text=dialogue_words(document), files=files)
-
-
-def _analysis_document(folder: Path, measure: str = "", skipped: Skipped | None = None) -> dict[str, Any]:
-    """The analysis of the files of a simulation, of one measure or of all."""
-    rows, excluded, mocks = list[dict[str, Any]](), 0, set[str]()
-    for session in each_session(folder, failed=True, skipped=skipped):
-        if session.get("status", "success") not in ("success", "fail"):
-            excluded += 1
-            continue
-        rows.append(session_row(session))
-        if session.get("stand_in"):
-            mocks |= {role["model"] for role in session["roles"].values() if role["model"]}
-    if not rows:
-        raise UsageError(f"there is no finished session in {folder}\nFinish it first, with --resume.")
-    return {
-        "name": folder.resolve().name,
-        "sessions": len(rows),
-        "left_out": excluded,
-        "unreadable": sorted(skipped.files) if skipped is not None else [],
-        "stand_ins": sorted(mocks),
-        "measures": analysis(told_apart(rows), measure),
-    }
+    return AnalysisOutput(document=document, text=dialogue_text(document), files=files)

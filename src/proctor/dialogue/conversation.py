@@ -214,13 +214,13 @@ async def converse(
 ) -> None:
     """Run a conversation, from where it is, until a participant or the moderator ends it."""
     first, second = (CLIENT, THERAPIST) if settings.opens == CLIENT else (THERAPIST, CLIENT)
-    heard = (
+    prompt = (
         _next_message(settings, observer, conversation)
         if conversation.turns
         else _opening_message(settings, observer)
     )
     while not conversation.end_reason:
-        answered = await _say(participants[first], heard, settings, observer, conversation)
+        answered = await _say(participants[first], prompt, settings, observer, conversation)
         if conversation.end_reason:
             break
         answered = await _say(participants[second], answered, settings, observer, conversation)
@@ -228,7 +228,7 @@ async def converse(
             break
         conversation.turns += 1
         observer.turn_finished(conversation.turns)
-        heard = _next_message(settings, observer, conversation)
+        prompt = _next_message(settings, observer, conversation)
 
 
 def _opening_message(settings: ConversationSettings, observer: ConversationObserver) -> str:
@@ -243,23 +243,23 @@ def _next_message(
     """The last message for the side that opens, after a finished turn."""
     if not conversation.end_reason:
         _moderate(settings, conversation)
-    heard = conversation.history[-1].text
+    prompt = conversation.history[-1].text
     if note := _reminder(settings, conversation):
         observer.moderator_message(note)
-        heard = f"{heard}\n{note}"
-    return heard
+        prompt = f"{prompt}\n{note}"
+    return prompt
 
 
 async def _say(
     participant: Participant,
-    heard: str,
+    prompt: str,
     settings: ConversationSettings,
     observer: ConversationObserver,
     conversation: Conversation,
 ) -> str:
     turn = conversation.turns + 1
     moment = ConversationState(
-        heard=heard,
+        prompt=prompt,
         history=conversation.history,
         turn=turn,
         turns_left=settings.max_turns - conversation.turns,

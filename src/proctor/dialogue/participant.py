@@ -124,7 +124,7 @@ AddNote = Callable[[str], None]
 class ConversationState:
     """The conversation when a role is to speak."""
 
-    heard: str
+    prompt: str
     """The last utterance of the other side and the moderator's message; at the start only the latter."""
     history: Sequence[Utterance]
     turn: int
@@ -162,7 +162,7 @@ class Participant:
             "profile": self.profile,
             "options": self.options,
             "data": self.role.data,
-            "heard": moment.heard,
+            "heard": moment.prompt,
             "turn": moment.turn,
             "turns_left": moment.turns_left,
             "transcript": self.transcript(moment.history),
@@ -197,13 +197,13 @@ class Participant:
     def as_messages(self, moment: ConversationState, last: int | None = None) -> list[Mapping[str, str]]:
         """The conversation as this role's model sees it: the other is its user."""
         history = list(moment.history)
-        # The last utterance is in `heard`, with the moderator's message.
+        # The last utterance is in `prompt`, with the moderator's message.
         if history and history[-1].side != self.side:
             history.pop()
         recent = history if last is None else history[-last:]
         roles = {self.side: "assistant"}
         messages = [{"role": roles.get(each.side, "user"), "content": each.text} for each in recent]
-        return [*messages, {"role": "user", "content": moment.heard}]
+        return [*messages, {"role": "user", "content": moment.prompt}]
 
 
 def _copied(value: Any) -> Any:

@@ -26,15 +26,15 @@ from proctor.dialogue.templating import evaluate, value_of
 from proctor.errors import AgentError
 
 _HOLE = re.compile(r"\{(\d+)\}")
-LONGEST_HEARD = 2_000
+LONGEST_UTTERANCE = 2_000
 
 
-def answer(rules: Mapping[str, Any], heard: str, memory: list[str], rng: random.Random) -> str:
+def answer(rules: Mapping[str, Any], utterance: str, memory: list[str], rng: random.Random) -> str:
     """The reply of rules to an utterance. `memory` holds replies for when no rule matches; it is changed."""
-    heard = heard[:LONGEST_HEARD]
+    utterance = utterance[:LONGEST_UTTERANCE]
     swaps = rules.get("swap") or {}
     for rule in sorted(rules["rules"], key=lambda rule: -rule.get("rank", 0)):
-        match = pattern(rule["match"]).search(heard)
+        match = pattern(rule["match"]).search(utterance)
         if match is None:
             continue
         parts = [swap_person(part or "", swaps) for part in match.groups()]
@@ -151,8 +151,8 @@ class _Turn:
                     self.participant.role.data[step["rules"]],
                     self.participant.state.get("memory", []),
                 )
-                heard = self.moment.heard.partition(f"\n{MARK}")[0]
-                self._put(step.get("into", "reply"), answer(rules, heard, memory, self.rng))
+                utterance = self.moment.prompt.partition(f"\n{MARK}")[0]
+                self._put(step.get("into", "reply"), answer(rules, utterance, memory, self.rng))
             case "say":
                 self._put("reply", self.participant.text(step["say"], self.values))
             case "for":

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from proctor.errors import EvaluatorError
@@ -25,7 +24,7 @@ from proctor.evaluators import function_worker
 from proctor.evaluators.event import INVALID, base_event, event_target, failed, scored
 from proctor.evaluators.rendering import EvaluationTarget, targets_of
 from proctor.item import digest_of
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, parse_json
 from proctor.processes import CouldNotStart, Program, started
 from proctor.score import Level, Score
 
@@ -36,18 +35,30 @@ MOST_SAID = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandEvaluator:
-    """A program that is started once per target; it reads the event as JSON and prints a score."""
+class _CodeEvaluator:
+    """What functions and programs have in common."""
 
     name: str
     level: Level
-    command: Sequence[str]
     folder: Path
     environment: Mapping[str, str]
     attempt: str
     identity: str = ""
     """What the event calls it; empty: its name."""
     timeout_seconds: float = TIMEOUT_SECONDS
+
+    def _event(self, evidence: Evidence) -> JsonMap:
+        return base_event(evidence, name=self.name, identity=self.identity or self.name, level=self.level)
+
+    def _about(self, target: EvaluationTarget) -> Score:
+        return Score(evaluator=self.name, level=target.level, target=target.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandEvaluator(_CodeEvaluator):
+    """A program that is started once per target; it reads the event as JSON and prints a score."""
+
+    command: Sequence[str]
 
     @property
     def digest(self) -> str:
@@ -58,20 +69,14 @@ class CommandEvaluator:
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """A score for each target, one after the other."""
-        base = base_event(
-            evidence,
-            name=self.name,
-            identity=self.identity or self.name,
-            level=self.level,
-        )
-        digest = self.digest
+        base, digest = self._event(evidence), self.digest
         return [
             replace(await self._judged(evidence, base, target), evaluator_digest=digest)
             for target in targets_of(evidence, self.level)
         ]
 
-    async def _judged(self, evidence: Evidence, base: Any, target: EvaluationTarget) -> Score:
-        about = Score(evaluator=self.name, level=target.level, target=target.id)
+    async def _judged(self, evidence: Evidence, base: JsonMap, target: EvaluationTarget) -> Score:
+        about = self._about(target)
         stdin = json.dumps({**base, **event_target(evidence, target)}, default=str)
         try:
             async with asyncio.timeout(self.timeout_seconds):
@@ -164,7 +169,7 @@ class FunctionProcess:
     def is_alive(self) -> bool:
         return not self._task.done() and not self._ended.is_set()
 
-    async def send(self, message: Mapping[str, Any]) -> None:
+    async def send(self, message: JsonMap) -> None:
         """Send a message that has no answer."""
         await asyncio.wait_for(asyncio.shield(self._ready()), START_SECONDS)
         assert self._writer is not None
@@ -175,7 +180,7 @@ class FunctionProcess:
         except OSError as gone:
             raise ProcessDied("the function's process ended") from gone
 
-    async def answer(self) -> Any:
+    async def answer(self) -> object:
         """The next answer."""
         assert self._reader is not None
         try:
@@ -293,21 +298,13 @@ MEGABYTES = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class FunctionEvaluator:
+class FunctionEvaluator(_CodeEvaluator):
     """A function that is called once per target, in a separate process."""
 
-    name: str
-    level: Level
     function: str
     """`module:function`."""
     source: Path
     """File of the module."""
-    folder: Path
-    environment: Mapping[str, str]
-    attempt: str
-    identity: str = ""
-    """What the event calls it; empty: its name."""
-    timeout_seconds: float = TIMEOUT_SECONDS
     megabytes: int = MEGABYTES
 
     @property
@@ -317,12 +314,7 @@ class FunctionEvaluator:
 
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """A score for each target, one after the other."""
-        base = base_event(
-            evidence,
-            name=self.name,
-            identity=self.identity or self.name,
-            level=self.level,
-        )
+        base = self._event(evidence)
         digest, scores, remaining = self.digest, list[Score](), targets_of(evidence, self.level)
         while remaining:
             # A failed process is not reused; the rest continues in another.
@@ -332,7 +324,7 @@ class FunctionEvaluator:
         return scores
 
     async def _score_batch(
-        self, evidence: Evidence, base: Any, targets: Sequence[EvaluationTarget]
+        self, evidence: Evidence, base: JsonMap, targets: Sequence[EvaluationTarget]
     ) -> list[Score]:
         """Scores of the targets up to the first that ends the process, or all."""
         scores: list[Score] = []
@@ -375,9 +367,6 @@ class FunctionEvaluator:
             megabytes=self.megabytes,
             version=self._version,
         )
-
-    def _about(self, target: EvaluationTarget) -> Score:
-        return Score(evaluator=self.name, level=target.level, target=target.id)
 
 
 def source_of(function: str, folder: Path) -> Path | None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from proctor.errors import UsageError
 from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.matchers import MATCHINGS
+from proctor.json_values import JsonMap, JsonObject, as_integer, as_map, as_number, require_map, require_text
 from proctor.judging.question import PLACEHOLDERS, places_in
 from proctor.score import Level
 
@@ -33,25 +33,26 @@ _NAMES = {
 }
 
 
-def judge_of(config: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+def judge_of(config: JsonMap, names: Mapping[str, str]) -> tuple[str, JsonObject]:
     """The model and the call parameters of a (validated) model config."""
-    ((kind, settings),) = config.items()
-    model = settings["modelId"]
+    ((kind, value),) = config.items()
+    settings = require_map(value)
+    model = require_text(settings["modelId"])
     if kind == BEDROCK:
-        parameters = {**(settings.get("inferenceConfig") or {})}
-        extra = dict(settings.get("additionalModelRequestFields") or {})
+        parameters = as_map(settings, "inferenceConfig")
+        extra = dict(as_map(settings, "additionalModelRequestFields"))
     else:
         parameters = {
             name: settings[name] for name in ("maxOutputTokens", "temperature", "topP") if name in settings
         }
-        effort = (settings.get("reasoning") or {}).get("effort")
+        effort = as_map(settings, "reasoning").get("effort")
         extra = {"reasoning_effort": effort} if effort else {}
     return names.get(model) or _default_route(kind, model), {
         _NAMES[name]: value for name, value in parameters.items()
     } | extra
 
 
-def problems_of_model(where: str, config: Any) -> Iterable[tuple[str, str]]:
+def problems_of_model(where: str, config: object) -> Iterable[tuple[str, str]]:
     """Problems of a model config: path of the member, and message."""
     kinds = tuple(_MEMBERS)
     if not isinstance(config, Mapping) or len(config) != 1 or not set(config) <= set(kinds):
@@ -78,22 +79,20 @@ def problems_of_model(where: str, config: Any) -> Iterable[tuple[str, str]]:
             yield f"{where}.{name}", "should be a map"
 
 
-def _numbers(where: str, settings: Mapping[str, Any], *, hottest: int) -> Iterable[tuple[str, str]]:
+def _numbers(where: str, settings: JsonMap, *, hottest: int) -> Iterable[tuple[str, str]]:
     for name in ("maxTokens", "maxOutputTokens"):
-        if name in settings and not (type(settings[name]) is int and settings[name] >= 1):
+        if name in settings and (as_integer(settings[name]) or 0) < 1:
             yield f"{where}.{name}", "should be a whole number of at least 1"
     for name, most in (("temperature", hottest), ("topP", 1)):
-        value = settings.get(name, 0)
-        if not (type(value) in (int, float) and 0 <= value <= most):
+        value = as_number(settings.get(name, 0))
+        if value is None or not 0 <= value <= most:
             yield f"{where}.{name}", f"should be a number from 0 to {most}"
     stops = settings.get("stopSequences", [])
     if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
         yield f"{where}.stopSequences", "should be a list of texts"
 
 
-def _unknown_setting(
-    where: str, value: Mapping[str, Any], known: tuple[str, ...]
-) -> Iterable[tuple[str, str]]:
+def _unknown_setting(where: str, value: JsonMap, known: tuple[str, ...]) -> Iterable[tuple[str, str]]:
     for name in value:
         if name not in known:
             yield f"{where}.{name}", f"is unknown. Use one of: {', '.join(known)}"
@@ -134,7 +133,7 @@ class DefinitionProblem:
         return f"{self.name}: {self.message}" if self.name else self.message
 
 
-def problems_of(document: Any, *, wire: bool = False) -> list[DefinitionProblem]:
+def problems_of(document: object, *, wire: bool = False) -> list[DefinitionProblem]:
     """All problems of a definition; empty when it is valid.
 
     On the `wire` (through the API) a judge must name its model, and code must be a Lambda function.
@@ -143,8 +142,8 @@ def problems_of(document: Any, *, wire: bool = False) -> list[DefinitionProblem]
         return [DefinitionProblem("", "an evaluator's definition is a map")]
     problems = [*_unknown("", document, (*MEMBERS, *API_ONLY_MEMBERS)), *_header_problems(document, wire)]
     level = LEVELS.get(str(document.get("level")))
-    config: Any = document.get("evaluatorConfig")
-    kinds: dict[str, Callable[[str, Any, Level | None, bool], Iterable[DefinitionProblem]]] = {
+    config = document.get("evaluatorConfig")
+    kinds: dict[str, Callable[[str, object, Level | None, bool], Iterable[DefinitionProblem]]] = {
         "llmAsAJudge": _judge,
         "codeBased": _code,
         "derived": _derived,
@@ -152,11 +151,11 @@ def problems_of(document: Any, *, wire: bool = False) -> list[DefinitionProblem]
     chosen, union_problems = _one_of("evaluatorConfig", config, tuple(kinds))
     problems += union_problems
     if chosen:
-        problems += kinds[chosen](f"evaluatorConfig.{chosen}", config[chosen], level, wire)
+        problems += kinds[chosen](f"evaluatorConfig.{chosen}", as_map(config)[chosen], level, wire)
     return problems
 
 
-def _header_problems(document: Mapping[str, Any], wire: bool) -> Iterable[DefinitionProblem]:
+def _header_problems(document: JsonMap, wire: bool) -> Iterable[DefinitionProblem]:
     name, described = document.get("evaluatorName"), document.get("description")
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         yield DefinitionProblem(
@@ -169,7 +168,7 @@ def _header_problems(document: Mapping[str, Any], wire: bool) -> Iterable[Defini
         yield DefinitionProblem("description", "should be 1 to 200 characters of text")
 
 
-def _judge(where: str, config: Any, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:
+def _judge(where: str, config: object, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:
     if not isinstance(config, Mapping):
         return [DefinitionProblem(where, "should be a map")]
     problems = [*_unknown(where, config, ("instructions", "ratingScale", "modelConfig"))]
@@ -178,7 +177,7 @@ def _judge(where: str, config: Any, level: Level | None, wire: bool) -> Iterable
     return problems + _model(where, config, wire)
 
 
-def _model(where: str, config: Mapping[str, Any], wire: bool) -> list[DefinitionProblem]:
+def _model(where: str, config: JsonMap, wire: bool) -> list[DefinitionProblem]:
     """Problems of the judge's model; only the API requires one."""
     if "modelConfig" not in config:
         return [DefinitionProblem(f"{where}.modelConfig", "is missing")] if wire else []
@@ -188,7 +187,7 @@ def _model(where: str, config: Mapping[str, Any], wire: bool) -> list[Definition
     ]
 
 
-def _instructions(where: str, instructions: Any, level: Level | None) -> Iterable[DefinitionProblem]:
+def _instructions(where: str, instructions: object, level: Level | None) -> Iterable[DefinitionProblem]:
     if not isinstance(instructions, str) or not instructions.strip():
         yield DefinitionProblem(where, "should be text")
         return
@@ -201,23 +200,22 @@ def _instructions(where: str, instructions: Any, level: Level | None) -> Iterabl
     for name in dict.fromkeys(used):
         if name not in known:
             yield DefinitionProblem(
-                where,
-                f"has no placeholder {{{name}}} at this level{_suggestion(name, known)}; use {choices}",
+                where, f"has no placeholder {{{name}}} at this level{_suggestion(name, known)}; use {choices}"
             )
     if not used:
         yield DefinitionProblem(where, f"should use at least one placeholder: {choices}")
 
 
-def _scale(where: str, scale: Any) -> Iterable[DefinitionProblem]:
+def _scale(where: str, scale: object) -> Iterable[DefinitionProblem]:
     chosen, problems = _one_of(where, scale, ("numerical", "categorical", "multiDimensional"))
     yield from problems
     if chosen == "multiDimensional":
-        yield from _dimensions(f"{where}.{chosen}", scale[chosen])
+        yield from _dimensions(f"{where}.{chosen}", as_map(scale)[chosen])
     elif chosen:
-        yield from _ratings(f"{where}.{chosen}", scale[chosen], numerical=chosen == "numerical")
+        yield from _ratings(f"{where}.{chosen}", as_map(scale)[chosen], numerical=chosen == "numerical")
 
 
-def _ratings(where: str, entries: Any, *, numerical: bool) -> Iterable[DefinitionProblem]:
+def _ratings(where: str, entries: object, *, numerical: bool) -> Iterable[DefinitionProblem]:
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         yield DefinitionProblem(where, "should be a list of ratings")
         return
@@ -242,7 +240,7 @@ def _ratings(where: str, entries: Any, *, numerical: bool) -> Iterable[Definitio
         yield DefinitionProblem(where, "has a label twice")
 
 
-def _dimensions(where: str, dimensions: Any) -> Iterable[DefinitionProblem]:
+def _dimensions(where: str, dimensions: object) -> Iterable[DefinitionProblem]:
     if not isinstance(dimensions, Sequence) or not 1 <= len(dimensions) <= MOST_DIMENSIONS:
         yield DefinitionProblem(where, f"should be a list of 1 to {MOST_DIMENSIONS} dimensions")
         return
@@ -264,17 +262,17 @@ def _dimensions(where: str, dimensions: Any) -> Iterable[DefinitionProblem]:
             names.append(name.replace("_", "").casefold())
         if not (isinstance(instruction, str) and 1 <= len(instruction) <= 4000):
             yield DefinitionProblem(f"{here}.dimensionInstruction", "should be 1 to 4000 characters of text")
-        scale: Any = dimension.get("dimensionRatingScale")
+        scale = dimension.get("dimensionRatingScale")
         chosen, problems = _one_of(f"{here}.dimensionRatingScale", scale, ("numerical", "categorical"))
         yield from problems
         if chosen:
             path = f"{here}.dimensionRatingScale.{chosen}"
-            yield from _ratings(path, scale[chosen], numerical=chosen == "numerical")
+            yield from _ratings(path, as_map(scale)[chosen], numerical=chosen == "numerical")
     if len(set(names)) < len(names):
         yield DefinitionProblem(where, "has two dimensions whose names differ only in case or underscores")
 
 
-def _code(where: str, config: Any, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:  # noqa: ARG001
+def _code(where: str, config: object, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:  # noqa: ARG001
     if not isinstance(config, Mapping):
         return [DefinitionProblem(where, "should be a map")]
     kinds = ("lambdaConfig",) if wire else ("lambdaConfig", "function", "command")
@@ -293,7 +291,7 @@ def _code(where: str, config: Any, level: Level | None, wire: bool) -> Iterable[
     return problems
 
 
-def _lambda(where: str, config: Any) -> Iterable[DefinitionProblem]:
+def _lambda(where: str, config: object) -> Iterable[DefinitionProblem]:
     if not isinstance(config, Mapping):
         yield DefinitionProblem(where, "should be a map")
         return
@@ -305,12 +303,12 @@ def _lambda(where: str, config: Any) -> Iterable[DefinitionProblem]:
         yield DefinitionProblem(f"{where}.lambdaTimeoutInSeconds", "should be a whole number from 1 to 300")
 
 
-def _function(where: str, function: Any) -> Iterable[DefinitionProblem]:
+def _function(where: str, function: object) -> Iterable[DefinitionProblem]:
     if not (isinstance(function, str) and FUNCTION.fullmatch(function)):
         yield DefinitionProblem(where, "should be `module:function`")
 
 
-def _command(where: str, command: Any) -> Iterable[DefinitionProblem]:
+def _command(where: str, command: object) -> Iterable[DefinitionProblem]:
     if (
         not isinstance(command, list)
         or not command
@@ -319,7 +317,7 @@ def _command(where: str, command: Any) -> Iterable[DefinitionProblem]:
         yield DefinitionProblem(where, "should be a list: a program and its arguments")
 
 
-def _derived(where: str, config: Any, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:
+def _derived(where: str, config: object, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:
     if not isinstance(config, Mapping):
         return [DefinitionProblem(where, "should be a map")]
     problems = [*_unknown(where, config, ("baseEvaluatorId", "modelConfig"))]
@@ -340,7 +338,7 @@ def _derived(where: str, config: Any, level: Level | None, wire: bool) -> Iterab
     return problems + _model(where, config, wire)
 
 
-def _one_of(where: str, value: Any, kinds: Sequence[str]) -> tuple[str, list[DefinitionProblem]]:
+def _one_of(where: str, value: object, kinds: Sequence[str]) -> tuple[str, list[DefinitionProblem]]:
     """The one member of a union that is set; empty unless exactly one is."""
     if not isinstance(value, Mapping):
         return "", [DefinitionProblem(where, f"should be a map with exactly one of {', '.join(kinds)}")]
@@ -351,7 +349,7 @@ def _one_of(where: str, value: Any, kinds: Sequence[str]) -> tuple[str, list[Def
     return members[0], problems
 
 
-def _unknown(where: str, value: Mapping[str, Any], known: Sequence[str]) -> Iterable[DefinitionProblem]:
+def _unknown(where: str, value: JsonMap, known: Sequence[str]) -> Iterable[DefinitionProblem]:
     for name in value:
         if name not in known:
             path = f"{where}.{name}" if where else str(name)
@@ -363,9 +361,6 @@ def _unknown(where: str, value: Mapping[str, Any], known: Sequence[str]) -> Iter
 def _suggestion(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=1)
     return f" (did you mean `{near[0]}`?)" if near else ""
-
-
-# Templates of new evaluators.
 
 
 KINDS = ("judge", "function", "command")

@@ -7,11 +7,12 @@ in addition it contains the `session` turn by turn.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 from proctor.errors import UsageError
 from proctor.evaluator import Evidence, Reference, Trace
 from proctor.evaluators.rendering import EvaluationTarget, happened, turns_of
+from proctor.json_values import JsonMap, JsonObject
 from proctor.score import Score
 from proctor.session import Message, Role, ToolCall
 from proctor.telemetry.span_writer import spans_of
@@ -20,7 +21,7 @@ SCHEMA_VERSION = "1.0"
 LEVEL_WORDS = {"session": "SESSION", "trace": "TRACE", "tool_call": "TOOL_CALL"}
 
 
-def base_event(evidence: Evidence, *, name: str, identity: str, level: str) -> dict[str, Any]:
+def base_event(evidence: Evidence, *, name: str, identity: str, level: str) -> JsonObject:
     """The part of an event that all targets of a session share."""
     return {
         "schemaVersion": SCHEMA_VERSION,
@@ -32,7 +33,7 @@ def base_event(evidence: Evidence, *, name: str, identity: str, level: str) -> d
     }
 
 
-def event_target(evidence: Evidence, target: EvaluationTarget) -> dict[str, Any]:
+def event_target(evidence: Evidence, target: EvaluationTarget) -> JsonObject:
     """The part of an event about one target, with its ground truth."""
     return {
         "evaluationTarget": _target(evidence, target),
@@ -40,7 +41,7 @@ def event_target(evidence: Evidence, target: EvaluationTarget) -> dict[str, Any]
     }
 
 
-def session_document(evidence: Evidence) -> dict[str, Any]:
+def session_document(evidence: Evidence) -> JsonObject:
     """A session as plain data; `evidence_of_document` reads it."""
     reference = evidence.reference
     return {
@@ -61,9 +62,9 @@ def session_document(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def reference_document(reference: Reference) -> dict[str, Any]:
+def reference_document(reference: Reference) -> JsonObject:
     """Ground truth in the inline shape of the API."""
-    document: dict[str, Any] = {}
+    document: JsonObject = {}
     if reference.assertions:
         document["assertions"] = [{"text": text} for text in reference.assertions]
     if reference.trajectory is not None:
@@ -79,7 +80,7 @@ def reference_document(reference: Reference) -> dict[str, Any]:
     return document
 
 
-def _event(event: Message | ToolCall) -> dict[str, Any]:
+def _event(event: Message | ToolCall) -> JsonObject:
     if isinstance(event, Message):
         named = {"name": event.name} if event.name else {}
         return {"role": event.role, "content": event.content, **named}
@@ -93,14 +94,14 @@ def _event(event: Message | ToolCall) -> dict[str, Any]:
     }
 
 
-def _target(evidence: Evidence, target: EvaluationTarget) -> dict[str, Any] | None:
+def _target(evidence: Evidence, target: EvaluationTarget) -> JsonObject | None:
     if target.level == "session":
         return None
-    ids = {"traceIds": [turns_of(evidence)[target.turn].id]}
+    ids: JsonObject = {"traceIds": [turns_of(evidence)[target.turn].id]}
     return ids | {"spanIds": [target.id]} if target.level == "tool_call" else ids
 
 
-def _references(evidence: Evidence, target: EvaluationTarget) -> list[dict[str, Any]]:
+def _references(evidence: Evidence, target: EvaluationTarget) -> list[JsonObject]:
     """Ground truth of the session, and of the turn of the target."""
     reference = evidence.reference
     if reference is None:
@@ -115,10 +116,7 @@ def _references(evidence: Evidence, target: EvaluationTarget) -> list[dict[str, 
     return entries
 
 
-# Sessions and ground truth from documents.
-
-
-def reference_of(document: Any) -> Reference:
+def reference_of(document: object) -> Reference:
     """Ground truth in the inline shape of the API: `assertions`, `expectedTrajectory`, `turns`.
 
     Texts may also be plain, without `{text: …}`, and a trajectory a plain list of names.
@@ -142,7 +140,7 @@ def reference_of(document: Any) -> Reference:
     )
 
 
-def evidence_of_document(document: Any, reference: Reference | None = None) -> Evidence:
+def evidence_of_document(document: object, reference: Reference | None = None) -> Evidence:
     """The session of a `session_document`."""
     if not isinstance(document, Mapping) or not isinstance(document.get("turns"), list):
         raise UsageError("this is not a session: it has no list of `turns`")
@@ -160,7 +158,7 @@ def evidence_of_document(document: Any, reference: Reference | None = None) -> E
     )
 
 
-def _trace(number: int, turn: Any) -> Trace:
+def _trace(number: int, turn: object) -> Trace:
     if not isinstance(turn, Mapping):
         raise UsageError(f"turn {number} is not a map")
     events = [_event_from(each) for each in turn.get("events") or () if isinstance(each, Mapping)]
@@ -178,7 +176,7 @@ def _trace(number: int, turn: Any) -> Trace:
     )
 
 
-def _event_from(event: Mapping[str, Any]) -> Message | ToolCall:
+def _event_from(event: JsonMap) -> Message | ToolCall:
     if "tool" in event:
         args, success = event.get("args"), event.get("success")
         return ToolCall(
@@ -196,18 +194,15 @@ def _event_from(event: Mapping[str, Any]) -> Message | ToolCall:
     )
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return str(value.get("text", "")) if isinstance(value, Mapping) else str(value)
-
-
-# Scores from the results of functions and programs.
 
 
 LONGEST_LABEL, LONGEST_EXPLANATION = 1000, 20_000
 INVALID = "InvalidResult"
 
 
-def scored(about: Score, outcome: Any) -> Score:
+def scored(about: Score, outcome: object) -> Score:
     """The score of a target from the result of its function."""
     if isinstance(outcome, bool):
         return replace(about, value=float(outcome), label="pass" if outcome else "fail")
@@ -227,7 +222,7 @@ def failed(about: Score, message: str, code: str) -> Score:
     return replace(about, error=message[:LONGEST_EXPLANATION], error_code=code[:LONGEST_LABEL])
 
 
-def _score_from_map(about: Score, outcome: Mapping[str, Any]) -> Score:
+def _score_from_map(about: Score, outcome: JsonMap) -> Score:
     code, message = outcome.get("errorCode"), outcome.get("errorMessage")
     if code or message:
         return failed(about, str(message or code), str(code or "EvaluatorError"))
@@ -243,7 +238,7 @@ def _score_from_map(about: Score, outcome: Mapping[str, Any]) -> Score:
     return _with_value(about, value, label_text, explanation)
 
 
-def _with_value(about: Score, value: Any, label: str, explanation: str) -> Score:
+def _with_value(about: Score, value: object, label: str, explanation: str) -> Score:
     try:
         number = float(value) if isinstance(value, int | float) else math.nan
     except OverflowError:
@@ -251,10 +246,7 @@ def _with_value(about: Score, value: Any, label: str, explanation: str) -> Score
     if not math.isfinite(number):
         return _invalid(about, f"its value is not a number: {str(value)[:80]}")
     return replace(
-        about,
-        value=number,
-        label=label[:LONGEST_LABEL],
-        explanation=explanation[:LONGEST_EXPLANATION],
+        about, value=number, label=label[:LONGEST_LABEL], explanation=explanation[:LONGEST_EXPLANATION]
     )
 
 

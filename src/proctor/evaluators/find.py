@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
+from proctor import score
 from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
@@ -19,6 +19,17 @@ from proctor.evaluators.definition import FUNCTION, LEVELS, judge_of, problems_o
 from proctor.evaluators.insight import FIELDS, InsightJudge
 from proctor.evaluators.matchers import MATCHINGS, TrajectoryMatcher
 from proctor.evaluators.model_judge import ModelJudge
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_map,
+    as_text,
+    require_map,
+    require_maps,
+    require_number,
+    require_text,
+    texts_in,
+)
 from proctor.judging.engine import Judge
 from proctor.judging.question import Question, ScoreDimension, plain_question, scale_of
 from proctor.model import Model
@@ -38,7 +49,7 @@ class EvaluationSettings:
     """Default judge, as `provider/model`. Empty: none."""
     votes: int = 1
     """Votes per target; the majority label and the mean value count."""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: JsonMap = field(default_factory=dict)
     """Parameters of judge calls: temperature, max_tokens. A definition takes precedence."""
     structured: bool = True
     """Whether the judge's provider is asked for structured output (a JSON schema)."""
@@ -58,7 +69,7 @@ class EvaluationSettings:
     """Marks processes, so that all can be found and ended."""
 
     @property
-    def call_parameters(self) -> dict[str, Any]:
+    def call_parameters(self) -> JsonObject:
         """Parameters of every judge call."""
         temperature = ONE_VOTE_TEMPERATURE if self.votes == 1 else SEVERAL_VOTES_TEMPERATURE
         return {"temperature": temperature, **self.parameters}
@@ -66,7 +77,7 @@ class EvaluationSettings:
 
 SUFFIXES = (".yaml", ".yml", ".json")
 LARGEST_DEFINITION_BYTES = 4 * 1024 * 1024
-Definitions = Callable[[str], Mapping[str, Any] | None]
+Definitions = Callable[[str], JsonMap | None]
 """A stored definition by id or name; None when there is none."""
 
 
@@ -80,18 +91,14 @@ def builtin_names() -> list[str]:
 
 
 def find_evaluator(
-    name: str,
-    *,
-    models: Model,
-    settings: EvaluationSettings,
-    definitions: Definitions = lambda _: None,
+    name: str, *, models: Model, settings: EvaluationSettings, definitions: Definitions = lambda _: None
 ) -> Evaluator:
     """The evaluator of a name; `EvaluatorNotFound`, or `UsageError` when it cannot be used."""
     return _EvaluatorFactory(models, settings, definitions).named(name)
 
 
 def evaluator_of(
-    document: Mapping[str, Any],
+    document: JsonMap,
     *,
     models: Model,
     settings: EvaluationSettings,
@@ -101,13 +108,12 @@ def evaluator_of(
     return _EvaluatorFactory(models, settings, definitions).defined(document)
 
 
-def read_definition(path: Path) -> Mapping[str, Any]:
+def read_definition(path: Path) -> JsonMap:
     """The definition in a file; all its problems are one `UsageError`."""
     document = read_document(path)
     if problems := problems_of(document):
         raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
-    checked: Mapping[str, Any] = document
-    return checked
+    return require_map(document)
 
 
 def definition_files(folders: Sequence[Path]) -> Iterator[Path]:
@@ -144,22 +150,23 @@ class _EvaluatorFactory:
                 return self.defined(read_definition(path))
         raise self._unknown(name)
 
-    def defined(self, document: Mapping[str, Any]) -> Evaluator:
+    def defined(self, document: JsonMap) -> Evaluator:
         if problems := problems_of(document):
             raise UsageError("\n".join(map(str, problems)))
-        name, level = document["evaluatorName"], LEVELS[document["level"]]
-        config = document["evaluatorConfig"]
+        name, level = require_text(document["evaluatorName"]), LEVELS[require_text(document["level"])]
+        config = require_map(document["evaluatorConfig"])
         if config.get("llmAsAJudge") is not None:
-            return self._own_judge(name, level, config["llmAsAJudge"])
+            return self._own_judge(name, level, require_map(config["llmAsAJudge"]))
         if config.get("derived") is not None:
-            return self._derived(name, config["derived"])
-        return self._code(name, level, config["codeBased"], document.get("evaluatorId") or name)
+            return self._derived(name, require_map(config["derived"]))
+        identity = as_text(document, "evaluatorId") or name
+        return self._code(name, level, require_map(config["codeBased"]), identity)
 
     def _built_in(self, name: str, judge: Judge | None = None, called: str = "") -> Evaluator:
         if name in MATCHINGS:
             return TrajectoryMatcher(name)
         if name in FIELDS:
-            return InsightJudge(name=name, judge_model=judge or self._judge(name, None))
+            return InsightJudge(name=name, judge_model=judge or self._judge(name, {}))
         short = name.removeprefix(PREFIX)
         if short not in JUDGED:
             raise self._unknown(name)
@@ -168,44 +175,45 @@ class _EvaluatorFactory:
         return ModelJudge(
             name=called or name,
             level=built_in.level,
-            judge_model=judge or self._judge(name, None),
+            judge_model=judge or self._judge(name, {}),
             question=question,
             with_reference=other,
             only_skills=built_in.only_skills,
             sees_all=built_in.sees_all,
         )
 
-    def _own_judge(self, name: str, level: Level, config: Mapping[str, Any]) -> Evaluator:
-        scale = config["ratingScale"]
+    def _own_judge(self, name: str, level: Level, config: JsonMap) -> Evaluator:
+        scale, instructions = require_map(config["ratingScale"]), require_text(config["instructions"])
         if scale.get("multiDimensional") is None:
-            question = plain_question(config["instructions"], scale_of(scale))
+            question = plain_question(instructions, scale_of(scale))
         else:
             dimensions = tuple(
                 ScoreDimension(
-                    each["dimensionName"],
-                    each["dimensionInstruction"],
-                    scale_of(each["dimensionRatingScale"]),
+                    require_text(each["dimensionName"]),
+                    require_text(each["dimensionInstruction"]),
+                    scale_of(require_map(each["dimensionRatingScale"])),
                 )
-                for each in scale["multiDimensional"]
+                for each in require_maps(scale["multiDimensional"])
             )
-            question = Question(config["instructions"], dimensions)
-        judge = self._judge(name, config.get("modelConfig"))
+            question = Question(instructions, dimensions)
+        judge = self._judge(name, as_map(config, "modelConfig"))
         return ModelJudge(name=name, level=level, judge_model=judge, question=question)
 
-    def _derived(self, name: str, config: Mapping[str, Any]) -> Evaluator:
-        base, judge = config["baseEvaluatorId"], self._judge(name, config.get("modelConfig"))
+    def _derived(self, name: str, config: JsonMap) -> Evaluator:
+        base = require_text(config["baseEvaluatorId"])
+        judge = self._judge(name, as_map(config, "modelConfig"))
         if base.startswith(PREFIX):
             return self._built_in(base, judge, name)
         stored = self._definitions(base)
-        own = (stored or {}).get("evaluatorConfig", {}).get("llmAsAJudge")
-        if stored is None or own is None:
+        own = as_map(stored, "evaluatorConfig", "llmAsAJudge")
+        if stored is None or not own:
             raise EvaluatorNotFound(
                 f"`{name}` is derived from `{base}`, and there is no model judge of that id"
             )
         replaced = {**own, "modelConfig": config.get("modelConfig")}
-        return self._own_judge(name, LEVELS[stored["level"]], replaced)
+        return self._own_judge(name, LEVELS[require_text(stored["level"])], replaced)
 
-    def _judge(self, name: str, config: Mapping[str, Any] | None) -> Judge:
+    def _judge(self, name: str, config: JsonMap) -> Judge:
         settings = self._settings
         model, own = judge_of(config, settings.model_names) if config else (settings.judge_model, {})
         if not model:
@@ -220,12 +228,13 @@ class _EvaluatorFactory:
             structured=settings.structured,
         )
 
-    def _code(self, name: str, level: Level, config: Mapping[str, Any], identity: str) -> Evaluator:
-        limit = float(config.get("timeoutSeconds", TIMEOUT_SECONDS))
-        run: Any = config.get("function") or config.get("command")
-        if run is None:
-            arn = config["lambdaConfig"]["lambdaArn"]
-            limit = float(config["lambdaConfig"].get("lambdaTimeoutInSeconds", TIMEOUT_SECONDS))
+    def _code(self, name: str, level: Level, config: JsonMap, identity: str) -> Evaluator:
+        limit = require_number(config.get("timeoutSeconds", TIMEOUT_SECONDS))
+        run: str | Sequence[str] | None = as_text(config, "function") or texts_in(config, "command")
+        if not run:
+            function = require_map(config["lambdaConfig"])
+            arn = require_text(function["lambdaArn"])
+            limit = require_number(function.get("lambdaTimeoutInSeconds", TIMEOUT_SECONDS))
             run = self._settings.lambdas.get(arn)
             if run is None:
                 raise UsageError(
@@ -234,7 +243,7 @@ class _EvaluatorFactory:
                     "program and its arguments."
                 )
         if isinstance(run, str):
-            megabytes = int(config.get("memoryMegabytes", MEGABYTES))
+            megabytes = int(require_number(config.get("memoryMegabytes", MEGABYTES)))
             return self._function(name, level, run, identity, limit, megabytes)
         return CommandEvaluator(
             name=name,
@@ -248,10 +257,9 @@ class _EvaluatorFactory:
         )
 
     def _bare_function(self, name: str, function: str, level: str) -> Evaluator:
-        levels: dict[str, Level] = {"session": "session", "trace": "trace", "tool_call": "tool_call"}
-        if level not in levels:
-            raise UsageError(f"`{name}`: there is no level `{level}`\nThere are: {', '.join(levels)}.")
-        return self._function(name, levels[level], function, "", TIMEOUT_SECONDS, MEGABYTES)
+        if level not in score.LEVELS:
+            raise UsageError(f"`{name}`: there is no level `{level}`\nThere are: {', '.join(score.LEVELS)}.")
+        return self._function(name, score.LEVELS[level], function, "", TIMEOUT_SECONDS, MEGABYTES)
 
     def _function(
         self, name: str, level: Level, function: str, identity: str, limit: float, megabytes: int
@@ -288,7 +296,7 @@ class _EvaluatorFactory:
         return EvaluatorNotFound(f"there is no evaluator `{name}`\n{remedy}")
 
 
-def read_document(path: Path) -> Any:
+def read_document(path: Path) -> object:
     """The content of a YAML or JSON file; a `UsageError` when it cannot be read."""
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file")
@@ -301,7 +309,7 @@ def read_document(path: Path) -> Any:
         raise UsageError(f"{path}: {cause}") from cause
 
 
-def _yaml(text: str) -> Any:
+def _yaml(text: str) -> object:
     # Imported here: evaluations with built-in evaluators do not need it.
     import yaml
 

@@ -16,7 +16,8 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any
+
+from proctor.json_values import JsonObject
 
 # Maximum size of a result.
 LONGEST_ANSWER = 1024 * 1024
@@ -52,14 +53,14 @@ def main(address: str, name: str, folder: str, megabytes: int) -> None:
         stream.flush()
 
 
-def load_function(name: str) -> Callable[..., Any]:
+def load_function(name: str) -> Callable[..., object]:
     """Import the function."""
     module, _, attribute = name.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    function: Callable[..., object] = getattr(importlib.import_module(module), attribute)
     return function
 
 
-def call_function(function: Callable[..., Any], event: dict[str, Any]) -> Any:
+def call_function(function: Callable[..., object], event: JsonObject) -> object:
     """The result of the function for an event; a second parameter (a context) gets None."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [

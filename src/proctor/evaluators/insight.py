@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Any
 
 from proctor.answer_parser import AnswerField, instructions_for, read_answer
 from proctor.evaluator import Evidence
@@ -21,6 +20,7 @@ from proctor.evaluators.model_judge import (
 )
 from proctor.evaluators.rendering import numbered, turns_of
 from proctor.item import digest_of
+from proctor.json_values import JsonMap, JsonObject, as_integer
 from proctor.judging.engine import Judge, JudgeUsage, ask_until_readable
 from proctor.judging.question import RULES, fenced
 from proctor.score import Level, Score
@@ -148,7 +148,7 @@ class InsightJudge:
         prompt = f"{instructions.strip()}\n\n{instructions_for(FIELDS[self.name])}"
         return [{"role": "system", "content": RULES}, {"role": "user", "content": prompt}]
 
-    def _insight_score(self, evidence: Evidence, values: Mapping[str, Any], usage: JudgeUsage) -> Score:
+    def _insight_score(self, evidence: Evidence, values: JsonMap, usage: JudgeUsage) -> Score:
         details = {name: value for name, value in values.items() if name != LABELS[self.name]}
         if self.name == FAILURES:
             details |= _place(evidence, values)
@@ -167,10 +167,10 @@ class InsightJudge:
         return Score(evaluator=self.name, evaluator_digest=self.digest, error=error, error_code=code)
 
 
-def _place(evidence: Evidence, values: Mapping[str, Any]) -> dict[str, str]:
+def _place(evidence: Evidence, values: JsonMap) -> dict[str, str]:
     """Ids of the turn and call the judge refers to; either may be wrong."""
     turns = turns_of(evidence)
-    number = values.get("turn") or 1
+    number = as_integer(values, "turn") or 1
     turn = turns[number - 1] if 1 <= number <= len(turns) else turns[0]
     call = next((each for each in turn.tool_calls if each.name == values.get("tool") and each.call_id), None)
     return {"traceId": turn.id, "spanId": call.call_id if call else turn.id}
@@ -182,8 +182,8 @@ def _billed(score: Score, usage: JudgeUsage) -> Score:
     )
 
 
-def _schema(fields: Mapping[str, AnswerField]) -> dict[str, Any]:
-    kinds: Mapping[str, dict[str, Any]] = {
+def _schema(fields: Mapping[str, AnswerField]) -> JsonObject:
+    kinds: Mapping[str, JsonObject] = {
         "text": {"type": "string"},
         "number": {"type": "number"},
         "integer": {"type": "integer"},

@@ -5,15 +5,15 @@ met by one call, in any order.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from proctor.errors import UsageError
 from proctor.evaluator import Evidence
 from proctor.evaluators.rendering import calls_of, ignored_of
 from proctor.expect import check_answer, problems_of
 from proctor.item import digest_of
+from proctor.json_values import JsonMap
 from proctor.score import Level, Score
 
 
@@ -21,7 +21,7 @@ from proctor.score import Level, Score
 class Expect:
     """A check of the answer's text; 1 when every expectation holds, else 0."""
 
-    expect: Mapping[str, Any]
+    expect: JsonMap
     """Any of `contains`, `equals`, `regex`, `json_schema`."""
 
     def __post_init__(self) -> None:

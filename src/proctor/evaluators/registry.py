@@ -8,7 +8,7 @@ digest differs, and the items that are left fail.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from proctor.errors import UsageError
 from proctor.evaluator import Evaluator, FindEvaluator
@@ -22,9 +22,20 @@ from proctor.evaluators import (
 from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.find import SUFFIXES
 from proctor.evaluators.matchers import MATCHINGS
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_map,
+    as_number,
+    as_text,
+    maps_in,
+    require_map,
+    require_number,
+    require_text,
+)
 from proctor.model import Model
 
-Definitions = Callable[[str], Mapping[str, Any] | None]
+Definitions = Callable[[str], JsonMap | None]
 """A stored definition by its id or name; None when there is none."""
 
 
@@ -46,36 +57,36 @@ class EvaluatorRegistry:
     objects: Mapping[str, Evaluator] = field(default_factory=dict)
     """Evaluators that are objects of this process, by name."""
 
-    def copies(self, names: Sequence[str]) -> dict[str, Any]:
+    def copies(self, names: Sequence[str]) -> JsonObject:
         """The current definitions of these names, with those they are derived from."""
-        copied: dict[str, Any] = {}
+        copied: JsonObject = {}
         pending = list(names)
         while pending:
             name = pending.pop()
             document = None if name in copied else self._document(name)
             if document is not None:
                 copied[name] = dict(document)
-                derived = (document.get("evaluatorConfig") or {}).get("derived") or {}
-                pending += [derived["baseEvaluatorId"]] if derived.get("baseEvaluatorId") else []
+                derived = as_map(document, "evaluatorConfig", "derived")
+                pending += filter(None, [as_text(derived, "baseEvaluatorId")])
         return copied
 
-    def finder(self, copies: Mapping[str, Any]) -> FindEvaluator:
+    def finder(self, copies: JsonMap) -> FindEvaluator:
         """Finds evaluators for attempts: the copied definition, else by name."""
 
-        def definitions(name: str) -> Mapping[str, Any] | None:
-            return copies.get(name) or self.definitions(name)
+        def definitions(name: str) -> JsonMap | None:
+            return as_map(copies, name) or self.definitions(name)
 
-        def find(name: str, settings: Mapping[str, Any], models: Model) -> Evaluator:
+        def find(name: str, settings: JsonMap, models: Model) -> Evaluator:
             if name in self.objects:
                 return self.objects[name]
             options = self._settings(settings)
-            if name in copies:
-                return evaluator_of(copies[name], models=models, settings=options, definitions=definitions)
+            if copy := as_map(copies, name):
+                return evaluator_of(copy, models=models, settings=options, definitions=definitions)
             return find_evaluator(name, models=models, settings=options, definitions=definitions)
 
         return find
 
-    def _document(self, name: str) -> Mapping[str, Any] | None:
+    def _document(self, name: str) -> JsonMap | None:
         if name.endswith(SUFFIXES) and (path := self.folder / name).is_file():
             return read_definition(path)
         document = self.definitions(name)
@@ -84,12 +95,12 @@ class EvaluatorRegistry:
         files = definition_files(self.folders)
         return next((read_definition(path) for path in files if path.stem == name), None)
 
-    def _settings(self, options: Mapping[str, Any]) -> EvaluationSettings:
+    def _settings(self, options: JsonMap) -> EvaluationSettings:
         return EvaluationSettings(
-            judge_model=options.get("judge", ""),
-            votes=options.get("votes", 1),
-            parameters=options.get("parameters", {}),
-            harmful_value=options.get("harmfulValue", 1.0),
+            judge_model=as_text(options, "judge"),
+            votes=int(require_number(options.get("votes", 1))),
+            parameters=as_map(options, "parameters"),
+            harmful_value=require_number(options.get("harmfulValue", 1.0)),
             lambdas=self.lambdas,
             folder=self.folder,
             folders=self.folders,
@@ -138,9 +149,17 @@ class EvaluatorListing:
         return file if self.path else "the store" if self.is_stored else "Proctor"
 
 
-def list_evaluators(
-    folders: Sequence[Path], stored: Iterable[Mapping[str, Any]]
-) -> Iterator[EvaluatorListing]:
+class StoredEvaluator(TypedDict):
+    """The columns of a stored definition that a listing shows."""
+
+    id: str
+    name: str
+    level: str
+    kind: str
+    description: str
+
+
+def list_evaluators(folders: Sequence[Path], stored: Iterable[StoredEvaluator]) -> Iterator[EvaluatorListing]:
     """Every evaluator that can be named: built-in ones, those in folders of definitions, stored ones."""
     yield from map(builtin_listing, [*(PREFIX + name for name in JUDGED), *MATCHINGS])
     for path in definition_files(folders):
@@ -186,29 +205,27 @@ def builtin_listing(name: str) -> EvaluatorListing:
     )
 
 
-def definition_listing(
-    document: Mapping[str, Any], *, id_: str, path: Path | None = None
-) -> EvaluatorListing:
+def definition_listing(document: JsonMap, *, id_: str, path: Path | None = None) -> EvaluatorListing:
     """The evaluator of a checked definition."""
-    kind = next(each for each in KINDS if document["evaluatorConfig"].get(each) is not None)
+    config = require_map(document["evaluatorConfig"])
+    kind = next(each for each in KINDS if config.get(each) is not None)
     return EvaluatorListing(
-        name=document["evaluatorName"],
+        name=require_text(document["evaluatorName"]),
         id=id_,
-        level=document["level"].lower(),
+        level=require_text(document["level"]).lower(),
         kind=KINDS[kind],
-        judges=document.get("description") or "",
+        judges=as_text(document, "description"),
         path=path,
         asks_model=kind != "codeBased",
         ratings=ratings_of(document),
     )
 
 
-def ratings_of(document: Mapping[str, Any], dimension: str = "") -> dict[str, float | None]:
+def ratings_of(document: JsonMap, dimension: str = "") -> dict[str, float | None]:
     """The labels of a definition, or of one of its dimensions, with their values."""
-    judge = (document.get("evaluatorConfig") or {}).get("llmAsAJudge") or {}
-    scale = judge.get("ratingScale") or {}
-    for each in scale.get("multiDimensional") or ():
+    scale = as_map(document, "evaluatorConfig", "llmAsAJudge", "ratingScale")
+    for each in maps_in(scale, "multiDimensional"):
         if each.get("dimensionName") == dimension:
-            scale = each.get("dimensionRatingScale") or {}
-    entries = scale.get("numerical") or scale.get("categorical") or ()
-    return {entry["label"]: entry.get("value") for entry in entries}
+            scale = as_map(each, "dimensionRatingScale")
+    entries = maps_in(scale.get("numerical") or scale.get("categorical"))
+    return {require_text(entry["label"]): as_number(entry, "value") for entry in entries}

@@ -3,11 +3,11 @@ score."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from proctor.evaluator import Evidence, Reference, Trace
+from proctor.json_values import JsonMap
 from proctor.score import Level
 from proctor.session import Message, ToolCall
 
@@ -48,21 +48,15 @@ def _loaded(call: ToolCall) -> str:
 
 def _offered(evidence: Evidence) -> str:
     """Skills are listed in the description of the tool that loads them, or in the system prompt."""
-    described = [_text(tool) for tool in evidence.tools if _normalized(str(tool.get("name", ""))) in LOADERS]
+    loaders = [tool for tool in evidence.tools if _normalized(str(tool.get("name", ""))) in LOADERS]
+    described = [str(tool.get("description") or "") for tool in loaders]
     if described:
         return "\n".join(described)
     return evidence.system_prompt if "skill" in evidence.system_prompt.casefold() else ""
 
 
-def _text(tool: Mapping[str, Any]) -> str:
-    return str(tool.get("description") or "")
-
-
 def _normalized(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold()
-
-
-# Targets of each level: the session, its turns, or its tool calls.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +197,7 @@ def happened(trace: Trace) -> Sequence[Message | ToolCall]:
     return [*prompt, *trace.tool_calls, *answered]
 
 
-def tools(offered: Sequence[Mapping[str, Any]]) -> str:
+def tools(offered: Sequence[JsonMap]) -> str:
     """What the agent could have used, a line each."""
     lines = []
     for tool in offered:
@@ -252,5 +246,5 @@ def _names(names: Iterable[str]) -> str:
     return "[" + ", ".join(names) + "]"
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -6,7 +6,6 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from proctor.export.sessions import (
     OURS,
@@ -20,6 +19,7 @@ from proctor.export.sessions import (
 )
 from proctor.export.tables import file_name
 from proctor.item import digest_of
+from proctor.json_values import JsonObject
 from proctor.session import ModelCall, Session, ToolCall, Usage
 
 VERSION = "ATIF-v1.7"
@@ -42,7 +42,7 @@ def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
     return written
 
 
-def trajectory_of(session: Session) -> dict[str, Any]:
+def trajectory_of(session: Session) -> JsonObject:
     """A session as a trajectory."""
     steps = [
         _step(number, message, session) for number, message in enumerate(exported_messages(session), start=1)
@@ -67,7 +67,7 @@ def trajectory_of(session: Session) -> dict[str, Any]:
     ) | {"steps": steps}
 
 
-def _about(session: Session) -> dict[str, Any]:
+def _about(session: Session) -> JsonObject:
     return without_nothing(
         {
             **about(session),
@@ -79,7 +79,7 @@ def _about(session: Session) -> dict[str, Any]:
     )
 
 
-def _step(number: int, message: ExportedMessage, session: Session) -> dict[str, Any]:
+def _step(number: int, message: ExportedMessage, session: Session) -> JsonObject:
     ours, calls = dict(message.ours), [call for call, _ in message.model_calls]
     is_agent = message.role == "assistant"
     if message.role == "tool":
@@ -102,7 +102,7 @@ def _step(number: int, message: ExportedMessage, session: Session) -> dict[str, 
     return without_nothing(step) | {"message": message.text}
 
 
-def _tool_call(name: str, call: ToolCall) -> dict[str, Any]:
+def _tool_call(name: str, call: ToolCall) -> JsonObject:
     extra = {"success": call.success, "duration_ms": call.duration_ms}
     return without_nothing(
         {
@@ -113,7 +113,7 @@ def _tool_call(name: str, call: ToolCall) -> dict[str, Any]:
     ) | {"arguments": dict(call.args)}
 
 
-def _observation(done: list[tuple[str, ToolCall]]) -> dict[str, Any] | None:
+def _observation(done: list[tuple[str, ToolCall]]) -> JsonObject | None:
     results = [
         {"source_call_id": name, "content": call.result}
         for name, call in done
@@ -122,7 +122,7 @@ def _observation(done: list[tuple[str, ToolCall]]) -> dict[str, Any] | None:
     return {"results": results} if results else None
 
 
-def _model_call(call: ModelCall) -> dict[str, Any]:
+def _model_call(call: ModelCall) -> JsonObject:
     known = {
         "model": call.model,
         "provider": call.provider,
@@ -141,7 +141,7 @@ def _model_call(call: ModelCall) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value not in ("", None)}
 
 
-def _metrics(calls: list[ModelCall]) -> dict[str, Any]:
+def _metrics(calls: list[ModelCall]) -> JsonObject:
     usage = sum((call.usage for call in calls), Usage())
     costs = [call.cost_usd for call in calls if call.cost_usd is not None]
     return without_nothing(
@@ -155,7 +155,7 @@ def _metrics(calls: list[ModelCall]) -> dict[str, Any]:
     )
 
 
-def _final_metrics(session: Session, steps: int) -> dict[str, Any]:
+def _final_metrics(session: Session, steps: int) -> JsonObject:
     used = total_usage(session).values()
     usage = sum((each for each, _ in used), Usage())
     costs = [cost for _, cost in used if cost is not None]

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.export.sessions import (
     OURS,
@@ -26,15 +25,14 @@ from proctor.export.sessions import (
 )
 from proctor.export.tables import file_name
 from proctor.item import digest_of
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Session, ToolCall, Usage
 
-# One session as a sample of an Inspect log.
 
-
-def sample_of(session: Session, name: str, epoch: int) -> dict[str, Any]:
+def sample_of(session: Session, name: str, epoch: int) -> JsonObject:
     """A session as a sample called `name`."""
-    messages, events = list[dict[str, Any]](), list[dict[str, Any]]()
+    messages, events = list[JsonObject](), list[JsonObject]()
     for number, message in enumerate(exported_messages(session), start=1):
         sample_events = _SampleEvents(message, f"message-{number}", session)
         messages += sample_events.messages()
@@ -59,13 +57,13 @@ def sample_of(session: Session, name: str, epoch: int) -> dict[str, Any]:
         "total_time": seconds,
         "working_time": seconds,
         "uuid": session.external_id,
-        "error": _error(session.error) if session.error else None,
+        "error": {"message": session.error, "traceback": "", "traceback_ansi": ""} if session.error else None,
         "attachments": {},
     }
     return {key: value for key, value in sample.items() if value is not None}
 
 
-def usage_document(usage: Usage, cost: float | None) -> dict[str, Any]:
+def usage_document(usage: Usage, cost: float | None) -> JsonObject:
     """Tokens as Inspect counts them, with all of the prompt in `input_tokens`."""
     return without_nothing(
         {
@@ -87,13 +85,13 @@ class _SampleEvents:
         named = zip(message.call_names, message.tool_calls, strict=True)
         self._calls = [(called, call, at) for called, (call, at) in named]
 
-    def messages(self) -> Iterator[dict[str, Any]]:
+    def messages(self) -> Iterator[JsonObject]:
         """The message, and one for the result of each tool it called."""
         source = self._message
         ours = without_nothing(
             {**source.ours, "at": moment(source.at), "is_said": source.role == "tool" or None}
         )
-        message: dict[str, Any] = {"id": self._name, "role": source.role, "content": source.text}
+        message: JsonObject = {"id": self._name, "role": source.role, "content": source.text}
         if source.tool_calls:
             message["tool_calls"] = [
                 {"id": name, "function": call.name, "arguments": dict(call.args), "type": "function"}
@@ -105,7 +103,7 @@ class _SampleEvents:
         for name, call, _ in self._calls:
             yield self._result(name, call)
 
-    def events(self) -> Iterator[dict[str, Any]]:
+    def events(self) -> Iterator[JsonObject]:
         """The model calls behind the message, and the tools it called."""
         for number, (model_call, at) in enumerate(self._message.model_calls, start=1):
             yield self._model_event(model_call, at or self._message.at, number)
@@ -124,7 +122,7 @@ class _SampleEvents:
                 **({} if call.duration_ms is None else {"working_time": call.duration_ms / 1000}),
             }
 
-    def _result(self, name: str, call: ToolCall) -> dict[str, Any]:
+    def _result(self, name: str, call: ToolCall) -> JsonObject:
         return {
             "id": f"{self._name}-{name}",
             "role": "tool",
@@ -135,7 +133,7 @@ class _SampleEvents:
             **({"error": _tool_error(call)} if call.success is False else {}),
         }
 
-    def _model_event(self, call: ModelCall, at: datetime | None, number: int) -> dict[str, Any]:
+    def _model_event(self, call: ModelCall, at: datetime | None, number: int) -> JsonObject:
         ours = {
             "provider": call.provider,
             "price_source": call.price_source,
@@ -165,7 +163,7 @@ class _SampleEvents:
         ) | {"input": [], "config": {}, "tools": [_tool(each) for each in self._session.tools]}
 
 
-def _tool(tool: Any) -> dict[str, Any]:
+def _tool(tool: JsonMap) -> JsonObject:
     """A tool by name. What its parameters are stands in the metadata: Inspect takes only some schemas."""
     parameters = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
     return {
@@ -179,7 +177,7 @@ def _tool_error(call: ToolCall) -> dict[str, str]:
     return {"type": "unknown", "message": call.result[:1_000] or "it failed"}
 
 
-def _about(session: Session) -> dict[str, Any]:
+def _about(session: Session) -> JsonObject:
     return without_nothing(
         {
             **about(session),
@@ -195,7 +193,7 @@ def _prompt(session: Session) -> str:
     return next(prompts, "")
 
 
-def _output(session: Session) -> dict[str, Any]:
+def _output(session: Session) -> JsonObject:
     events = (each.event for step in reversed(session.steps) for each in reversed(step.events))
     answers = (event.content for event in events if isinstance(event, Message) and event.role == "assistant")
     answer = next(answers, "")
@@ -207,9 +205,9 @@ def _output(session: Session) -> dict[str, Any]:
     }
 
 
-def _scores(scores: Any) -> dict[str, Any]:
+def _scores(scores: Iterable[Score]) -> JsonObject:
     """Scores by name; those of one name get numbers. One that could not be given has no place there."""
-    by_name = dict[str, Any]()
+    by_name = JsonObject()
     for score in filter(_has_result, scores):
         value = score.label if score.value is None else score.value
         name = base_name = "/".join(filter(None, (score.evaluator, score.dimension, score.target)))
@@ -225,7 +223,7 @@ def _has_result(score: Score) -> bool:
     return not score.error and (score.value is not None or bool(score.label))
 
 
-def _score(score: Score, value: float | str) -> dict[str, Any]:
+def _score(score: Score, value: float | str) -> JsonObject:
     ours = {name: member for name, member in score_document(score).items() if name != "explanation"}
     return without_nothing(
         {
@@ -235,10 +233,6 @@ def _score(score: Score, value: float | str) -> dict[str, Any]:
             "metadata": {OURS: ours},
         }
     )
-
-
-def _error(message: str) -> dict[str, str]:
-    return {"message": message, "traceback": "", "traceback_ansi": ""}
 
 
 def _seconds(session: Session) -> float | None:
@@ -298,7 +292,7 @@ class _Log:
     scores: dict[str, tuple[int, float]] = field(default_factory=dict)
     """How many there were of each that is a number, and their sum."""
     used: dict[str, tuple[Usage, float | None]] = field(default_factory=dict)
-    _waiting: list[dict[str, Any]] = field(default_factory=list)
+    _waiting: list[JsonObject] = field(default_factory=list)
     _summaries: int = 0
     _epochs: dict[str, int] = field(default_factory=dict)
 
@@ -323,7 +317,7 @@ class _Log:
         self._put_summaries()
         self._put("header.json", self._header())
 
-    def _put(self, name: str, document: Any) -> None:
+    def _put(self, name: str, document: object) -> None:
         self.archive.writestr(name, json.dumps(document, ensure_ascii=False, default=str))
 
     def _put_summaries(self) -> None:
@@ -343,7 +337,7 @@ class _Log:
                 count, total = self.scores.get(name_of(score), (0, 0.0))
                 self.scores[name_of(score)] = (count + 1, total + score.value)
 
-    def _spec(self) -> dict[str, Any]:
+    def _spec(self) -> JsonObject:
         """What was run, as far as Inspect asks."""
         run = digest_of([self.label, self.agent, self.model])
         return {
@@ -360,11 +354,11 @@ class _Log:
             "packages": {},
         }
 
-    def _plan(self) -> dict[str, Any]:
+    def _plan(self) -> JsonObject:
         steps = [{"solver": self.agent, "params": {}}] if self.agent else []
         return {"name": "plan", "steps": steps, "config": {}}
 
-    def _header(self) -> dict[str, Any]:
+    def _header(self) -> JsonObject:
         return {
             "version": VERSION,
             "status": "success",
@@ -400,9 +394,9 @@ def _stamp(at: datetime | None) -> str:
     return (at or _EPOCH).isoformat()
 
 
-def _summary(sample: dict[str, Any]) -> dict[str, Any]:
+def _summary(sample: JsonObject) -> JsonObject:
     """A sample without what was said in it."""
     short = {name: sample[name] for name in _SHORT if name in sample}
-    prompt = sample["input"][:1_000]
-    error = sample.get("error", {}).get("message")
+    prompt = as_text(sample["input"])[:1_000]
+    error = as_map(sample, "error").get("message")
     return short | {"input": prompt, "completed": True, "metadata": {}} | ({"error": error} if error else {})

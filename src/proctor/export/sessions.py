@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from proctor.errors import UsageError
 from proctor.export.tables import file_name
+from proctor.json_values import JsonMap, JsonObject
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Role, Session, ToolCall, Usage
 from proctor.store import Scope, StoreReader
@@ -46,17 +47,11 @@ def export_sessions(read: StoreReader, scope: Scope, *, out: Path, form: str, la
         out.mkdir(parents=True, exist_ok=True)
         # Beside the files to be, so that renaming never copies.
         with tempfile.TemporaryDirectory(dir=out, prefix=".export-") as folder:
-            files = writer.write(_recorded(read, scope), Path(folder), file_name(label))
+            sessions = (read.recorded(session_id) for session_id in read.session_ids(scope))
+            files = writer.write(sessions, Path(folder), file_name(label))
             return [path.replace(out / path.name) for path in files]
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from error
-
-
-def _recorded(read: StoreReader, scope: Scope) -> Iterator[Session]:
-    return (read.recorded(session_id) for session_id in read.session_ids(scope))
-
-
-# Sessions as OTLP's JSON lines: what a collector's file exporter writes and its receiver reads.
 
 
 def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
@@ -67,9 +62,6 @@ def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
             if session.steps:
                 file.write(json.dumps(encode_spans(documents_of(session)), ensure_ascii=False) + "\n")
     return [path]
-
-
-# A session as other tools tell one: each message with the tools it called and the model calls behind it.
 
 
 OURS = "proctor"
@@ -94,7 +86,7 @@ class ExportedMessage:
     model_calls: list[tuple[ModelCall, datetime | None]] = field(default_factory=list)
 
     @property
-    def ours(self) -> dict[str, Any]:
+    def ours(self) -> JsonObject:
         """What other formats have no place for."""
         named = zip(self.call_names, self.tool_calls, strict=True)
         others = {name: call.call_id for name, (call, _) in named if name != call.call_id}
@@ -115,7 +107,7 @@ def exported_messages(session: Session) -> Iterator[ExportedMessage]:
             yield message
 
 
-def about(session: Session) -> dict[str, Any]:
+def about(session: Session) -> JsonObject:
     """What is known of a session as a whole, for a file that has no place of its own for it."""
     known = {
         "source": session.source,
@@ -128,13 +120,16 @@ def about(session: Session) -> dict[str, Any]:
         "is_stand_in": session.is_stand_in,
         "status": session.status,
         "end_reason": session.end_reason,
+        "task": session.task,
+        "repeat": session.repeat,
+        "factors": dict(session.factors),
         "attributes": dict(session.attributes),
         "notes": list(session.notes),
     }
     return {name: value for name, value in known.items() if value}
 
 
-def score_document(score: Score) -> dict[str, Any]:
+def score_document(score: Score) -> JsonObject:
     """A score as plain data, with what is known of it."""
     known = {
         "evaluator": score.evaluator,
@@ -172,12 +167,12 @@ def moment(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
 
 
-def without_nothing(document: Mapping[str, Any]) -> dict[str, Any]:
+def without_nothing(document: JsonMap) -> JsonObject:
     """The members that say something: not None, not an empty list or mapping."""
     return {name: value for name, value in document.items() if value is not None and value not in ([], {})}
 
 
-def _grouped(events: list[tuple[Any, datetime | None]]) -> Iterator[ExportedMessage]:
+def _grouped(events: list[tuple[object, datetime | None]]) -> Iterator[ExportedMessage]:
     message: ExportedMessage | None = None
     for event, at in events:
         if isinstance(event, ModelCall):

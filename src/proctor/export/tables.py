@@ -1,4 +1,4 @@
-"""Writes tables as JSON, NDJSON, CSV or Parquet.
+"""Writes tables as JSON, NDJSON, CSV or Parquet, and reads Parquet.
 
 Rows are streamed, so that a table may be larger than memory.
 """
@@ -10,16 +10,14 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from proctor.errors import UsageError
+from proctor.json_values import JsonObject, require_text
 from proctor.store import Scope, StoreReader
 from proctor.store.tables import COLUMNS, OF_A_SESSION
 
-# Rows as they leave the store: documented columns first, ids that join, plain values.
-
-
-Row = dict[str, Any]
+Row = JsonObject
 TABLES = (
     *("sessions", "iterations", "tool_calls", "merge_history", "batches", "batch_items"),
     *("messages", "model_calls", "metrics", "scores"),
@@ -38,6 +36,10 @@ NOT_EXPORTED = ("owner", "heartbeatAt")
 FLAGS = ("success", "standIn")
 OBJECTS = ("factors", "details", "settings", "notes")
 """Columns of JSON text that are objects or lists in formats that have those."""
+OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "1"}
+"""Settings of duckdb: nothing may be fetched; reading lines and reading and writing Parquet are built in."""
+PARQUET_PAGE = 2000
+"""Rows read at a time."""
 OF_A_STEP = ("tool_calls", "messages", "model_calls")
 
 
@@ -81,7 +83,9 @@ def with_flags(row: Row) -> Row:
 
 def with_objects(row: Row) -> Row:
     """The same row with objects and lists where the store has their text."""
-    return {name: json.loads(value) if name in OBJECTS else value for name, value in row.items()}
+    return {
+        name: json.loads(require_text(value)) if name in OBJECTS else value for name, value in row.items()
+    }
 
 
 WHOLE = (
@@ -132,14 +136,7 @@ def write_csv(path: Path, names: Sequence[str], rows: Iterable[Row]) -> None:
 
 def write_parquet(path: Path, names: Sequence[str], rows: Iterable[Row]) -> None:
     """One Parquet file, made by duckdb from a file of lines beside it."""
-    # An extra, and half a second to import.
-    try:
-        import duckdb
-    except ImportError as error:
-        raise UsageError(
-            "writing Parquet needs duckdb\nInstall it: pip install 'proctor[parquet]', "
-            "or choose another format: json, ndjson, csv."
-        ) from error
+    duckdb = _duckdb("writing", "choose another format: json, ndjson, csv")
     lines = path.with_suffix(".lines")
     longest = 0
     with lines.open("w", encoding="utf-8", newline="\n") as file:
@@ -147,15 +144,35 @@ def write_parquet(path: Path, names: Sequence[str], rows: Iterable[Row]) -> None
             line = json.dumps(with_flags(row), ensure_ascii=True)
             longest = max(longest, len(line))
             file.write(f"{line}\n")
-    # Nothing may be fetched from anywhere; reading lines and writing Parquet are built in.
-    offline: dict[str, Any] = {
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-        "threads": "1",
-    }
-    with duckdb.connect(config=offline) as connection:
+    with duckdb.connect(config=OFFLINE) as connection:
         connection.execute(_parquet_statement(path, lines, names, longest))
     lines.unlink()
+
+
+def parquet_rows(path: Path) -> Iterator[dict[str, object]]:
+    """The rows of a Parquet file, in memory that does not grow with their number; a `ValueError` if it is
+    not readable."""
+    duckdb = _duckdb("reading", "save the table as CSV")
+    try:
+        with duckdb.connect(config=OFFLINE) as connection:
+            rows = connection.execute("SELECT * FROM read_parquet(?)", [str(path)])
+            names = [str(column[0]) for column in rows.description or ()]
+            while page := rows.fetchmany(PARQUET_PAGE):
+                yield from (dict(zip(names, row, strict=True)) for row in page)
+    except duckdb.Error as error:
+        raise ValueError(f"it is not a readable Parquet file: {str(error).splitlines()[0]}") from error
+
+
+def _duckdb(purpose: str, otherwise: str) -> ModuleType:
+    # An extra, and half a second to import.
+    try:
+        import duckdb
+    except ImportError as error:
+        raise UsageError(
+            f"{purpose} Parquet needs duckdb\nInstall it: pip install 'proctor[parquet]', or {otherwise}."
+        ) from error
+    module: ModuleType = duckdb
+    return module
 
 
 def _parquet_statement(path: Path, lines: Path, names: Sequence[str], longest: int) -> str:
@@ -186,16 +203,13 @@ def _lines(rows: Iterable[Row]) -> Iterator[str]:
     return (json.dumps(with_objects(with_flags(row)), ensure_ascii=False) for row in rows)
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str):
         return value
     text = _CONTROL.sub("", value)
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.match(text) else text
-
-
-# Write the tables of a scope to files: exactly the rows asked for.
 
 
 FORMATS = ("json", "ndjson", "csv", "parquet")

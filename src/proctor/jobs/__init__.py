@@ -35,6 +35,15 @@ def find_job(name: str) -> Job:
     return implementation
 
 
+def job_of_run(name: str) -> Job:
+    """The job of a stored run. One that is no longer installed has the defaults of `Job`, so that its runs
+    can still be shown."""
+    try:
+        return find_job(name)
+    except NotFound:
+        return Job()
+
+
 def jobs() -> Iterator[Job]:
     """Every job."""
     return (find_job(name) for name in job_names())

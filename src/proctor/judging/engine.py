@@ -8,12 +8,21 @@ count, also those of a discarded answer.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypedDict, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypedDict, TypeVar
 
 from proctor.answer_parser import AnswerField, instructions_for, read_answer, strip_reasoning
 from proctor.errors import EvaluatorError, ModelError
 from proctor.item import digest_of
+from proctor.json_values import (
+    JsonMap,
+    as_integer,
+    as_number,
+    as_text,
+    require_number,
+    require_text,
+    texts_in,
+)
 from proctor.judging.question import Question, Rating, Scale, fields_of, schema_of
 from proctor.model import Model, Request
 from proctor.score import Level, Score
@@ -33,7 +42,7 @@ class Judge:
     models: Model
     model: str
     """`provider/model`."""
-    parameters: Mapping[str, Any]
+    parameters: JsonMap
     votes: int = 1
     structured: bool = True
     """Whether to send the JSON schema of the answer (`response_format`)."""
@@ -133,9 +142,6 @@ async def _send(judge: Judge, request: Request, usage: JudgeUsage) -> str:
     return answer.text
 
 
-# Evaluators: a question with one or more scales, aggregated over votes.
-
-
 async def verdicts(
     judge: Judge, question: Question, messages: Sequence[Mapping[str, str]], usage: JudgeUsage
 ) -> dict[str, DimensionVerdict]:
@@ -205,9 +211,6 @@ def _majority(scale: Scale, ratings: Sequence[Rating], mean: float | None) -> st
     if mean is None:
         return tied[0].label
     return min(tied, key=lambda rating: abs((rating.value or 0.0) - mean)).label
-
-
-# Criteria of plans: one instruction, one scale, about a conversation or each message of a side.
 
 
 LEVELS = ("session", "turn")
@@ -333,18 +336,33 @@ class _Rating(TypedDict, total=False):
     label: str
 
 
-def _rating(criterion: Criterion, values: Mapping[str, Any]) -> _Rating:
+def _rating(criterion: Criterion, values: JsonMap) -> _Rating:
     match criterion.scale:
         case "binary":
-            return {"value": float(values["verdict"]), "label": "yes" if values["verdict"] else "no"}
+            return {"value": float(bool(values["verdict"])), "label": "yes" if values["verdict"] else "no"}
         case "scalar":
-            return {"value": float(values["score"])}
+            return {"value": require_number(values["score"])}
         case "categorical":
-            return {"label": values["label"]}
+            return {"label": require_text(values["label"])}
         case _:
-            return {"value": float(len(values["snippets"])), "label": " | ".join(values["snippets"])}
+            snippets = texts_in(values["snippets"])
+            return {"value": float(len(snippets)), "label": " | ".join(snippets)}
 
 
-def criterion_of(document: Mapping[str, Any]) -> Criterion:
+def criterion_of(document: JsonMap) -> Criterion:
     """The criterion of an item's plain document."""
-    return Criterion(**{**document, "labels": tuple(document.get("labels", ()))})
+    usual = Criterion(
+        name=require_text(document["name"]), instructions=require_text(document["instructions"])
+    )
+    low, high = as_integer(document, "low"), as_integer(document, "high")
+    return replace(
+        usual,
+        scale=as_text(document, "scale") or usual.scale,
+        level=as_text(document, "level") or usual.level,
+        target=as_text(document, "target"),
+        low=usual.low if low is None else low,
+        high=usual.high if high is None else high,
+        labels=tuple(texts_in(document, "labels")),
+        sees_profile=document.get("sees_profile") is True,
+        passes_at=as_number(document, "passes_at"),
+    )

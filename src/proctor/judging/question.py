@@ -7,9 +7,9 @@ its digest, so that nothing inside can close them.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from proctor.item import digest_of
+from proctor.json_values import JsonMap, JsonObject, maps_in, require_number, require_text
 from proctor.score import Level
 
 
@@ -44,7 +44,7 @@ class Scale:
         return all(rating.value is not None for rating in self.ratings)
 
     @property
-    def plain(self) -> list[list[Any]]:
+    def plain(self) -> list[list[object]]:
         """Its part of an evaluator's digest."""
         return [[rating.label, rating.value, rating.definition] for rating in self.ratings]
 
@@ -62,8 +62,8 @@ class Scale:
         exact = [rating for rating in self.ratings if rating.label.casefold() == answer]
         if exact:
             return exact[0]
-        if (worth := _number(answer)) is not None:
-            same = [rating for rating in self.ratings if rating.value == worth]
+        if re.fullmatch(r"-?\d+(\.\d+)?", answer):
+            same = [rating for rating in self.ratings if rating.value == float(answer)]
             return same[0] if len(same) == 1 else None
         mentioned = [rating for rating in self.ratings if _mentions(rating.label, answer)]
         # `not harmful` contains `harmful`; the longer label is meant.
@@ -81,23 +81,18 @@ def numerical(ratings: Mapping[str, float], definitions: Mapping[str, str] | Non
     return Scale(tuple(Rating(label, value, meanings.get(label, "")) for label, value in ratings.items()))
 
 
-def scale_of(document: Mapping[str, Sequence[Mapping[str, Any]]]) -> Scale:
+def scale_of(document: JsonMap) -> Scale:
     """The scale of a (validated) definition: `numerical` or `categorical`."""
-    entries = document.get("numerical") or document.get("categorical") or ()
     return Scale(
         tuple(
             Rating(
-                entry["label"],
-                float(entry["value"]) if "numerical" in document else None,
-                entry["definition"],
+                require_text(entry["label"]),
+                require_number(entry["value"]) if "numerical" in document else None,
+                require_text(entry["definition"]),
             )
-            for entry in entries
+            for entry in maps_in(document.get("numerical") or document.get("categorical"))
         )
     )
-
-
-def _number(text: str) -> float | None:
-    return float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else None
 
 
 def _mentions(label: str, text: str) -> bool:
@@ -160,7 +155,7 @@ class Question:
         return tuple(truth for place, truth in OF_GROUND_TRUTH.items() if place in self.places)
 
     @property
-    def plain(self) -> list[Any]:
+    def plain(self) -> list[object]:
         """Its part of an evaluator's digest."""
         scales = [[each.name, each.instruction, each.scale.plain] for each in self.dimensions]
         return [RULES, self.instructions, scales]
@@ -188,9 +183,9 @@ def messages_of(question: Question, pieces: Mapping[str, str]) -> list[dict[str,
     return [{"role": "system", "content": RULES}, {"role": "user", "content": prompt}]
 
 
-def schema_of(question: Question) -> dict[str, Any]:
+def schema_of(question: Question) -> JsonObject:
     """The JSON schema of a verdict, for providers that support structured output."""
-    properties: dict[str, Any] = {}
+    properties: JsonObject = {}
     for dimension in question.dimensions:
         reasoning, score = fields_of(dimension)
         properties[reasoning] = {"type": "string"}

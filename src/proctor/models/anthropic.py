@@ -2,12 +2,19 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from proctor.json_values import as_whole_number, tool_arguments
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_map,
+    require_map,
+    require_maps,
+    require_text,
+    tool_arguments,
+    usage_of_messages,
+)
 from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.providers import Endpoint
-from proctor.session import Usage
 
 API_VERSION = "2023-06-01"
 
@@ -48,7 +55,7 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
     return sent
 
 
-def body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+def body(request: Request, endpoint: Endpoint) -> JsonObject:
     """The request in Anthropic's format, with renamed parameters."""
     # OpenAI accepts null for the default; Anthropic rejects it.
     parameters = {name: value for name, value in request.parameters.items() if value is not None}
@@ -76,20 +83,23 @@ def not_sent(request: Request) -> tuple[str, ...]:
     """Parameters of a request that Anthropic does not support."""
     names = {name for name, value in request.parameters.items() if value is not None}
     unsupported = sorted(UNKNOWN_HERE & names)
-    if _wants_any_json(request.parameters.get("response_format")):
+    if as_map(request.parameters, "response_format").get("type") == "json_object":
+        # JSON without a schema.
         unsupported.append("response_format")
     return (*unsupported, *(["seed"] if request.seed is not None else []))
 
 
-def read(answer: Mapping[str, Any]) -> WireAnswer:
+def read(answer: JsonMap) -> WireAnswer:
     """Text blocks joined, tool uses as tool requests, cached tokens added to the input."""
-    blocks = answer["content"]
-    ended = answer.get("stop_reason") or "end_turn"
+    blocks = require_maps(answer["content"])
+    ended = require_text(answer.get("stop_reason") or "end_turn")
     return WireAnswer(
-        "".join(block["text"] for block in blocks if block.get("type") == "text"),
-        _usage(answer.get("usage") or {}),
+        "".join(require_text(block["text"]) for block in blocks if block.get("type") == "text"),
+        usage_of_messages(require_map(answer.get("usage") or {})),
         tuple(
-            ToolRequest(id=block["id"], name=block["name"], arguments=json.dumps(block.get("input") or {}))
+            ToolRequest(
+                id=str(block["id"]), name=str(block["name"]), arguments=json.dumps(block.get("input") or {})
+            )
             for block in blocks
             if block.get("type") == "tool_use"
         ),
@@ -97,41 +107,34 @@ def read(answer: Mapping[str, Any]) -> WireAnswer:
     )
 
 
-def _wants_any_json(shape: Any) -> bool:
-    """Whether JSON without a schema is requested, which Anthropic does not support."""
-    return isinstance(shape, Mapping) and shape.get("type") == "json_object"
-
-
-def _messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _messages(messages: Sequence[JsonMap]) -> list[JsonObject]:
     """Turns must alternate: consecutive messages of one role become one turn with several blocks."""
-    turns: list[dict[str, Any]] = []
+    turns: list[tuple[str, list[JsonObject]]] = []
     for message in messages:
         if message["role"] == "system":
             continue
         role = "assistant" if message["role"] == "assistant" else "user"
-        blocks = _blocks(message)
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += blocks
-        else:
-            turns.append({"role": role, "content": blocks})
-    return turns
+        if not turns or turns[-1][0] != role:
+            turns.append((role, []))
+        turns[-1][1].extend(_blocks(message))
+    return [{"role": role, "content": blocks} for role, blocks in turns]
 
 
-def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _blocks(message: JsonMap) -> list[JsonObject]:
     text = _text(message)
     if message["role"] == "tool":
         return [{"type": "tool_result", "tool_use_id": message.get("tool_call_id", ""), "content": text}]
     # Empty text blocks are rejected; a message may consist of tool calls only.
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    blocks: list[JsonObject] = [{"type": "text", "text": text}] if text else []
     blocks += _images(message.get("content"))
-    for call in message.get("tool_calls") or ():
-        function = call["function"]
+    for call in require_maps(message.get("tool_calls") or []):
+        function = require_map(call["function"])
         arguments = tool_arguments(function.get("arguments"))
         blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments})
     return blocks
 
 
-def _images(content: Any) -> list[dict[str, Any]]:
+def _images(content: object) -> list[JsonObject]:
     """Images of a message as content blocks."""
     if not isinstance(content, list):
         return []
@@ -146,7 +149,7 @@ def _image_source(address: str) -> dict[str, str]:
     return {"type": "url", "url": address}
 
 
-def _tool_choice(choice: Any) -> Any:
+def _tool_choice(choice: object) -> object:
     if isinstance(choice, str):
         return {"type": {"required": "any"}.get(choice, choice)}
     if isinstance(choice, Mapping) and isinstance(choice.get("function"), Mapping):
@@ -154,27 +157,16 @@ def _tool_choice(choice: Any) -> Any:
     return choice
 
 
-def _text(message: Mapping[str, Any]) -> str:
+def _text(message: JsonMap) -> str:
     content = message.get("content")
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content)
-    return content or ""
+    return require_text(content or "")
 
 
-def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
+def _tool(function: JsonMap) -> JsonObject:
     return {
         "name": function["name"],
         "description": function.get("description", ""),
         "input_schema": function.get("parameters") or {"type": "object", "properties": {}},
     }
-
-
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    cached = as_whole_number(usage.get("cache_read_input_tokens"))
-    written = as_whole_number(usage.get("cache_creation_input_tokens"))
-    return Usage(
-        input_tokens=as_whole_number(usage.get("input_tokens")) + cached + written,
-        cached_tokens=cached,
-        cache_write_tokens=written,
-        output_tokens=as_whole_number(usage.get("output_tokens")),
-    )

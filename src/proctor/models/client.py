@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from proctor.errors import ModelError, RateLimited
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, parse_json, require_map
 from proctor.lazy_import import load
 from proctor.models.providers import Endpoint
 from proctor.models.rate_limits import TRIES_WITHOUT_HINT, RatePools, spent_window_seconds
@@ -46,7 +46,7 @@ class RetryableError(Exception):
         """Response to return when no try is left; None: raise `error`."""
 
 
-def parse_answer(raw: bytes, endpoint: Endpoint) -> Mapping[str, Any]:
+def parse_answer(raw: bytes, endpoint: Endpoint) -> JsonMap:
     """The JSON object of an answer; a `ModelError` when it is not an object, or is an error in disguise."""
     try:
         answer = parse_json(raw)
@@ -87,8 +87,8 @@ def _provider_message(raw: bytes, endpoint: Endpoint) -> str:
     """The provider's own message where the body has the usual shape, else how the body begins."""
     text = raw[: 64 * 1024].decode(errors="replace")
     try:
-        error = parse_json(text)["error"]
-        text = error if isinstance(error, str) else str(error["message"])
+        error = require_map(parse_json(text))["error"]
+        text = error if isinstance(error, str) else str(require_map(error)["message"])
     except (ValueError, LookupError, TypeError):
         pass
     return clean(text, endpoint) or "no details"
@@ -162,7 +162,7 @@ QUOTA_HEADERS = (
 class HttpResponse(NamedTuple):
     """A parsed answer, its body and its timing."""
 
-    answer: Mapping[str, Any]
+    answer: JsonMap
     body: bytes
     latency_ms: float
     """Of the successful try."""
@@ -312,7 +312,7 @@ class Client:
 
     async def _post_once(
         self, session: "aiohttp.ClientSession", target: CallTarget, body: bytes
-    ) -> tuple[Mapping[str, Any], bytes]:
+    ) -> tuple[JsonMap, bytes]:
         with self._translate_errors(target.endpoint):
             # A redirect would send the key to an unknown address.
             async with session.post(

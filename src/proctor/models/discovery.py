@@ -9,10 +9,10 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from proctor.errors import NotFound
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, parse_json
 from proctor.models import anthropic, local, openai
 from proctor.models.providers import PROVIDERS, Endpoint, base_variable, find_endpoint, is_loopback
 from proctor.models.scripted import BUILT_IN
@@ -143,7 +143,7 @@ def _ollama_program(base_url: str, environment: Mapping[str, str]) -> list[str]:
 
 async def _get(
     session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str]
-) -> Mapping[str, Any] | list[Any]:
+) -> JsonMap | list[object]:
     body = bytearray()
     async with session.get(url, headers=headers, allow_redirects=False) as response:
         if response.status != 200:
@@ -159,7 +159,7 @@ async def _get(
     return listed
 
 
-def _names(entries: Any, field: str) -> list[str]:
+def _names(entries: object, field: str) -> list[str]:
     if not isinstance(entries, list):
         raise ValueError("it did not answer with a list of models")
     names = (entry.get(field) for entry in entries if isinstance(entry, dict))

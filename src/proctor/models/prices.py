@@ -12,6 +12,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
+from proctor.json_values import JsonMap, JsonObject
 from proctor.session import Usage
 
 FREE_PROVIDERS = frozenset({"scripted", "replay", "ollama", "local", "lmstudio", "vllm"})
@@ -138,9 +139,6 @@ def _rate(price: Any, input_tokens: int) -> float:
     return float(rate)
 
 
-# Worst case of a call, before its tokens are known.
-
-
 # English has four letters per token, source code three, and Chinese one character of three bytes.
 BYTES_PER_TOKEN = 3
 
@@ -199,7 +197,7 @@ def usual_limit(model: str) -> int:
     return next(limit for family, limit in USUAL_LIMITS if re.match(family, name))
 
 
-def worst_case_of(model: str, body: Any, output_limit: int | None, price: Price | None) -> SpendingRequest:
+def worst_case_of(model: str, body: object, output_limit: int | None, price: Price | None) -> SpendingRequest:
     """The worst case of one call."""
     tokens = estimated_tokens(body)
     input_usd = output_usd = None
@@ -218,24 +216,24 @@ def worst_case_of(model: str, body: Any, output_limit: int | None, price: Price 
     )
 
 
-def output_limit(parameters: Mapping[str, Any]) -> int | None:
+def output_limit(parameters: JsonMap) -> int | None:
     """Maximum answer length that the parameters set; None: they do not."""
     limits = [parameters.get(name) for name in OUTPUT_LIMITS]
     return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
 
 
-def with_output_limit(parameters: Mapping[str, Any], limit: int) -> dict[str, Any]:
+def with_output_limit(parameters: JsonMap, limit: int) -> JsonObject:
     """The parameters with a lower maximum answer length."""
     name = next((name for name in OUTPUT_LIMITS if parameters.get(name)), OUTPUT_LIMITS[-1])
     return {**parameters, name: limit}
 
 
-def estimated_tokens(body: Any) -> int:
+def estimated_tokens(body: object) -> int:
     """Estimated tokens of a request, rather too many than too few."""
     return _size(body) // BYTES_PER_TOKEN + 1
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     size, waiting = 0, [value]
     while waiting:
         each = waiting.pop()

@@ -12,10 +12,11 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
 from proctor.errors import NotFound
+from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Request, WireAnswer
 from proctor.secrets import KEY_VARIABLE
 
@@ -32,13 +33,13 @@ class WireFormat(Protocol):
     def headers(self, endpoint: "Endpoint") -> dict[str, str]:
         """Headers of each request; the only place that contains a key."""
 
-    def body(self, request: Request, endpoint: "Endpoint") -> dict[str, Any]:
+    def body(self, request: Request, endpoint: "Endpoint") -> JsonObject:
         """The request in this format."""
 
     def not_sent(self, request: Request) -> tuple[str, ...]:
         """Parameters that this format does not support."""
 
-    def read(self, answer: Mapping[str, Any]) -> WireAnswer:
+    def read(self, answer: JsonMap) -> WireAnswer:
         """Parse an answer. Missing or wrong values raise the natural error."""
 
 
@@ -62,6 +63,22 @@ class Provider:
     """Further formats it accepts, in which requests can be passed through unchanged."""
 
 
+def _usual(name: str, base_url: str, *, needs_key: bool = True) -> Provider:
+    """A provider whose variables are `NAME_BASE_URL` and `NAME_API_KEY`."""
+    prefix = variable_prefix(name)
+    return Provider(
+        base_url=base_url,
+        base_variables=(f"{prefix}_BASE_URL",),
+        key_variables=(f"{prefix}_API_KEY",),
+        needs_key=needs_key,
+    )
+
+
+def variable_prefix(name: str) -> str:
+    """Prefix of a provider's environment variables: `ACME_AI` for `acme-ai`."""
+    return re.sub(r"\W", "_", name).upper()
+
+
 PROVIDERS: Mapping[str, Provider] = {
     "anthropic": Provider(
         base_url="https://api.anthropic.com",
@@ -75,39 +92,17 @@ PROVIDERS: Mapping[str, Provider] = {
         base_variables=("AZURE_OPENAI_ENDPOINT",),
         key_variables=("AZURE_OPENAI_API_KEY",),
     ),
-    "deepseek": Provider(
-        base_url="https://api.deepseek.com/v1",
-        base_variables=("DEEPSEEK_BASE_URL",),
-        key_variables=("DEEPSEEK_API_KEY",),
-    ),
+    "deepseek": _usual("deepseek", "https://api.deepseek.com/v1"),
     "gemini": Provider(
         base_url="https://generativelanguage.googleapis.com/v1beta/openai",
         base_variables=("GEMINI_BASE_URL",),
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         also_speaks=("gemini",),
     ),
-    "groq": Provider(
-        base_url="https://api.groq.com/openai/v1",
-        base_variables=("GROQ_BASE_URL",),
-        key_variables=("GROQ_API_KEY",),
-    ),
-    "lmstudio": Provider(
-        base_url="http://127.0.0.1:1234/v1",
-        base_variables=("LMSTUDIO_BASE_URL",),
-        key_variables=("LMSTUDIO_API_KEY",),
-        needs_key=False,
-    ),
-    "local": Provider(
-        base_url="http://127.0.0.1:8080/v1",
-        base_variables=("LOCAL_BASE_URL",),
-        key_variables=("LOCAL_API_KEY",),
-        needs_key=False,
-    ),
-    "mistral": Provider(
-        base_url="https://api.mistral.ai/v1",
-        base_variables=("MISTRAL_BASE_URL",),
-        key_variables=("MISTRAL_API_KEY",),
-    ),
+    "groq": _usual("groq", "https://api.groq.com/openai/v1"),
+    "lmstudio": _usual("lmstudio", "http://127.0.0.1:1234/v1", needs_key=False),
+    "local": _usual("local", "http://127.0.0.1:8080/v1", needs_key=False),
+    "mistral": _usual("mistral", "https://api.mistral.ai/v1"),
     "ollama": Provider(
         base_url="http://127.0.0.1:11434/v1",
         base_variables=("OLLAMA_BASE_URL", "OLLAMA_HOST"),
@@ -120,25 +115,10 @@ PROVIDERS: Mapping[str, Provider] = {
         key_variables=("OPENAI_API_KEY",),
         also_speaks=("responses",),
     ),
-    "openrouter": Provider(
-        base_url="https://openrouter.ai/api/v1",
-        base_variables=("OPENROUTER_BASE_URL",),
-        key_variables=("OPENROUTER_API_KEY",),
-    ),
-    "together": Provider(
-        base_url="https://api.together.xyz/v1",
-        base_variables=("TOGETHER_BASE_URL",),
-        key_variables=("TOGETHER_API_KEY",),
-    ),
-    "vllm": Provider(
-        base_url="http://127.0.0.1:8000/v1",
-        base_variables=("VLLM_BASE_URL",),
-        key_variables=("VLLM_API_KEY",),
-        needs_key=False,
-    ),
-    "xai": Provider(
-        base_url="https://api.x.ai/v1", base_variables=("XAI_BASE_URL",), key_variables=("XAI_API_KEY",)
-    ),
+    "openrouter": _usual("openrouter", "https://openrouter.ai/api/v1"),
+    "together": _usual("together", "https://api.together.xyz/v1"),
+    "vllm": _usual("vllm", "http://127.0.0.1:8000/v1", needs_key=False),
+    "xai": _usual("xai", "https://api.x.ai/v1"),
 }
 BESIDES = ("scripted", "replay", "litellm")
 """Prefixes of names that are not providers."""
@@ -154,10 +134,7 @@ ANYONE = ("groq", "lmstudio", "ollama", "openrouter", "together", "vllm")
 SHARED_NAMES = (
     (r"deepseek", ("deepseek", *ANYONE)),
     (r"mistral|ministral|mixtral|codestral|devstral|magistral", ("mistral", *ANYONE)),
-    (
-        r"gpt-oss|llama|code-?llama|qwen|qwq|gemma|phi|smollm|kimi|glm|olmo|granite|nemotron",
-        ANYONE,
-    ),
+    (r"gpt-oss|llama|code-?llama|qwen|qwq|gemma|phi|smollm|kimi|glm|olmo|granite|nemotron", ANYONE),
 )
 """Families of model names that several providers use, so that a bare one is ambiguous."""
 THROUGH_LITELLM = ("bedrock", "sagemaker", "vertex_ai", "watsonx")
@@ -223,11 +200,6 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def variable_prefix(name: str) -> str:
-    """Prefix of a provider's environment variables: `ACME_AI` for `acme-ai`."""
-    return re.sub(r"\W", "_", name).upper()
-
-
 def base_variable(name: str) -> str:
     """The variable with a provider's address."""
     known = PROVIDERS.get(name)
@@ -237,16 +209,8 @@ def base_variable(name: str) -> str:
 def _provider(name: str, environment: Mapping[str, str]) -> Provider | None:
     if known := PROVIDERS.get(name):
         return known
-    variable = base_variable(name)
-    if elsewhere := environment.get(variable):
-        prefix = variable_prefix(name)
-        return Provider(
-            base_url=elsewhere,
-            base_variables=(variable,),
-            key_variables=(f"{prefix}_API_KEY",),
-            needs_key=False,
-        )
-    return None
+    elsewhere = environment.get(base_variable(name))
+    return _usual(name, elsewhere, needs_key=False) if elsewhere else None
 
 
 def _endpoint(name: str, provider: Provider, model: str, environment: Mapping[str, str]) -> Endpoint:

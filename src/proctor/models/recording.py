@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, NotRequired, TypedDict
 
 from proctor.errors import ModelError, NotFound, UsageError
 from proctor.item import digest_of
@@ -46,7 +46,7 @@ _VOLATILE_TEXT = re.compile(
 SHOWN_CHARACTERS = 80
 
 
-def canonical_request(body: Any, volatile: Iterable[str] = ()) -> Any:
+def canonical_request(body: object, volatile: Iterable[str] = ()) -> object:
     """`body` without volatile parts; `volatile` are the folders and ids of this session."""
     own = sorted(filter(None, volatile), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, own))) if own else None
@@ -55,12 +55,12 @@ def canonical_request(body: Any, volatile: Iterable[str] = ()) -> Any:
     return _mask(body, pattern)
 
 
-def request_digest(wire: str, operation: str, canonical_body: Any) -> str:
+def request_digest(wire: str, operation: str, canonical_body: object) -> str:
     """Fingerprint of a request: equal for equal requests to the same operation."""
     return digest_of([wire, operation, canonical_body])
 
 
-def first_difference(recorded: Any, now: Any, where: str = "") -> str:
+def first_difference(recorded: object, now: object, where: str = "") -> str:
     """Where two canonical requests first differ, for people; empty when they are equal."""
     if isinstance(recorded, Mapping) and isinstance(now, Mapping):
         for key in sorted({*recorded, *now}, key=str):
@@ -86,7 +86,7 @@ def first_difference(recorded: Any, now: Any, where: str = "") -> str:
     return f"{where}: recorded {_excerpt(recorded)}, now {_excerpt(now)}"
 
 
-def _mask(value: Any, own: re.Pattern[str] | None) -> Any:
+def _mask(value: object, own: re.Pattern[str] | None) -> object:
     if isinstance(value, str):
         if own is not None:
             value = own.sub("<own>", value)
@@ -118,7 +118,7 @@ def _around(recorded: str, now: str) -> str:
     return f"recorded {before}, now {after} (from character {position + 1} on)"
 
 
-def _excerpt(value: Any) -> str:
+def _excerpt(value: object) -> str:
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
@@ -139,7 +139,7 @@ class Exchange:
     operation: str
     """The path without the name of the model."""
     model: str
-    request: Any
+    request: object
     """The body, parsed."""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -149,6 +149,33 @@ class Exchange:
     """Chunks the client did not get: token counts of a stream that it had not requested."""
     whole: bool = True
     """False: the response broke off after these chunks."""
+
+
+EncodedChunk = str | dict[str, str]
+"""Text, or other bytes (half a character, say) as `{"base64": …}`."""
+
+
+class RecordedLine(TypedDict):
+    """One line of a recording: an exchange and its place."""
+
+    v: int
+    item: str
+    channel: str
+    take: int
+    n: int
+    beside: list[int]
+    """Exchanges that were running when this one started."""
+    wire: str
+    operation: str
+    model: str
+    digest: str
+    volatile: Sequence[str]
+    request: object
+    status: int
+    headers: Mapping[str, str]
+    chunks: list[EncodedChunk]
+    hidden: NotRequired[list[EncodedChunk]]
+    whole: bool
 
 
 class Recording:
@@ -162,7 +189,7 @@ class Recording:
         self._redact = redact
         self._takes: Counter[tuple[str, str]] = Counter()
         if file.exists():
-            for line in lines_of(file):
+            for line, _, _ in lines_of(file):
                 key = line["item"], line["channel"]
                 self._takes[key] = max(self._takes[key], line["take"])
         try:
@@ -186,7 +213,7 @@ class Recording:
         """Close the file."""
         self._out.close()
 
-    def _write(self, line: Mapping[str, Any]) -> None:
+    def _write(self, line: RecordedLine) -> None:
         text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
         self._out.write(self._redact(text).encode("utf-8", "replace") + b"\n")
         # Flushed: a reported exchange must be in the file if this process dies.
@@ -225,38 +252,38 @@ class RecordedTake:
         """Write the exchange with that number."""
         self._open.discard(number)
         body = canonical_request(exchange.request, self._volatile)
-        self._recording._write(
-            {
-                "v": VERSION,
-                "item": self._item_id,
-                "channel": self._channel,
-                "take": self._number,
-                "n": number,
-                "beside": self._concurrent.pop(number, []),
-                "wire": exchange.wire,
-                "operation": exchange.operation,
-                "model": exchange.model,
-                "digest": request_digest(exchange.wire, exchange.operation, body),
-                "volatile": self._volatile,
-                "request": exchange.request,
-                "status": exchange.status,
-                "headers": dict(exchange.headers),
-                "chunks": list(map(_encode_chunk, exchange.chunks)),
-                **({"hidden": list(map(_encode_chunk, exchange.hidden))} if exchange.hidden else {}),
-                "whole": exchange.whole,
-            }
-        )
+        line: RecordedLine = {
+            "v": VERSION,
+            "item": self._item_id,
+            "channel": self._channel,
+            "take": self._number,
+            "n": number,
+            "beside": self._concurrent.pop(number, []),
+            "wire": exchange.wire,
+            "operation": exchange.operation,
+            "model": exchange.model,
+            "digest": request_digest(exchange.wire, exchange.operation, body),
+            "volatile": self._volatile,
+            "request": exchange.request,
+            "status": exchange.status,
+            "headers": dict(exchange.headers),
+            "chunks": list(map(_encode_chunk, exchange.chunks)),
+            "whole": exchange.whole,
+        }
+        if exchange.hidden:
+            line["hidden"] = list(map(_encode_chunk, exchange.hidden))
+        self._recording._write(line)
 
 
-def lines_of(file: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a recording with their `offset` and `size`; an incomplete one is skipped."""
+def lines_of(file: Path) -> Iterator[tuple[RecordedLine, int, int]]:
+    """The lines of a recording with their offset and size; an incomplete one is skipped."""
     offset = 0
     try:
         with file.open("rb") as lines:
             for raw in lines:
                 line = _parsed(raw)
                 if line is not None:
-                    yield {**line, "offset": offset, "size": len(raw)}
+                    yield line, offset, len(raw)
                 elif offset == 0 and raw.endswith(b"\n"):
                     raise UsageError(f"{file} is not a recording: its first line is not an exchange")
                 offset += len(raw)
@@ -264,7 +291,7 @@ def lines_of(file: Path) -> Iterator[dict[str, Any]]:
         raise UsageError(f"cannot read the recording {file}: {error.strerror}") from error
 
 
-def exchange_of(line: Mapping[str, Any]) -> Exchange:
+def exchange_of(line: RecordedLine) -> Exchange:
     """The exchange of a line."""
     return Exchange(
         wire=line["wire"],
@@ -279,23 +306,22 @@ def exchange_of(line: Mapping[str, Any]) -> Exchange:
     )
 
 
-def _parsed(raw: bytes) -> dict[str, Any] | None:
+def _parsed(raw: bytes) -> RecordedLine | None:
     try:
-        line = json.loads(raw)
+        line: RecordedLine | None = json.loads(raw)
     except (ValueError, RecursionError):
         return None
     return line if isinstance(line, dict) and line.get("v") == VERSION else None
 
 
-def _encode_chunk(chunk: bytes) -> str | dict[str, str]:
-    """Text stays readable; other bytes (half a character, say) are kept as base64."""
+def _encode_chunk(chunk: bytes) -> EncodedChunk:
     try:
         return chunk.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(chunk).decode()}
 
 
-def _decode_chunk(chunk: str | Mapping[str, str]) -> bytes:
+def _decode_chunk(chunk: EncodedChunk) -> bytes:
     try:
         return chunk.encode() if isinstance(chunk, str) else base64.b64decode(chunk["base64"])
     except (binascii.Error, KeyError) as cause:
@@ -353,7 +379,7 @@ class Replay:
         self._takes: dict[tuple[str, str, int], list[_Line]] = defaultdict(list)
         self._equal: dict[str, list[_Line]] = defaultdict(list)
         self._started: Counter[tuple[str, str]] = Counter()
-        for document in lines_of(file):
+        for document, offset, size in lines_of(file):
             line = _Line(
                 document["item"],
                 document["channel"],
@@ -362,8 +388,8 @@ class Replay:
                 tuple(document["beside"]),
                 document["digest"],
                 document["model"],
-                document["offset"],
-                document["size"],
+                offset,
+                size,
             )
             self._takes[line.item, line.channel, line.take].append(line)
             self._equal[line.digest].append(line)
@@ -388,9 +414,9 @@ class Replay:
         """Close the file."""
         self._file.close()
 
-    def _line(self, line: _Line) -> dict[str, Any]:
+    def _line(self, line: _Line) -> RecordedLine:
         self._file.seek(line.offset)
-        read: dict[str, Any] = json.loads(self._file.read(line.size))
+        read: RecordedLine = json.loads(self._file.read(line.size))
         return read
 
 
@@ -409,7 +435,7 @@ class ReplayedTake:
         self._remaining: list[_Line] = []
         self._returned: Counter[str] = Counter()
 
-    def find(self, wire: str, operation: str, model: str, request: Any) -> MatchedExchange:
+    def find(self, wire: str, operation: str, model: str, request: object) -> MatchedExchange:
         """The answer to a request, or `NotRecorded` with the first difference."""
         if not self._requests:
             self._lines = self._replay._begin(self._item_id, self._channel)
@@ -459,7 +485,7 @@ class ReplayedTake:
         # The n-th equal request gets the n-th answer; after the last one, that one again.
         return candidates[min(self._returned[digest], len(candidates) - 1)]
 
-    def _mismatch(self, body: Any) -> str:
+    def _mismatch(self, body: object) -> str:
         if self._lines is None:
             return ""
         where = f"call {self._requests} differs from the recording"

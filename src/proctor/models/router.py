@@ -275,7 +275,7 @@ class _AttemptModel:
         self._models = models
         self._waited = waited
         self._take = take
-        self._say = say or _nothing
+        self._say: Say = say or (lambda _: None)
 
     async def answer(self, request: Request) -> Answer:
         if self._take is not None and self._take.replays is True:
@@ -286,10 +286,6 @@ class _AttemptModel:
         if self._take is None:
             return await route.answer(request, self._waited)
         return await answer_recorded(self._take, request, route, self._waited)
-
-
-def _nothing(_: str) -> None:
-    return None
 
 
 class LazyGateway:

@@ -9,12 +9,14 @@ import asyncio
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from proctor.errors import ModelError, RateLimited, UsageError
+from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Answer, Request, ToolRequest, WireAnswer
 from proctor.models.prices import FREE, Price
 from proctor.session import ModelCall, Usage
@@ -31,7 +33,18 @@ PYTHON_PREFIX = "python/"
 """Models that are Python functions."""
 
 
-def load_litellm() -> Any:
+class _Completion(Protocol):
+    def model_dump(self) -> JsonObject: ...
+
+
+class LiteLLM(Protocol):
+    """What Proctor uses of the module `litellm`."""
+
+    async def acompletion(self, **arguments: object) -> _Completion:
+        """A chat completion."""
+
+
+def load_litellm() -> LiteLLM:
     """The library; a `UsageError` says how to install it."""
     try:
         # Imported here: it takes more than four seconds, and is an optional dependency.
@@ -40,9 +53,9 @@ def load_litellm() -> Any:
         raise UsageError("`litellm/…` models need the library litellm: install `proctor[litellm]`") from cause
 
 
-async def _call_litellm(library: Any, request: Request) -> WireAnswer:
+async def _call_litellm(library: LiteLLM, request: Request) -> WireAnswer:
     """Send a request; litellm answers in the shape of chat completions."""
-    arguments: dict[str, Any] = {key: value for key, value in request.parameters.items() if key != "stream"}
+    arguments: JsonObject = {key: value for key, value in request.parameters.items() if key != "stream"}
     arguments |= {"model": request.model.removeprefix(PREFIX), "messages": list(request.messages)}
     if request.tools:
         arguments["tools"] = list(request.tools)
@@ -94,35 +107,46 @@ class Route(Protocol):
         """Names of parameters of the request that will not be sent."""
 
 
-class ScriptedRoute:
+class _OwnRoute(ABC):
+    """A route without an HTTP endpoint: it is handed every parameter."""
+
+    provider = ""
+    endpoint: Endpoint | None = None
+    price: Price | None = None
+
+    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it is handed everything)
+        return ()
+
+    @abstractmethod
+    async def answer(self, request: Request, waited: Waited | None) -> Answer: ...
+
+    async def _timed(self, request: Request, reading: Awaitable[WireAnswer]) -> Answer:
+        started = time.perf_counter()
+        answer = await reading
+        return priced(request.model, self, answer, (time.perf_counter() - started) * 1000, 0.0)
+
+
+class ScriptedRoute(_OwnRoute):
     """Answers from the rules of a script."""
 
     provider = "scripted"
-    endpoint: Endpoint | None = None
 
     def __init__(self, script: ScriptedModel, price: Price | None) -> None:
         self._script = script
         self.price = price
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
-        started = time.perf_counter()
-        reading = await self._script.read(request)
-        latency = (time.perf_counter() - started) * 1000
-        return priced(request.model, self, reading, latency, 0.0)
-
-    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (nothing is sent at all)
-        return ()
+        return await self._timed(request, self._script.read(request))
 
 
-class CallableRoute:
+class CallableRoute(_OwnRoute):
     """Calls a Python function: `function(request)` returns the text of the answer, or an `Answer`."""
 
     provider = "python"
-    endpoint: Endpoint | None = None
 
-    def __init__(self, function: Callable[[Request], Any]) -> None:
+    def __init__(self, function: Callable[[Request], object]) -> None:
         self._function = function
-        self.price: Price | None = FREE
+        self.price = FREE
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
         """Call the function; a synchronous one runs in a thread. An exception is a `ModelError`."""
@@ -144,50 +168,39 @@ class CallableRoute:
         call = ModelCall(model=request.model, provider=self.provider, cost_usd=0.0, latency_ms=latency)
         return Answer(text="" if result is None else str(result), call=call)
 
-    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it is handed everything)
-        return ()
 
-
-def imported_function(name: str) -> Callable[[Request], Any]:
+def imported_function(name: str) -> Callable[[Request], object]:
     """The function that `python/module:function` names."""
     module, colon, path = name.removeprefix(PYTHON_PREFIX).partition(":")
     try:
-        attribute: Any = import_module(module)
+        attribute: object = import_module(module)
         for part in path.split("."):
             attribute = getattr(attribute, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"there is no model {name}: {error}\nWrite python/module:function.") from error
     if not colon or not callable(attribute):
         raise UsageError(f"{name} is not a function\nWrite python/module:function.")
-    function: Callable[[Request], Any] = attribute
+    function: Callable[[Request], object] = attribute
     return function
 
 
-class LitellmRoute:
+class LitellmRoute(_OwnRoute):
     """Calls a provider through litellm."""
 
     provider = "litellm"
-    endpoint: Endpoint | None = None
 
-    def __init__(self, library: Any, price: Price | None) -> None:
+    def __init__(self, library: LiteLLM, price: Price | None) -> None:
         self._library = library
         self.price = price
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it waits by itself)
-        started = time.perf_counter()
-        reading = await _call_litellm(self._library, request)
-        latency = (time.perf_counter() - started) * 1000
-        return priced(request.model, self, reading, latency, 0.0)
-
-    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it is handed everything)
-        return ()
+        return await self._timed(request, _call_litellm(self._library, request))
 
 
-class ReplayRoute:
+class ReplayRoute(_OwnRoute):
     """Answers from a recording."""
 
     provider = "replay"
-    endpoint: Endpoint | None = None
 
     def __init__(self, replay: Replay, price: Price | None) -> None:
         self.replay = replay
@@ -195,17 +208,13 @@ class ReplayRoute:
         self.price = price
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
-        return answer_replayed(self._take, request, _ignore)
-
-    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (nothing is sent at all)
-        return ()
+        return answer_replayed(self._take, request, lambda _: None)
 
 
-class LocalRoute:
+class LocalRoute(_OwnRoute):
     """Calls a local server, which it starts first."""
 
     provider = "local"
-    endpoint: Endpoint | None = None
 
     def __init__(
         self, server: LocalServer, remote: Callable[[str], RemoteRoute], price: Price | None
@@ -225,9 +234,6 @@ class LocalRoute:
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:
         return await (await self.reached()).answer(request, waited)
-
-    def not_sent(self, request: Request) -> tuple[str, ...]:  # noqa: ARG002 (it takes everything)
-        return ()
 
 
 class RemoteRoute:
@@ -310,10 +316,7 @@ def priced(
         response=response,
     )
     return Answer(
-        text=reading.text,
-        call=call,
-        tool_requests=reading.tool_requests,
-        finish_reason=reading.finish_reason,
+        text=reading.text, call=call, tool_requests=reading.tool_requests, finish_reason=reading.finish_reason
     )
 
 
@@ -324,7 +327,7 @@ async def answer_recorded(
     from proctor.models.recording import IN_PROCESS, Exchange
 
     number = take.begin()
-    outcome: dict[str, Any] = {}
+    outcome: JsonObject = {}
     try:
         answer = await route.answer(request, waited)
         outcome = _plain_answer(answer)
@@ -376,7 +379,7 @@ def answer_replayed(take: ReplayedTake, request: Request, say: Callable[[str], N
     )
 
 
-def _plain_request(request: Request) -> Mapping[str, Any]:
+def _plain_request(request: Request) -> JsonMap:
     """A request as JSON, as recordings store it."""
     return {
         "model": request.model,
@@ -387,7 +390,7 @@ def _plain_request(request: Request) -> Mapping[str, Any]:
     }
 
 
-def _plain_answer(answer: Answer) -> dict[str, Any]:
+def _plain_answer(answer: Answer) -> JsonObject:
     usage = answer.call.usage
     return {
         "text": answer.text,
@@ -397,7 +400,3 @@ def _plain_answer(answer: Answer) -> dict[str, Any]:
         "finish_reason": answer.finish_reason,
         "usage": {name: getattr(usage, name) for name in Usage.__slots__},
     }
-
-
-def _ignore(_: str) -> None:
-    return None

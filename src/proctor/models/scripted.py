@@ -22,16 +22,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from proctor.errors import ModelError, NotFound, RateLimited, UsageError
 from proctor.item import digest_of
-from proctor.json_values import as_whole_number
+from proctor.json_values import JsonMap, JsonObject, as_whole_number
 from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.session import Usage
 
 PREFIX = "scripted/"
-BUILT_IN: Mapping[str, Mapping[str, Any]] = {
+BUILT_IN: Mapping[str, JsonMap] = {
     "echo": {"rules": [{"reply": "{prompt}"}]},
     "ok": {"rules": [{"reply": "OK"}]},
 }
@@ -49,7 +48,7 @@ class ScriptedRule:
     """None: matches every message."""
     after: int = 0
     replies: tuple[str, ...] = ()
-    tools: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[JsonMap, ...] = ()
     usage: Usage | None = None
 
 
@@ -97,7 +96,7 @@ def find_script(model: str, folders: Iterable[Path]) -> ScriptedModel:
     raise NotFound(f"there is no script `{name}` in {places}\nBuilt in: {', '.join(sorted(BUILT_IN))}.")
 
 
-def parse_script(model: str, script: Any) -> ScriptedModel:
+def parse_script(model: str, script: object) -> ScriptedModel:
     """A model from parsed rules; a mistake in them is a `UsageError`."""
     if isinstance(script, list):
         script = {"rules": script}
@@ -119,7 +118,7 @@ def parse_script(model: str, script: Any) -> ScriptedModel:
         raise UsageError(f"{model}: {cause}") from cause
 
 
-def _rule(where: str, rule: Any) -> ScriptedRule:
+def _rule(where: str, rule: object) -> ScriptedRule:
     if not isinstance(rule, Mapping):
         raise UsageError(f"{where} is not a map")
     _check_keys(where, rule, RULE_KEYS)
@@ -142,13 +141,13 @@ def _rule(where: str, rule: Any) -> ScriptedRule:
     )
 
 
-def _check_keys(where: str, settings: Mapping[str, Any], keys: Sequence[str]) -> None:
+def _check_keys(where: str, settings: JsonMap, keys: Sequence[str]) -> None:
     for key in settings:
         if key not in keys:
             raise UsageError(f"{where} has no setting `{key}`; it may have: {', '.join(keys)}")
 
 
-def _load(file: Path) -> Any:
+def _load(file: Path) -> object:
     # Imported here so that a batch on real models does not pay for it.
     import yaml
 
@@ -160,7 +159,7 @@ def _load(file: Path) -> Any:
         raise UsageError(f"{file}: {cause}") from cause
 
 
-def _last_user_message(messages: Sequence[Mapping[str, Any]]) -> str:
+def _last_user_message(messages: Sequence[JsonMap]) -> str:
     for message in reversed(messages):
         if message["role"] == "user":
             content = message.get("content")
@@ -173,7 +172,7 @@ def _answer_of(rule: ScriptedRule, request: Request, prompt: str, match: re.Matc
     tools = tuple(
         ToolRequest(
             id=f"call_{number}",
-            name=tool["name"],
+            name=str(tool["name"]),
             arguments=_fill(_arguments_text(tool.get("arguments", {})), request, prompt, match),
         )
         for number, tool in enumerate(rule.tools, 1)
@@ -185,7 +184,7 @@ def _answer_of(rule: ScriptedRule, request: Request, prompt: str, match: re.Matc
     return WireAnswer(text, usage, tools, "tool_calls" if tools else "stop")
 
 
-def _arguments_text(arguments: Any) -> str:
+def _arguments_text(arguments: object) -> str:
     """Arguments given as text are sent as they are, so that a script can send broken JSON."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
@@ -200,13 +199,13 @@ def _fill(template: str, request: Request, prompt: str, match: re.Match[str] | N
     """Replace the placeholders; other braces stay, since replies may contain code."""
     if "{" not in template:
         return template
-    values: dict[str, Any] = {"prompt": prompt, "model": request.model, "seed": request.seed or 0}
+    values: JsonObject = {"prompt": prompt, "model": request.model, "seed": request.seed or 0}
     if match:
         values |= {"0": match[0]} | {str(n): group for n, group in enumerate(match.groups(), 1)}
         values |= match.groupdict()
     return PLACEHOLDER.sub(lambda hole: str(values.get(hole[1], hole[0])), template)
 
 
-def _usage(usage: Mapping[str, Any]) -> Usage:
+def _usage(usage: JsonMap) -> Usage:
     _check_keys("usage", usage, ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"))
     return Usage(**{name: as_whole_number(value) for name, value in usage.items()})

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -12,13 +12,24 @@ from pydantic import BeforeValidator
 
 from proctor.errors import Problem, UsageError
 from proctor.expect import problems_of
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_integer,
+    as_list,
+    as_number,
+    as_text,
+    require_map,
+    require_maps,
+    texts_in,
+)
 from proctor.judging.engine import Criterion
 from proctor.plan.source import PlanSource, bytes_of, refuse
 from proctor.plan.validate import did_you_mean
 from proctor.plan.yaml_loader import read_source
 
 
-def as_entry(name: str) -> Any:
+def as_entry(name: str) -> BeforeValidator:
     """A plain name as a mapping."""
     return BeforeValidator(lambda value: {name: value} if isinstance(value, str) else value)
 
@@ -60,17 +71,17 @@ def rubric_names() -> list[str]:
     return sorted(path.stem for path in RUBRICS.glob("*.yaml"))
 
 
-def criteria_of(entry: Mapping[str, Any], under_test: str) -> list[Criterion]:
+def criteria_of(entry: JsonMap, under_test: str) -> list[Criterion]:
     """The criteria of one `evaluators:` entry."""
     written = dict(entry)
-    name = written["name"]
+    name = str(written["name"])
     if not written.get("instructions") and not written.get("description") and not written.get("aspects"):
         written = {**_shipped(name), **written}
     written.setdefault("target", under_test)
     return list(_criteria(written))
 
 
-def is_evaluator(entry: Mapping[str, Any]) -> bool:
+def is_evaluator(entry: JsonMap) -> bool:
     """Whether an entry names an evaluator: a built-in, a function, or a definition file."""
     name = str(entry["name"])
     if any(entry.get(key) for key in ("instructions", "description", "aspects", "expect")):
@@ -78,7 +89,7 @@ def is_evaluator(entry: Mapping[str, Any]) -> bool:
     return name.startswith("Builtin.") or bool(_FUNCTION.fullmatch(name)) or name.endswith(_DEFINITIONS)
 
 
-def evaluator_of(entry: Mapping[str, Any], judge: str) -> dict[str, Any]:
+def evaluator_of(entry: JsonMap, judge: str) -> JsonObject:
     """An evaluator as runners need it."""
     values = {key: value for key, value in entry.items() if value is not None}
     if odd := set(values) - {"name", "model", "passes_at"}:
@@ -91,51 +102,54 @@ def evaluator_of(entry: Mapping[str, Any], judge: str) -> dict[str, Any]:
     }
 
 
-def expectation_of(entry: Mapping[str, Any], under_test: str) -> dict[str, Any]:
+def expectation_of(entry: JsonMap, under_test: str) -> JsonObject:
     """A check of one side that needs no judge: `contains`, `regex` and the like."""
-    if problems := problems_of(entry["expect"]):
+    expect = require_map(entry["expect"])
+    if problems := problems_of(expect):
         raise UsageError(f"the evaluator `{entry['name']}`: {'; '.join(problems)}")
     return {
         "name": entry["name"],
-        "expect": dict(entry["expect"]),
+        "expect": dict(expect),
         "level": entry.get("level") or "session",
         "target": entry.get("target") or under_test,
         "passes_at": entry.get("passes_at"),
     }
 
 
-def documents(criteria: list[Criterion]) -> list[dict[str, Any]]:
+def documents(criteria: list[Criterion]) -> list[JsonObject]:
     """Criteria as plain data."""
     return [{**asdict(criterion), "labels": list(criterion.labels)} for criterion in criteria]
 
 
-def _shipped(name: str) -> dict[str, Any]:
+def _shipped(name: str) -> JsonObject:
     path = RUBRICS / f"{name}.yaml"
     if Path(name).name != name or not path.is_file():
         known = rubric_names()
         remedy = did_you_mean(name, known) or f"There are: {', '.join(known)}."
         raise UsageError(f"there is no rubric called `{name}`\n{remedy} Or write your own `instructions`.")
-    data: dict[str, Any] = read_data(path)
+    data: JsonObject = read_data(path)
     return data
 
 
-def _criteria(written: Mapping[str, Any]) -> Iterator[Criterion]:
+def _criteria(written: JsonMap) -> Iterator[Criterion]:
     aspects = written.get("aspects")
     if not aspects:
-        yield _criterion(written, written["name"], "")
+        yield _criterion(written, str(written["name"]), "")
         return
-    for aspect in aspects:
+    for aspect in require_maps(aspects):
         # Aspects inherit the settings of the entry.
         joined = {**written, **{name: value for name, value in aspect.items() if value is not None}}
-        above = written.get("instructions") or written.get("description") or ""
+        above = as_text(written, "instructions") or as_text(written, "description")
         yield _criterion(joined, f"{written['name']}.{aspect['name']}", above)
 
 
-def _criterion(written: Mapping[str, Any], name: str, above: str) -> Criterion:
-    own = written.get("description") if above else written.get("instructions") or written.get("description")
-    scale = written.get("scale") or written.get("paradigm") or "scalar"
-    low, high = written.get("range") or (1, 5)
-    labels = tuple(written.get("labels") or ())
+def _criterion(written: JsonMap, name: str, above: str) -> Criterion:
+    description = as_text(written, "description")
+    own = description if above else as_text(written, "instructions") or description
+    scale = as_text(written, "scale") or as_text(written, "paradigm") or "scalar"
+    low, high = (as_integer(limit) or 0 for limit in as_list(written, "range") or (1, 5))
+    labels = tuple(texts_in(written, "labels"))
+    passes_at = as_number(written, "passes_at")
     if scale not in SCALES:
         remedy = did_you_mean(scale, SCALES) or f"There are: {', '.join(SCALES)}."
         raise UsageError(f"the evaluator `{name}` has no scale `{scale}`\n{remedy}")
@@ -143,18 +157,18 @@ def _criterion(written: Mapping[str, Any], name: str, above: str) -> Criterion:
         raise UsageError(f"the evaluator `{name}` is categorical and has no `labels`\nList two or more.")
     if low >= high:
         raise UsageError(f"the range of the evaluator `{name}` is empty: {low} to {high}")
-    _check_mark(name, scale, high, written.get("passes_at"))
+    _check_mark(name, scale, high, passes_at)
     return Criterion(
         name=name,
-        instructions="\n".join(part.strip() for part in (above, own or "") if part.strip()),
+        instructions="\n".join(part.strip() for part in (above, own) if part.strip()),
         scale=scale,
-        level=written.get("level") or "session",
-        target=written.get("target") or "",
+        level=as_text(written, "level") or "session",
+        target=as_text(written, "target"),
         low=low,
         high=high,
         labels=labels,
         sees_profile=bool(written.get("sees_profile")),
-        passes_at=written.get("passes_at"),
+        passes_at=passes_at,
     )
 
 
@@ -175,9 +189,9 @@ def _check_mark(name: str, scale: str, high: float, passes_at: float | None) -> 
         )
 
 
-def judges_of(source: PlanSource, narrator: str) -> tuple[list[dict[str, Any]], list[Problem]]:
+def judges_of(source: PlanSource, narrator: str) -> tuple[list[JsonObject], list[Problem]]:
     """Evaluators as runners need them, and problems. The default judge is the narrator."""
-    criteria, problems = list[dict[str, Any]](), list[Problem]()
+    criteria, problems = list[JsonObject](), list[Problem]()
     for number, written in enumerate(source.data.get("evaluators") or ()):
         entry = {"name": written} if isinstance(written, str) else written
         try:
@@ -188,12 +202,13 @@ def judges_of(source: PlanSource, narrator: str) -> tuple[list[dict[str, Any]], 
     return criteria, problems
 
 
-def judge_models(judges: Sequence[Mapping[str, Any]]) -> list[str]:
+def judge_models(judges: Sequence[JsonMap]) -> list[str]:
     """The models of the judges. A function has none."""
-    return list(dict.fromkeys(each["judging"]["judge"] for each in judges if ":" not in each["name"]))
+    called = [each for each in judges if ":" not in str(each["name"])]
+    return list(dict.fromkeys(str(require_map(each["judging"])["judge"]) for each in called))
 
 
-def _judge(entry: Mapping[str, Any], judge: str) -> dict[str, Any]:
+def _judge(entry: JsonMap, judge: str) -> JsonObject:
     if not is_evaluator(entry):
         raise UsageError(
             f"there is no evaluator `{entry['name']}`\n"

@@ -3,9 +3,9 @@
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, ErrorDetails
 
 from proctor.errors import Problem
 from proctor.plan.source import KeyPath, PlanSource, is_secret, shortened
@@ -36,7 +36,7 @@ class OneOrMany:
         return {"anyOf": [many["items"], many]}
 
 
-def as_list(value: Any) -> Any:
+def as_list(value: object) -> object:
     """A single value as a list."""
     return value if isinstance(value, list) else [value]
 
@@ -47,7 +47,7 @@ def _not_empty(value: str) -> str:
     return value
 
 
-def is_finite(value: Any) -> Any:
+def is_finite(value: object) -> object:
     """Reject infinity and NaN at any depth: JSON cannot represent them."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("holds a number that is not finite")
@@ -70,7 +70,7 @@ Seed = Annotated[int, Field(ge=-_BIGGEST, le=_BIGGEST)]
 Usd = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Anything = Annotated[Any, AfterValidator(is_finite)]
+Anything = Annotated[object, AfterValidator(is_finite)]
 
 
 class PlanModel(BaseModel):
@@ -172,7 +172,7 @@ def subject(path: KeyPath, vocabulary: Vocabulary) -> str:
     return f"`{shortened(dotted.lstrip('.'), 60)}` of {part.name}"
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """A value in a message: shortened, with its type."""
     match value:
         case None:
@@ -203,7 +203,7 @@ class MessageWriter:
     def __init__(self, source: PlanSource, vocabulary: Vocabulary) -> None:
         self.source, self.vocabulary = source, vocabulary
 
-    def problem(self, error: Mapping[str, Any]) -> Problem:
+    def problem(self, error: ErrorDetails) -> Problem:
         """The problem of one of pydantic's errors."""
         path: KeyPath = tuple(error["loc"])
         if error["type"] == "missing":
@@ -234,7 +234,7 @@ class MessageWriter:
         return self.source.problem(path, problem, " ".join(filter(None, hints)), of_key=True)
 
 
-def expected_value(error: Mapping[str, Any]) -> tuple[str, str]:
+def expected_value(error: ErrorDetails) -> tuple[str, str]:
     """The expected value and the remedy; pydantic's message for other errors."""
     context = error.get("ctx") or {}
     match error["type"]:
@@ -274,7 +274,7 @@ def _figure(limit: float) -> str:
     return f"{limit:,.10g}"
 
 
-def _choices(error: Mapping[str, Any]) -> list[str]:
+def _choices(error: ErrorDetails) -> list[str]:
     return [word.strip("' ") for word in error["ctx"]["expected"].replace(" or ", ", ").split(",")]
 
 
@@ -283,7 +283,7 @@ def _one_of(names: Sequence[str]) -> str:
     return f"one of {', '.join(quoted)}" if len(quoted) > 1 else quoted[0]
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     """The type of a value that must not be shown."""
     if isinstance(value, (bool, int, float)):
         return "a number or a truth value"

@@ -15,6 +15,7 @@ import yaml
 from yaml.events import (
     AliasEvent,
     DocumentStartEvent,
+    Event,
     MappingEndEvent,
     MappingStartEvent,
     ScalarEvent,
@@ -33,9 +34,6 @@ from proctor.plan.source import (
     refuse,
     shortened,
 )
-
-# Say what a YAML scalar means, by the core schema of YAML 1.2.
-
 
 CORE = "tag:yaml.org,2002:"
 Scalar = str | int | float | bool | None
@@ -133,14 +131,14 @@ class _OpenCollection:
     key_merges: bool = False
     refused: bool = False
     """The key is a duplicate: its value is read and dropped."""
-    merged: list[tuple[Any, ValuePlace]] = field(default_factory=list)
+    merged: list[tuple[object, ValuePlace]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Anchored:
     """The value of an anchor."""
 
-    value: Any
+    value: object
     spot: ValuePlace
     size: int
     height: int
@@ -158,7 +156,7 @@ class YamlLoader:
         """None: the value of the anchor is still open; an alias to it would be recursive."""
         self.counted = 0
         self.documents = 0
-        self.data: Any = None
+        self.data: object = None
         self.spot = ValuePlace(1, 1)
         self.secrets: list[TextSpan] = []
         self.wrong: list[tuple[int, int, str, str]] = []
@@ -191,7 +189,8 @@ class YamlLoader:
 
     def is_inside_secret(self) -> bool:
         """Whether the next value is part of a secret."""
-        return bool(self.open) and self._is_secret(self.open[-1])
+        top = self.open[-1] if self.open else None
+        return top is not None and (top.secret or (top.key is not None and is_secret_name(top.key)))
 
     def _scalar(self, event: ScalarEvent) -> None:
         line, column = _start_of(event)
@@ -214,7 +213,7 @@ class YamlLoader:
             self.anchors[event.anchor] = _Anchored(value, spot, 1, 1, _span_of(event))
         self._put(value, spot, 1)
 
-    def _meaning(self, event: ScalarEvent, line: int, column: int) -> Any:
+    def _meaning(self, event: ScalarEvent, line: int, column: int) -> object:
         try:
             if event.tag is not None:
                 value = tagged_scalar(event.value, event.tag)
@@ -246,7 +245,7 @@ class YamlLoader:
         is_mapping = isinstance(event, MappingStartEvent)
         if event.tag not in (None, "!", CORE + ("map" if is_mapping else "seq")):
             self.wrong.append((line, column, f"the tag `{event.tag}` is not known here", "Remove it."))
-        new: Callable[[], Any] = dict if is_mapping else list
+        new: Callable[[], object] = dict if is_mapping else list
         secret = self.is_inside_secret()
         if event.anchor:
             self.anchors[event.anchor] = None
@@ -284,7 +283,7 @@ class YamlLoader:
             self.secrets.append(anchor.span)
         self._put(anchor.value, anchor.spot, anchor.height)
 
-    def _put(self, value: Any, spot: ValuePlace, height: int) -> None:
+    def _put(self, value: object, spot: ValuePlace, height: int) -> None:
         """Add a finished value to the mapping or list that contains it."""
         if not self.open:
             self.data, self.spot = value, spot
@@ -302,9 +301,9 @@ class YamlLoader:
             top.spots[top.key] = KeyPlace(top.key_line, top.key_column, spot)
         top.key = None
 
-    def _merge(self, into: _OpenCollection, value: Any, spot: ValuePlace) -> None:
+    def _merge(self, into: _OpenCollection, value: object, spot: ValuePlace) -> None:
         """`<<`: add keys of other mappings that this one lacks; the first mapping takes precedence."""
-        others: Iterable[tuple[Any, ValuePlace]] = [(value, spot)]
+        others: Iterable[tuple[object, ValuePlace]] = [(value, spot)]
         if isinstance(value, list) and isinstance(spot.inside, list):
             others = zip(value, spot.inside, strict=True)
         for other, other_spot in others:
@@ -315,9 +314,6 @@ class YamlLoader:
             for key, key_spot in other_spot.inside.items():
                 if key not in into.values:
                     into.values[key], into.spots[key] = other[key], key_spot
-
-    def _is_secret(self, top: _OpenCollection) -> bool:
-        return top.secret or (top.key is not None and is_secret_name(top.key))
 
     def _count(self, size: int, line: int, column: int) -> None:
         self.counted += size
@@ -330,20 +326,20 @@ class YamlLoader:
             self.stop(line, column, f"this is nested more than {MOST_LEVELS} levels deep")
 
 
-def _start_of(event: Any) -> tuple[int, int]:
-    return event.start_mark.line + 1, event.start_mark.column + 1
+def _start_of(event: Event) -> tuple[int, int]:
+    return (event.start_mark.line + 1, event.start_mark.column + 1) if event.start_mark else (1, 1)
 
 
-def _event_end(event: Any) -> tuple[int, int]:
-    return event.end_mark.line + 1, event.end_mark.column + 1
+def _event_end(event: Event) -> tuple[int, int]:
+    return (event.end_mark.line + 1, event.end_mark.column + 1) if event.end_mark else (1, 1)
 
 
-def _span_of(event: Any) -> TextSpan:
+def _span_of(event: Event) -> TextSpan:
     return TextSpan(*_start_of(event), *_event_end(event))
 
 
 # libyaml if PyYAML was built with it; otherwise the same events, ten times slower.
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _REMEDIES = {
     "mapping values are not allowed": "Put text that holds a colon and a space in quotes.",
@@ -356,7 +352,7 @@ _REMEDIES = {
 }
 
 
-def read_source(text: str | bytes, *, file: str, loader: Any = LOADER) -> PlanSource:
+def read_source(text: str | bytes, *, file: str, loader: type[yaml.SafeLoader] = LOADER) -> PlanSource:
     """The data of a YAML text with the position of each part.
 
     Raises `PlanError` when it is not YAML, or too large. Problems that do not prevent reading are in the

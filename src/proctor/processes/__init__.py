@@ -5,7 +5,7 @@ Names of `program.py` are loaded when they are first used: a run without program
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from proctor.processes.program import (
@@ -45,7 +45,7 @@ if not TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+async def undisturbed(work: Coroutine[object, object, T]) -> T:
     """Finish `work` even when cancelled meanwhile; the cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

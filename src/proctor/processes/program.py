@@ -17,17 +17,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 from proctor.errors import ProctorError
 from proctor.formatting import KEPT_CHARACTERS, Clip
 from proctor.processes import undisturbed, warden
-from proctor.processes.streams import (
-    ClippedStreamReader,
-    LineSplitter,
-    StreamReader,
-    text_decoder,
-)
+from proctor.processes.streams import ClippedStreamReader, LineSplitter, StreamReader, text_decoder
 
 T = TypeVar("T")
 ATTEMPT_MARKER = "PROCTOR_ATTEMPT"
@@ -308,7 +303,7 @@ def end_marked(marker: str, grace_seconds: float) -> list[str]:
     return names
 
 
-async def at_most(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+async def at_most(seconds: float, work: Coroutine[object, object, None]) -> None:
     """Wait for `work` for this long at most, then cancel it silently."""
     try:
         async with asyncio.timeout(seconds):

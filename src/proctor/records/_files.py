@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Protocol
 
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, as_map, parse_json
+from proctor.records._transcript import TranscriptBuilder
 from proctor.session import Session, Unreadable
 
 MOST_BYTES = 256 * 1024 * 1024
@@ -26,7 +27,7 @@ class JsonLine:
 
     number: int
     """Counted from 1."""
-    value: Any
+    value: object
     problem: str = ""
     """Why it could not be read. Empty: it could."""
     is_unfinished: bool = False
@@ -46,7 +47,7 @@ def head_of(path: Path, suffixes: tuple[str, ...] = ()) -> bytes:
         return b""
 
 
-def load_json(path: Path) -> Any:
+def load_json(path: Path) -> object:
     """The JSON value of a file; a `ValueError` or `OSError` when there is none."""
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
@@ -75,6 +76,35 @@ def json_lines(path: Path) -> Iterator[JsonLine]:
                 yield JsonLine(number, None, f"it is not JSON: {error}", is_unfinished=is_last)
 
 
+class LineSession(Protocol):
+    """A session that is read from the lines of a file, one by one."""
+
+    transcript: TranscriptBuilder
+    notes: list[str]
+
+    def take(self, line: JsonMap) -> None:
+        """Read one line."""
+
+    def finish(self) -> Session:
+        """The session, after the last line."""
+
+
+def read_lines(path: Path, session: LineSession) -> Read:
+    """The session of a file of JSON lines, and the lines that could not be read."""
+    try:
+        for line in json_lines(path):
+            if line.is_unfinished:
+                session.notes.append("the last line is not finished: the file was being written")
+            elif line.problem:
+                yield Unreadable(path=str(path), line=line.number, problem=line.problem)
+            else:
+                session.take(as_map(line.value))
+    except OSError as error:
+        yield unreadable(path, error)
+        return
+    yield session.finish() if session.transcript.steps else unreadable(path, "it has no messages")
+
+
 def read_session(path: Path, make: Callable[[], Session], part: str = "") -> Session | Unreadable:
     """The session that `make` returns, or an `Unreadable`; `part` names it within its file."""
     try:
@@ -100,9 +130,6 @@ def place_of(path: Path, name: str) -> str:
     """
     around = [folder for folder in path.absolute().parent.parts if folder not in (name, path.anchor)]
     return f"{around[-1]}/{name}" if around else name
-
-
-# Zip files: members are read one at a time, each within a size limit.
 
 
 _ZSTANDARD = 93
@@ -133,7 +160,7 @@ class ZipMembers:
         """Names of the members, in order."""
         return list(self._members)
 
-    def load(self, name: str) -> Any:
+    def load(self, name: str) -> object:
         """The JSON value of a member."""
         try:
             return parse_json(self._bytes(self._members[name]))

@@ -1,11 +1,11 @@
 """Builds a session's transcript from a record: turns, messages, and tool calls with their results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, get_args
 
 from proctor.json_values import (
+    JsonMap,
     args_of,
     as_cost,
     as_map,
@@ -16,7 +16,7 @@ from proctor.json_values import (
     maps_in,
     message_text,
 )
-from proctor.score import Level, Score
+from proctor.score import LEVELS, Score
 from proctor.session import Event, Message, ModelCall, Role, Step, TimedEvent, ToolCall
 
 
@@ -64,13 +64,7 @@ class TranscriptBuilder:
         self._extend_time(at)
 
     def say(
-        self,
-        role: Role,
-        text: str,
-        at: datetime | None = None,
-        name: str = "",
-        *,
-        even_nothing: bool = False,
+        self, role: Role, text: str, at: datetime | None = None, name: str = "", *, even_nothing: bool = False
     ) -> None:
         """Add a message. One without text is skipped unless it is known to be a message."""
         if not text and not even_nothing:
@@ -82,7 +76,7 @@ class TranscriptBuilder:
     def call(
         self,
         name: str,
-        args: Mapping[str, Any],
+        args: JsonMap,
         call_id: str = "",
         at: datetime | None = None,
         *,
@@ -94,12 +88,7 @@ class TranscriptBuilder:
         `known_as` is what the record's results call it, where that is not its id.
         """
         self._calls += 1
-        call = ToolCall(
-            name=name or "unnamed",
-            args=args,
-            call_id=call_id,
-            success=success,
-        )
+        call = ToolCall(name=name or "unnamed", args=args, call_id=call_id, success=success)
         entry = self._add(call, at)
         if success is None:
             self._open[known_as or call_id or f"\0{self._calls}"] = entry
@@ -179,14 +168,9 @@ def _finished(step: _Step) -> Step:
     )
 
 
-# Messages in the shape of chat completions.
-
-
-def add_message(
-    transcript: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None
-) -> None:
+def add_message(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None = None) -> None:
     """Add one chat message: its text, tool calls, or tool result."""
-    role, text = message.get("role"), message_text(message.get("content"))
+    role, text = message.get("role"), message_text(message, "content")
     if role in ("system", "developer"):
         transcript.say("system", text, at)
     elif role == "user":
@@ -196,43 +180,45 @@ def add_message(
         add_calls(transcript, message, at)
     elif role in ("tool", "function"):
         # The deprecated function-calling form names functions only.
-        transcript.answer(as_name(message.get("tool_call_id")), text, at=at)
+        transcript.answer(as_name(message, "tool_call_id"), text, at=at)
 
 
-def add_calls(transcript: TranscriptBuilder, message: Mapping[str, Any], at: datetime | None = None) -> None:
+def add_calls(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None = None) -> None:
     """Add the tool calls of a message."""
-    for call in maps_in(message.get("tool_calls")):
+    for call in maps_in(message, "tool_calls"):
         function = as_map(call, "function") or call
-        transcript.call(
-            as_text(function.get("name")), args_of(function.get("arguments")), as_name(call.get("id")), at
-        )
+        transcript.call(as_text(function, "name"), args_of(function, "arguments"), as_name(call, "id"), at)
     if old := as_map(message, "function_call"):
-        transcript.call(as_text(old.get("name")), args_of(old.get("arguments")), at=at)
+        transcript.call(as_text(old, "name"), args_of(old, "arguments"), at=at)
 
 
-# Scores as our exports write them to other tools' files.
+# Scores and factors as our exports write them to other tools' files.
 
 
-def exported_scores(value: Any) -> list[Score]:
+def exported_factors(ours: JsonMap) -> dict[str, str]:
+    """The factors of a session, as our exports write them."""
+    return {name: level for name, level in as_map(ours, "factors").items() if isinstance(level, str)}
+
+
+def exported_scores(value: object) -> list[Score]:
     """Scores of a list, as our exports write them."""
-    return [exported_score(each) for each in maps_in(value) if as_text(each.get("evaluator"))]
+    return [exported_score(each) for each in maps_in(value) if as_text(each, "evaluator")]
 
 
-def exported_score(value: Any) -> Score:
+def exported_score(value: JsonMap) -> Score:
     """One score, as our exports write it."""
-    level = value.get("level")
     return Score(
-        evaluator=as_text(value.get("evaluator")),
-        value=as_number(value.get("value")),
-        label=as_text(value.get("label")),
-        explanation=as_text(value.get("explanation")),
-        level=level if level in get_args(Level) else "session",
-        target=as_text(value.get("target")),
-        evaluator_digest=as_text(value.get("evaluator_digest")) or as_text(value.get("digest")),
-        error=as_text(value.get("error")),
-        cost_usd=as_cost(value.get("cost_usd")),
-        dimension=as_text(value.get("dimension")),
-        error_code=as_text(value.get("error_code")),
-        input_tokens=as_whole_number(value.get("input_tokens")),
-        output_tokens=as_whole_number(value.get("output_tokens")),
+        evaluator=as_text(value, "evaluator"),
+        value=as_number(value, "value"),
+        label=as_text(value, "label"),
+        explanation=as_text(value, "explanation"),
+        level=LEVELS.get(as_text(value, "level"), "session"),
+        target=as_text(value, "target"),
+        evaluator_digest=as_text(value, "evaluator_digest") or as_text(value, "digest"),
+        error=as_text(value, "error"),
+        cost_usd=as_cost(value, "cost_usd"),
+        dimension=as_text(value, "dimension"),
+        error_code=as_text(value, "error_code"),
+        input_tokens=as_whole_number(value, "input_tokens"),
+        output_tokens=as_whole_number(value, "output_tokens"),
     )

@@ -7,9 +7,10 @@ unchanged.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
+    JsonObject,
     args_of,
     as_cost,
     as_datetime,
@@ -24,7 +25,7 @@ from proctor.json_values import (
     tools_of,
 )
 from proctor.records._files import Read, head_of, load_json, place_of, read_session, unreadable
-from proctor.records._transcript import TranscriptBuilder, exported_scores
+from proctor.records._transcript import TranscriptBuilder, exported_factors, exported_scores
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
 
@@ -51,107 +52,104 @@ def read(path: Path) -> Read:
     while waiting:
         trajectory = waiting.pop(0)
         yield read_session(path, lambda it=trajectory: _session(path, it, outer))  # type: ignore[misc]
-        waiting += maps_in(trajectory.get("subagent_trajectories"))
+        waiting += maps_in(trajectory, "subagent_trajectories")
 
 
-def _session(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]) -> Session:
-    if not as_text(trajectory.get("schema_version")).startswith("ATIF-v"):
+def _session(path: Path, trajectory: JsonMap, outer: JsonMap) -> Session:
+    if not as_text(trajectory, "schema_version").startswith("ATIF-v"):
         raise ValueError("it does not say that it is a trajectory: no `schema_version` ATIF-v…")
     agent, ours = as_map(trajectory, "agent"), as_map(trajectory, "extra", OURS)
-    default_model = as_text(agent.get("model_name"))
+    default_model = as_text(agent, "model_name")
     transcript = TranscriptBuilder(turns_by_user=not ours)
-    for step in maps_in(trajectory.get("steps")):
+    for step in maps_in(trajectory, "steps"):
         _tell(transcript, step, default_model)
     trial = _trial(path) if trajectory is outer else {}
     status, reason, error = _ending(trial, ours)
     return Session(
         external_id=_id(path, trajectory, outer),
         source=kind,
-        service=as_text(ours.get("service")),
-        log_group=as_text(ours.get("log_group")),
-        name=as_text(ours.get("name")) or as_text(trial.get("task_name")),
-        agent=as_text(ours.get("agent")) if ours else as_text(agent.get("name")),
-        agent_version=as_text(ours.get("agent_version")) if ours else as_text(agent.get("version")),
+        service=as_text(ours, "service"),
+        log_group=as_text(ours, "log_group"),
+        name=as_text(ours, "name") or as_text(trial, "task_name"),
+        agent=as_text(ours, "agent") if ours else as_text(agent, "name"),
+        agent_version=as_text(ours, "agent_version") if ours else as_text(agent, "version"),
         model=default_model,
         is_stand_in=ours.get("is_stand_in") is True,
         status=status,
         end_reason=reason,
         error=error,
-        started_at=as_datetime(ours.get("started_at"))
-        or as_datetime(trial.get("started_at"))
-        or transcript.began_at,
-        finished_at=as_datetime(ours.get("finished_at"))
-        or as_datetime(trial.get("finished_at"))
+        task=as_text(ours, "task") or as_text(trial, "task_name"),
+        repeat=as_whole_number(ours, "repeat") or None,
+        factors=exported_factors(ours) or _known_dataset(trial),
+        started_at=as_datetime(ours, "started_at") or as_datetime(trial, "started_at") or transcript.began_at,
+        finished_at=as_datetime(ours, "finished_at")
+        or as_datetime(trial, "finished_at")
         or transcript.ended_at,
         steps=transcript.steps,
         tools=tools_of(agent.get("tool_definitions")),
         attributes=_attributes(trajectory, outer, trial, ours),
         scores=[*_rewards(trial), *exported_scores(ours.get("scores"))],
-        notes=[note for note in map(as_text, [trajectory.get("notes"), *as_list(ours.get("notes"))]) if note],
+        notes=[note for note in map(as_text, [trajectory.get("notes"), *as_list(ours, "notes")]) if note],
     )
 
 
-def _id(path: Path, trajectory: Mapping[str, Any], outer: Mapping[str, Any]) -> str:
-    run, own = as_text(trajectory.get("session_id")), as_text(trajectory.get("trajectory_id"))
-    run = run or as_text(outer.get("session_id")) or place_of(path, path.stem)
+def _id(path: Path, trajectory: JsonMap, outer: JsonMap) -> str:
+    run, own = as_text(trajectory, "session_id"), as_text(trajectory, "trajectory_id")
+    run = run or as_text(outer, "session_id") or place_of(path, path.stem)
     return f"{run}/{own}" if own and own != run else run
 
 
-def _tell(transcript: TranscriptBuilder, step: Mapping[str, Any], default_model: str) -> None:
-    source = ROLES.get(as_text(step.get("source")))
+def _tell(transcript: TranscriptBuilder, step: JsonMap, default_model: str) -> None:
+    source = ROLES.get(as_text(step, "source"))
     # What a later trajectory repeats of an earlier one happened only once.
     if source is None or step.get("is_copied_context") is True:
         return
-    at, ours = as_datetime(step.get("timestamp")), as_map(step, "extra", OURS)
+    at, ours = as_datetime(step, "timestamp"), as_map(step, "extra", OURS)
     if "turn" in ours:
         transcript.begin(as_text(ours["turn"]), at)
     for call in _model_calls(step, ours, default_model):
         transcript.spend(call, at)
     role = "tool" if ours.get("role") == "tool" else source
     is_ours = transcript.turns_are_told and not ours.get("is_silent")
-    transcript.say(
-        role, message_text(step.get("message")), at, as_text(ours.get("name")), even_nothing=is_ours
-    )
-    extras = dict[str, Mapping[str, Any]]()
-    for request in maps_in(step.get("tool_calls")):
-        called = as_name(request.get("tool_call_id"))
+    transcript.say(role, message_text(step, "message"), at, as_text(ours, "name"), even_nothing=is_ours)
+    extras = dict[str, JsonMap]()
+    for request in maps_in(step, "tool_calls"):
+        called = as_name(request, "tool_call_id")
         extras[called] = as_map(request, "extra")
         own_id = as_text(as_map(ours, "call_ids").get(called, called))
-        args = args_of(request.get("arguments"))
-        transcript.call(as_text(request.get("function_name")), args, own_id, at, known_as=called)
-    for result in maps_in(as_map(step, "observation").get("results")):
+        args = args_of(request, "arguments")
+        transcript.call(as_text(request, "function_name"), args, own_id, at, known_as=called)
+    for result in maps_in(step, "observation", "results"):
         _answer(transcript, result, extras)
 
 
-def _answer(
-    transcript: TranscriptBuilder, result: Mapping[str, Any], extras: Mapping[str, Mapping[str, Any]]
-) -> None:
-    called = as_name(result.get("source_call_id"))
+def _answer(transcript: TranscriptBuilder, result: JsonMap, extras: Mapping[str, JsonMap]) -> None:
+    called = as_name(result, "source_call_id")
     known = extras.get(called, {})
     success = known.get("success")
     if not isinstance(success, bool):
         is_error = as_map(result, "extra").get("is_error")
         success = not is_error if isinstance(is_error, bool) else None
-    content = message_text(result.get("content"))
-    transcript.answer(called, content, success, duration_ms=as_number(known.get("duration_ms")))
+    content = message_text(result, "content")
+    transcript.answer(called, content, success, duration_ms=as_number(known, "duration_ms"))
 
 
-def _model_calls(step: Mapping[str, Any], ours: Mapping[str, Any], default_model: str) -> list[ModelCall]:
-    if calls := maps_in(ours.get("model_calls")):
+def _model_calls(step: JsonMap, ours: JsonMap, default_model: str) -> list[ModelCall]:
+    if calls := maps_in(ours, "model_calls"):
         return [_our_call(call) for call in calls]
     metrics = as_map(step, "metrics")
     if not metrics:
         return []
     extra = as_map(metrics, "extra")
-    cost = as_cost(metrics.get("cost_usd"))
+    cost = as_cost(metrics, "cost_usd")
     return [
         ModelCall(
-            model=as_text(step.get("model_name")) or default_model,
+            model=as_text(step, "model_name") or default_model,
             usage=Usage(
-                input_tokens=as_whole_number(metrics.get("prompt_tokens")),
-                cached_tokens=as_whole_number(metrics.get("cached_tokens")),
-                output_tokens=as_whole_number(metrics.get("completion_tokens")),
-                reasoning_tokens=as_whole_number(extra.get("reasoning_tokens")),
+                input_tokens=as_whole_number(metrics, "prompt_tokens"),
+                cached_tokens=as_whole_number(metrics, "cached_tokens"),
+                output_tokens=as_whole_number(metrics, "completion_tokens"),
+                reasoning_tokens=as_whole_number(extra, "reasoning_tokens"),
             ),
             cost_usd=cost,
             price_source="" if cost is None else "agent",
@@ -159,27 +157,27 @@ def _model_calls(step: Mapping[str, Any], ours: Mapping[str, Any], default_model
     ]
 
 
-def _our_call(call: Mapping[str, Any]) -> ModelCall:
+def _our_call(call: JsonMap) -> ModelCall:
     return ModelCall(
-        model=as_text(call.get("model")),
-        provider=as_text(call.get("provider")),
+        model=as_text(call, "model"),
+        provider=as_text(call, "provider"),
         usage=Usage(
-            input_tokens=as_whole_number(call.get("input_tokens")),
-            cached_tokens=as_whole_number(call.get("cached_tokens")),
-            output_tokens=as_whole_number(call.get("output_tokens")),
-            reasoning_tokens=as_whole_number(call.get("reasoning_tokens")),
+            input_tokens=as_whole_number(call, "input_tokens"),
+            cached_tokens=as_whole_number(call, "cached_tokens"),
+            output_tokens=as_whole_number(call, "output_tokens"),
+            reasoning_tokens=as_whole_number(call, "reasoning_tokens"),
         ),
-        cost_usd=as_cost(call.get("cost_usd")),
-        price_source=as_text(call.get("price_source")),
-        latency_ms=as_number(call.get("latency_ms")),
-        waiting_ms=as_number(call.get("waiting_ms")) or 0.0,
-        status=as_text(call.get("status")) or "ok",
-        error=as_text(call.get("error")),
-        call_id=as_text(call.get("call_id")),
+        cost_usd=as_cost(call, "cost_usd"),
+        price_source=as_text(call, "price_source"),
+        latency_ms=as_number(call, "latency_ms"),
+        waiting_ms=as_number(call, "waiting_ms") or 0.0,
+        status=as_text(call, "status") or "ok",
+        error=as_text(call, "error"),
+        call_id=as_text(call, "call_id"),
     )
 
 
-def _trial(path: Path) -> Mapping[str, Any]:
+def _trial(path: Path) -> JsonMap:
     """What Harbor says of the trial a trajectory belongs to; empty when there is none."""
     if path.parent.name != "agent":
         return {}
@@ -190,7 +188,7 @@ def _trial(path: Path) -> Mapping[str, Any]:
     return result if "trial_name" in result else {}
 
 
-def _rewards(trial: Mapping[str, Any]) -> list[Score]:
+def _rewards(trial: JsonMap) -> list[Score]:
     rewards = as_map(trial, "verifier_result", "rewards")
     return [
         Score(evaluator=name, value=value)
@@ -199,12 +197,12 @@ def _rewards(trial: Mapping[str, Any]) -> list[Score]:
     ]
 
 
-def _ending(trial: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, str, str]:
+def _ending(trial: JsonMap, ours: JsonMap) -> tuple[str, str, str]:
     if ours:
-        status, reason = as_text(ours.get("status")), as_text(ours.get("end_reason"))
-        return status or "success", reason or "completed", as_text(ours.get("error"))
+        status, reason = as_text(ours, "status"), as_text(ours, "end_reason")
+        return status or "success", reason or "completed", as_text(ours, "error")
     if wrong := as_map(trial, "exception_info"):
-        named, message = as_text(wrong.get("exception_type")), as_text(wrong.get("exception_message"))
+        named, message = as_text(wrong, "exception_type"), as_text(wrong, "exception_message")
         if "timeout" in named.casefold():
             return "timeout", "timeout", message
         return "error", "internal_error", f"{named}: {message}"
@@ -214,16 +212,19 @@ def _ending(trial: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, str
     return "success", "completed", ""
 
 
-def _attributes(
-    trajectory: Mapping[str, Any], outer: Mapping[str, Any], trial: Mapping[str, Any], ours: Mapping[str, Any]
-) -> dict[str, Any]:
+def _known_dataset(trial: JsonMap) -> dict[str, str]:
+    dataset = as_text(trial, "source")
+    return {"dataset": dataset} if dataset else {}
+
+
+def _attributes(trajectory: JsonMap, outer: JsonMap, trial: JsonMap, ours: JsonMap) -> JsonObject:
     values = {
-        "schema_version": as_text(trajectory.get("schema_version")),
-        "task": as_text(trial.get("task_name")),
-        "trial": as_text(trial.get("trial_name")),
-        "dataset": as_text(trial.get("source")),
-        "parent": "" if trajectory is outer else as_text(outer.get("session_id")),
-        "continued_in": as_text(trajectory.get("continued_trajectory_ref")),
+        "schema_version": as_text(trajectory, "schema_version"),
+        "task": as_text(trial, "task_name"),
+        "trial": as_text(trial, "trial_name"),
+        "dataset": as_text(trial, "source"),
+        "parent": "" if trajectory is outer else as_text(outer, "session_id"),
+        "continued_in": as_text(trajectory, "continued_trajectory_ref"),
     }
     attributes = dict(as_map(ours, "attributes"))
     return attributes if ours else {name: value for name, value in values.items() if value}

@@ -5,24 +5,23 @@ One answer may span several lines with the same id and cumulative tokens: it cou
 """
 
 import re
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
     args_of,
     as_cost,
     as_datetime,
     as_map,
     as_text,
-    as_whole_number,
     maps_in,
     message_text,
+    usage_of_messages,
 )
-from proctor.records._files import Read, head_of, json_lines, unreadable
+from proctor.records._files import Read, head_of, read_lines
 from proctor.records._transcript import TranscriptBuilder
-from proctor.session import ModelCall, Session, Unreadable, Usage
+from proctor.session import ModelCall, Session
 
 kind = "claude-code"
 
@@ -41,19 +40,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> Read:
     """The session of a file, and lines of it that could not be read."""
-    session = _ClaudeCodeSession(path)
-    try:
-        for line in json_lines(path):
-            if line.is_unfinished:
-                session.notes.append("the last line is not finished: the file was being written")
-            elif line.problem:
-                yield Unreadable(path=str(path), line=line.number, problem=line.problem)
-            else:
-                session.take(as_map(line.value))
-    except OSError as error:
-        yield unreadable(path, error)
-        return
-    yield session.finish() if session.transcript.steps else unreadable(path, "it has no messages")
+    return read_lines(path, _ClaudeCodeSession(path))
 
 
 class _ClaudeCodeSession:
@@ -71,7 +58,7 @@ class _ClaudeCodeSession:
         self._calls: dict[str, tuple[tuple[int, int], datetime | None, ModelCall]] = {}
         self._is_sidechain = True
 
-    def take(self, entry: Mapping[str, Any]) -> None:
+    def take(self, entry: JsonMap) -> None:
         """One line."""
         for name in ("sessionId", "agentId", "version", "summary", "customTitle", "aiTitle"):
             if value := as_text(entry.get(name)):
@@ -79,7 +66,7 @@ class _ClaudeCodeSession:
         for name in _ABOUT:
             if value := as_text(entry.get(name)):
                 self._about.setdefault(name, value)
-        what, at = entry.get("type"), as_datetime(entry.get("timestamp"))
+        what, at = entry.get("type"), as_datetime(entry, "timestamp")
         if what in ("user", "assistant"):
             self._is_sidechain = self._is_sidechain and entry.get("isSidechain") is True
         if what == "user" and entry.get("isMeta") is not True:
@@ -116,22 +103,20 @@ class _ClaudeCodeSession:
             notes=self.notes,
         )
 
-    def _user(self, entry: Mapping[str, Any], at: datetime | None) -> None:
+    def _user(self, entry: JsonMap, at: datetime | None) -> None:
         content = as_map(entry, "message").get("content")
         for block in maps_in(content):
             if block.get("type") == "tool_result":
                 is_error = block.get("is_error")
                 self.transcript.answer(
-                    as_text(block.get("tool_use_id")),
-                    message_text(block.get("content")),
+                    as_text(block, "tool_use_id"),
+                    message_text(block, "content"),
                     # A tool that went well often does not say so.
                     is_error is not True,
                     at,
                 )
-        messages = (
-            content if isinstance(content, str) else [each for each in maps_in(content) if _is_message(each)]
-        )
-        text = message_text(messages)
+        parts = [each for each in maps_in(content) if each.get("type") != "tool_result"]
+        text = message_text(content if isinstance(content, str) else parts)
         if text.startswith(_INTERRUPTED):
             self._interrupted = True
             self.notes.append("the user interrupted it")
@@ -140,55 +125,41 @@ class _ClaudeCodeSession:
             role = entry.get("isCompactSummary") is True
             self.transcript.say("system" if role else "user", text, at, "summary" if role else "")
 
-    def _assistant(self, entry: Mapping[str, Any], at: datetime | None) -> None:
+    def _assistant(self, entry: JsonMap, at: datetime | None) -> None:
         message = as_map(entry, "message")
         is_error = entry.get("isApiErrorMessage") is True
-        self._failure = message_text(message.get("content")) if is_error else ""
+        self._failure = message_text(message, "content") if is_error else ""
         if is_error:
             # The program says so, not the model.
             return
         place, name = self.transcript.here(), ("subagent" if self._is_aside(entry) else "")
-        for block in maps_in(message.get("content")):
+        for block in maps_in(message, "content"):
             if block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use"):
-                called = as_text(block.get("id"))
-                self.transcript.call(as_text(block.get("name")), args_of(block.get("input")), called, at)
-            elif as_text(block.get("type")).endswith("_tool_result"):
-                self.transcript.answer(
-                    as_text(block.get("tool_use_id")), message_text(block.get("content")), at=at
-                )
+                called = as_text(block, "id")
+                self.transcript.call(as_text(block, "name"), args_of(block, "input"), called, at)
+            elif as_text(block, "type").endswith("_tool_result"):
+                self.transcript.answer(as_text(block, "tool_use_id"), message_text(block, "content"), at=at)
             elif block.get("type") == "text":
-                self.transcript.say("assistant", as_text(block.get("text")), at, name)
-        self.transcript.say("assistant", as_text(message.get("content")), at, name)
-        model = as_text(message.get("model"))
+                self.transcript.say("assistant", as_text(block, "text"), at, name)
+        self.transcript.say("assistant", as_text(message, "content"), at, name)
+        model = as_text(message, "model")
         if model and model != _SYNTHETIC:
             self._model = model
             self._count(entry, message, model, place, at)
 
-    def _is_aside(self, entry: Mapping[str, Any]) -> bool:
+    def _is_aside(self, entry: JsonMap) -> bool:
         """Whether another agent speaks in the middle of this session."""
         return entry.get("isSidechain") is True and not self._is_sidechain
 
     def _count(
-        self,
-        entry: Mapping[str, Any],
-        message: Mapping[str, Any],
-        model: str,
-        place: tuple[int, int],
-        at: datetime | None,
+        self, entry: JsonMap, message: JsonMap, model: str, place: tuple[int, int], at: datetime | None
     ) -> None:
-        used, cost = as_map(message, "usage"), as_cost(entry.get("costUSD"))
-        written = as_whole_number(used.get("cache_creation_input_tokens"))
-        cached = as_whole_number(used.get("cache_read_input_tokens"))
-        call_id = as_text(message.get("id")) or f"line-{len(self._calls) + 1}"
+        cost = as_cost(entry, "costUSD")
+        call_id = as_text(message, "id") or f"line-{len(self._calls) + 1}"
         call = ModelCall(
             model=model,
             provider="anthropic",
-            usage=Usage(
-                input_tokens=as_whole_number(used.get("input_tokens")) + cached + written,
-                cached_tokens=cached,
-                cache_write_tokens=written,
-                output_tokens=as_whole_number(used.get("output_tokens")),
-            ),
+            usage=usage_of_messages(message.get("usage")),
             cost_usd=cost,
             price_source="" if cost is None else "agent",
             call_id=call_id,
@@ -210,7 +181,3 @@ class _ClaudeCodeSession:
         if self.transcript.is_waiting_for_a_tool or self.transcript.is_waiting_for_the_agent:
             return "error", "interrupted", "the file ends before the agent had answered"
         return "success", "completed", ""
-
-
-def _is_message(block: Mapping[str, Any]) -> bool:
-    return block.get("type") != "tool_result"

@@ -5,14 +5,14 @@ files contain tokens per response and as a running total: the former are preferr
 """
 
 import re
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
     args_of,
     as_datetime,
+    as_integer,
     as_map,
     as_number,
     as_text,
@@ -21,9 +21,9 @@ from proctor.json_values import (
     message_text,
     parse_json,
 )
-from proctor.records._files import Read, head_of, json_lines, unreadable
+from proctor.records._files import Read, head_of, read_lines
 from proctor.records._transcript import TranscriptBuilder
-from proctor.session import ModelCall, Session, Unreadable, Usage
+from proctor.session import ModelCall, Session, Usage
 
 kind = "codex"
 _ENVELOPES = (b'"session_meta"', b'"response_item"', b'"record_type"', b'"turn_context"')
@@ -49,19 +49,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> Read:
     """The session of a file, and lines of it that could not be read."""
-    session = _CodexSession(path)
-    try:
-        for line in json_lines(path):
-            if line.is_unfinished:
-                session.notes.append("the last line is not finished: the file was being written")
-            elif line.problem:
-                yield Unreadable(path=str(path), line=line.number, problem=line.problem)
-            else:
-                session.take(as_map(line.value))
-    except OSError as error:
-        yield unreadable(path, error)
-        return
-    yield session.finish() if session.transcript.steps else unreadable(path, "it has no messages")
+    return read_lines(path, _CodexSession(path))
 
 
 class _CodexSession:
@@ -71,7 +59,7 @@ class _CodexSession:
         self.transcript = TranscriptBuilder()
         self.notes: list[str] = []
         self._path = path
-        self._about: Mapping[str, Any] = {}
+        self._about: JsonMap = {}
         self._model = ""
         self._error = ""
         self._aborted = False
@@ -79,17 +67,17 @@ class _CodexSession:
         self._place: tuple[int, int] | None = None
         self._counted = self._per_response = 0
         self._spent: list[tuple[tuple[int, int], datetime | None, ModelCall, bool]] = []
-        self._total: Any = None
+        self._total: object = None
         self._exits: dict[str, tuple[bool, float | None]] = {}
 
-    def take(self, line: Mapping[str, Any]) -> None:
+    def take(self, line: JsonMap) -> None:
         """One line: an envelope, or an old file's payload."""
-        at, what = as_datetime(line.get("timestamp")), line.get("type")
+        at, what = as_datetime(line, "timestamp"), line.get("type")
         payload = as_map(line, "payload")
         if what == "session_meta":
             self._begin(payload, at)
         elif what == "turn_context":
-            self._model = as_text(payload.get("model")) or self._model
+            self._model = as_text(payload, "model") or self._model
         elif what == "response_item":
             self._item(payload, at)
         elif what == "event_msg":
@@ -113,12 +101,12 @@ class _CodexSession:
         match = _ID.search(self._path.stem)
         git = as_map(self._about, "git")
         known = {name: as_text(self._about.get(name)) for name in _DESCRIBED}
-        known |= {"branch": as_text(git.get("branch")), "commit": as_text(git.get("commit_hash"))}
+        known |= {"branch": as_text(git, "branch"), "commit": as_text(git, "commit_hash")}
         return Session(
-            external_id=as_text(self._about.get("id")) or (match[0] if match else self._path.stem),
+            external_id=as_text(self._about, "id") or (match[0] if match else self._path.stem),
             source=kind,
             agent="codex",
-            agent_version=as_text(self._about.get("cli_version")),
+            agent_version=as_text(self._about, "cli_version"),
             model=self._model,
             status=status,
             end_reason=reason,
@@ -130,32 +118,32 @@ class _CodexSession:
             notes=self.notes,
         )
 
-    def _begin(self, about: Mapping[str, Any], at: datetime | None) -> None:
+    def _begin(self, about: JsonMap, at: datetime | None) -> None:
         # A thread that goes on from another has the other's beginning behind its own.
         if not self._about:
             self._about = about
             instructions = as_map(about, "base_instructions").get("text") or about.get("instructions")
             self.transcript.say("system", as_text(instructions), at)
 
-    def _item(self, item: Mapping[str, Any], at: datetime | None) -> None:
-        what, called = as_text(item.get("type")), as_text(item.get("call_id"))
+    def _item(self, item: JsonMap, at: datetime | None) -> None:
+        what, called = as_text(item, "type"), as_text(item, "call_id")
         if what == "message":
             self._message(item, at)
         elif what.endswith("_output"):
             self._answer(called, item.get("output"), at)
         elif what == "local_shell_call":
-            self._call("shell", as_map(item, "action"), called or as_text(item.get("id")), at)
+            self._call("shell", as_map(item, "action"), called or as_text(item, "id"), at)
         elif what == "custom_tool_call":
-            self._call(as_text(item.get("name")), args_of(item.get("input")), called, at)
+            self._call(as_text(item, "name"), args_of(item, "input"), called, at)
         elif what == "web_search_call":
             self._response_began()
-            query = args_of(item.get("action"))
-            self.transcript.call("web_search", query, as_text(item.get("id")), at, success=_went_well(item))
+            query = args_of(item, "action")
+            self.transcript.call("web_search", query, as_text(item, "id"), at, success=_went_well(item))
         elif what in ("function_call", "tool_search_call"):
-            self._call(as_text(item.get("name")) or "tool_search", args_of(item.get("arguments")), called, at)
+            self._call(as_text(item, "name") or "tool_search", args_of(item, "arguments"), called, at)
 
-    def _message(self, item: Mapping[str, Any], at: datetime | None) -> None:
-        text, role = message_text(item.get("content")), item.get("role")
+    def _message(self, item: JsonMap, at: datetime | None) -> None:
+        text, role = message_text(item, "content"), item.get("role")
         if role == "assistant":
             self._response_began()
             self.transcript.say("assistant", text, at)
@@ -164,38 +152,38 @@ class _CodexSession:
         else:
             self.transcript.say("system", text, at)
 
-    def _call(self, name: str, args: Mapping[str, Any], called: str, at: datetime | None) -> None:
+    def _call(self, name: str, args: JsonMap, called: str, at: datetime | None) -> None:
         self._response_began()
         self.transcript.call(name, args, called, at)
 
-    def _answer(self, called: str, output: Any, at: datetime | None) -> None:
+    def _answer(self, called: str, output: object, at: datetime | None) -> None:
         text, success = _output(output)
         known, duration_ms = self._exits.get(called, (success, None))
         self.transcript.answer(called, text, known, at, duration_ms)
 
-    def _event(self, event: Mapping[str, Any], at: datetime | None) -> None:
+    def _event(self, event: JsonMap, at: datetime | None) -> None:
         what = event.get("type")
         if what in ("task_started", "turn_started"):
             self._is_running, self._error, self._aborted = True, "", False
-            self.transcript.begin(as_text(event.get("turn_id")), at)
+            self.transcript.begin(as_text(event, "turn_id"), at)
         elif what in ("task_complete", "turn_complete"):
             self._is_running = False
-            self._error = as_text(as_map(event, "error").get("message"))
+            self._error = as_text(event, "error", "message")
             self.transcript.ended_at = at or self.transcript.ended_at
         elif what == "turn_aborted":
             self._is_running, self._aborted = False, True
         elif what in ("error", "stream_error"):
-            self._error = as_text(event.get("message"))
+            self._error = as_text(event, "message")
         elif what == "token_count":
             self._running_count(as_map(event, "info"), at)
         elif what == "exec_command_end":
-            self._exit(as_text(event.get("call_id")), event)
+            self._exit(as_text(event, "call_id"), event)
         elif what == "item_completed" and as_map(event, "item").get("type") == "CommandExecution":
-            self._exit(as_text(as_map(event, "item").get("id")), as_map(event, "item"))
+            self._exit(as_text(event, "item", "id"), as_map(event, "item"))
 
-    def _exit(self, called: str, ended: Mapping[str, Any]) -> None:
+    def _exit(self, called: str, ended: JsonMap) -> None:
         code, lasted = ended.get("exit_code"), as_map(ended, "duration")
-        seconds, nanos = as_number(lasted.get("secs")), as_number(lasted.get("nanos"))
+        seconds, nanos = as_number(lasted, "secs"), as_number(lasted, "nanos")
         duration = None if seconds is None else seconds * 1000 + (nanos or 0) / 1e6
         if type(code) is int:
             self._exits[called] = (code == 0, duration)
@@ -203,25 +191,25 @@ class _CodexSession:
     def _response_began(self) -> None:
         self._place = self._place or self.transcript.here()
 
-    def _running_count(self, info: Mapping[str, Any], at: datetime | None) -> None:
+    def _running_count(self, info: JsonMap, at: datetime | None) -> None:
         total = info.get("total_token_usage")
         # It is said again whenever limits change, though nothing was spent.
         if total and total != self._total:
             self._total = total
             self._count(as_map(info, "last_token_usage"), at, per_response=False)
 
-    def _count(self, used: Mapping[str, Any], at: datetime | None, *, per_response: bool) -> None:
+    def _count(self, used: JsonMap, at: datetime | None, *, per_response: bool) -> None:
         if not used:
             return
         call = ModelCall(
             model=self._model,
-            provider=as_text(self._about.get("model_provider")),
+            provider=as_text(self._about, "model_provider"),
             usage=Usage(
-                input_tokens=as_whole_number(used.get("input_tokens")),
-                cached_tokens=as_whole_number(used.get("cached_input_tokens")),
-                cache_write_tokens=as_whole_number(used.get("cache_write_input_tokens")),
-                output_tokens=as_whole_number(used.get("output_tokens")),
-                reasoning_tokens=as_whole_number(used.get("reasoning_output_tokens")),
+                input_tokens=as_whole_number(used, "input_tokens"),
+                cached_tokens=as_whole_number(used, "cached_input_tokens"),
+                cache_write_tokens=as_whole_number(used, "cache_write_input_tokens"),
+                output_tokens=as_whole_number(used, "output_tokens"),
+                reasoning_tokens=as_whole_number(used, "reasoning_output_tokens"),
             ),
         )
         self._per_response += per_response
@@ -242,25 +230,25 @@ class _CodexSession:
         return "success", "completed", ""
 
 
-def _went_well(item: Mapping[str, Any]) -> bool | None:
+def _went_well(item: JsonMap) -> bool | None:
     status = item.get("status")
     return status == "completed" if isinstance(status, str) else None
 
 
-def _output(output: Any) -> tuple[str, bool | None]:
+def _output(output: object) -> tuple[str, bool | None]:
     """What a tool gave, and whether it went well, as different versions say it."""
     if isinstance(output, dict):
         success = output.get("success")
-        return message_text(output.get("content")), success if isinstance(success, bool) else None
+        return message_text(output, "content"), success if isinstance(success, bool) else None
     text = message_text(output if not isinstance(output, list) else maps_in(output))
     if text.startswith("{"):
         try:
             packed = as_map(parse_json(text))
         except ValueError:
             packed = {}
-        code = as_map(packed, "metadata").get("exit_code")
-        if isinstance(packed.get("output"), str) and type(code) is int:
-            return packed["output"], code == 0
+        code, unpacked = as_integer(packed, "metadata", "exit_code"), packed.get("output")
+        if isinstance(unpacked, str) and code is not None:
+            return unpacked, code == 0
     if match := _EXIT.search(text[:2_000]):
         return text, int(match[1]) == 0
     return text, None

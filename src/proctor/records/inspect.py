@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
+    JsonObject,
     args_of,
     as_cost,
     as_datetime,
@@ -25,7 +26,7 @@ from proctor.json_values import (
     tools_of,
 )
 from proctor.records._files import Read, ZipMembers, head_of, load_json, open_zip, read_session, unreadable
-from proctor.records._transcript import TranscriptBuilder, exported_score, exported_scores
+from proctor.records._transcript import TranscriptBuilder, exported_factors, exported_score, exported_scores
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
 
@@ -50,17 +51,17 @@ class _Events:
 
     calls: dict[str, list[tuple[ModelCall, datetime | None]]] = field(default_factory=dict)
     """Model calls by the message that came of them: its id, or in old logs what it says."""
-    tools: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    offered: list[dict[str, Any]] = field(default_factory=list)
+    tools: dict[str, JsonMap] = field(default_factory=dict)
+    offered: list[JsonObject] = field(default_factory=list)
 
 
-def session_of(sample: Mapping[str, Any], header: Mapping[str, Any], source: str) -> Session:
+def session_of(sample: JsonMap, header: JsonMap, source: str) -> Session:
     """The session a sample is, in the run that a log's header tells of."""
     spec, ours = as_map(header, "eval"), as_map(sample, "metadata", OURS)
     attachments = as_map(sample, "attachments")
     events = _read_events(sample, attachments)
     transcript = TranscriptBuilder(turns_by_user=not ours)
-    for message in maps_in(sample.get("messages")):
+    for message in maps_in(sample, "messages"):
         _tell(transcript, message, events, attachments)
     _spend_the_rest(transcript, sample, events)
     scores = [*_scores(sample), *exported_scores(ours.get("scores_not_given"))]
@@ -69,105 +70,109 @@ def session_of(sample: Mapping[str, Any], header: Mapping[str, Any], source: str
     return Session(
         external_id=_id(sample, spec),
         source=source,
-        service=as_text(ours.get("service")),
-        log_group=as_text(ours.get("log_group")),
-        name=as_text(about.get("name")),
-        agent=as_text(about.get("agent")),
-        agent_version=as_text(ours.get("agent_version")),
-        model=as_text(about.get("model")),
+        service=as_text(ours, "service"),
+        log_group=as_text(ours, "log_group"),
+        name=as_text(about, "name"),
+        agent=as_text(about, "agent"),
+        agent_version=as_text(ours, "agent_version"),
+        model=as_text(about, "model"),
         is_stand_in=ours.get("is_stand_in") is True,
         status=status,
         end_reason=reason,
         error=error,
-        started_at=as_datetime(sample.get("started_at")) or transcript.began_at,
-        finished_at=as_datetime(sample.get("completed_at")) or transcript.ended_at,
+        task=as_text(about, "task"),
+        repeat=as_whole_number(about, "repeat") or None,
+        factors=exported_factors(ours),
+        started_at=as_datetime(sample, "started_at") or transcript.began_at,
+        finished_at=as_datetime(sample, "completed_at") or transcript.ended_at,
         steps=transcript.steps,
         tools=tools_of(ours.get("tools")) or events.offered,
         attributes=_attributes(sample, spec, ours),
         scores=scores,
-        notes=[note for note in map(as_text, as_list(ours.get("notes"))) if note],
+        notes=[note for note in map(as_text, as_list(ours, "notes")) if note],
     )
 
 
-def _about(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Mapping[str, Any]:
+def _about(sample: JsonMap, header: JsonMap) -> JsonMap:
     spec = as_map(header, "eval")
-    solvers = [as_text(step.get("solver")) for step in maps_in(as_map(header, "plan").get("steps"))]
+    solvers = [as_text(step, "solver") for step in maps_in(header, "plan", "steps")]
     return {
         "name": f"{as_text(spec.get('task'))} {as_name(sample.get('id'))}".strip(),
-        "agent": as_text(spec.get("solver")) or ", ".join(filter(None, solvers)),
-        "model": as_text(spec.get("model")),
+        "agent": as_text(spec, "solver") or ", ".join(filter(None, solvers)),
+        "model": as_text(spec, "model"),
+        # Ids of samples are unique within their dataset only.
+        "task": "/".join(filter(None, (as_text(spec, "task"), as_name(sample, "id")))),
+        "repeat": sample.get("epoch"),
     }
 
 
-def _id(sample: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
-    if uuid := as_text(sample.get("uuid")):
+def _id(sample: JsonMap, spec: JsonMap) -> str:
+    if uuid := as_text(sample, "uuid"):
         return uuid
-    run = as_text(spec.get("eval_id")) or as_text(spec.get("run_id")) or as_text(spec.get("created"))
+    run = as_text(spec, "eval_id") or as_text(spec, "run_id") or as_text(spec, "created")
     return f"{run}/{as_name(sample.get('id'))}/{as_name(sample.get('epoch'))}"
 
 
-def _attributes(
-    sample: Mapping[str, Any], spec: Mapping[str, Any], ours: Mapping[str, Any]
-) -> dict[str, Any]:
+def _attributes(sample: JsonMap, spec: JsonMap, ours: JsonMap) -> JsonObject:
     if ours:
         return dict(as_map(ours, "attributes"))
     known = {
-        "task": as_text(spec.get("task")),
-        "sample_id": as_name(sample.get("id")),
-        "epoch": as_name(sample.get("epoch")),
-        "eval_id": as_text(spec.get("eval_id")),
-        "run_id": as_text(spec.get("run_id")),
-        "dataset": as_text(as_map(spec, "dataset").get("name")),
-        "inspect_version": as_text(as_map(spec, "packages").get("inspect_ai")),
+        "task": as_text(spec, "task"),
+        "sample_id": as_name(sample, "id"),
+        "epoch": as_name(sample, "epoch"),
+        "eval_id": as_text(spec, "eval_id"),
+        "run_id": as_text(spec, "run_id"),
+        "dataset": as_text(spec, "dataset", "name"),
+        "inspect_version": as_text(spec, "packages", "inspect_ai"),
     }
     return {name: value for name, value in known.items() if value}
 
 
-def _read_events(sample: Mapping[str, Any], attachments: Mapping[str, Any]) -> _Events:
+def _read_events(sample: JsonMap, attachments: JsonMap) -> _Events:
     events = _Events()
-    for event in maps_in(sample.get("events")):
+    for event in maps_in(sample, "events"):
         if event.get("event") == "model" and event.get("pending") is not True:
-            choice = next(iter(maps_in(as_map(event, "output").get("choices"))), {})
+            choice = next(iter(maps_in(event, "output", "choices")), {})
             message = as_map(choice, "message")
-            key = as_text(message.get("id")) or _attached(message_text(message.get("content")), attachments)
-            events.calls.setdefault(key, []).append((_model_call(event), as_datetime(event.get("timestamp"))))
+            key = as_text(message, "id") or _attached(message_text(message, "content"), attachments)
+            events.calls.setdefault(key, []).append((_model_call(event), as_datetime(event, "timestamp")))
             events.offered = events.offered or tools_of(event.get("tools"))
         elif event.get("event") == "tool":
-            events.tools[as_text(event.get("id"))] = event
+            events.tools[as_text(event, "id")] = event
     return events
 
 
-def _model_call(event: Mapping[str, Any]) -> ModelCall:
+def _model_call(event: JsonMap) -> ModelCall:
     output, ours = as_map(event, "output"), as_map(event, "metadata", OURS)
-    error = as_text(event.get("error")) or as_text(output.get("error"))
+    error = as_text(event, "error") or as_text(output, "error")
     latency_ms = _milliseconds(ours.get("latency_ms"), output.get("time"))
     used = as_map(output, "usage")
-    cost = as_cost(used.get("total_cost"))
+    cost = as_cost(used, "total_cost")
     return ModelCall(
-        model=as_text(event.get("model")),
-        provider=as_text(ours.get("provider")),
+        model=as_text(event, "model"),
+        provider=as_text(ours, "provider"),
         usage=_usage(used),
         cost_usd=cost,
-        price_source=as_text(ours.get("price_source")) or ("" if cost is None else "agent"),
+        price_source=as_text(ours, "price_source") or ("" if cost is None else "agent"),
         latency_ms=latency_ms,
-        waiting_ms=as_number(ours.get("waiting_ms")) or 0.0,
-        status=as_text(ours.get("status")) or ("error" if error else "ok"),
+        waiting_ms=as_number(ours, "waiting_ms") or 0.0,
+        status=as_text(ours, "status") or ("error" if error else "ok"),
         error=error,
-        call_id=as_text(ours.get("call_id")) if ours else as_text(event.get("uuid")),
+        call_id=as_text(ours, "call_id") if ours else as_text(event, "uuid"),
     )
 
 
-def _milliseconds(ours: Any, seconds: Any) -> float | None:
+def _milliseconds(ours: object, seconds: object) -> float | None:
     """How long something took: as we said it, or else from Inspect's seconds."""
     known, counted = as_number(ours), as_number(seconds)
     return known if known is not None or counted is None else counted * 1000
 
 
-def _usage(used: Mapping[str, Any]) -> Usage:
-    cached = as_whole_number(used.get("input_tokens_cache_read"))
-    written = as_whole_number(used.get("input_tokens_cache_write"))
-    counted, total = as_whole_number(used.get("input_tokens")), as_whole_number(used.get("total_tokens"))
-    output = as_whole_number(used.get("output_tokens"))
+def _usage(used: JsonMap) -> Usage:
+    cached = as_whole_number(used, "input_tokens_cache_read")
+    written = as_whole_number(used, "input_tokens_cache_write")
+    counted, total = as_whole_number(used, "input_tokens"), as_whole_number(used, "total_tokens")
+    output = as_whole_number(used, "output_tokens")
     # Some providers' prompts are counted without what came from the cache; the total tells.
     is_apart = total and counted + cached + written + output <= total
     return Usage(
@@ -175,18 +180,16 @@ def _usage(used: Mapping[str, Any]) -> Usage:
         cached_tokens=cached,
         cache_write_tokens=written,
         output_tokens=output,
-        reasoning_tokens=as_whole_number(used.get("reasoning_tokens")),
+        reasoning_tokens=as_whole_number(used, "reasoning_tokens"),
     )
 
 
-def _tell(
-    transcript: TranscriptBuilder, message: Mapping[str, Any], events: _Events, attachments: Mapping[str, Any]
-) -> None:
-    message_id, ours = as_text(message.get("id")), as_map(message, "metadata", OURS)
-    text = _attached(message_text(message.get("content")), attachments)
+def _tell(transcript: TranscriptBuilder, message: JsonMap, events: _Events, attachments: JsonMap) -> None:
+    message_id, ours = as_text(message, "id"), as_map(message, "metadata", OURS)
+    text = _attached(message_text(message, "content"), attachments)
     is_agent = message.get("role") == "assistant"
     calls = (events.calls.pop(message_id, []) or events.calls.pop(text, [])) if is_agent else []
-    at = as_datetime(ours.get("at")) or next((moment for _, moment in calls if moment), None)
+    at = as_datetime(ours, "at") or next((moment for _, moment in calls if moment), None)
     if "turn" in ours:
         transcript.begin(as_text(ours["turn"]), at)
     for call, moment in calls:
@@ -197,59 +200,59 @@ def _tell(
         return
     is_ours = transcript.turns_are_told and not ours.get("is_silent")
     said_by = _ROLES.get(as_text(role), "tool")
-    transcript.say(said_by, text, at, as_text(ours.get("name")), even_nothing=is_ours)
-    for request in maps_in(message.get("tool_calls")):
-        called = as_text(request.get("id"))
+    transcript.say(said_by, text, at, as_text(ours, "name"), even_nothing=is_ours)
+    for request in maps_in(message, "tool_calls"):
+        called = as_text(request, "id")
         happened = as_datetime(events.tools.get(called, {}).get("timestamp"))
         own_id = as_text(as_map(ours, "call_ids").get(called, called))
-        args = args_of(request.get("arguments"))
-        transcript.call(as_text(request.get("function")), args, own_id, happened or at, known_as=called)
+        args = args_of(request, "arguments")
+        transcript.call(as_text(request, "function"), args, own_id, happened or at, known_as=called)
 
 
-def _answer(transcript: TranscriptBuilder, message: Mapping[str, Any], text: str, events: _Events) -> None:
-    called = as_text(message.get("tool_call_id"))
+def _answer(transcript: TranscriptBuilder, message: JsonMap, text: str, events: _Events) -> None:
+    called = as_text(message, "tool_call_id")
     event, ours = events.tools.get(called, {}), as_map(message, "metadata", OURS)
     wrong = as_map(message, "error") or as_map(event, "error")
     duration_ms = _milliseconds(ours.get("duration_ms"), event.get("working_time"))
     success = ours.get("success", not wrong)
     transcript.answer(
         called,
-        text or ("" if ours else as_text(wrong.get("message"))),
+        text or ("" if ours else as_text(wrong, "message")),
         success if isinstance(success, bool) else None,
         duration_ms=duration_ms,
     )
 
 
-def _attached(text: str, attachments: Mapping[str, Any]) -> str:
+def _attached(text: str, attachments: JsonMap) -> str:
     if not text.startswith(ATTACHED):
         return text
     return as_text(attachments.get(text.removeprefix(ATTACHED))) or text
 
 
-def _spend_the_rest(transcript: TranscriptBuilder, sample: Mapping[str, Any], events: _Events) -> None:
+def _spend_the_rest(transcript: TranscriptBuilder, sample: JsonMap, events: _Events) -> None:
     """Tell the model calls nothing came of in the conversation: those of judges and of other agents."""
     for calls in events.calls.values():
         for call, moment in calls:
             transcript.spend(call, moment)
-    if not any(event.get("event") == "model" for event in maps_in(sample.get("events"))):
+    if not any(event.get("event") == "model" for event in maps_in(sample, "events")):
         for model, used in as_map(sample, "model_usage").items():
-            cost = as_cost(as_map(used).get("total_cost"))
+            cost = as_cost(used, "total_cost")
             source = "" if cost is None else "agent"
             call = ModelCall(model=model, usage=_usage(as_map(used)), cost_usd=cost, price_source=source)
             transcript.spend(call, before=(0, 0))
 
 
-def _scores(sample: Mapping[str, Any]) -> list[Score]:
+def _scores(sample: JsonMap) -> list[Score]:
     # Logs of the first version had one score without a name.
     named = as_map(sample, "scores") or ({"score": sample["score"]} if as_map(sample, "score") else {})
     return [score for name, value in named.items() for score in _score(name, as_map(value))]
 
 
-def _score(name: str, entry: Mapping[str, Any]) -> list[Score]:
+def _score(name: str, entry: JsonMap) -> list[Score]:
     if ours := as_map(entry, "metadata", OURS):
         return [exported_score({**ours, "explanation": entry.get("explanation")})]
-    value, explanation = entry.get("value"), as_text(entry.get("explanation"))
-    parts: Mapping[str, Any] = value if isinstance(value, dict) else {"": value}
+    value, explanation = entry.get("value"), as_text(entry, "explanation")
+    parts: JsonMap = value if isinstance(value, dict) else {"": value}
     if isinstance(value, list):
         parts = {str(number): each for number, each in enumerate(value, start=1)}
     scores = []
@@ -262,7 +265,7 @@ def _score(name: str, entry: Mapping[str, Any]) -> list[Score]:
     return scores
 
 
-def _graded(value: Any) -> tuple[float | None, str]:
+def _graded(value: object) -> tuple[float | None, str]:
     if isinstance(value, bool):
         return float(value), ""
     if isinstance(value, str):
@@ -270,20 +273,16 @@ def _graded(value: Any) -> tuple[float | None, str]:
     return as_number(value), ""
 
 
-def _ending(sample: Mapping[str, Any], scores: list[Score], ours: Mapping[str, Any]) -> tuple[str, str, str]:
+def _ending(sample: JsonMap, scores: list[Score], ours: JsonMap) -> tuple[str, str, str]:
     error = sample.get("error")
-    message = as_text(error) or as_text(as_map(error).get("message"))
+    message = as_text(error) or as_text(error, "message")
     if ours:
-        return (
-            as_text(ours.get("status")) or "success",
-            as_text(ours.get("end_reason")) or "completed",
-            message,
-        )
+        return (as_text(ours, "status") or "success", as_text(ours, "end_reason") or "completed", message)
     if message:
         return "error", "internal_error", message
     limit = as_map(sample, "limit")
     if limit:
-        status, reason = _LIMITS.get(as_text(limit.get("type")), ("fail", "agent_failed"))
+        status, reason = _LIMITS.get(as_text(limit, "type"), ("fail", "agent_failed"))
         return status, reason, f"it reached its {as_text(limit.get('type'))} limit"
     graded = [score for score in scores if score.label in GRADES]
     if graded and any(score.value == 0 for score in graded):
@@ -331,15 +330,15 @@ def _read_packed(path: Path, packed: ZipMembers) -> Read:
             yield unreadable(path, "it is kept in pieces; have Inspect write it as one", name)
 
 
-def _read_whole(path: Path, document: Any) -> Read:
+def _read_whole(path: Path, document: object) -> Read:
     header = as_map(document)
     if "eval" not in header:
         raise ValueError("it is not a log: it has no `eval`")
-    for number, sample in enumerate(maps_in(header.get("samples")), start=1):
+    for number, sample in enumerate(maps_in(header, "samples"), start=1):
         yield read_session(path, lambda it=sample: _session(it, header), f"sample {number}")  # type: ignore[misc]
 
 
-def _session(sample: Any, header: Mapping[str, Any]) -> Session:
+def _session(sample: object, header: JsonMap) -> Session:
     if not isinstance(sample, dict) or not isinstance(sample.get("messages"), list):
         raise ValueError("it is not a sample: it has no messages")
     return session_of(sample, header, kind)

@@ -6,10 +6,11 @@ tool calls of chat completions. The last message says how the run ended.
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
     as_cost,
     as_datetime,
     as_map,
@@ -64,17 +65,19 @@ def _session(path: Path) -> Session:
         raise ValueError("it is not a trajectory: it has no messages")
     info = as_map(document, "info")
     config = as_map(info, "config")
-    model = as_text(as_map(config, "model").get("model_name"))
+    model = as_text(config, "model", "model_name")
     instance = path.name.removesuffix(SUFFIXES[0]).removesuffix(SUFFIXES[1])
     transcript = TranscriptBuilder()
     _tell(transcript, messages, model)
     status, reason, error = _ending(info, messages)
+    task = as_text(document, "instance_id") or instance
     return Session(
         external_id=_id(path, instance, transcript),
         source=kind,
-        name=as_text(as_map(document).get("instance_id")) or instance,
+        name=task,
+        task=task,
         agent="mini-swe-agent",
-        agent_version=as_text(info.get("mini_version")),
+        agent_version=as_text(info, "mini_version"),
         model=model,
         status=status,
         end_reason=reason,
@@ -85,9 +88,9 @@ def _session(path: Path) -> Session:
         attributes={
             name: value
             for name, value in (
-                ("exit_status", as_text(info.get("exit_status"))),
-                ("environment", as_text(config.get("environment_type"))),
-                ("instance_id", as_text(as_map(document).get("instance_id"))),
+                ("exit_status", as_text(info, "exit_status")),
+                ("environment", as_text(config, "environment_type")),
+                ("instance_id", as_text(document, "instance_id")),
             )
             if value
         },
@@ -100,80 +103,80 @@ def _id(path: Path, instance: str, transcript: TranscriptBuilder) -> str:
     return place_of(path, instance) + began
 
 
-def _tell(transcript: TranscriptBuilder, messages: Sequence[Mapping[str, Any]], model: str) -> None:
+def _tell(transcript: TranscriptBuilder, messages: Sequence[JsonMap], model: str) -> None:
     waiting = 0
     for message in messages:
         extra, role = as_map(message, "extra"), message.get("role")
-        at = as_datetime(extra.get("timestamp"))
+        at = as_datetime(extra, "timestamp")
         if role == "assistant":
             _spend(transcript, extra, model, at)
             add_message(transcript, message, at)
-            waiting = 0 if maps_in(message.get("tool_calls")) else _tell_commands(transcript, message, at)
+            waiting = 0 if maps_in(message, "tool_calls") else _tell_commands(transcript, message, at)
         elif role == "tool" or (role == "user" and waiting and _is_result(message)):
             code = _code(message)
-            result = as_text(extra.get("raw_output")) or message_text(message.get("content"))
-            called = as_name(message.get("tool_call_id"))
+            result = as_text(extra, "raw_output") or message_text(message, "content")
+            called = as_name(message, "tool_call_id")
             transcript.answer(called, result, None if code is None else code == 0, at)
             waiting -= role == "user"
         elif role == "user" and as_map(extra, "response"):
             # An answer nobody could read; it was paid for all the same.
             _spend(transcript, extra, model, at)
-            transcript.say("tool", message_text(message.get("content")), at)
+            transcript.say("tool", message_text(message, "content"), at)
         elif role != "exit":
             add_message(transcript, message, at)
 
 
-def _tell_commands(transcript: TranscriptBuilder, message: Mapping[str, Any], at: Any) -> int:
+def _tell_commands(transcript: TranscriptBuilder, message: JsonMap, at: datetime | None) -> int:
     """Tell the commands of a message without tool calls; how many results will follow."""
-    named = [as_text(each.get("command")) for each in maps_in(as_map(message, "extra").get("actions"))]
-    commands = named or _COMMAND.findall(message_text(message.get("content")))
+    named = [as_text(each, "command") for each in maps_in(message, "extra", "actions")]
+    commands = named or _COMMAND.findall(message_text(message, "content"))
     for command in commands:
         transcript.call(SHELL, {"command": command}, at=at)
     return len(commands)
 
 
-def _is_result(message: Mapping[str, Any]) -> bool:
-    text = message_text(message.get("content")).lstrip()
+def _is_result(message: JsonMap) -> bool:
+    text = message_text(message, "content").lstrip()
     return "returncode" in as_map(message, "extra") or text.startswith(("<returncode>", "Observation:"))
 
 
-def _code(message: Mapping[str, Any]) -> int | None:
+def _code(message: JsonMap) -> int | None:
     code = as_map(message, "extra").get("returncode")
     if type(code) is int:
         return code
-    match = _RESULT.search(message_text(message.get("content"))[:2_000])
+    match = _RESULT.search(message_text(message, "content")[:2_000])
     return int(match[1]) if match else None
 
 
-def _spend(transcript: TranscriptBuilder, extra: Mapping[str, Any], model: str, at: Any) -> None:
+def _spend(transcript: TranscriptBuilder, extra: JsonMap, model: str, at: datetime | None) -> None:
     response = as_map(extra, "response")
     if not response and "cost" not in extra:
         return
-    cost = as_cost(extra.get("cost"))
+    cost = as_cost(extra, "cost")
     # It writes 0 for a price it does not know.
     cost = cost or None
     transcript.spend(
         ModelCall(
-            model=as_text(response.get("model")) or model,
+            model=as_text(response, "model") or model,
             usage=usage_of_chat(response.get("usage")) or Usage(),
             cost_usd=cost,
             price_source="" if cost is None else "agent",
-            call_id=as_text(response.get("id")),
+            call_id=as_text(response, "id"),
         ),
         at,
     )
 
 
-def _ending(info: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+def _ending(info: JsonMap, messages: Sequence[JsonMap]) -> tuple[str, str, str]:
     last = messages[-1]
-    exit_status = as_text(info.get("exit_status")) or as_text(as_map(last, "extra").get("exit_status"))
+    exit_status = as_text(info, "exit_status") or as_text(last, "extra", "exit_status")
     if not exit_status:
         if info:
             return "error", "interrupted", "it does not say how it ended"
         return "success", "completed", ""
     # Whatever else ends it is the name of an exception.
     status, reason = _ENDINGS.get(exit_status, ("error", "internal_error"))
-    told_why = message_text(last.get("content")) if last.get("role") == "exit" else ""
+    told_why = message_text(last, "content") if last.get("role") == "exit" else ""
     return (
         status,
         reason,

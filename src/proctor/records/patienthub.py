@@ -5,11 +5,10 @@ client's reply. The original has no ids, models or times; a file that was writte
 sessions.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
     as_cost,
     as_datetime,
     as_map,
@@ -57,34 +56,35 @@ def read(path: Path) -> Read:
         yield read_session(path, lambda it=session, of=name: _session(path, it, of), part)  # type: ignore[misc]
 
 
-def _session(path: Path, session: Mapping[str, Any], name: str) -> Session:
+def _session(path: Path, session: JsonMap, name: str) -> Session:
     under_test = CLIENT if session.get("under_test") == CLIENT else THERAPIST
     transcript = TranscriptBuilder(turns_by_user=False)
     _tell(transcript, session, under_test)
     record, roles = as_map(session, "record"), as_map(session, "roles")
     _spend(transcript, session, roles)
-    status = _STATUSES.get(as_text(session.get("status")), "success")
-    ended = as_text(session.get("end_reason"))
+    status = _STATUSES.get(as_text(session, "status"), "success")
+    ended = as_text(session, "end_reason")
     return Session(
-        external_id=as_text(record.get("session_id")) or place_of(path, name),
+        external_id=as_text(record, "session_id") or place_of(path, name),
         source=kind,
         name=name,
         agent=as_text(session.get(under_test)),
         model=as_text(as_map(roles, under_test).get("model")),
         status=status,
         end_reason=ended or ("completed" if status == "success" else "internal_error"),
-        error=as_text(session.get("error")),
-        started_at=as_datetime(record.get("started_at")) or transcript.began_at,
-        finished_at=as_datetime(record.get("finished_at")) or transcript.ended_at,
+        error=as_text(session, "error"),
+        task=as_text(session, THERAPIST if under_test == CLIENT else CLIENT),
+        started_at=as_datetime(record, "started_at") or transcript.began_at,
+        finished_at=as_datetime(record, "finished_at") or transcript.ended_at,
         steps=transcript.steps,
         attributes={
             name: value
             for name, value in (
                 (CLIENT, as_text(session.get(CLIENT))),
                 (THERAPIST, as_text(session.get(THERAPIST))),
-                ("combination", as_text(session.get("combination"))),
-                ("run_id", as_name(session.get("run_id"))),
-                ("seed", as_name(session.get("seed"))),
+                ("combination", as_text(session, "combination")),
+                ("run_id", as_name(session, "run_id")),
+                ("seed", as_name(session, "seed")),
             )
             if value
         },
@@ -92,10 +92,10 @@ def _session(path: Path, session: Mapping[str, Any], name: str) -> Session:
     )
 
 
-def _tell(transcript: TranscriptBuilder, session: Mapping[str, Any], under_test: str) -> None:
+def _tell(transcript: TranscriptBuilder, session: JsonMap, under_test: str) -> None:
     opened_by = ""
-    for message in maps_in(session.get("messages")):
-        side, text = as_text(message.get("role")), message_text(message.get("content"))
+    for message in maps_in(session, "messages"):
+        side, text = as_text(message, "role"), message_text(message, "content")
         if side not in (CLIENT, THERAPIST):
             transcript.say("system", text, name=side)
             continue
@@ -106,16 +106,16 @@ def _tell(transcript: TranscriptBuilder, session: Mapping[str, Any], under_test:
         transcript.say(role, text, name=side)
 
 
-def _spend(transcript: TranscriptBuilder, session: Mapping[str, Any], roles: Mapping[str, Any]) -> None:
+def _spend(transcript: TranscriptBuilder, session: JsonMap, roles: JsonMap) -> None:
     """Tell what each side spent: known in sum only."""
     used = as_map(session, "usage")
     for side in (CLIENT, THERAPIST):
         own = as_map(used, side)
         usage = Usage(
-            input_tokens=as_whole_number(own.get("prompt_tokens")),
-            output_tokens=as_whole_number(own.get("completion_tokens")),
+            input_tokens=as_whole_number(own, "prompt_tokens"),
+            output_tokens=as_whole_number(own, "completion_tokens"),
         )
-        cost = as_cost(own.get("total_cost"))
+        cost = as_cost(own, "total_cost")
         if usage.total_tokens or cost:
             call = ModelCall(
                 model=as_text(as_map(roles, side).get("model")),

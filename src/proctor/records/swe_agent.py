@@ -7,9 +7,9 @@ action with function calling. Tokens and cost are totals only. Whether the insta
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
     args_of,
     as_cost,
     as_list,
@@ -64,10 +64,10 @@ def read(path: Path) -> Read:
 
 def _session(path: Path) -> Session:
     document = as_map(load_json(path))
-    attempts = maps_in(document.get("attempts"))
+    attempts = maps_in(document, "attempts")
     # Of several attempts the chosen one stands on top; before one is chosen there are only attempts.
     chosen = document if "trajectory" in document or not attempts else attempts[-1]
-    trajectory, history = maps_in(chosen.get("trajectory")), maps_in(chosen.get("history"))
+    trajectory, history = maps_in(chosen, "trajectory"), maps_in(chosen, "history")
     if not trajectory and not history:
         raise ValueError("it is not a trajectory: it has neither steps nor a history")
     info, instance = as_map(chosen, "info"), path.name.removesuffix(SUFFIX)
@@ -86,27 +86,24 @@ def _session(path: Path) -> Session:
         source=kind,
         name=instance,
         agent="swe-agent",
-        agent_version=as_text(info.get("swe_agent_version")),
+        agent_version=as_text(info, "swe_agent_version"),
         model=model,
         status=status,
         end_reason=reason,
         error=error,
+        task=instance,
         steps=transcript.steps,
         attributes={
             "instance_id": instance,
-            "exit_status": as_text(info.get("exit_status")),
-            "environment": as_text(chosen.get("environment")),
+            "exit_status": as_text(info, "exit_status"),
+            "environment": as_text(chosen, "environment"),
         },
         scores=[] if resolved is None else [Score(evaluator="resolved", value=float(resolved))],
         notes=notes,
     )
 
 
-def _tell(
-    transcript: TranscriptBuilder,
-    trajectory: Sequence[Mapping[str, Any]],
-    history: Sequence[Mapping[str, Any]],
-) -> None:
+def _tell(transcript: TranscriptBuilder, trajectory: Sequence[JsonMap], history: Sequence[JsonMap]) -> None:
     real = [each for each in history if each.get("is_demo") is not True]
     if not trajectory:
         for message in real:
@@ -123,19 +120,17 @@ def _tell(
         _tell_step(transcript, step, message)
 
 
-def _tell_step(transcript: TranscriptBuilder, step: Mapping[str, Any], message: Mapping[str, Any]) -> None:
-    action, observation = as_text(step.get("action")), message_text(step.get("observation"))
-    transcript.say("assistant", as_text(step.get("thought")).strip() or as_text(step.get("response")).strip())
-    seconds = as_number(step.get("execution_time"))
+def _tell_step(transcript: TranscriptBuilder, step: JsonMap, message: JsonMap) -> None:
+    action, observation = as_text(step, "action"), message_text(step, "observation")
+    transcript.say("assistant", as_text(step, "thought").strip() or as_text(step, "response").strip())
+    seconds = as_number(step, "execution_time")
     duration_ms = None if seconds is None else seconds * 1000
-    calls = maps_in(message.get("tool_calls"))
+    calls = maps_in(message, "tool_calls")
     for call in calls:
         function = as_map(call, "function")
-        transcript.call(
-            as_text(function.get("name")), args_of(function.get("arguments")), as_name(call.get("id"))
-        )
+        transcript.call(as_text(function, "name"), args_of(function, "arguments"), as_name(call, "id"))
     if calls:
-        transcript.answer(as_name(calls[0].get("id")), observation, duration_ms=duration_ms)
+        transcript.answer(as_name(calls[0], "id"), observation, duration_ms=duration_ms)
     elif action.strip():
         transcript.call(_tool_of(action), {"command": action})
         transcript.answer("", observation, duration_ms=duration_ms)
@@ -144,14 +139,14 @@ def _tell_step(transcript: TranscriptBuilder, step: Mapping[str, Any], message: 
         transcript.say("tool", observation)
 
 
-def _tell_message(transcript: TranscriptBuilder, message: Mapping[str, Any]) -> None:
+def _tell_message(transcript: TranscriptBuilder, message: JsonMap) -> None:
     if message.get("role") == "tool":
-        called = next((as_name(each) for each in as_list(message.get("tool_call_ids"))), "")
-        transcript.answer(called, message_text(message.get("content")))
+        called = next((as_name(each) for each in as_list(message, "tool_call_ids")), "")
+        transcript.answer(called, message_text(message, "content"))
         return
     add_message(transcript, message)
-    if message.get("role") == "assistant" and not maps_in(message.get("tool_calls")):
-        action = as_text(message.get("action"))
+    if message.get("role") == "assistant" and not maps_in(message, "tool_calls"):
+        action = as_text(message, "action")
         if action.strip():
             transcript.call(_tool_of(action), {"command": action})
 
@@ -161,24 +156,19 @@ def _tool_of(action: str) -> str:
     return first if first in _COMMANDS else SHELL
 
 
-def _spend(transcript: TranscriptBuilder, info: Mapping[str, Any], model: str) -> list[str]:
+def _spend(transcript: TranscriptBuilder, info: JsonMap, model: str) -> list[str]:
     spent = as_map(info, "model_stats")
     usage = Usage(
-        input_tokens=as_whole_number(spent.get("tokens_sent")),
-        output_tokens=as_whole_number(spent.get("tokens_received")),
+        input_tokens=as_whole_number(spent, "tokens_sent"),
+        output_tokens=as_whole_number(spent, "tokens_received"),
     )
     # It writes 0 for a price it does not know.
-    cost = as_cost(spent.get("instance_cost")) or None
+    cost = as_cost(spent, "instance_cost") or None
     if not usage.total_tokens and cost is None:
         return []
-    call = ModelCall(
-        model=model,
-        usage=usage,
-        cost_usd=cost,
-        price_source="" if cost is None else "agent",
-    )
+    call = ModelCall(model=model, usage=usage, cost_usd=cost, price_source="" if cost is None else "agent")
     transcript.spend(call, before=(0, 0))
-    calls = as_whole_number(spent.get("api_calls"))
+    calls = as_whole_number(spent, "api_calls")
     return (
         [f"{calls} model calls, told as one: their tokens and cost are known in sum only"]
         if calls > 1
@@ -186,18 +176,18 @@ def _spend(transcript: TranscriptBuilder, info: Mapping[str, Any], model: str) -
     )
 
 
-def _model(chosen: Mapping[str, Any]) -> str:
+def _model(chosen: JsonMap) -> str:
     config = chosen.get("replay_config")
     if isinstance(config, str):
         try:
             config = parse_json(config)
         except ValueError:
             config = None
-    return as_text(as_map(config, "agent", "model").get("name"))
+    return as_text(config, "agent", "model", "name")
 
 
-def _ending(info: Mapping[str, Any]) -> tuple[str, str, str]:
-    exit_status = as_text(info.get("exit_status"))
+def _ending(info: JsonMap) -> tuple[str, str, str]:
+    exit_status = as_text(info, "exit_status")
     if not info:
         return "success", "completed", ""
     if not exit_status:

@@ -9,9 +9,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from proctor.json_values import (
+    JsonMap,
     args_of,
     as_cost,
     as_datetime,
@@ -72,7 +72,7 @@ def read(path: Path) -> Read:
         yield unreadable(file, "it holds no results: neither a list of runs nor simulations")
 
 
-def _read_runs(file: Path, runs: Sequence[Any]) -> Read:
+def _read_runs(file: Path, runs: Sequence[object]) -> Read:
     for number, run in enumerate(runs, start=1):
         part = f"run {number}"
         if isinstance(run, dict) and isinstance(run.get("traj"), list):
@@ -81,19 +81,19 @@ def _read_runs(file: Path, runs: Sequence[Any]) -> Read:
             yield unreadable(file, "it has no `traj`", part)
 
 
-def _read_simulations(file: Path, document: Any) -> Read:
+def _read_simulations(file: Path, document: object) -> Read:
     info = as_map(document, "info")
     for part, simulation in _simulations(file, document):
         if isinstance(simulation, Unreadable):
             yield simulation
-        elif isinstance(simulation, dict) and as_name(simulation.get("id")):
+        elif isinstance(simulation, dict) and as_name(simulation, "id"):
             yield read_session(file, lambda it=simulation: _simulation(it, info), part)  # type: ignore[misc]
         else:
             yield unreadable(file, "it has no `id`", part)
 
 
-def _simulations(file: Path, document: Any) -> Iterator[tuple[str, Any]]:
-    for number, simulation in enumerate(as_list(as_map(document).get("simulations")), start=1):
+def _simulations(file: Path, document: object) -> Iterator[tuple[str, object]]:
+    for number, simulation in enumerate(as_list(document, "simulations"), start=1):
         yield f"simulation {number}", simulation
     folder = file.parent / SIMULATIONS
     if file.name == RESULTS and folder.is_dir():
@@ -104,17 +104,17 @@ def _simulations(file: Path, document: Any) -> Iterator[tuple[str, Any]]:
                 yield piece.name, unreadable(piece, error)
 
 
-def _run(file: Path, run: Mapping[str, Any]) -> Session:
+def _run(file: Path, run: JsonMap) -> Session:
     info, named = as_map(run, "info"), _NAMED.match(file.name)
     transcript = TranscriptBuilder()
-    for message in maps_in(run.get("traj")):
+    for message in maps_in(run, "traj"):
         add_message(transcript, message)
-    reward = as_number(run.get("reward"))
+    reward = as_number(run, "reward")
     status, reason = _passed(reward)
-    error = as_text(info.get("error"))
+    error = as_text(info, "error")
     if error:
         status, reason = "error", "internal_error"
-    task, trial = as_name(run.get("task_id")), as_name(run.get("trial"))
+    task, trial = as_name(run, "task_id"), as_name(run, "trial")
     scores = [] if reward is None else [Score(evaluator="reward", value=reward)]
     return Session(
         external_id=f"{file.stem}/{task}/{trial}",
@@ -125,80 +125,83 @@ def _run(file: Path, run: Mapping[str, Any]) -> Session:
         status=status,
         end_reason=reason,
         error=error,
+        task=task,
+        repeat=_repeat(trial),
         steps=transcript.steps,
-        attributes=_known(task_id=task, trial=trial, source=as_text(info.get("source"))),
+        attributes=_known(task_id=task, trial=trial, source=as_text(info, "source")),
         scores=scores,
     )
 
 
-def _simulation(simulation: Mapping[str, Any], info: Mapping[str, Any]) -> Session:
+def _simulation(simulation: JsonMap, info: JsonMap) -> Session:
     agent, user = as_map(info, "agent_info"), as_map(info, "user_info")
-    models = {"assistant": as_text(agent.get("llm")), USER: as_text(user.get("llm"))}
+    models = {"assistant": as_text(agent, "llm"), USER: as_text(user, "llm")}
     transcript = TranscriptBuilder()
     environment = as_map(info, "environment_info")
-    transcript.say("system", as_text(simulation.get("policy")) or as_text(environment.get("policy")))
-    for message in maps_in(simulation.get("messages")):
+    transcript.say("system", as_text(simulation, "policy") or as_text(environment, "policy"))
+    for message in maps_in(simulation, "messages"):
         _tell(transcript, message, models)
     rewarded = as_map(simulation, "reward_info")
-    reward, ended = as_number(rewarded.get("reward")), as_text(simulation.get("termination_reason"))
+    reward, ended = as_number(rewarded, "reward"), as_text(simulation, "termination_reason")
     status, reason = _ENDINGS.get(ended) or _passed(reward)
-    task, trial = as_name(simulation.get("task_id")), as_name(simulation.get("trial"))
+    task, trial = as_name(simulation, "task_id"), as_name(simulation, "trial")
     return Session(
-        external_id=as_name(simulation.get("id")),
+        external_id=as_name(simulation, "id"),
         source=kind,
         name=f"task {task}, trial {trial}",
-        agent=as_text(agent.get("implementation")),
+        agent=as_text(agent, "implementation"),
         model=models["assistant"],
         status=status,
         end_reason=reason,
         error="" if status in ("success", "fail") else ended,
-        started_at=as_datetime(simulation.get("start_time")) or transcript.began_at,
-        finished_at=as_datetime(simulation.get("end_time")) or transcript.ended_at,
+        task=task,
+        repeat=_repeat(trial),
+        factors=_known(domain=as_text(environment, "domain_name")),
+        started_at=as_datetime(simulation, "start_time") or transcript.began_at,
+        finished_at=as_datetime(simulation, "end_time") or transcript.ended_at,
         steps=transcript.steps,
         attributes=_known(
             task_id=task,
             trial=trial,
-            domain=as_text(environment.get("domain_name")),
+            domain=as_text(environment, "domain_name"),
             termination_reason=ended,
             user_model=models[USER],
-            commit=as_text(info.get("git_commit")),
+            commit=as_text(info, "git_commit"),
         ),
         scores=_rewards(reward, as_map(rewarded, "reward_breakdown")),
-        notes=[]
-        if maps_in(simulation.get("messages"))
-        else ["it has no messages: what was spoken is not read"],
+        notes=[] if maps_in(simulation, "messages") else ["it has no messages: what was spoken is not read"],
     )
 
 
-def _tell(transcript: TranscriptBuilder, message: Mapping[str, Any], models: Mapping[str, str]) -> None:
-    role, at = as_text(message.get("role")), as_datetime(message.get("timestamp"))
-    for result in maps_in(message.get("tool_messages")) or ([message] if role == "tool" else []):
+def _tell(transcript: TranscriptBuilder, message: JsonMap, models: Mapping[str, str]) -> None:
+    role, at = as_text(message, "role"), as_datetime(message, "timestamp")
+    for result in maps_in(message, "tool_messages") or ([message] if role == "tool" else []):
         if result.get("requestor") == USER:
             transcript.say("user", f"[result: {message_text(result.get('content'))}]", at)
             continue
         failed = result.get("error")
         success = not failed if isinstance(failed, bool) else None
-        transcript.answer(as_name(result.get("id")), message_text(result.get("content")), success, at)
+        transcript.answer(as_name(result, "id"), message_text(result, "content"), success, at)
     if role not in models:
         return
     _spend(transcript, message, models[role])
     if role == USER:
-        transcript.say("user", message_text(message.get("content")), at)
+        transcript.say("user", message_text(message, "content"), at)
     else:
-        transcript.say("assistant", message_text(message.get("content")), at)
-    for call in maps_in(message.get("tool_calls")):
-        name, args = as_text(call.get("name")), args_of(call.get("arguments"))
+        transcript.say("assistant", message_text(message, "content"), at)
+    for call in maps_in(message, "tool_calls"):
+        name, args = as_text(call, "name"), args_of(call, "arguments")
         if role == USER:
             transcript.say("user", f"[uses {name} {json.dumps(args, ensure_ascii=False)}]", at)
         else:
-            transcript.call(name, args, as_name(call.get("id")), at)
+            transcript.call(name, args, as_name(call, "id"), at)
 
 
-def _spend(transcript: TranscriptBuilder, message: Mapping[str, Any], model: str) -> None:
-    cost, usage = as_cost(message.get("cost")), usage_of_chat(message.get("usage"))
+def _spend(transcript: TranscriptBuilder, message: JsonMap, model: str) -> None:
+    cost, usage = as_cost(message, "cost"), usage_of_chat(message.get("usage"))
     if usage is None and not cost:
         return
-    seconds = as_number(message.get("generation_time_seconds"))
+    seconds = as_number(message, "generation_time_seconds")
     call = ModelCall(
         model=model,
         usage=usage or Usage(),
@@ -206,7 +209,12 @@ def _spend(transcript: TranscriptBuilder, message: Mapping[str, Any], model: str
         price_source="" if cost is None else "agent",
         latency_ms=None if seconds is None else seconds * 1000,
     )
-    transcript.spend(call, as_datetime(message.get("timestamp")))
+    transcript.spend(call, as_datetime(message, "timestamp"))
+
+
+def _repeat(trial: str) -> int | None:
+    """Trials are counted from 0."""
+    return int(trial) + 1 if trial.isdecimal() and len(trial) < 10 else None
 
 
 def _passed(reward: float | None) -> tuple[str, str]:
@@ -216,7 +224,7 @@ def _passed(reward: float | None) -> tuple[str, str]:
     return "success", "completed"
 
 
-def _rewards(reward: float | None, parts: Mapping[str, Any]) -> list[Score]:
+def _rewards(reward: float | None, parts: JsonMap) -> list[Score]:
     scores = [] if reward is None else [Score(evaluator="reward", value=reward)]
     for name, part in parts.items():
         value = as_number(part)
@@ -225,5 +233,5 @@ def _rewards(reward: float | None, parts: Mapping[str, Any]) -> list[Score]:
     return scores
 
 
-def _known(**named: str) -> dict[str, Any]:
+def _known(**named: str) -> dict[str, str]:
     return {name: value for name, value in named.items() if value}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from proctor.formatting import UNKNOWN, interval, percent, seconds, short, shown, usd
+from proctor.formatting import UNKNOWN, interval, one_line, percent, seconds, short, usd
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.stats.intervals import Estimate, Rate
 from proctor.stats.outcomes import ByFactor, Factor, Tally
@@ -61,7 +61,9 @@ class Point:
 def bars(title: str, entries: Sequence[Bar], *, top: float | None = None, say: Say = short) -> str:
     """Horizontal bars, one below the other, with their intervals as whiskers."""
     left = _label_width([entry.label for entry in entries])
-    right = max([len(entry.note or _said(entry.value, say)) for entry in entries], default=0) * LETTER + 14
+    right = (
+        max([len(entry.note or _formatted(entry.value, say)) for entry in entries], default=0) * LETTER + 14
+    )
     span = WIDTH - left - right
     reach = top or _top([value for entry in entries for value in (entry.value, entry.high)])
     steps = ticks(reach)
@@ -228,7 +230,7 @@ def ticks(top: float, count: int = 5, *, bottom: float = 0.0) -> list[float]:
 
 
 def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
-    value = entry.note or _said(entry.value, say)
+    value = entry.note or _formatted(entry.value, say)
     label = f"{entry.label}: {value}"
     parts = [_text(left - 10, y + 19, entry.label, "c-label", "end", longest=int((left - 10) / LETTER))]
     if entry.value is not None:
@@ -264,7 +266,7 @@ def _y_axis(steps: Sequence[float], left: float, base: float, scale: float, say:
 
 
 def _svg(title: str, height: float, drawn: Sequence[str]) -> str:
-    name = escape(shown(title, 200), quote=True)
+    name = escape(one_line(title, 200), quote=True)
     return (
         f'<svg class="chart" viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{name}" '
         f'xmlns="http://www.w3.org/2000/svg">{"".join(drawn)}</svg>'
@@ -272,7 +274,7 @@ def _svg(title: str, height: float, drawn: Sequence[str]) -> str:
 
 
 def _text(x: float, y: float, text: str, kind: str, anchor: str, *, longest: int = 60) -> str:
-    whole, cut = shown(text, 300), shown(text, max(longest, 4))
+    whole, cut = one_line(text, 300), one_line(text, max(longest, 4))
     more = _title(whole) if cut != whole else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(cut)}{more}</text>'
@@ -298,15 +300,15 @@ def _free_height(x: float, y: float, occupied: Sequence[tuple[float, float]]) ->
 
 
 def _title(text: str) -> str:
-    return f"<title>{escape(shown(text, 300))}</title>"
+    return f"<title>{escape(one_line(text, 300))}</title>"
 
 
 def _label_width(labels: Sequence[str]) -> float:
-    longest = max((len(shown(label, 300)) for label in labels), default=0)
+    longest = max((len(one_line(label, 300)) for label in labels), default=0)
     return min(longest * LETTER + 16, WIDTH * 0.34)
 
 
-def _said(value: float | None, say: Say) -> str:
+def _formatted(value: float | None, say: Say) -> str:
     return "–" if value is None else say(value)
 
 
@@ -412,7 +414,9 @@ class Stem:
 def forest(title: str, entries: Sequence[Stem], *, say: Say = short) -> str:
     """One row for each difference: a dot, its interval, and zero as a line through all rows."""
     left = min(max((len(entry.label) for entry in entries), default=0) * LETTER + 16, WIDTH * 0.36)
-    right = max((len(entry.note or _said(entry.value, say)) for entry in entries), default=0) * LETTER + 14
+    right = (
+        max((len(entry.note or _formatted(entry.value, say)) for entry in entries), default=0) * LETTER + 14
+    )
     ends = [abs(end) for entry in entries for end in (entry.value, entry.low, entry.high) if end is not None]
     reach = max(ends, default=0.0) * 1.08 or 1.0
     middle = left + (WIDTH - left - right) / 2
@@ -430,7 +434,7 @@ def forest(title: str, entries: Sequence[Stem], *, say: Say = short) -> str:
 
 
 def _row(entry: Stem, y: float, left: float, middle: float, scale: float, say: Say) -> str:
-    value = entry.note or _said(entry.value, say)
+    value = entry.note or _formatted(entry.value, say)
     height = y + ROW / 2 - 1
     parts = [_text(left - 10, y + 19, entry.label, "c-label", "end", longest=int((left - 10) / LETTER))]
     if entry.low is not None and entry.high is not None:

@@ -1,13 +1,16 @@
-"""A comparison as a page: differences with their intervals, results of gates, and disagreements."""
+"""A comparison as text, JSON, JUnit or a page: differences with intervals, verdicts, disagreements."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from xml.etree import ElementTree
 
 from markupsafe import Markup
 
 from proctor.formatting import percent, seconds, short, usd
 from proctor.report.charts import Stem, forest
 from proctor.report.render import page, text
-from proctor.stats.comparison import Comparison, Contrast
+from proctor.stats.comparison import Comparison, Contrast, Disagreement, Mean
+from proctor.stats.differences import FAIL, INCONCLUSIVE, Difference
 
 
 def comparison_html(comparison: Comparison) -> str:
@@ -22,6 +25,120 @@ def comparison_html(comparison: Comparison) -> str:
 def comparison_markdown(comparison: Comparison) -> str:
     """The page as Markdown."""
     return text("comparison.md.j2", c=comparison, **_WORDS)
+
+
+def comparison_document(comparison: Comparison) -> dict[str, object]:
+    """The comparison as the documented JSON."""
+    return {
+        "baseline": comparison.groups[0],
+        "groups": list(comparison.groups),
+        "pairedBy": comparison.pair,
+        "varied": list(comparison.varied),
+        "standIns": list(comparison.stand_ins),
+        "metrics": list(comparison.metrics),
+        "familySize": comparison.family_size,
+        "unfinished": dict(comparison.unfinished),
+        "verdict": comparison.verdict if comparison.verdicts else None,
+        "gates": [
+            {
+                "gate": each.gate,
+                "candidate": each.candidate,
+                "verdict": each.verdict,
+                "words": each.words,
+                "morePairs": each.more_pairs,
+                "needs": each.needs,
+            }
+            for each in comparison.verdicts
+        ],
+        "contrasts": [_contrast_document(each) for each in comparison.contrasts],
+    }
+
+
+def _contrast_document(each: Contrast) -> dict[str, object]:
+    return {
+        "metric": each.metric,
+        "baseline": each.baseline,
+        "candidate": each.candidate,
+        "baselineMean": asdict(each.baseline_mean),
+        "candidateMean": asdict(each.candidate_mean),
+        "difference": each.difference and difference_document(each.difference),
+        "pCorrected": each.p_corrected,
+        "isMember": each.is_member,
+        "pairs": each.pairs,
+        "unpaired": each.unpaired,
+        "pairsNeeded": each.difference.needs if each.difference else None,
+        "errors": list(each.errors),
+        "ifErrorsFailed": each.if_errors_failed,
+        "withErrors": each.with_errors and difference_document(each.with_errors),
+        "errorsDecide": each.errors_decide,
+        "disagreements": [_disagreement_document(one) for one in each.disagreements],
+        "remarks": list(each.remarks),
+        "isSignificant": each.is_significant,
+    }
+
+
+def _disagreement_document(one: Disagreement) -> dict[str, object]:
+    return {
+        "words": one.words,
+        "baseline": one.baseline,
+        "candidate": one.candidate,
+        "baselineItems": [item_id for _, item_id in one.baseline_items],
+        "candidateItems": [item_id for _, item_id in one.candidate_items],
+    }
+
+
+def difference_document(one: Difference) -> dict[str, object]:
+    """A difference as JSON; that of a ratio is its distance from 1, so that 0 always is no difference."""
+    return {
+        "value": _shift(one, one.value),
+        "low": _shift(one, one.low),
+        "high": _shift(one, one.high),
+        "isRatio": one.is_ratio,
+        "p": one.p,
+        "level": one.level,
+        "family": one.family,
+        "effectSize": one.effect_size,
+        "smallestDetectable": _shift(one, one.detectable),
+        "runsNeeded": one.needs,
+        "n": list(one.tasks),
+        "runs": one.runs,
+        "isPaired": one.is_paired,
+        "test": one.method,
+        "note": one.note,
+    }
+
+
+def _shift(one: Difference, value: float | None) -> float | None:
+    return None if value is None else value - one.null
+
+
+def comparison_junit(comparison: Comparison) -> str:
+    """The gates as JUnit XML: one test case for each gate and candidate."""
+    verdicts = comparison.verdicts
+    suite = ElementTree.Element(
+        "testsuite",
+        name="proctor compare",
+        tests=str(len(verdicts)),
+        failures=str(sum(each.verdict == FAIL for each in verdicts)),
+        errors=str(sum(each.verdict == INCONCLUSIVE for each in verdicts)),
+    )
+    for each in verdicts:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=_xml_text(each.candidate), name=_xml_text(each.gate)
+        )
+        if each.verdict == FAIL:
+            ElementTree.SubElement(case, "failure", message=_xml_text(each.words), type="regression")
+        elif each.verdict == INCONCLUSIVE:
+            ElementTree.SubElement(case, "error", message=_xml_text(each.words), type="inconclusive")
+        else:
+            ElementTree.SubElement(case, "system-out").text = _xml_text(each.words)
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _xml_text(value: str) -> str:
+    """A text without the characters that XML cannot hold."""
+    return "".join(each for each in value if each in "\t\n\r" or (each >= " " and each not in "\ufffe\uffff"))
 
 
 def figure(value: float | None, metric: str) -> str:
@@ -47,15 +164,40 @@ def change(value: float | None, metric: str) -> str:
     return f"{sign}{figure(abs(value), metric)}"
 
 
+def shift(one: Difference | None, value: float | None, metric: str) -> str:
+    """A value or a limit of a difference with its sign; of a ratio, as a relative change."""
+    if one is None or value is None:
+        return "–"
+    if not one.is_ratio:
+        return change(value, metric)
+    sign = "+" if value > 1 else "−" if value < 1 else "±"
+    # A ratio of ten is easier to read than a change of 900%.
+    return f"×{value:.3g}" if value >= 3 else f"{sign}{abs(value - 1):.1%}"
+
+
+def size(contrast: Contrast) -> str:
+    """The difference as people read it."""
+    one = contrast.difference
+    return shift(one, one.value if one else None, contrast.metric)
+
+
+def with_errors(contrast: Contrast) -> str:
+    """The difference with every error as a failure; – without errors."""
+    one = contrast.with_errors
+    return shift(one, one.value if one else None, contrast.metric)
+
+
 def around(contrast: Contrast) -> str:
     """The interval of a difference in words."""
-    difference = contrast.difference
-    if difference is None and None not in (contrast.baseline_mean.value, contrast.candidate_mean.value):
+    one = contrast.difference
+    if one is None and None not in (contrast.baseline_mean.value, contrast.candidate_mean.value):
         # Enough data on both sides, but not comparable: a remark says why.
         return "not comparable"
-    if difference is None or difference.low is None or difference.high is None:
+    if one is None or (one.low is None and one.high is None):
         return "not enough data"
-    return f"{change(difference.low, contrast.metric)} to {change(difference.high, contrast.metric)}"
+    low = "no lower limit" if one.low is None else shift(one, one.low, contrast.metric)
+    high = "no upper limit" if one.high is None else shift(one, one.high, contrast.metric)
+    return f"{low} to {high}"
 
 
 def chance(p: float | None) -> str:
@@ -65,39 +207,73 @@ def chance(p: float | None) -> str:
 
 def finding(contrast: Contrast) -> str:
     """The result of a contrast in a word or two."""
-    if contrast.difference is None:
+    one = contrast.difference
+    if one is None or one.value is None or (one.low is None and one.high is None):
         return "not enough data"
+    if not contrast.is_member:
+        return "descriptive"
+    if contrast.errors_decide:
+        return "errors decide it"
     if contrast.is_significant:
-        return "higher" if contrast.difference.value > 0 else "lower"
-    return "not significant"
+        return "higher" if one.value > one.null else "lower"
+    return "too few tasks" if one.needs and one.needs <= MOST_FEW else "not significant"
+
+
+MOST_FEW = 6
+"""Tasks below which there is no verdict at all."""
+
+
+def sem(mean: Mean, metric: str) -> str:
+    """The standard error of a mean; empty where there is none."""
+    return "" if mean.sem is None else f" ± {figure(mean.sem, metric)}"
 
 
 _WORDS: Mapping[str, object] = {
     "figure": figure,
     "change": change,
+    "shift": shift,
+    "size": size,
+    "with_errors": with_errors,
     "around": around,
     "chance": chance,
     "finding": finding,
+    "sem": sem,
 }
 
 
-def _plot(comparison: Comparison, metric: str) -> str:
-    mine = [each for each in comparison.contrasts if each.metric == metric]
+def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str) -> str:
+    """The differences of one metric from the baseline as an SVG plot."""
     stems = [
         Stem(
             label=each.candidate,
-            value=each.difference.value if each.difference else None,
-            low=each.difference.low if each.difference else None,
-            high=each.difference.high if each.difference else None,
-            note=change(each.difference.value, metric) if each.difference else "–",
+            value=_of(each, "value"),
+            low=_of(each, "low"),
+            high=_of(each, "high"),
+            note=size(each),
         )
-        for each in mine
+        for each in contrasts
+        if each.metric == metric
     ]
-    return forest(
-        f"{metric}: difference from {comparison.groups[0]}, with 95% CI",
-        stems,
-        say=lambda value: change(value, metric),
+    is_ratio = any(
+        each.difference and each.difference.is_ratio for each in contrasts if each.metric == metric
     )
+    return forest(
+        f"{metric}: {'relative change' if is_ratio else 'difference'} from {baseline}, with 95% CI",
+        stems,
+        say=lambda value: f"{value:+.0%}" if is_ratio else change(value, metric),
+    )
+
+
+def _of(each: Contrast, name: str) -> float | None:
+    one = each.difference
+    if one is None:
+        return None
+    value: float | None = {"value": one.value, "low": one.low, "high": one.high}[name]
+    return _shift(one, value)
+
+
+def _plot(comparison: Comparison, metric: str) -> str:
+    return plot_of(comparison.contrasts, metric, comparison.groups[0])
 
 
 # One-sentence summaries of contrasts: verdict, estimate, confidence interval, p-value, and number of tasks.
@@ -114,33 +290,42 @@ _VERBS = {
 
 def is_better(contrast: Contrast, high_is_bad: Sequence[str] = ()) -> bool | None:
     """Whether a significant difference favors the candidate; None if there is none or no direction."""
-    if not contrast.is_significant or contrast.difference is None or contrast.metric.startswith("metric:"):
+    one = contrast.difference
+    if (
+        not contrast.is_significant
+        or one is None
+        or one.value is None
+        or contrast.metric.startswith("metric:")
+    ):
         return None
     is_less_better = contrast.metric in LOWER_IS_BETTER or any(
         contrast.metric.partition("/")[0] == f"score:{name}" for name in high_is_bad
     )
-    return (contrast.difference.value > 0) != is_less_better
+    return (one.value > one.null) != is_less_better
 
 
 def sentence(contrast: Contrast) -> str:
     """Summarize a contrast; if not significant, with the minimum detectable effect and required tasks."""
-    difference, metric = contrast.difference, contrast.metric
-    if difference is None:
-        return f"Not enough data: {'; '.join(contrast.remarks) or 'too few values'}."
-    estimate = change(difference.value, metric)
-    if difference.low is None or difference.high is None:
-        return f"{estimate}; too few tasks for a confidence interval."
+    one = contrast.difference
+    if one is None or one.value is None:
+        reason = "; ".join(contrast.remarks) or (one.note.rstrip(".") if one else "") or "too few values"
+        return f"Not enough data: {reason}."
+    estimate = size(contrast)
+    if one.low is None and one.high is None:
+        return f"{estimate}; no confidence interval: {one.note or 'too few tasks.'}"
     statistics = f"{estimate} (95% CI {around(contrast)}, p {_p(contrast)}{_tasks(contrast)})"
+    if not contrast.is_member:
+        return f"Descriptive, no verdict: {estimate} (95% CI {around(contrast)}{_tasks(contrast)})."
+    if contrast.errors_decide:
+        return (
+            f"Inconclusive: infrastructure errors decide it. Errors excluded {estimate}, "
+            f"errors as failures {with_errors(contrast)}{_tasks(contrast)}."
+        )
     if contrast.is_significant:
-        more, less = _VERBS.get(metric, ("is higher", "is lower"))
-        return f"Significant: {contrast.candidate} {more if difference.value > 0 else less}, {statistics}."
-    if difference.low == difference.high == 0:
-        return f"No difference{_tasks(contrast)}."
-    if difference.low == difference.high:
-        return f"{estimate} in each of {contrast.pairs:,} paired tasks: no variance, so no test is possible."
-    if difference.low > 0 or difference.high < 0:
-        return f"Not significant after Holm correction: {statistics}.{_power(contrast)}"
-    return f"No significant difference: {statistics}.{_power(contrast)}"
+        more, less = _VERBS.get(contrast.metric, ("is higher", "is lower"))
+        verb = more if one.value > one.null else less
+        return f"Significant: {contrast.candidate} {verb}, {statistics}."
+    return f"No significant difference: {statistics}.{_power(contrast, one)}"
 
 
 def _p(contrast: Contrast) -> str:
@@ -152,17 +337,12 @@ def _tasks(contrast: Contrast) -> str:
     return f", {contrast.pairs:,} paired tasks" if contrast.pairs else ""
 
 
-def _power(contrast: Contrast) -> str:
-    """The minimum detectable effect, and the sample size that would detect the observed difference."""
-    difference = contrast.difference
-    assert difference is not None
+def _power(contrast: Contrast, one: Difference) -> str:
+    """The minimum detectable effect, and the number of tasks that would detect the observed difference."""
     parts = []
-    if difference.smallest_detectable:
-        effect = change(difference.smallest_detectable, contrast.metric).lstrip("+")
+    if one.detectable:
+        effect = shift(one, one.detectable, contrast.metric).lstrip("+")
         parts.append(f" Minimum detectable effect: {effect} at 80% power.")
-    observed = change(difference.value, contrast.metric)
-    if contrast.pairs_needed and contrast.pairs_needed > contrast.pairs:
-        parts.append(f" Detecting {observed} needs about {contrast.pairs_needed:,} paired tasks.")
-    elif not contrast.pairs and (needed := difference.runs_needed) and needed > min(difference.n):
-        parts.append(f" Detecting {observed} needs about {needed:,} values per group.")
+    if one.needs and one.needs > one.n:
+        parts.append(f" A verdict needs about {one.needs:,} tasks.")
     return "".join(parts)

@@ -95,7 +95,7 @@ def _environment(*, escaped: bool) -> Environment:
     )
     environment.filters |= {
         name: getattr(formatting, name)
-        for name in ("whole", "short", "percent", "usd", "seconds", "milliseconds", "moment", "shown")
+        for name in ("whole", "short", "percent", "usd", "seconds", "milliseconds", "moment", "one_line")
     }
     environment.filters["md"] = formatting.in_markdown
     environment.globals |= {

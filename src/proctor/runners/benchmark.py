@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame
 from proctor.expect import scores_of
 from proctor.formatting import clipped
 from proctor.item import FAIL, TIMEOUT, Item, digest_of
+from proctor.json_values import JsonMap
 from proctor.processes import ProgramResult, undisturbed
 from proctor.runner import Outcome, Services
 from proctor.runners.worktree import iteration_of, run_command, run_session
@@ -154,14 +154,14 @@ def _combined(ran: Sequence[_CheckRun]) -> ProgramResult | None:
     )
 
 
-def _expected(expect: Any, answer: str, services: Services) -> list[str]:
+def _expected(expect: JsonMap, answer: str, services: Services) -> list[str]:
     scores = scores_of(expect, answer)
     for score in scores:
         services.score(score)
     return [score.explanation for score in scores if not score.value]
 
 
-def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, result: Any) -> Outcome:
+def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, result: JsonMap) -> Outcome:
     changed = bool(committed.sha)
     session.services.score(
         Score(

@@ -9,7 +9,6 @@ import json
 import random
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
 
 from proctor.dialogue.conversation import (
     LOOP,
@@ -190,7 +189,7 @@ class _Dialogue:
         for name in participant.role.metrics:
             self._metric(f"{utterance.side}.{name}", participant.state.get(name))
 
-    def _metric(self, name: str, value: Any) -> None:
+    def _metric(self, name: str, value: object) -> None:
         if isinstance(value, bool):
             value = float(value)
         if isinstance(value, int | float | str):

@@ -38,10 +38,6 @@ class FunctionRunner:
                 except (AttemptError, TimeoutError):
                     raise
                 except Exception as error:
-                    raise _agent_error(item.agent, error) from error
+                    raise AgentError(f"{item.agent}: {type(error).__name__}: {error}") from error
         services.record(Iteration(model=item.model))
         return DONE
-
-
-def _agent_error(agent: str, error: Exception) -> AttemptError:
-    return AgentError(f"{agent}: {type(error).__name__}: {error}")

@@ -1,30 +1,29 @@
 """Apply evaluators at the end of an attempt, so that their cost is part of it."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from proctor.dialogue.participant import Utterance
 from proctor.errors import CostLimit, EvaluatorError, ModelError, blame
 from proctor.evaluator import Evidence, Trace
 from proctor.expect import check_answer
 from proctor.item import digest_of
+from proctor.json_values import JsonMap, as_number, require_map, require_text
 from proctor.judging.engine import Criterion, Judge, TranscriptLine, score_criterion
 from proctor.model_client import ModelClient
 from proctor.runner import Services
 from proctor.scenario.definition import Scenario
-from proctor.scenario.state import ScenarioCall, ScenarioRun, ScenarioTurn, Value, verdicts_of
+from proctor.scenario.state import ScenarioRun, ScenarioTurn
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Usage
 
 
-async def evaluate(settings: Mapping[str, Any], evidence: Evidence, services: Services) -> Sequence[Score]:
+async def evaluate(settings: JsonMap, evidence: Evidence, services: Services) -> Sequence[Score]:
     """Apply one evaluator (`name`, `judging`: its judge and parameters) and record its scores."""
     name = str(settings["name"])
     try:
         with blame(EvaluatorError, name):
-            evaluator = services.evaluator(name, settings["judging"])
+            evaluator = services.evaluator(name, require_map(settings["judging"]))
             scores = await evaluator.judge(evidence)
     except CostLimit:
         raise
@@ -59,11 +58,7 @@ class Judges:
         self._record_score = services.score
 
     async def judge(
-        self,
-        criterion: Criterion,
-        model: str,
-        lines: Sequence[tuple[str, str]],
-        profile: Mapping[str, Any],
+        self, criterion: Criterion, model: str, lines: Sequence[tuple[str, str]], profile: JsonMap
     ) -> list[str]:
         """Record the scores of a criterion; returns messages about those below the pass mark."""
         judge = Judge(models=self.client, model=model, parameters=PARAMETERS, structured=False)
@@ -80,19 +75,19 @@ class Judges:
             self._record_score(score)
         return below(criterion.passes_at, scores)
 
-    async def ask(self, settings: Mapping[str, Any], evidence: Evidence) -> list[str]:
+    async def ask(self, settings: JsonMap, evidence: Evidence) -> list[str]:
         """Record the scores of an evaluator; returns messages about those below the pass mark."""
         scores = await evaluate(settings, evidence, self._services)
         for score in scores:
             self._count_score(score)
-        return below(settings["passes_at"], scores)
+        return below(as_number(settings["passes_at"]), scores)
 
     def _count_score(self, score: Score) -> None:
         if score.input_tokens or score.output_tokens:
             usage = Usage(input_tokens=score.input_tokens, output_tokens=score.output_tokens)
             self.client.count(ModelCall(model="", usage=usage, cost_usd=score.cost_usd))
 
-    def check(self, expectation: Mapping[str, Any], lines: Sequence[tuple[str, str]]) -> list[str]:
+    def check(self, expectation: JsonMap, lines: Sequence[tuple[str, str]]) -> list[str]:
         """Check the texts of one side without a model; returns messages about scores below the pass mark."""
         target = expectation["target"]
         texts = [text for speaker, text in lines if speaker == target]
@@ -102,11 +97,11 @@ class Judges:
         scores = [_checked(expectation, text, where) for where, text in parts.items()]
         for score in scores:
             self._record_score(score)
-        return below(expectation["passes_at"], scores)
+        return below(as_number(expectation["passes_at"]), scores)
 
 
 def dialogue_evidence_of(
-    history: Sequence[Utterance], under_test: str, profiles: Mapping[str, Any], services: Services
+    history: Sequence[Utterance], under_test: str, profiles: JsonMap, services: Services
 ) -> Evidence:
     """A dialogue as evidence: the side under test is the assistant."""
     messages = [
@@ -135,11 +130,11 @@ def dialogue_evidence_of(
     )
 
 
-def _checked(expectation: Mapping[str, Any], text: str, target: str) -> Score:
-    checks = check_answer(expectation["expect"], text)
+def _checked(expectation: JsonMap, text: str, target: str) -> Score:
+    checks = check_answer(require_map(expectation["expect"]), text)
     broken = [check.explanation for check in checks if not check.holds]
     return Score(
-        evaluator=expectation["name"],
+        evaluator=require_text(expectation["name"]),
         evaluator_digest=digest_of([expectation["expect"], expectation["level"], expectation["target"]])[:16],
         value=0.0 if broken else 1.0,
         label="fail" if broken else "pass",
@@ -149,28 +144,15 @@ def _checked(expectation: Mapping[str, Any], text: str, target: str) -> Score:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunVerdicts:
-    """Scores of a scenario run."""
-
-    scores: Mapping[str, Value]
-    calls: tuple[ScenarioCall, ...]
-    broken: Sequence[str]
-    """Messages about scores below their pass mark."""
-
-
 async def judge_scenario(
-    evaluators: Sequence[Mapping[str, Any]], scenario: Scenario, run: ScenarioRun, services: Services
-) -> RunVerdicts:
-    """Apply each evaluator to a finished run and record its scores."""
+    evaluators: Sequence[JsonMap], scenario: Scenario, run: ScenarioRun, services: Services
+) -> list[str]:
+    """Record the scores of a finished run; returns messages about those below the pass mark."""
     evidence = scenario_evidence_of(scenario, run, services.session_id)
-    scores, calls, broken = dict[str, Value](), list[ScenarioCall](), list[str]()
+    failures = list[str]()
     for each in evaluators:
-        run_scores = await evaluate(each, evidence, services)
-        scores |= verdicts_of(run_scores)
-        calls += [_call(score, each["judging"]["judge"]) for score in run_scores if score.input_tokens]
-        broken += below(each["passes_at"], run_scores)
-    return RunVerdicts(scores=scores, calls=tuple(calls), broken=broken)
+        failures += below(as_number(each["passes_at"]), await evaluate(each, evidence, services))
+    return failures
 
 
 def scenario_evidence_of(scenario: Scenario, run: ScenarioRun, session_id: str) -> Evidence:
@@ -198,15 +180,3 @@ def _decisions(scenario: Scenario, turn: ScenarioTurn) -> list[Message]:
         Message(role="assistant", content=decision.action, name=scenario.actors[short].name)
         for short, decision in turn.decisions.items()
     ]
-
-
-def _call(score: Score, model: str) -> ScenarioCall:
-    return ScenarioCall(
-        who="evaluators",
-        purpose=score.evaluator,
-        model=model,
-        turn=0,
-        input_tokens=score.input_tokens,
-        output_tokens=score.output_tokens,
-        cost_usd=score.cost_usd,
-    )

@@ -3,10 +3,8 @@
 This is the measured hot path: thousands of these items run per second.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from proctor.item import FAIL, Item
+from proctor.json_values import JsonMap
 from proctor.model import Request
 from proctor.model_client import ModelClient
 from proctor.runner import Outcome, Services
@@ -46,7 +44,7 @@ def _request(item: Item) -> Request:
     )
 
 
-def _check(expect: Mapping[str, Any], answer: str, services: Services) -> Outcome:
+def _check(expect: JsonMap, answer: str, services: Services) -> Outcome:
     # Loaded here: most prompts expect nothing in particular.
     from proctor.expect import scores_of
 

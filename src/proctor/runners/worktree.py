@@ -6,19 +6,18 @@ The agent's report and exit code do not count: the check decides, or without one
 However a session ends, its changes are committed and published first.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from proctor.agent import Assignment, WorkDone
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
 from proctor.formatting import clipped
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
+from proctor.json_values import JsonMap, require_number
 from proctor.processes import ProgramResult, run, undisturbed
-from proctor.runner import Outcome, Services, agent_settings
+from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings
 from proctor.session import Iteration, Message
 from proctor.workspace.commit import Committed, commit_changes
-from proctor.workspace.merge_queue import MergeRequest, MergeResult, checker, merge
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
 from proctor.workspace.worktree import ignore_untracked, publish
 
@@ -104,8 +103,8 @@ async def _run_agent(session: WorkSession) -> WorkDone:
 
 def _seed(item: Item) -> int | None:
     """A different seed for each repeat, the same when it runs again."""
-    seed: Any = item.details.get("seed")
-    return None if seed is None else int(seed) + item.repeat - 1
+    seed = item.details.get("seed")
+    return None if seed is None else int(require_number(seed)) + item.repeat - 1
 
 
 async def _commit_and_publish(session: WorkSession) -> Committed:
@@ -167,7 +166,7 @@ async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> 
 
 
 def _verdict(
-    session: WorkSession, checked: ProgramResult, result: Mapping[str, Any], failed: str = "checks_failed"
+    session: WorkSession, checked: ProgramResult, result: JsonMap, failed: str = "checks_failed"
 ) -> Outcome:
     """The outcome that follows from a check."""
     if checked.timed_out:
@@ -183,15 +182,16 @@ def _verdict(
 
 async def _merge_to_base(session: WorkSession, passed: Outcome) -> Outcome:
     request = MergeRequest(
-        source=session.tree.source,
+        repo=session.tree.source.root,
         branch=session.tree.branch,
         base_branch=session.base_branch,
         message=session.message,
-        home=session.services.home,
+        check=session.check,
+        environment=session.environment,
+        attempt=session.services.session_id,
+        time_limit=session.time_limit,
     )
-    attempt, limit = session.services.session_id, session.time_limit
-    check = checker(session.check, session.environment, attempt, limit) if session.check else None
-    merged = await merge(request, check)
+    merged = await session.services.merge(request)
     for attempted in merged.merges:
         session.services.record(attempted)
     return _after_merge(session, passed, merged)

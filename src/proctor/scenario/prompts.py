@@ -7,7 +7,7 @@ scenario may come from an untrusted source.
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -185,13 +185,11 @@ class ScenarioModels:
         seed: int,
         parameters: dict[str, Any] | None = None,
         at_once: int = 16,
-        log: Callable[[str], None] | None = None,
     ) -> None:
         """`at_once` is 1 where a budget applies: concurrent calls could exceed it together."""
         self._client = ModelClient(models, record, at_once=at_once)
         self._seed = seed
         self._parameters = parameters or {}
-        self._log = log or _ignore
         self.calls: list[ScenarioCall] = []
         """Calls of the current turn; cleared at its end."""
 
@@ -208,31 +206,25 @@ class ScenarioModels:
             seed=seed_of(self._seed, turn, who, purpose, about),
         )
         answer = await self._client.ask(
-            request,
-            speaker=who,
-            purpose=purpose,
-            on_call=lambda call: self._add_call(who, purpose, turn, call),
+            request, speaker=who, purpose=purpose, on_call=lambda call: self._add_call(turn, call)
         )
         text = strip_reasoning(answer.text)
         if not text.strip():
             raise ModelError(f"{model} said nothing when asked for the {purpose} of {who}")
         return text
 
-    def _add_call(self, who: str, purpose: str, turn: int, call: ModelCall) -> None:
-        usage = call.usage
+    def _add_call(self, turn: int, call: ModelCall) -> None:
         self.calls.append(
             ScenarioCall(
-                who=who,
-                purpose=purpose,
+                who=call.speaker,
+                purpose=call.purpose,
                 model=call.model,
                 turn=turn,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
+                input_tokens=call.usage.input_tokens,
+                output_tokens=call.usage.output_tokens,
                 cost_usd=call.cost_usd,
             )
         )
-        result = call.status if call.status != "ok" else f"{usage.total_tokens} tokens"
-        self._log(f"turn {turn}: {who}, {purpose}: {call.model}: {result}")
 
 
 async def together(work: Sequence[Awaitable[T]]) -> list[T]:
@@ -266,7 +258,3 @@ async def _run(work: Awaitable[T]) -> T:
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     error = group.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
-
-
-def _ignore(_: str) -> None:
-    return None

@@ -17,6 +17,7 @@ from typing import Any
 from proctor.scenario.definition import Scenario, Validation
 from proctor.scenario.state import (
     COMPLETED,
+    EVALUATORS,
     Issue,
     PrivateTalk,
     ScenarioCall,
@@ -36,7 +37,7 @@ def turn_report(rules: Validation, turn: ScenarioTurn) -> dict[str, str]:
     unread = _unread(turn.checks_unread)
     head = f"# Checks of turn {turn.number}\n\n{turn.checks_run} run, {len(turn.issues)} issues{unread}\n"
     text = head + "".join(map(_line, turn.issues))
-    return _written(rules, f"validation-{turn.number:03d}", text, _checks_of(turn))
+    return _report_files(rules, f"validation-{turn.number:03d}", text, _checks_of(turn))
 
 
 def summary_report(rules: Validation, run: ScenarioRun) -> dict[str, str]:
@@ -53,10 +54,10 @@ def summary_report(rules: Validation, run: ScenarioRun) -> dict[str, str]:
         "checks_unread": unread,
         "turns": [_checks_of(turn) for turn in run.turns],
     }
-    return _written(rules, "validation-summary", head + "".join(lines), document)
+    return _report_files(rules, "validation-summary", head + "".join(lines), document)
 
 
-def _written(rules: Validation, name: str, text: str, document: Mapping[str, Any]) -> dict[str, str]:
+def _report_files(rules: Validation, name: str, text: str, document: Mapping[str, Any]) -> dict[str, str]:
     as_json = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
     contents = {".md": text, ".json": as_json}
     return {name + suffix: contents[suffix] for suffix in _SUFFIXES[rules.report_format]}
@@ -82,20 +83,20 @@ LOG = "scenario.log"
 
 def documents(scenario: Scenario, run: ScenarioRun, *, since: int = 0) -> dict[str, str]:
     """The files of a run by name; of the turns only those from `since` on."""
-    made: dict[str, str] = {}
+    files: dict[str, str] = {}
     if since == 0:
-        made["world-state-000.md"] = _world(scenario, 0, scenario.initial_world_state)
+        files["world-state-000.md"] = _world(scenario, 0, scenario.initial_world_state)
     for turn in run.turns:
         if turn.number >= since:
-            made |= _of_turn(scenario, turn)
+            files |= _of_turn(scenario, turn)
     if scenario.validation and scenario.validation.generate_summary:
-        made |= summary_report(scenario.validation, run)
-    made["metrics.json"] = as_json(metrics_document(scenario, run))
+        files |= summary_report(scenario.validation, run)
+    files["metrics.json"] = as_json(metrics_document(scenario, run))
     if scenario.metrics_csv:
-        made["metrics.csv"] = _metrics_table(run)
-    made["costs.json"] = as_json(costs_document(scenario, run))
-    made[LOG] = log_of(run)
-    return made
+        files["metrics.csv"] = _metrics_table(run)
+    files["costs.json"] = as_json(costs_document(scenario, run))
+    files[LOG] = log_of(run)
+    return files
 
 
 def metrics_document(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
@@ -136,11 +137,11 @@ def costs_document(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
             "total_tokens": total["tokens"],
             "total_cost": total["cost"],
         }
-    played = [call for call in run.calls if call.who != "evaluators"]
+    played = [call for call in run.calls if call.who != EVALUATORS]
     numbers = sorted({call.turn for call in played})
     other = {
         name: _sum([call for call in run.calls if call.who == name])
-        for name in ("summary", "metrics", "validation", "evaluators")
+        for name in ("summary", "metrics", "validation", EVALUATORS)
     }
     everything = _sum(list(run.calls))
     return {
@@ -172,7 +173,7 @@ def as_json(document: Any) -> str:
 
 def _of_turn(scenario: Scenario, turn: ScenarioTurn) -> dict[str, str]:
     number = f"{turn.number:03d}"
-    made = {f"world-state-{number}.md": _world(scenario, turn.number, turn.world_state, turn)}
+    files = {f"world-state-{number}.md": _world(scenario, turn.number, turn.world_state, turn)}
     for short, decision in turn.decisions.items():
         parts = [f"# {scenario.actors[short].name}: turn {turn.number}"]
         for title, text in (
@@ -184,13 +185,13 @@ def _of_turn(scenario: Scenario, turn: ScenarioTurn) -> dict[str, str]:
         ):
             if text:
                 parts.append(f"## {title}\n\n{text}")
-        made[f"actor-{short}-{number}.md"] = "\n\n".join(parts) + "\n"
+        files[f"actor-{short}-{number}.md"] = "\n\n".join(parts) + "\n"
     for name, group in _by_name(turn).items():
-        made[f"{name}-{number}.md"] = "\n\n".join(_talk(scenario, turn, talk) for talk in group) + "\n"
+        files[f"{name}-{number}.md"] = "\n\n".join(_talk(scenario, turn, talk) for talk in group) + "\n"
     rules = scenario.validation
     if turn.checks_run and rules and rules.generate_turn_reports:
-        made |= turn_report(rules, turn)
-    return made
+        files |= turn_report(rules, turn)
+    return files
 
 
 def _metrics_table(run: ScenarioRun) -> str:
@@ -238,30 +239,30 @@ def _talk(scenario: Scenario, turn: ScenarioTurn, talk: PrivateTalk) -> str:
 
 
 def _statistics(run: ScenarioRun) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    statistics: dict[str, Any] = {}
     for name in {name for turn in run.turns for name in turn.metrics}:
         values = [turn.metrics.get(name) for turn in run.turns]
         numbers = [float(value) for value in values if isinstance(value, int | float)]
         if numbers:
-            found[name] = {
+            statistics[name] = {
                 "min": min(numbers),
                 "max": max(numbers),
                 "mean": fmean(numbers),
                 "count": len(numbers),
                 "values": numbers,
             }
-    return dict(sorted(found.items()))
+    return dict(sorted(statistics.items()))
 
 
 def _crossed(scenario: Scenario, run: ScenarioRun) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    crossings: list[dict[str, Any]] = []
     for turn in run.turns:
         for name, value in turn.metrics.items():
             rule = scenario.metrics.get(name.partition(".")[0])
             level = _level(rule.warning_threshold, rule.critical_threshold, value) if rule else ""
             if level:
-                found.append({"turn": turn.number, "metric": name, "value": value, "level": level})
-    return found
+                crossings.append({"turn": turn.number, "metric": name, "value": value, "level": level})
+    return crossings
 
 
 def _level(warning: float | None, critical: float | None, value: Value) -> str:
@@ -348,14 +349,14 @@ def write_run(
 
     Without `whole`, only figures and the state are written; the state of a completed run has no texts.
     """
-    made = documents(scenario, run, since=since)
+    files = documents(scenario, run, since=since)
     if not whole:
-        made = {name: text for name, text in made.items() if name in FIGURES}
+        files = {name: text for name, text in files.items() if name in FIGURES}
     slim = not whole and run.status == COMPLETED
     # Last, so that everything the state refers to exists.
-    made[STATE] = as_json(state_document(scenario, run, slim=slim))
+    files[STATE] = as_json(state_document(scenario, run, slim=slim))
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in made.items():
+    for name, text in files.items():
         write_whole(folder / name, text)
 
 
@@ -400,7 +401,9 @@ def state_document(scenario: Scenario, run: ScenarioRun, *, slim: bool = False) 
             "actor_decisions": {}
             if slim
             else {
-                str(turn.number): {names[short]: asdict(made) for short, made in turn.decisions.items()}
+                str(turn.number): {
+                    names[short]: asdict(decision) for short, decision in turn.decisions.items()
+                }
                 for turn in run.turns
             },
         },
@@ -462,5 +465,7 @@ def _with_texts(
     plain: Mapping[str, Any], world: Mapping[str, Any], shorts: Mapping[str, str]
 ) -> ScenarioTurn:
     number = str(plain["number"])
-    decisions = {shorts[name]: made for name, made in world["actor_decisions"].get(number, {}).items()}
+    decisions = {
+        shorts[name]: decision for name, decision in world["actor_decisions"].get(number, {}).items()
+    }
     return turn_of({**plain, "world_state": world["states"].get(number, ""), "decisions": decisions})

@@ -12,6 +12,8 @@ from typing import Any
 from proctor.score import Score
 
 RUNNING, COMPLETED, HALTED, FAILED = "running", "completed", "halted", "failed"
+EVALUATORS = "evaluators"
+"""`who` of the calls of evaluators."""
 Value = float | int | bool | str | None
 """Value of a metric. None: it could not be read."""
 

@@ -1,30 +1,33 @@
-"""Agreement of a judge with human labels.
+"""Agreement of a judge with human labels, and means corrected for the judge's errors.
 
 Agreement and kappa measure how often they match; alpha also how people agree with each other, the upper
 bound for a judge. The confusion matrix shows which labels are mixed up; bias by position and length, and
-test-retest noise from repeated judgements are measured too.
+test-retest noise from repeated judgements are measured too. Intervals are clustered by session.
+
+The label of a target is the most frequent one that people gave. A tie is no label: the target is left out
+and counted, unless there is a label by `adjudication`, which decides. Values without labels are averaged.
+
+`corrected_mean` carries the judge's bias, and the uncertainty of the calibration, into the mean of an
+evaluation.
 """
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any, cast
+from typing import TYPE_CHECKING
 
-from proctor.stats.intervals import Estimate, Rate, wilson
-from proctor.stats.reliability import (
-    JudgedMean,
-    Judgement,
-    Metric,
-    alpha,
-    bootstrapped,
-    correlation,
-    judged_mean,
-    kappa,
-)
+from proctor.stats.agreement import Metric, alpha, kappa, rank_correlation
+from proctor.stats.intervals import CONFIDENCE, Estimate, Rate, mean
 from proctor.store import StoreReader
-from proctor.store.aggregates import LabeledEvaluator, LabeledScore, labeled_evaluators, labeled_scores
+from proctor.store.labels import LabeledEvaluator, LabeledScore, labeled_evaluators, labeled_scores
 
+if TYPE_CHECKING:
+    from proctor.stats.samples import FloatArray, Plus
+
+ADJUDICATORS = frozenset({"adjudication", "adjudicator"})
+"""Names under which a label decides between people."""
 FEW, SOME = 30, 100
 """Minimum numbers of labels: below the first no result, below the second a weak one."""
 
@@ -88,150 +91,176 @@ class Calibration:
     """Counts by people's label and judge's label."""
     words: Sequence[str]
     """All labels, lowest first on an ordinal scale."""
+    ties: int
+    """Targets left out because people's labels are tied."""
+    pairs: Sequence["CalibrationPair"]
+    """Values of people and judge, for `corrected_mean`."""
     leanings: Sequence[Bias]
     repeats: int
     """Results of the judge per target."""
     retest: Rate
     """How often a second judgement was the same as the first."""
-    mean: JudgedMean
-    """Mean of the judge's values, with an interval that includes its noise."""
+    mean: Estimate
+    """Mean of the judge's values."""
+    noise_variance: float | None
+    """Variance of results for the same target. None: one result each."""
+    noise_share: float | None
+    """Of the variance of all results, between 0 and 1."""
     remarks: Sequence[str] = field(default_factory=tuple)
 
-    @property
-    def noise_variance(self) -> float | None:
-        """Standard deviation of results for the same target; None: one result each."""
-        return self.mean.noise_variance
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationPair:
+    """People's and the judge's value of one target."""
+
+    session: str
+    human: float
+    judge: float
 
 
-def calibrate(judged: Sequence[JudgedTargetPair], *, order: Sequence[str] = (), seed: int = 0) -> Calibration:
-    """Compare a judge with people. `order` is the ordinal scale of labels, lowest first."""
-    labeled = [(thing, _consensus(thing, order)) for thing in judged if thing.human and thing.machine]
-    scale = {label: number for number, label in enumerate(order)}
-    pairs = [(human.word, thing.machine[0].word) for thing, human in labeled]
-    groups = _grouped(labeled)
+Scale = tuple[float, float]
+"""The lowest and the highest value."""
+
+
+def calibrate(
+    judged: Sequence[JudgedTargetPair], *, order: Sequence[str] = (), scale: Scale | None = None
+) -> Calibration:
+    """Compare a judge with people. `order` are the labels of an ordinal scale, lowest first."""
+    rated = [(thing, _consensus(thing)) for thing in judged if thing.human and thing.machine]
+    labeled = [(thing, human) for thing, human in rated if human is not None]
+    places = {label: number for number, label in enumerate(order)}
+    humans, machines = [human.word for _, human in labeled], [thing.machine[0].word for thing, _ in labeled]
+    sessions = [thing.session for thing, _ in labeled]
     ordinal = len(order) > 2
-    same = sum(a == b for a, b in pairs)
-    units: dict[str, list[Any]] = defaultdict(list)
-    for thing, _ in labeled:
-        units[thing.session].append(_unit(thing, scale))
     metric: Metric = "ordinal" if ordinal else "nominal"
-    retests = [(thing.machine[0].word, later.word) for thing, _ in labeled for later in thing.machine[1:]]
+    lo, hi = scale or (None, None)
+    span = None if scale is None else scale[1] - scale[0]
+    pairs = [
+        CalibrationPair(session=thing.session, human=human.value, judge=value)
+        for thing, human in labeled
+        if human.value is not None and (value := thing.machine[0].value) is not None
+    ]
+    repeated = [(thing, later) for thing, _ in labeled for later in thing.machine[1:]]
+    noise, share = _noise([thing for thing, _ in labeled])
     calibration = Calibration(
         things=len(labeled),
-        sessions=len(groups),
+        sessions=len(set(sessions)),
         people=len({who for thing, _ in labeled for who in thing.human}),
-        agreement=wilson(same, len(pairs)),
-        kappa=bootstrapped(_pairs(groups), lambda drawn: kappa(cast(Any, drawn), order), seed=seed),
+        agreement=_rate([a == b for a, b in zip(humans, machines, strict=True)], sessions),
+        kappa=kappa(humans, machines, order=order, unit=sessions),
         weighted=ordinal,
-        alpha=bootstrapped(units, lambda drawn: alpha(cast(Any, drawn), metric), seed=seed),
-        human_alpha=alpha([_people(thing, scale) for thing, _ in labeled], metric),
-        bias=_bias(groups, seed),
-        confusion=Counter(pairs),
-        words=sorted({word for pair in pairs for word in pair}, key=lambda word: (scale.get(word, -1), word)),
-        leanings=_leanings(groups, seed),
+        alpha=alpha(
+            [[*_people(thing, places), _coded(thing.machine[0], places)] for thing, _ in labeled],
+            metric,
+            cluster=sessions,
+        ),
+        human_alpha=alpha([_people(thing, places) for thing, _ in labeled], metric).value,
+        bias=mean(
+            [pair.judge - pair.human for pair in pairs],
+            [pair.session for pair in pairs],
+            lo=None if span is None else -span,
+            hi=span,
+        ),
+        confusion=Counter(zip(humans, machines, strict=True)),
+        words=sorted({*humans, *machines}, key=lambda word: (places.get(word, -1), word)),
+        ties=len(rated) - len(labeled),
+        pairs=pairs,
+        leanings=_leanings(labeled),
         repeats=max((len(thing.machine) for thing, _ in labeled), default=0),
-        retest=wilson(sum(a == b for a, b in retests), len(retests)),
-        mean=_mean(labeled),
+        retest=_rate(
+            [thing.machine[0].word == later.word for thing, later in repeated],
+            [thing.session for thing, _ in repeated],
+        ),
+        mean=_judge_mean([thing for thing, _ in labeled], lo, hi),
+        noise_variance=noise,
+        noise_share=share,
     )
     return _remarked(calibration)
 
 
-def _consensus(thing: JudgedTargetPair, order: Sequence[str]) -> LabelValue:
-    """Consensus of people: the majority label (of ties the lowest), the mean value."""
-    opinions = list(thing.human.values())
-    counts = Counter(opinion.word for opinion in opinions)
-    most = max(counts.values())
-    tied = [word for word, count in counts.items() if count == most]
-    ranked = [label for label in order if label in tied] or sorted(tied)
+def _consensus(thing: JudgedTargetPair) -> LabelValue | None:
+    """The label of a target: of an adjudication, or the most frequent one; None: a tie."""
+    deciding = [each for who, each in thing.human.items() if who.strip().casefold() in ADJUDICATORS]
+    opinions = deciding or list(thing.human.values())
     values = [opinion.value for opinion in opinions if opinion.value is not None]
-    return LabelValue(label=ranked[0], value=fmean(values) if values else None)
+    average = fmean(values) if values else None
+    if not any(opinion.label for opinion in opinions):
+        return LabelValue(value=average)
+    counts = Counter(opinion.word for opinion in opinions).most_common(2)
+    if len(counts) > 1 and counts[0][1] == counts[1][1]:
+        return None
+    return LabelValue(label=counts[0][0], value=average)
 
 
-Grouped = dict[str, list[tuple[JudgedTargetPair, LabelValue]]]
+def _rate(same: Sequence[bool], sessions: Sequence[str]) -> Rate:
+    """A share of targets, its interval clustered by session."""
+    successes, trials = sum(same), len(same)
+    if not trials:
+        return Rate(successes=0, trials=0)
+    estimate = mean([float(each) for each in same], sessions, lo=0.0, hi=1.0)
+    if estimate.low is None or estimate.high is None:
+        return Rate(successes=successes, trials=trials)
+    share = successes / trials
+    return Rate(
+        successes=successes, trials=trials, low=min(share, estimate.low), high=max(share, estimate.high)
+    )
 
 
-def _grouped(labeled: Sequence[tuple[JudgedTargetPair, LabelValue]]) -> Grouped:
-    groups: Grouped = defaultdict(list)
-    for thing, human in labeled:
-        groups[thing.session].append((thing, human))
-    return groups
+def _people(thing: JudgedTargetPair, places: Mapping[str, int]) -> list[str | int]:
+    return [_coded(opinion, places) for opinion in thing.human.values()]
 
 
-def _pairs(groups: Grouped) -> dict[str, list[object]]:
-    return {
-        name: [(human.word, thing.machine[0].word) for thing, human in group]
-        for name, group in groups.items()
-    }
-
-
-def _unit(thing: JudgedTargetPair, scale: Mapping[str, int]) -> list[Any]:
-    return [*_people(thing, scale), _coded(thing.machine[0], scale)]
-
-
-def _people(thing: JudgedTargetPair, scale: Mapping[str, int]) -> list[Any]:
-    return [_coded(opinion, scale) for opinion in thing.human.values()]
-
-
-def _coded(opinion: LabelValue, scale: Mapping[str, int]) -> Any:
+def _coded(opinion: LabelValue, places: Mapping[str, int]) -> str | int:
     """An ordinal label as its place; others as they are."""
-    return scale.get(opinion.word, -1) if len(scale) > 2 else opinion.word
+    return places.get(opinion.word, -1) if len(places) > 2 else opinion.word
 
 
-def _bias(groups: Grouped, seed: int) -> Estimate:
-    errors = {
-        name: [error for each in group if (error := _error(*each)) is not None]
-        for name, group in groups.items()
-    }
-    by_name: dict[str, list[object]] = {name: [*values] for name, values in errors.items() if values}
-    return bootstrapped(by_name, lambda drawn: fmean(cast(list[float], drawn)) if drawn else None, seed=seed)
-
-
-def _error(thing: JudgedTargetPair, human: LabelValue) -> float | None:
-    """The judge's signed error; None without values."""
-    machine = thing.machine[0].value
-    return None if machine is None or human.value is None else machine - human.value
-
-
-def _leanings(groups: Grouped, seed: int) -> list[Bias]:
+def _leanings(labeled: Sequence[tuple[JudgedTargetPair, LabelValue]]) -> list[Bias]:
+    errors = [_error(thing, human) for thing, human in labeled]
+    sessions = [thing.session for thing, _ in labeled]
     measures: dict[str, Callable[[JudgedTargetPair], int]] = {
         "position": lambda thing: thing.position,
         "length": lambda thing: thing.length,
     }
-    pairs = []
-    for name, measure in measures.items():
-        points: dict[str, list[object]] = {}
-        for session, group in groups.items():
-            mine = [
-                (measure(thing), error)
-                for thing, human in group
-                if (error := _leaned(thing, human)) is not None
-            ]
-            if mine:
-                points[session] = [*mine]
-        pairs.append(Bias(by=name, correlation=bootstrapped(points, _correlated, seed=seed)))
-    return pairs
+    return [
+        Bias(
+            by=name,
+            correlation=rank_correlation([measure(thing) for thing, _ in labeled], errors, unit=sessions),
+        )
+        for name, measure in measures.items()
+    ]
 
 
-def _leaned(thing: JudgedTargetPair, human: LabelValue) -> float | None:
-    """The judge's error; for labels without values, 0 or 1."""
-    error = _error(thing, human)
-    return float(thing.machine[0].word != human.word) if error is None else error
+def _error(thing: JudgedTargetPair, human: LabelValue) -> float:
+    """The judge's signed error; for labels without values, 0 or 1."""
+    machine = thing.machine[0].value
+    if machine is None or human.value is None:
+        return float(thing.machine[0].word != human.word)
+    return machine - human.value
 
 
-def _correlated(drawn: list[object]) -> float | None:
-    points = cast(list[tuple[float, float]], drawn)
-    return correlation([x for x, _ in points], [y for _, y in points])
+def _noise(things: Sequence[JudgedTargetPair]) -> tuple[float | None, float | None]:
+    """The variance of one result about the same target, and its share of the variance of all."""
+    from proctor.stats.samples import sample
+
+    values = [[each.value for each in thing.machine if each.value is not None] for thing in things]
+    flat = [value for own in values for value in own]
+    data = sample(flat, [place for place, own in enumerate(values) for _ in own])
+    if not flat or data.problem or data.within is None:
+        return None, None
+    left = data.within * float((1 / data.counts).mean())
+    between = max(0.0, float(data.means.var(ddof=1)) - left) if data.tasks > 1 else None
+    total = data.within + (between or 0.0)
+    return data.within, data.within / total if between is not None and total > 0 else None
 
 
-def _mean(labeled: Sequence[tuple[JudgedTargetPair, LabelValue]]) -> JudgedMean:
-    return judged_mean(
-        [
-            Judgement(session=thing.session, target=thing.target, value=opinion.value)
-            for thing, _ in labeled
-            for opinion in thing.machine
-            if opinion.value is not None
-        ]
-    )
+def _judge_mean(things: Sequence[JudgedTargetPair], lo: float | None, hi: float | None) -> Estimate:
+    values = [
+        (fmean(own), thing.session)
+        for thing in things
+        if (own := [each.value for each in thing.machine if each.value is not None])
+    ]
+    return mean([value for value, _ in values], [session for _, session in values], lo=lo, hi=hi)
 
 
 def _remarked(calibration: Calibration) -> Calibration:
@@ -245,6 +274,9 @@ def _remarked(calibration: Calibration) -> Calibration:
         remarks.append(
             f"With {calibration.things} labelled things the intervals are wide; {SOME} or more narrow them."
         )
+    if calibration.ties:
+        targets = "target" if calibration.ties == 1 else "targets"
+        remarks.append(f"Left out: {calibration.ties} {targets} with tied labels and no adjudication.")
     if calibration.kappa.value is None and calibration.things:
         remarks.append(
             "People and judge used one and the same label throughout: agreement shows nothing here."
@@ -268,6 +300,8 @@ def _remarked(calibration: Calibration) -> Calibration:
 
 Order = Callable[[str, str], Sequence[str]]
 """The labels of an evaluator and dimension, lowest first; empty when they have no order."""
+ScaleOf = Callable[[str, str], Scale | None]
+"""The lowest and the highest value of an evaluator and dimension; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,18 +319,22 @@ class LabeledJudge:
     """Of the things that both have looked at."""
 
 
-def judges(read: StoreReader, order: Order, *, evaluator: str = "") -> list[LabeledJudge]:
+def judges(
+    read: StoreReader, order: Order, scale: ScaleOf | None = None, *, evaluator: str = ""
+) -> list[LabeledJudge]:
     """Every evaluator that has labels, the most labelled first; or one of them."""
     verdicts: dict[tuple[str, str], list[LabeledScore]] = defaultdict(list)
     for row in labeled_scores(read, evaluator):
         verdicts[row["evaluator"], row["dimension"]].append(row)
     return [
-        _judge(named, verdicts[named["evaluator"], named["dimension"]], order)
+        _judge(named, verdicts[named["evaluator"], named["dimension"]], order, scale)
         for named in labeled_evaluators(read, evaluator)
     ]
 
 
-def _judge(named: LabeledEvaluator, rows: Sequence[LabeledScore], order: Order) -> LabeledJudge:
+def _judge(
+    named: LabeledEvaluator, rows: Sequence[LabeledScore], order: Order, scale: ScaleOf | None
+) -> LabeledJudge:
     last = max(rows, key=lambda row: row["timestamp"] or "", default=None)
     digest = last["evaluatorDigest"] if last else ""
     things = _things(row for row in rows if row["evaluatorDigest"] == digest)
@@ -307,7 +345,9 @@ def _judge(named: LabeledEvaluator, rows: Sequence[LabeledScore], order: Order) 
         level=named["level"],
         digest=digest,
         labels=named["labels"],
-        calibration=calibrate(things, order=ranked),
+        calibration=calibrate(
+            things, order=ranked, scale=scale(named["evaluator"], named["dimension"]) if scale else None
+        ),
     )
 
 
@@ -329,3 +369,137 @@ def _things(rows: Iterable[LabeledScore]) -> list[JudgedTargetPair]:
         )
         for (session, target), labels_by_person in people.items()
     ]
+
+
+# The mean of an evaluation, corrected for the judge's errors.
+
+FEWEST_PAIRS = 20
+"""Labeled sessions that a correction needs."""
+WORST_JUDGE = 0.1
+"""Sensitivity and specificity less 1 (Youden's index) at which a judge of yes and no tells nothing."""
+RECTIFIED, MISCLASSIFIED = "rectified by labeled sessions", "corrected for misclassification (Rogan-Gladen)"
+
+
+def corrected_mean(
+    judged: "FloatArray",
+    pairs: Sequence[CalibrationPair],
+    *,
+    lo: float,
+    hi: float,
+    evaluated: Collection[str] = (),
+    level: float = CONFIDENCE,
+) -> Estimate:
+    """The mean that people would have given, estimated from a judge's values and its calibration.
+
+    `judged` has one value per session; `evaluated` are the names of these sessions. The interval includes the
+    spread between sessions, the judge's noise and the uncertainty of the calibration.
+
+    Two methods. The rectifier adds the mean error of the judge on labeled sessions (prediction-powered
+    inference, Angelopoulos et al. 2023); it assumes that labeled sessions are like these. Yes or no is
+    corrected by sensitivity and specificity (Rogan & Gladen 1978) unless the labeled sessions are among the
+    evaluated: it also holds where the share of yes differs. In simulations (50 and 300 sessions, 20 to 200
+    labeled, judges right in 70 to 90 %) the rectifier covered 0.95 to 0.997 with sessions alike, but 0.02 to
+    0.96 where the labeled ones succeed in 80 instead of 50 %; Rogan-Gladen 0.95 to 1 in both, 1.4 to 2 times
+    as wide. The plain mean covered 0 to 0.94.
+    """
+    import numpy as np
+
+    errors: dict[str, list[CalibrationPair]] = defaultdict(list)
+    for pair in pairs:
+        errors[pair.session].append(pair)
+    blank = Estimate(value=None, n=len(judged), runs=len(pairs), level=level)
+    if len(judged) < 2:
+        return replace(blank, note="One session: no correction.")
+    if len(errors) < FEWEST_PAIRS:
+        note = f"{len(errors)} labeled sessions: a correction needs at least {FEWEST_PAIRS}."
+        return replace(blank, note=note, needs=FEWEST_PAIRS)
+    binary = {lo, hi}
+    is_binary = set(np.unique(judged).tolist()) <= binary and all(
+        pair.human in binary and pair.judge in binary for pair in pairs
+    )
+    inside = sum(session in evaluated for session in errors)
+    if is_binary and inside < len(errors):
+        return _unmixed(judged, pairs, lo, hi, blank)
+    from proctor.stats.samples import plus_interval
+
+    gaps = np.array([fmean(each.human - each.judge for each in own) for own in errors.values()])
+    value = float(judged.mean() + gaps.mean())
+    parts = plus_interval(judged, lo, hi), plus_interval(gaps, lo - hi, hi - lo)
+    note = "" if inside == len(errors) else _differently(judged, [*errors.values()], lo, hi)
+    return _combined(replace(blank, method=RECTIFIED, note=note), value, parts, lo, hi)
+
+
+def _combined(blank: Estimate, value: float, parts: Sequence["Plus"], lo: float, hi: float) -> Estimate:
+    """A sum of two means: their variances add, with Welch's degrees of freedom."""
+    from proctor.stats.samples import t_quantile
+
+    variances = [float(part.se) ** 2 for part in parts]
+    total = sum(variances)
+    freedom = total**2 / sum(each**2 / part.df for each, part in zip(variances, parts, strict=True))
+    center, reach = (
+        sum(float(part.center) for part in parts),
+        float(t_quantile(0.5 + blank.level / 2, freedom)) * math.sqrt(total),
+    )
+    value = min(hi, max(lo, value))
+    return replace(
+        blank,
+        value=value,
+        low=max(lo, min(value, center - reach)),
+        high=min(hi, max(value, center + reach)),
+        sem=math.sqrt(total),
+    )
+
+
+def _differently(
+    judged: "FloatArray", labeled: Sequence[Sequence[CalibrationPair]], lo: float, hi: float
+) -> str:
+    """Words where the judge rates labeled sessions otherwise than these: they may not be alike."""
+    import numpy as np
+
+    from proctor.stats.samples import plus_interval, t_tails
+
+    there = np.array([fmean(each.judge for each in own) for own in labeled])
+    here, other = plus_interval(judged, lo, hi), plus_interval(there, lo, hi)
+    gap, error = float(here.center - other.center), math.hypot(float(here.se), float(other.se))
+    if float(t_tails(gap / error, min(here.df, other.df))) > 1 - CONFIDENCE:
+        return ""
+    return (
+        f"The judge rates the labeled sessions {there.mean():.2f} and these {judged.mean():.2f} on average: "
+        "they differ, and the correction may not carry over."
+    )
+
+
+def _unmixed(
+    judged: "FloatArray", pairs: Sequence[CalibrationPair], lo: float, hi: float, blank: Estimate
+) -> Estimate:
+    """Rogan-Gladen for yes and no, each share with one more success and failure."""
+    from proctor.stats.samples import t_quantile
+
+    blank = replace(blank, method=MISCLASSIFIED)
+    yes = [pair.judge == hi for pair in pairs if pair.human == hi]
+    no = [pair.judge == lo for pair in pairs if pair.human == lo]
+    if not yes or not no:
+        return replace(
+            blank, note="People gave one label only: the judge's errors on the other are not known."
+        )
+    sensitivity, specificity = ((sum(each) + 1) / (len(each) + 2) for each in (yes, no))
+    positive = (float((judged == hi).sum()) + 1) / (len(judged) + 2)
+    youden = sensitivity + specificity - 1
+    if youden < WORST_JUDGE:
+        return replace(blank, note="The judge is hardly better than chance: its mean cannot be corrected.")
+    share = min(1.0, max(0.0, (positive + specificity - 1) / youden))
+    variance = (
+        positive * (1 - positive) / (len(judged) + 2)
+        + share**2 * sensitivity * (1 - sensitivity) / (len(yes) + 2)
+        + (1 - share) ** 2 * specificity * (1 - specificity) / (len(no) + 2)
+    ) / youden**2
+    freedom = min(len(judged), len(pairs)) - 1
+    reach = float(t_quantile(0.5 + blank.level / 2, freedom)) * math.sqrt(variance)
+    low, high = max(0.0, share - reach), min(1.0, share + reach)
+    return replace(
+        blank,
+        value=lo + (hi - lo) * share,
+        low=lo + (hi - lo) * low,
+        high=lo + (hi - lo) * high,
+        sem=(hi - lo) * math.sqrt(variance),
+    )

@@ -1,46 +1,56 @@
-"""Comparison of runs, or of groups within a run, with tests and confidence intervals.
+"""Comparison of runs, or of groups within a run, with one family of tests, intervals and verdicts.
 
-Items are paired by their inputs; repeats of one task count once, as their mean. Without pairs, groups are
-compared as independent samples. Infrastructure errors are excluded and counted. All comparisons of one
-question are corrected together (Holm).
+Items are paired by their inputs; repeats of one task count once, as their mean. Means, difference, interval
+and p of a contrast are of the same tasks. Infrastructure errors are excluded and counted, and everything
+about success is computed a second time with errors as failures: where that changes a verdict, there is none.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain
-from operator import ge, gt, le, lt
-from statistics import fmean
+
+import numpy as np
 
 from proctor.errors import NotFound, UsageError
-from proctor.stats import contrasts as pairing
-from proctor.stats.contrasts import Difference, holm, paired, rates, welch
-from proctor.stats.matching import (
+from proctor.stats.differences import (
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    Difference,
+    GateVerdict,
+    adjust,
+    difference,
+    family,
+    gate,
+    ratio,
+)
+from proctor.stats.intervals import Estimate, bill, mean
+from proctor.stats.results import (
     FIGURES,
     MEASURE,
     SCORE,
-    ComparedItem,
-    Groups,
-    groups_of_runs,
-    groups_within,
+    Floats,
+    Ints,
+    Labels,
+    Mask,
+    Results,
+    load_results,
 )
 from proctor.store import StoreReader
 
-# Conditions that a change has to meet: `score:Builtin.Helpfulness>=-0.02`, `cost<=+10%`.
-
-
-PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
+SKEWED = ("cost", "time", "tokens")
+"""Metrics compared as ratios, of which less is better."""
+LISTED = 20
+"""Tasks with the largest differences that a contrast lists."""
 _GATE = re.compile(
     r"\s*(?P<metric>.+?)\s*(?P<sign>>=|<=|>|<)\s*(?P<number>[+-]?\d*\.?\d+)\s*(?P<share>%?)\s*"
 )
-_SIGNS: Mapping[str, Callable[[float, float], bool]] = {">=": ge, ">": gt, "<=": le, "<": lt}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """One condition."""
+    """A required difference, candidate − baseline: `score:Builtin.Helpfulness>=-0.02`, `cost<=+10%`."""
 
     text: str
     metric: str
@@ -49,56 +59,21 @@ class Gate:
     is_share: bool = False
     """Whether the threshold is a share of the baseline's mean."""
 
-    def judge(self, value: float | None, low: float | None, high: float | None) -> str:
-        """`pass`, `fail` or `inconclusive`, for a difference and its interval."""
-        if value is None or low is None or high is None:
-            return INCONCLUSIVE
-        meets = _SIGNS[self.sign]
-        ends = (meets(low, self.threshold), meets(high, self.threshold))
-        return PASS if all(ends) else INCONCLUSIVE if any(ends) else FAIL
+    @property
+    def wants_less(self) -> bool:
+        """Whether a smaller value is better."""
+        return self.sign.startswith("<")
 
-    def verdict(
-        self,
-        candidate: str,
-        difference: tuple[float, float | None, float | None],
-        baseline: float | None,
-        pairs: int,
-    ) -> "GateResult":
-        """What it says of a candidate: of a difference with its interval, and of so many pairs."""
-        scale = abs(baseline or 0.0) if self.is_share else 1.0
-        if baseline == 0.0 and self.is_share and not any(difference):
-            # Two that are free differ by nothing, whatever it is a share of.
-            scale = 1.0
-        if not scale:
-            why = "the baseline's mean is 0, of which nothing is a share"
-            return GateResult(gate=self.text, candidate=candidate, verdict=INCONCLUSIVE, words=why)
-        value, low, high = (None if each is None else each / scale for each in difference)
-        verdict = self.judge(value, low, high)
-        more = self._more_pairs(value, low, high, pairs) if verdict == INCONCLUSIVE else None
-        sentence = self._sentence(value, low, high)
-        return GateResult(
-            gate=self.text, candidate=candidate, verdict=verdict, words=sentence, more_pairs=more
-        )
-
-    def _sentence(self, value: float | None, low: float | None, high: float | None) -> str:
-        def say(number: float) -> str:
-            return f"{number:+.1%}" if self.is_share else f"{number:+.4g}"
-
-        if value is None or low is None or high is None:
-            return (
-                "too few to say" if value is None else f"the difference is {say(value)}; too few to say more"
-            )
-        return f"the difference is {say(value)} ({say(low)} to {say(high)})"
-
-    def _more_pairs(
-        self, value: float | None, low: float | None, high: float | None, pairs: int
-    ) -> int | None:
-        """How many more pairs would bring the interval to one side of the threshold."""
-        if value is None or low is None or high is None or not pairs or value == self.threshold:
+    def margin(self, contrast: "Contrast") -> float | None:
+        """How much worse the candidate may be, on the scale of the difference; None: not to be said."""
+        margin = self.threshold if self.wants_less else -self.threshold
+        base = contrast.baseline_mean.value
+        is_ratio = contrast.difference is not None and contrast.difference.is_ratio
+        if is_ratio == self.is_share:
+            return margin
+        if not base:
             return None
-        # An interval shrinks with the root of the number of pairs.
-        needed = pairs * ((high - low) / 2 / abs(value - self.threshold)) ** 2
-        return max(1, round(needed) - pairs)
+        return margin / base if is_ratio else margin * abs(base)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +83,13 @@ class GateResult:
     gate: str
     candidate: str
     verdict: str
+    """`pass`, `fail` (a regression) or `inconclusive`."""
     words: str
     """Why."""
     more_pairs: int | None = None
-    """About how many more would decide it, if the difference stays as it is. None: cannot be said."""
+    """About how many more tasks would decide it. None: decided, or it cannot be said."""
+    needs: int | None = None
+    """Tasks that would decide it."""
 
 
 def gate_of(text: str) -> Gate:
@@ -130,20 +108,17 @@ def gate_of(text: str) -> Gate:
     )
 
 
-LEANING = ("cost", "time", "tokens")
-LISTED = 20
-"""Items on which two groups disagree most that are told."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
-    """One group's mean on a metric, over tasks."""
+    """One group's mean on a metric, over the tasks that are compared."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
     items: int = 0
     tasks: int = 0
+    sem: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +126,17 @@ class Disagreement:
     """A task on which two groups came to something different."""
 
     words: str
+    """What people call it."""
     baseline: float
+    """The mean over its repeats, as `candidate`."""
     candidate: float
-    baseline_items: tuple[str, ...]
-    candidate_items: tuple[str, ...]
+    baseline_items: tuple[tuple[str, str], ...]
+    """Run and id of its items."""
+    candidate_items: tuple[tuple[str, str], ...]
 
     @property
     def difference(self) -> float:
+        """Candidate minus baseline."""
         return self.candidate - self.baseline
 
 
@@ -171,27 +150,49 @@ class Contrast:
     baseline_mean: Mean
     candidate_mean: Mean
     difference: Difference | None
-    """Candidate minus baseline. None: there is too little, or it would mean nothing."""
-    p_corrected: float | None = None
-    """`difference.p`, corrected for all comparisons that were made together."""
+    """Candidate minus baseline, or their ratio. None: it would mean nothing."""
+    is_member: bool = False
+    """Whether it is one of the family that is corrected together; others are descriptive."""
     pairs: int = 0
     """Tasks that both have."""
     unpaired: int = 0
     """Tasks that only one of them has."""
-    pairs_needed: int | None = None
-    """Pairs that would find this difference in four of five cases."""
     errors: tuple[int, int] = (0, 0)
     """Items of each that ended in an infrastructure error and are excluded."""
-    if_errors_failed: float | None = None
-    """The difference in success, had those counted as failures."""
+    with_errors: Difference | None = None
+    """The same with every error as a failure. None: there are none, or it is no rate or score."""
     disagreements: tuple[Disagreement, ...] = ()
     """The largest differences first."""
     remarks: tuple[str, ...] = ()
 
     @property
+    def p_corrected(self) -> float | None:
+        """Corrected for all comparisons that are made together; None: not tested, or descriptive."""
+        return self.difference.p_adjusted if self.difference and self.is_member else None
+
+    @property
+    def if_errors_failed(self) -> float | None:
+        """The difference, had every error counted as a failure."""
+        return self.with_errors.value if self.with_errors else None
+
+    @property
+    def errors_decide(self) -> bool:
+        """Whether counting errors as failures changes the conclusion."""
+        if self.difference is None or self.with_errors is None:
+            return False
+        return _direction(self.difference) != _direction(self.with_errors)
+
+    @property
     def is_significant(self) -> bool:
-        """Whether it is more than chance, after correction."""
-        return self.p_corrected is not None and self.p_corrected < 0.05
+        """Whether it is more than chance, after correction, however errors are counted."""
+        found = self.difference is not None and self.is_member and self.difference.is_significant
+        return found and not self.errors_decide
+
+
+def _direction(one: Difference) -> int:
+    if not one.is_significant or one.value is None:
+        return 0
+    return 1 if one.value > one.null else -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,12 +208,78 @@ class Comparison:
     stand_ins: tuple[str, ...] = ()
     metrics: tuple[str, ...] = field(default=())
     """All that could have been compared."""
+    family_size: int = 0
+    """Contrasts that are corrected together."""
+    unfinished: Mapping[str, int] = field(default_factory=dict)
+    """Items without a result yet, by run: ordinary intervals are not valid while one looks."""
 
     @property
     def verdict(self) -> str:
         """Of all gates together: one that fails fails all. Without gates: `pass`."""
         verdicts = {verdict.verdict for verdict in self.verdicts}
         return FAIL if FAIL in verdicts else INCONCLUSIVE if INCONCLUSIVE in verdicts else PASS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Items to compare, by group."""
+
+    names: tuple[str, ...]
+    """The first is the baseline."""
+    results: Results
+    group: Ints
+    """An index of `names` for each row; -1: it is in none."""
+    tasks: Labels
+    pair: str
+    varied: tuple[str, ...] = ()
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics with a value in at least one item, in display order."""
+        found = [name for name, values in self.results.metrics.items() if not bool(np.isnan(values).all())]
+        return (*(name for name in FIGURES if name in found), *sorted(set(found) - set(FIGURES)))
+
+    def rows(self, name: str) -> Mask:
+        """The rows of a group that have a task."""
+        return np.asarray((self.group == self.names.index(name)) & (self.tasks.codes >= 0))
+
+
+def groups_of_runs(read: StoreReader, runs: Sequence[str], now: datetime, *, pair: str = "") -> Groups:
+    """Each run a group, the first one the baseline."""
+    results = load_results(read, runs, now)
+    return _grouped(results, results.runs, pair)
+
+
+def groups_within(
+    read: StoreReader, run: str, factor: str, now: datetime, *, pair: str = "", against: str = ""
+) -> Groups:
+    """Each level of a factor of one run a group; the baseline is `against`, or the first one in the plan."""
+    results = load_results(read, [run], now)
+    return groups_by(results, factor, pair=pair, against=against)
+
+
+def groups_by(results: Results, factor: str, *, pair: str = "", against: str = "") -> Groups:
+    """Each level of a factor a group; the baseline is `against`, or the first one."""
+    levels = results.column(factor)
+    if against and against not in levels.labels:
+        known = ", ".join(levels.labels)
+        raise NotFound(f"no item has {against} as its {factor}\nThere are: {known}.")
+    if len(levels.labels) < 2:
+        runs = ", ".join(results.runs.labels)
+        raise UsageError(f"all items of {runs} have the same {factor}\nThere is nothing to compare.")
+    return _grouped(results, levels, pair, against)
+
+
+def _grouped(results: Results, levels: Labels, pair: str, against: str = "") -> Groups:
+    pair = pair or results.pairing()
+    tasks, varied = results.tasks(levels, pair)
+    names = list(levels.labels)
+    if against:
+        names.insert(0, names.pop(names.index(against)))
+    places = np.asarray([names.index(label) for label in levels.labels] + [-1], dtype=np.int64)
+    return Groups(
+        names=tuple(names), results=results, group=places[levels.codes], tasks=tasks, pair=pair, varied=varied
+    )
 
 
 def compare_runs(
@@ -225,7 +292,7 @@ def compare_runs(
     pair: str = "",
     mixed: bool = False,
 ) -> Comparison:
-    """Hold runs of any job against the first of them. Without `metrics`: success, cost, time, tokens and
+    """Compare runs of any job with the first of them. Without `metrics`: success, cost, time, tokens and
     every score they share. `mixed` compares scores of different versions of an evaluator too."""
     groups = groups_of_runs(read, runs, now, pair=pair)
     return compare_groups(groups, metrics=metrics, gates=gates, mixed=mixed)
@@ -241,41 +308,42 @@ def compare_within(
     gates: Sequence[Gate] = (),
     pair: str = "",
     mixed: bool = False,
+    against: str = "",
 ) -> Comparison:
-    """Hold the levels of a factor of one run against the first of them."""
-    groups = groups_within(read, run, factor, now, pair=pair)
+    """Compare the levels of a factor of one run with one of them."""
+    groups = groups_within(read, run, factor, now, pair=pair, against=against)
     return compare_groups(groups, metrics=metrics, gates=gates, mixed=mixed)
 
 
 def compare_groups(
     groups: Groups, *, metrics: Sequence[str] = (), gates: Sequence[Gate] = (), mixed: bool = False
 ) -> Comparison:
-    """Hold groups of items that were read before against the first of them."""
-    # A metric may be named for more than the gates need; those of the gates are always told.
-    names = list(dict.fromkeys([*metrics, *(gate.metric for gate in gates)])) if metrics or gates else []
-    for metric in names:
+    """Compare groups with the first of them.
+
+    The family that is corrected together is the metrics of the gates; without gates, those that are named;
+    else all of them. Metrics that never vary or copy another are no members.
+    """
+    named = list(dict.fromkeys([*metrics, *(each.metric for each in gates)]))
+    for metric in named:
         _require(groups, metric)
-    chosen = names or [name for name in groups.metrics if not name.startswith(MEASURE)]
-    by_group: dict[str, list[ComparedItem]] = defaultdict(list)
-    for item in groups.items:
-        by_group[item.group].append(item)
+    chosen = named or [name for name in groups.metrics if not name.startswith(MEASURE)]
     baseline, *candidates = groups.names
     contrasts = [
-        _contrast(metric, baseline, candidate, by_group, mixed)
-        for metric in chosen
-        for candidate in candidates
+        _contrast(groups, metric, baseline, candidate, mixed) for metric in chosen for candidate in candidates
     ]
-    chances = [each.difference.p if each.difference else None for each in contrasts]
-    corrected = [replace(each, p_corrected=p) for each, p in zip(contrasts, holm(chances), strict=True)]
-    verdicts = [_verdict(gate, each) for gate in gates for each in corrected if each.metric == gate.metric]
+    judged = {each.metric for each in gates} or set(chosen)
+    corrected, size = _corrected(contrasts, judged)
+    verdicts = [_verdict(one, each) for one in gates for each in corrected if each.metric == one.metric]
     return Comparison(
         groups=groups.names,
         pair=groups.pair,
         varied=groups.varied,
         contrasts=tuple(corrected),
-        verdicts=tuple(verdicts),
-        stand_ins=groups.stand_ins,
+        verdicts=tuple(_while_running(each, groups.results.unfinished) for each in verdicts),
+        stand_ins=groups.results.stand_ins,
         metrics=groups.metrics,
+        family_size=size,
+        unfinished=groups.results.unfinished,
     )
 
 
@@ -287,211 +355,328 @@ def _require(groups: Groups, metric: str) -> None:
     raise NotFound(f"nothing here has a value of {metric}\nA metric is {kinds}. There are: {known}.")
 
 
-def _contrast(
-    metric: str, baseline: str, candidate: str, by_group: Mapping[str, list[ComparedItem]], mixed: bool
-) -> Contrast:
-    before, after = by_group[baseline], by_group[candidate]
-    first, second = _by_task(before, metric), _by_task(after, metric)
-    shared = [key for key in first if key in second]
-    remarks = list[str]()
-    is_paired = len(shared) > 1 or (
-        len(shared) == 1 and len(first) == len(second) == 1 and _is_one(before, after)
-    )
-    difference: Difference | None = None
-    if versions := _versions(metric, before, after):
+def scale_of(metric: str, values: Floats) -> tuple[float, float] | None:
+    """The ends of a metric's scale; None: it has none, or nobody declared it."""
+    if metric == "success":
+        return 0.0, 1.0
+    known = values[~np.isnan(values)]
+    if metric.startswith(SCORE) and len(known) and known.min() >= 0 and known.max() <= 1:
+        return 0.0, 1.0
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The rows of one group that have a value, and their tasks."""
+
+    values: Floats
+    tasks: Ints
+    missing: int
+    errors: int
+
+
+def _side(groups: Groups, values: Floats, name: str) -> _Side:
+    rows = groups.rows(name)
+    errors = rows & groups.results.is_error
+    there = rows & ~np.isnan(values)
+    missing = int((rows & ~errors & np.isnan(values)).sum())
+    return _Side(values[there], groups.tasks.codes[there], missing, int(errors.sum()))
+
+
+def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed: bool) -> Contrast:
+    values = groups.results.metrics[metric]
+    first, second = _side(groups, values, baseline), _side(groups, values, candidate)
+    shared = np.intersect1d(first.tasks, second.tasks)
+    only = len(np.unique(first.tasks)) + len(np.unique(second.tasks)) - 2 * len(shared)
+    is_paired = len(shared) > 1
+    remarks = _same_name(groups, first.tasks, second.tasks, shared) if is_paired else []
+    if not is_paired:
+        first, second, remark = _independent(groups, values, baseline, candidate)
+        remarks.append(remark)
+    scale = scale_of(metric, values)
+    found: Difference | None = None
+    versions = _versions(groups, metric, baseline, candidate)
+    if versions:
         remarks.append(f"judged by different versions of the evaluator ({' and '.join(versions)})")
     if versions and not mixed:
         remarks.append("such scores are not comparable; --mixed compares them all the same")
-    elif is_paired:
-        difference = _paired(
-            metric, [second[key].mean for key in shared], [first[key].mean for key in shared]
-        )
-    elif first and second:
-        if len({item.words for item in (*before, *after)}) == 1:
-            remarks.append("there is only one task: this speaks of that task alone")
-        else:
-            remarks.append("fewer than two tasks pair: the groups are compared as they are")
-        difference = _unpaired(_alone(before, metric), _alone(after, metric))
+    elif len(first.values) and len(second.values):
+        found = _difference(metric, first, second, scale, is_paired)
     else:
-        remarks.append("one of them has no value")
-    differences = [second[key].mean - first[key].mean for key in shared] if is_paired else []
+        remarks = ["one of them has no value"]
+    if is_paired:
+        # Means are of the tasks that are compared, as the difference is.
+        sides = [_kept(side, shared) for side in (first, second)]
+    else:
+        sides = [first, second]
     return Contrast(
         metric=metric,
         baseline=baseline,
         candidate=candidate,
-        baseline_mean=_mean(first, before, metric),
-        candidate_mean=_mean(second, after, metric),
-        difference=difference,
+        baseline_mean=_mean(metric, sides[0], scale),
+        candidate_mean=_mean(metric, sides[1], scale),
+        difference=found,
         pairs=len(shared) if is_paired else 0,
-        unpaired=len(first) + len(second) - 2 * len(shared) if is_paired else 0,
-        pairs_needed=pairing.pairs_needed(differences, difference.value) if difference else None,
-        errors=(sum(item.is_error for item in before), sum(item.is_error for item in after)),
-        if_errors_failed=_if_errors_failed(before, after) if metric == "success" else None,
-        disagreements=_disagreements(first, second, shared) if is_paired else (),
+        unpaired=only if is_paired else 0,
+        errors=(first.errors, second.errors),
+        with_errors=_with_errors(groups, metric, baseline, candidate, scale, is_paired) if found else None,
+        disagreements=_largest(groups, metric, baseline, candidate) if is_paired else (),
         remarks=tuple(remarks),
     )
 
 
-def _is_one(before: Sequence[ComparedItem], after: Sequence[ComparedItem]) -> bool:
-    return len(before) == len(after) == 1
+def _independent(groups: Groups, values: Floats, *names: str) -> tuple[_Side, _Side, str]:
+    """Two groups that do not pair, by the names of their tasks; of a single task, by its repeats."""
+    named = replace(groups, tasks=Labels.of(groups.results.labels))
+    first, second = (_side(named, values, name) for name in names)
+    if len(np.union1d(first.tasks, second.tasks)) > 1:
+        return first, second, "fewer than two tasks pair: the groups are compared as independent samples"
+    repeats = [replace(side, tasks=np.arange(len(side.values), dtype=np.int64)) for side in (first, second)]
+    return repeats[0], repeats[1], "there is only one task: this speaks of that task alone"
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    items: tuple[ComparedItem, ...]
-    mean: float
+def _kept(side: _Side, shared: Ints) -> _Side:
+    there = np.isin(side.tasks, shared)
+    return _Side(side.values[there], side.tasks[there], side.missing, side.errors)
 
 
-def _by_task(items: Iterable[ComparedItem], metric: str) -> dict[str, _Task]:
-    """The mean of each task over its repeats."""
-    values: dict[str, list[tuple[ComparedItem, float]]] = defaultdict(list)
-    for item in items:
-        value = item.values.get(metric)
-        if value is not None:
-            values[item.key].append((item, value))
-    return {
-        key: _Task(tuple(item for item, _ in members), fmean(value for _, value in members))
-        for key, members in values.items()
-    }
-
-
-def _paired(metric: str, after: Sequence[float], before: Sequence[float]) -> Difference:
-    if metric in LEANING:
-        return pairing.leaning(after, before)
-    if {*after, *before} <= {0.0, 1.0}:
-        return pairing.yes_or_no(after, before)
-    return paired(after, before)
-
-
-def _alone(items: Sequence[ComparedItem], metric: str) -> list[float]:
-    """The values of a group that pairs with no other: one for each task; of a single task, its repeats."""
-    values: dict[str, list[float]] = defaultdict(list)
-    for item in items:
-        if (value := item.values.get(metric)) is not None:
-            # By its words: where nothing pairs, the task itself may be what is varied.
-            values[item.words].append(value)
-    return [fmean(own) for own in values.values()] if len(values) > 1 else [*chain(*values.values())]
-
-
-def _unpaired(before: Sequence[float], after: Sequence[float]) -> Difference | None:
-    if not before or not after:
-        return None
-    if {*before, *after} <= {0.0, 1.0}:
-        return rates(int(sum(after)), len(after), int(sum(before)), len(before))
-    return welch(after, before)
-
-
-def _versions(metric: str, before: Sequence[ComparedItem], after: Sequence[ComparedItem]) -> list[str]:
-    """The digests of an evaluator, if there are several."""
-    digests = {item.digests[metric] for item in (*before, *after) if metric in item.digests}
-    return sorted(digests) if len(digests) > 1 else []
-
-
-def _mean(tasks: Mapping[str, _Task], items: Sequence[ComparedItem], metric: str) -> Mean:
-    if not tasks:
-        return Mean(value=None)
-    value, low, high = pairing.around([task.mean for task in tasks.values()])
-    counted = sum(item.values.get(metric) is not None for item in items)
-    return Mean(value=value, low=low, high=high, items=counted, tasks=len(tasks))
-
-
-def _if_errors_failed(before: Sequence[ComparedItem], after: Sequence[ComparedItem]) -> float | None:
-    def rate(items: Sequence[ComparedItem]) -> float | None:
-        return fmean(item.values.get("success") or 0.0 for item in items) if items else None
-
-    first, second = rate(before), rate(after)
-    return None if first is None or second is None else second - first
-
-
-def _disagreements(
-    first: Mapping[str, _Task], second: Mapping[str, _Task], shared: Sequence[str]
-) -> tuple[Disagreement, ...]:
-    contrasts_ = [
-        Disagreement(
-            words=first[key].items[0].words,
-            baseline=first[key].mean,
-            candidate=second[key].mean,
-            baseline_items=tuple(item.item_id for item in first[key].items),
-            candidate_items=tuple(item.item_id for item in second[key].items),
+def _difference(
+    metric: str, first: _Side, second: _Side, scale: tuple[float, float] | None, is_paired: bool
+) -> Difference:
+    if metric in SKEWED and is_paired:
+        found = ratio(first.values, second.values, task_a=first.tasks.tolist(), task_b=second.tasks.tolist())
+    else:
+        lo, hi = scale or (None, None)
+        found = difference(
+            first.values,
+            second.values,
+            task_a=first.tasks.tolist(),
+            task_b=second.tasks.tolist(),
+            lo=lo,
+            hi=hi,
+            paired=is_paired,
         )
-        for key in shared
-        if first[key].mean != second[key].mean
-    ]
-    return tuple(sorted(contrasts_, key=lambda each: (-abs(each.difference), each.words))[:LISTED])
+    return replace(found, missing=first.missing + second.missing)
 
 
-def _verdict(gate: Gate, contrast: Contrast) -> GateResult:
-    difference = contrast.difference
-    if difference is None:
-        why = "; ".join(contrast.remarks)
-        return GateResult(gate=gate.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=why)
-    ends = (difference.value, difference.low, difference.high)
-    return gate.verdict(contrast.candidate, ends, contrast.baseline_mean.value, contrast.pairs)
+def _with_errors(
+    groups: Groups,
+    metric: str,
+    baseline: str,
+    candidate: str,
+    scale: tuple[float, float] | None,
+    is_paired: bool,
+) -> Difference | None:
+    """The difference with every infrastructure error as a failure, or as the lowest score."""
+    is_error = groups.results.is_error
+    if scale is None or not bool((is_error & (groups.rows(baseline) | groups.rows(candidate))).any()):
+        return None
+    lowest = np.where(is_error, scale[0], groups.results.metrics[metric])
+    if is_paired:
+        first, second = (_side(groups, lowest, name) for name in (baseline, candidate))
+    else:
+        first, second, _ = _independent(groups, lowest, baseline, candidate)
+    return _difference(metric, first, second, scale, is_paired)
 
 
-# The tasks on which two groups came to something different: all of them, searched and a page at a time.
+def _same_name(groups: Groups, first: Ints, second: Ints, shared: Ints) -> list[str]:
+    """A remark on tasks of one name whose content differs: versions are not pooled."""
+    labels = groups.tasks.labels
+    sides = [{labels[code] for code in np.setdiff1d(codes, shared)} for codes in (first, second)]
+    versions = sides[0] & sides[1]
+    if not versions:
+        return []
+    which = f"{len(versions)} tasks have" if len(versions) > 1 else "one task has"
+    return [f"{which} the same name and different content in both: not paired"]
+
+
+def _versions(groups: Groups, metric: str, baseline: str, candidate: str) -> list[str]:
+    """The digests of an evaluator, if there are several."""
+    digests = groups.results.evaluators.get(metric)
+    if digests is None:
+        return []
+    rows = groups.rows(baseline) | groups.rows(candidate)
+    there = sorted({digests.labels[code] for code in np.unique(digests.codes[rows]) if code >= 0})
+    return there if len(there) > 1 else []
+
+
+def _mean(metric: str, side: _Side, scale: tuple[float, float] | None) -> Mean:
+    if not len(side.values):
+        return Mean(value=None)
+    tasks = side.tasks.tolist()
+    estimate: Estimate
+    if metric in SKEWED:
+        estimate = bill(side.values, tasks)
+    else:
+        lo, hi = scale or (None, None)
+        estimate = mean(side.values, tasks, lo=lo, hi=hi)
+    return Mean(
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        items=len(side.values),
+        tasks=estimate.n,
+        sem=estimate.sem,
+        note=estimate.note,
+    )
+
+
+def _corrected(contrasts: Sequence[Contrast], judged: set[str]) -> tuple[list[Contrast], int]:
+    """The contrasts as one family: those of judged metrics corrected together, others as they are."""
+    differences = {
+        f"{each.metric}, {each.candidate}": each.difference
+        for each in contrasts
+        if each.difference is not None and each.metric in judged
+    }
+    together = family(differences)
+    corrected = []
+    for each in contrasts:
+        name = f"{each.metric}, {each.candidate}"
+        if name in together.members:
+            again = each.with_errors and adjust(each.with_errors, max(1, together.size))
+            corrected.append(
+                replace(each, difference=together.members[name], with_errors=again, is_member=True)
+            )
+        elif name in together.left_out and each.difference is not None:
+            reason = together.left_out[name]
+            why = f"descriptive, no verdict: {reason[0].lower()}{reason[1:]}"
+            corrected.append(replace(each, remarks=(*each.remarks, why)))
+        else:
+            corrected.append(each)
+    return corrected, together.size
+
+
+# The tasks on which two groups came to something different.
 
 
 HIGHER, LOWER = "higher", "lower"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disagreements:
-    """One task that came out differently."""
-
-    words: str
-    """What people call it."""
-    baseline: float
-    """The mean over its repeats, as `candidate`."""
-    candidate: float
-    baseline_items: tuple[ComparedItem, ...]
-    candidate_items: tuple[ComparedItem, ...]
-
-    @property
-    def difference(self) -> float:
-        """Candidate minus baseline."""
-        return self.candidate - self.baseline
-
-
 def disagreements(
     groups: Groups, metric: str, candidate: str, *, search: str = "", direction: str = ""
-) -> list[Disagreements]:
+) -> list[Disagreement]:
     """The tasks on which a candidate differs from the baseline, the largest differences first.
 
     `direction` keeps those where the candidate is `higher` or `lower`; `search` those whose words hold it.
     """
-    baseline = groups.names[0]
     if candidate not in groups.names[1:]:
         raise NotFound(f"{candidate} is not compared here\nThere are: {', '.join(groups.names[1:])}.")
-    first, second = (_disagreements_by_task(groups.items, name, metric) for name in (baseline, candidate))
-    pairs = [_disagreement(first[key], second[key], metric) for key in first if key in second]
-    matching = [each for each in pairs if _matches(each, search.casefold(), direction)]
-    return sorted(matching, key=lambda each: (-abs(each.difference), each.words))
+    _require(groups, metric)
+    codes, means = _task_means(groups, metric, groups.names[0], candidate)
+    gaps = means[1] - means[0]
+    kept = (gaps > 0) if direction == HIGHER else (gaps < 0) if direction == LOWER else (gaps != 0)
+    labels = groups.tasks.labels
+    places = [at for at in np.flatnonzero(kept) if search.casefold() in labels[codes[at]].casefold()]
+    places.sort(key=lambda at: (-abs(gaps[at]), labels[codes[at]]))
+    return _disagreements(groups, metric, groups.names[0], candidate, codes[places], means[:, places])
 
 
-def _matches(each: Disagreements, search: str, direction: str) -> bool:
-    if each.difference == 0 or search not in each.words.casefold():
-        return False
-    return not direction or (each.difference > 0) == (direction == HIGHER)
+def _largest(groups: Groups, metric: str, baseline: str, candidate: str) -> tuple[Disagreement, ...]:
+    codes, means = _task_means(groups, metric, baseline, candidate)
+    gaps = np.abs(means[1] - means[0])
+    places = np.flatnonzero(gaps > 0)
+    labels = groups.tasks.labels
+    if len(places) > LISTED:
+        # Only those that can be listed are sorted by name.
+        least = np.partition(gaps[places], len(places) - LISTED)[len(places) - LISTED]
+        places = places[gaps[places] >= least]
+    order = sorted(places, key=lambda at: (-gaps[at], labels[codes[at]]))[:LISTED]
+    return tuple(_disagreements(groups, metric, baseline, candidate, codes[order], means[:, order]))
 
 
-def _disagreements_by_task(
-    items: Iterable[ComparedItem], group: str, metric: str
-) -> Mapping[str, Sequence[ComparedItem]]:
-    groups: dict[str, list[ComparedItem]] = defaultdict(list)
-    for item in items:
-        if item.group == group and item.values.get(metric) is not None:
-            groups[item.key].append(item)
-    return groups
+def _task_means(groups: Groups, metric: str, baseline: str, candidate: str) -> tuple[Ints, Floats]:
+    """The tasks that both have, and the mean of each side in two rows."""
+    values = groups.results.metrics[metric]
+    sides = [_side(groups, values, name) for name in (baseline, candidate)]
+    size = len(groups.tasks.labels)
+    counts = np.asarray([np.bincount(side.tasks, minlength=size) for side in sides])
+    sums = np.asarray([np.bincount(side.tasks, weights=side.values, minlength=size) for side in sides])
+    codes = np.flatnonzero(counts.min(axis=0) > 0)
+    return codes, sums[:, codes] / counts[:, codes]
 
 
-def _disagreement(
-    before: Sequence[ComparedItem], after: Sequence[ComparedItem], metric: str
-) -> Disagreements:
-    return Disagreements(
-        words=before[0].words,
-        baseline=fmean(item.values[metric] or 0.0 for item in before),
-        candidate=fmean(item.values[metric] or 0.0 for item in after),
-        baseline_items=tuple(before),
-        candidate_items=tuple(after),
+def _disagreements(
+    groups: Groups, metric: str, baseline: str, candidate: str, codes: Ints, means: Floats
+) -> list[Disagreement]:
+    there = ~np.isnan(groups.results.metrics[metric])
+    wanted = {int(code): at for at, code in enumerate(codes)}
+    items: list[list[list[tuple[str, str]]]] = []
+    for name in (baseline, candidate):
+        lists: list[list[tuple[str, str]]] = [[] for _ in codes]
+        rows = np.flatnonzero(groups.rows(name) & there & np.isin(groups.tasks.codes, codes))
+        for row in rows:
+            run = groups.results.runs.labels[groups.results.runs.codes[row]]
+            lists[wanted[int(groups.tasks.codes[row])]].append((run, groups.results.item_ids[row]))
+        items.append(lists)
+    return [
+        Disagreement(
+            words=groups.tasks.labels[code],
+            baseline=float(means[0, at]),
+            candidate=float(means[1, at]),
+            baseline_items=tuple(items[0][at]),
+            candidate_items=tuple(items[1][at]),
+        )
+        for at, code in enumerate(codes)
+    ]
+
+
+# Gates.
+
+
+def _verdict(one: Gate, contrast: Contrast) -> GateResult:
+    found = contrast.difference
+    if found is None:
+        words = "; ".join(contrast.remarks)
+        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
+    if one.metric in SKEWED and contrast.baseline_mean.value == 0 == contrast.candidate_mean.value:
+        words = f"both have a {one.metric} of 0 in every task"
+        verdict = PASS if one.threshold >= 0 or not one.wants_less else FAIL
+        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=verdict, words=words)
+    margin = one.margin(contrast)
+    if margin is None:
+        words = "the baseline's mean is 0, of which nothing is a share"
+        return GateResult(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
+    result = gate(
+        found,
+        margin,
+        with_errors=contrast.with_errors,
+        errors=sum(contrast.errors),
+        lower_is_better=one.wants_less,
     )
+    more = None if result.needs is None else max(1, result.needs - found.n)
+    return GateResult(
+        gate=one.text,
+        candidate=contrast.candidate,
+        verdict=result.verdict,
+        words=_reason(found, result),
+        more_pairs=more if result.verdict == INCONCLUSIVE else None,
+        needs=result.needs,
+    )
+
+
+def _reason(found: Difference, result: GateVerdict) -> str:
+    note = result.note[:1].lower() + result.note[1:].rstrip(".")
+    if found.value is None:
+        return note
+    return f"the difference is {_signed(found, found.value)} ({_limits(found)}); {note}"
+
+
+def _limits(found: Difference) -> str:
+    if found.low is None and found.high is None:
+        return "no interval"
+    low = "no lower limit" if found.low is None else _signed(found, found.low)
+    high = "no upper limit" if found.high is None else _signed(found, found.high)
+    return f"{low} to {high}"
+
+
+def _signed(found: Difference, value: float) -> str:
+    return f"{value - 1:+.1%}" if found.is_ratio else f"{value:+.4g}"
+
+
+def _while_running(verdict: GateResult, unfinished: Mapping[str, int]) -> GateResult:
+    """A run that is still going can pass no ordinary gate: looking often makes chance findings likely."""
+    if not unfinished or verdict.verdict == INCONCLUSIVE:
+        return verdict
+    left = sum(unfinished.values())
+    words = f"{left:,} items have no result yet: a gate needs a finished run (so far {verdict.verdict}); "
+    return replace(verdict, verdict=INCONCLUSIVE, words=words + verdict.words)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, pstdev, stdev, variance
 
-from proctor.stats.intervals import f_tail, student_cdf, student_quantile, wilson
+from proctor.stats.intervals import student_cdf, student_quantile, wilson
 
 POWER = 0.8
 LEVEL = 0.05
@@ -18,7 +18,7 @@ PAIRED, WELCH, FISHER = "paired t-test", "Welch's t-test", "Fisher's exact test"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class GroupDifference:
     """How much one group lies above another."""
 
     value: float
@@ -37,6 +37,9 @@ class Difference:
     is_paired: bool = False
     test: str = ""
     """Which one `p` is of: `PAIRED`, `WELCH` or `FISHER`."""
+
+
+Difference = GroupDifference
 
 
 def paired(first: Sequence[float], second: Sequence[float]) -> Difference:
@@ -115,37 +118,6 @@ def holm(chances: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """How much of the spread of some values goes with a factor."""
-
-    p: float | None
-    explained: float
-    """Of all the spread, between 0 and 1."""
-    freedom: int
-
-
-def factor_test(
-    values: Sequence[float], base: Sequence[Sequence[float]], added: Sequence[Sequence[float]]
-) -> Share:
-    """Whether columns added to a linear model explain more than chance would.
-
-    `base` and `added` are rows of numbers, one for each value; a constant is part of the model.
-    """
-    n, total = len(values), sum((value - fmean(values)) ** 2 for value in values)
-    small, rank = _residual(values, [(1.0, *row) for row in base])
-    large, full_rank = _residual(values, [(1.0, *row, *more) for row, more in zip(base, added, strict=True)])
-    gained, freedom, left = max(0.0, small - large), full_rank - rank, n - full_rank
-    explained = gained / total if total else 0.0
-    if freedom <= 0 or left <= 0 or not total:
-        return Share(p=None, explained=explained, freedom=max(freedom, 0))
-    if large <= 1e-12 * total:
-        # Nothing is left over: what was added explains it all, or there was nothing to explain.
-        return Share(p=0.0 if gained > 1e-12 * total else None, explained=explained, freedom=freedom)
-    p = f_tail((gained / freedom) / (large / left), freedom, left)
-    return Share(p=p, explained=explained, freedom=freedom)
-
-
 def _tested(
     value: float, error: float, freedom: float, spread: float, n: tuple[int, int], *, is_paired: bool = False
 ) -> Difference:
@@ -181,28 +153,6 @@ def _needed(value: float, smallest: float, n: tuple[int, int]) -> int | None:
 
 def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-
-
-def _residual(values: Sequence[float], rows: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """What a least-squares fit leaves over, and the rank of its columns (Gram-Schmidt)."""
-    left = list(values)
-    basis: list[list[float]] = []
-    for column in zip(*rows, strict=True):
-        size = math.sqrt(sum(x * x for x in column))
-        rest = list(map(float, column))
-        for _ in range(2):
-            # Twice is enough for what rounding leaves.
-            for known in basis:
-                part = sum(a * b for a, b in zip(rest, known, strict=True))
-                rest = [a - part * b for a, b in zip(rest, known, strict=True)]
-        length = math.sqrt(sum(x * x for x in rest))
-        if size == 0 or length <= 1e-9 * size:
-            continue
-        unit = [x / length for x in rest]
-        basis.append(unit)
-        part = sum(a * b for a, b in zip(left, unit, strict=True))
-        left = [a - part * b for a, b in zip(left, unit, strict=True)]
-    return sum(x * x for x in left), len(basis)
 
 
 # Differences of values that belong together: exact tests, intervals, resampling.

@@ -24,7 +24,9 @@ from proctor.stats.reliability import (
     Observation,
     variance_components,
 )
-from proctor.store import StoreReader, aggregates
+from proctor.store import StoreReader
+from proctor.store.items import dialogue_items
+from proctor.store.scores import item_scores
 
 # Effect of pairing clients with therapists on a measure: means by combination, variance components.
 
@@ -148,7 +150,7 @@ class DialogueRun:
 def runs_of(reader: StoreReader, run_id: str) -> Iterator[DialogueRun]:
     """The dialogues of one batch, in its order."""
     scores = _scores(reader, run_id)
-    for row in aggregates.dialogue_items(reader, run_id):
+    for row in dialogue_items(reader, run_id):
         factors, settings = json.loads(row["factors"]), json.loads(row["settings"])
         yield DialogueRun(
             combination=settings["combination"],
@@ -275,6 +277,6 @@ def _rounded(value: float) -> float:
 
 def _scores(reader: StoreReader, run_id: str) -> dict[str, dict[str, float]]:
     scores: dict[str, dict[str, float]] = {}
-    for row in aggregates.item_scores(reader, run_id):
+    for row in item_scores(reader, run_id):
         scores.setdefault(row["id"], {})[row["evaluator"]] = row["value"]
     return scores

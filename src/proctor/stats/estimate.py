@@ -15,7 +15,7 @@ from statistics import fmean, variance
 
 from proctor.item import FAIL, SUCCESS, TIMEOUT
 from proctor.scenario.state import ScenarioCall, calls_of
-from proctor.stats.intervals import Estimate, mean, mean_of, student_quantile
+from proctor.stats.intervals import Estimate, mean_from_sums, mean_of, student_quantile
 from proctor.store import StoreReader, aggregates
 from proctor.store.aggregates import WorkerSums
 
@@ -126,8 +126,8 @@ def forecast(read: StoreReader, job: str, work: Mapping[AgentModel, int], *, con
 
 def _means(row: WorkerSums) -> tuple[Estimate, Estimate]:
     """Seconds and USD of a session."""
-    time = mean(row["n"], row["time"] or 0.0, row["time2"] or 0.0)
-    return time, mean(row["priced"], row["cost"] or 0.0, row["cost2"] or 0.0)
+    time = mean_from_sums(row["n"], row["time"] or 0.0, row["time2"] or 0.0)
+    return time, mean_from_sums(row["priced"], row["cost"] or 0.0, row["cost2"] or 0.0)
 
 
 Price = Callable[[str, float, float], float | None]

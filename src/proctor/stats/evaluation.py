@@ -17,7 +17,7 @@ from typing import Any
 
 from proctor.evaluators.insight import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
 from proctor.stats.intervals import CONFIDENCE, Estimate, student_quantile, wilson
-from proctor.store.evaluations import FirstItem, InsightRow, LabelCount, ScoreSums, ScoreVotes
+from proctor.store.scores import FirstItem, InsightRow, LabelCount, ScoreSums, ScoreVotes
 
 ROUNDING = 1e-13
 """Relative error of a sum of squares."""

@@ -17,9 +17,10 @@ from proctor.item import ERROR, FAIL, FINISHED, RUNNING, STATUSES, SUCCESS, TIME
 from proctor.stats.contrasts import LEVEL, Difference, holm, paired, welch
 from proctor.stats.intervals import Estimate, Rate, mean_of, wilson
 from proctor.store import Scope, StoreReader, aggregates
-from proctor.store.aggregates import BenchmarkItem, SessionUsage
+from proctor.store.aggregates import SessionUsage
 from proctor.store.batches import moment
 from proctor.store.database import Row
+from proctor.store.items import BenchmarkItem, benchmark_items
 from proctor.store.tables import ItemRow
 
 # Runs of a benchmark, from the rows of the store.
@@ -174,7 +175,7 @@ Samples = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rank:
+class LeaderboardRank:
     """One contestant's place."""
 
     name: str
@@ -183,6 +184,9 @@ class Rank:
     worst_rank: int
     """The last place that is still possible."""
     estimate: Estimate
+
+
+Rank = LeaderboardRank
 
 
 def ranked(contestants: Mapping[str, Samples]) -> tuple[Rank, ...]:
@@ -463,7 +467,7 @@ def standing(read: StoreReader, run_id: str, now: datetime) -> list[ModelStandin
     """Every model of a benchmark, in the order in which they were named."""
     usage = {row["id"]: row for row in aggregates.running_usage(read, run_id)}
     grouped: dict[str, list[BenchmarkItem]] = {}
-    for row in aggregates.benchmark_items(read, run_id):
+    for row in benchmark_items(read, run_id):
         grouped.setdefault(json.loads(row["factors"])["model"], []).append(row)
     return [_standing(model, mine, usage, now) for model, mine in grouped.items()]
 

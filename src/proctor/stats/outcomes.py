@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proctor.item import ERROR, FAIL, STATUSES, SUCCESS, TIMEOUT
-from proctor.stats.intervals import Estimate, Rate, mean, wilson
+from proctor.stats.intervals import Estimate, Rate, mean_from_sums, wilson
 from proctor.store.aggregates import (
     FailedItem,
     ItemSums,
@@ -314,8 +314,10 @@ def _figures(name: str, rows: Sequence[LevelSums]) -> LevelFigures:
     return LevelFigures(
         name=name,
         tally=tally_of(rows),
-        cost_usd=mean(sum(row["priced"] for row in rows), cost, sum(row["costSquares"] or 0 for row in rows)),
-        seconds=mean(
+        cost_usd=mean_from_sums(
+            sum(row["priced"] for row in rows), cost, sum(row["costSquares"] or 0 for row in rows)
+        ),
+        seconds=mean_from_sums(
             sum(row["timed"] for row in rows), seconds, sum(row["secondsSquares"] or 0 for row in rows)
         ),
     )

@@ -90,6 +90,8 @@ class Summary:
     """By result."""
     failures: tuple[Failure, ...]
     stand_ins: tuple[MockUsage, ...]
+    unchecked_successes: int = 0
+    """Imported sessions without a score that count as successes, since their source reports no failure."""
 
     @property
     def item_count(self) -> int:
@@ -145,6 +147,7 @@ def summarise(read: StoreReader, scope: Scope, now: datetime) -> Summary:
         slowest=slowest,
         merges=merges(merged),
         failures=failures(failed),
+        unchecked_successes=aggregates.unchecked_successes(selection),
         stand_ins=stand_ins(aggregates.mock_sessions(selection)) if sessions.by_stand_ins else (),
     )
 

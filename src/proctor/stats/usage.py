@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from proctor.stats.intervals import Estimate, mean, median_ranks, sample_std
+from proctor.stats.intervals import Estimate, mean_from_sums, median_ranks, sample_std
 from proctor.store.aggregates import MergeCount, ModelSums, RankedDuration, StepSums, ToolSums
 
 WANTED_BINS = 12
@@ -70,7 +70,7 @@ def durations(rows: Sequence[RankedDuration]) -> Durations:
     ranked = _Ranked(n, [row["rank"] for row in rows], [max(0.0, row["v"]) for row in rows])
     return Durations(
         items=n,
-        mean=mean(n, total, squares),
+        mean=mean_from_sums(n, total, squares),
         std=sample_std(n, total, squares),
         median=_median(ranked),
         p90=ranked.at(math.ceil(0.9 * n)),

@@ -1,8 +1,8 @@
 """The store: batches, items, sessions and scores. Nothing else writes to its database."""
 
 from proctor.store.batches import Resource, RetrySelection
-from proctor.store.items import ItemFilter, Scope, StoreReader
 from proctor.store.ledger import Drawn, MoneyLimits
+from proctor.store.reader import ItemFilter, Scope, StoreReader
 from proctor.store.recorder import Recorder, Totals
 from proctor.store.store import Store
 from proctor.store.tables import item_of

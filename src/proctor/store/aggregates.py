@@ -4,38 +4,28 @@ A scope names sessions; its items are those of its run, or else those that have 
 SQLite and PostgreSQL spell differently is here. The query plans of these statements were measured.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, TIMEOUT
-from proctor.store.database import R, places
-from proctor.store.items import (
-    CountRow,
-    RunIdRow,
-    Scope,
-    StoreReader,
-    level_of,
-    session_where,
-    uses_postgres,
-)
+from proctor.store.database import R, literals, places
+from proctor.store.items import SHOWN_CHARACTERS, level_of
+from proctor.store.reader import CountRow, RunIdRow, Scope, StoreReader, session_where, uses_postgres
 from proctor.store.recorder import FREE
-from proctor.store.tables import ItemRow
+from proctor.store.tables import IMPORTED, TABLE
 
 KEPT_RANKS = 1000
 """How many durations of a large batch are read, evenly spaced by rank."""
 SLOWEST = 10
 LISTED_FAILURES = 200
 LISTED_MOCKS = 100
-# Of long texts in lists.
-SHOWN_CHARACTERS = 300
 SHOWN_RUNNING = 10
 MOST_RUNS = 200
 """Earlier runs of a scenario that are read, the latest first: more would not change the estimate."""
-IDS_AT_ONCE = 500
-"""Ids in one statement."""
-_NOT_PASSED = ", ".join(f"'{status}'" for status in (FAIL, TIMEOUT, ERROR))
-_FINISHED = ", ".join(f"'{status}'" for status in FINISHED)
+_NOT_PASSED = literals((FAIL, TIMEOUT, ERROR))
+_FINISHED = literals(FINISHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +42,8 @@ class Selection:
     session_parameters: tuple[object, ...]
     events: str
     """A condition on the `sessionId` of `t`, with the same parameters as `sessions`."""
+    has_loose: bool = False
+    """Whether imported sessions that belong to no run may be among the sessions; each counts as an item."""
 
     def of_items(
         self, shape: type[R], columns: str, rest: str = "", *, parameters: Sequence[object] = ()
@@ -75,6 +67,10 @@ class Selection:
         mine = f'SELECT 1 FROM "sessions" s WHERE {self.sessions} AND s."id" = t."sessionId"'
         sql = f'SELECT {columns} FROM "{table}" t WHERE EXISTS ({mine}) {rest}'
         return self.read.rows(shape, sql, self.session_parameters)
+
+    def of_loose_sessions(self, shape: type[R], columns: str, rest: str = "") -> list[R]:
+        """Query the sessions that belong to no run, `s`."""
+        return self.of_sessions(shape, columns, f'AND s."runId" IS NULL {rest}') if self.has_loose else []
 
     def seconds(self, start: str, end: str) -> str:
         """The seconds between two columns of timestamps, as an expression."""
@@ -105,7 +101,9 @@ def select(read: StoreReader, scope: Scope) -> Selection:
     """The selection of a scope."""
     sessions, parameters = session_where(scope)
     of_them = f'SELECT 1 FROM "sessions" s WHERE {sessions} AND s."runId" = i."runId" AND s."itemId" = i."id"'
-    items = 'i."runId" = ?' if scope.run_id else f"EXISTS ({of_them})"
+    # An evaluation that succeeded says nothing about the agent whose session it evaluated.
+    of_agents = f"i.\"runner\" <> 'evaluation' AND EXISTS ({of_them})"
+    items = 'i."runId" = ?' if scope.run_id else of_agents
     return Selection(
         read=read,
         is_postgres=uses_postgres(read),
@@ -114,6 +112,7 @@ def select(read: StoreReader, scope: Scope) -> Selection:
         sessions=sessions,
         session_parameters=tuple(parameters),
         events=_of_sessions(read, sessions, tuple(parameters)),
+        has_loose=not scope.run_id,
     )
 
 
@@ -151,16 +150,21 @@ class RankedDuration(TypedDict):
 def ranked_durations(selection: Selection) -> list[RankedDuration]:
     """Durations of finished items, shortest first; of many items, some, with the first and the last."""
     seconds = selection.seconds('i."startedAt"', 'i."finishedAt"')
+    loose = (
+        f'UNION ALL SELECT s."workSeconds" FROM "sessions" s WHERE {selection.sessions} '
+        'AND s."runId" IS NULL AND s."workSeconds" IS NOT NULL'
+    )
     # Materialized: the time between two texts costs more than all the rest, and is needed three times.
     return selection.read.rows(
         RankedDuration,
         f'WITH "d" AS MATERIALIZED (SELECT {seconds} AS "v" FROM "batch_items" i WHERE {selection.items} '
-        'AND i."startedAt" IS NOT NULL AND i."finishedAt" IS NOT NULL), '
+        'AND i."startedAt" IS NOT NULL AND i."finishedAt" IS NOT NULL '
+        f"{loose if selection.has_loose else ''}), "
         '"sums" AS (SELECT COUNT(*) AS "n", SUM("v") AS "total", SUM("v" * "v") AS "squares" FROM "d"), '
         '"ordered" AS (SELECT "v", ROW_NUMBER() OVER (ORDER BY "v") AS "rank" FROM "d") '
         'SELECT "v", "rank", "n", "total", "squares" FROM "ordered", "sums" WHERE "rank" = 1 '
         f'OR "rank" = "n" OR "rank" % (("n" + {KEPT_RANKS - 1}) / {KEPT_RANKS}) = 0 ORDER BY "rank"',
-        selection.item_parameters,
+        (*selection.item_parameters, *(selection.session_parameters if selection.has_loose else ())),
     )
 
 
@@ -180,7 +184,6 @@ class ModelSums(TypedDict):
 
 def model_sums(selection: Selection) -> list[ModelSums]:
     """The calls, tokens and cost of each model."""
-    free = ", ".join(f"'{status}'" for status in sorted(FREE))
     return selection.of_events(
         ModelSums,
         "model_calls",
@@ -189,7 +192,8 @@ def model_sums(selection: Selection) -> list[ModelSums]:
         'SUM(t."promptTokens") AS "prompt", SUM(t."cachedTokens") AS "cached", '
         'SUM(t."completionTokens") AS "completion", SUM(t."reasoningTokens") AS "reasoning", '
         'SUM(t."costUsd") AS "cost", '
-        f'SUM(CASE WHEN t."costUsd" IS NULL AND t."status" NOT IN ({free}) THEN 1 ELSE 0 END) AS "unpriced"',
+        f'SUM(CASE WHEN t."costUsd" IS NULL AND t."status" NOT IN ({literals(sorted(FREE))}) '
+        'THEN 1 ELSE 0 END) AS "unpriced"',
         'GROUP BY t."model"',
     )
 
@@ -312,17 +316,39 @@ class FailedItem(TypedDict):
 
 
 def failed_items(selection: Selection) -> list[FailedItem]:
-    """The first of the items that did not succeed, in the order of the plan."""
+    """The first of the items that did not succeed, in the order of the plan; loose sessions come last."""
     text = ", ".join(
         f'SUBSTR(i."{name}", 1, {SHOWN_CHARACTERS}) AS "{name}"'
         for name in ("repo", "prompt", "model", "agent", "error")
     )
-    return selection.of_items(
+    items = selection.of_items(
         FailedItem,
         f'i."id" AS "id", i."runId" AS "runId", {text}, i."status" AS "status", i."reason" AS "reason", '
         'i."sessionId" AS "sessionId"',
         f'AND i."status" IN ({_NOT_PASSED}) ORDER BY i."runId", i."position" LIMIT {LISTED_FAILURES}',
     )
+    if len(items) == LISTED_FAILURES:
+        return items
+    loose = selection.of_loose_sessions(
+        FailedItem,
+        "'' AS \"id\", '' AS \"runId\", '' AS \"repo\", "
+        f'SUBSTR(s."name", 1, {SHOWN_CHARACTERS}) AS "prompt", '
+        f's."model" AS "model", s."agent" AS "agent", SUBSTR(s."error", 1, {SHOWN_CHARACTERS}) AS "error", '
+        's."status" AS "status", s."endReason" AS "reason", s."id" AS "sessionId"',
+        f'AND s."status" IN ({_NOT_PASSED}) ORDER BY s."startedAt", s."id" LIMIT {LISTED_FAILURES}',
+    )
+    return [*items, *loose][:LISTED_FAILURES]
+
+
+def unchecked_successes(selection: Selection) -> int:
+    """Imported sessions with the status `success` and no score: their source only says that they ended."""
+    (row,) = selection.of_sessions(
+        CountRow,
+        'COUNT(*) AS "n"',
+        f"AND s.\"job\" = '{IMPORTED}' AND s.\"status\" = '{SUCCESS}' AND s.\"source\" <> '{TABLE}' "
+        'AND NOT EXISTS (SELECT 1 FROM "scores" t WHERE t."sessionId" = s."id" AND t."value" IS NOT NULL)',
+    )
+    return row["n"]
 
 
 class MockSessions(TypedDict):
@@ -400,6 +426,14 @@ class OutcomeSums(ItemSums):
     reason: str
 
 
+class _LooseSums(ItemSums):
+    """The sessions of no run with the same agent, model, status and reason."""
+
+    agent: str
+    model: str
+    reason: str
+
+
 class LevelSums(ItemSums):
     """The items with one level of a factor and one status."""
 
@@ -430,13 +464,34 @@ def sampled_factors(selection: Selection, every: int) -> list[str]:
 def outcome_sums(selection: Selection, left_out: Sequence[str]) -> list[OutcomeSums]:
     """One pass over the items: every combination of factors, status and reason; some factors left out."""
     factors, parameters = selection.factors_without(left_out)
-    return selection.of_items(
+    loose = selection.of_loose_sessions(
+        _LooseSums,
+        's."agent" AS "agent", s."model" AS "model", s."status" AS "status", s."endReason" AS "reason", '
+        'COUNT(*) AS "items", SUM(s."totalTokens") AS "tokens", SUM(s."costUsd") AS "cost", '
+        'COUNT(s."costUsd") AS "priced"',
+        "GROUP BY 1, 2, 3, 4",
+    )
+    items = selection.of_items(
         OutcomeSums,
         f'{factors} AS "levels", i."status" AS "status", i."reason" AS "reason", COUNT(*) AS "items", '
         'SUM(i."tokensTotal") AS "tokens", SUM(i."costUsd") AS "cost", COUNT(i."costUsd") AS "priced"',
         "GROUP BY 1, 2, 3",
         parameters=parameters,
     )
+    return [*items, *map(_as_items, loose)]
+
+
+def _as_items(sums: _LooseSums) -> OutcomeSums:
+    factors = {"agent": sums["agent"], "model": sums["model"]}
+    return {
+        "levels": json.dumps({name: level for name, level in factors.items() if level}),
+        "status": sums["status"],
+        "reason": sums["reason"],
+        "items": sums["items"],
+        "tokens": sums["tokens"],
+        "cost": sums["cost"],
+        "priced": sums["priced"],
+    }
 
 
 def level_sums(selection: Selection, factor: str) -> list[LevelSums]:
@@ -616,113 +671,12 @@ def worker_sums(read: StoreReader, job: str, agent: str, model: str, statuses: S
     return row
 
 
-# Items to compare.
-
-
-class ItemWithTime(ItemRow):
-    """An item with the time of its last attempt."""
-
-    workSeconds: float | None
-    standIn: int | None
-
-
-class MeanScore(TypedDict):
-    """The mean of one evaluator and dimension in one session."""
-
-    about: str
-    evaluator: str
-    evaluatorDigest: str
-    dimension: str
-    mean: float
-    at: str | None
-
-
-class MeasuredValue(TypedDict):
-    """One number measured in a session."""
-
-    sessionId: str
-    name: str
-    value: float
-
-
-def items_with_time(read: StoreReader, run_id: str) -> list[ItemWithTime]:
-    """Every item of a batch with the time of its last attempt, in the order of the plan."""
-    return read.rows(
-        ItemWithTime,
-        'SELECT i.*, s."workSeconds", s."standIn" FROM "batch_items" i '
-        'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ? ORDER BY i."position"',
-        (run_id,),
-    )
-
-
-def mean_scores(read: StoreReader, session_ids: Sequence[str]) -> Iterator[MeanScore]:
-    """The mean scores of sessions: those of later evaluations first, then those of the attempt itself.
-
-    Within each, the oldest first; so the last value of a session and evaluator is the one that counts.
-    """
-    for column, condition in (
-        ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"'),
-        ("sessionId", "1 = 1"),
-    ):
-        for page in _pages(session_ids):
-            yield from read.rows(
-                MeanScore,
-                f'SELECT sc."{column}" AS "about", sc."evaluator", sc."evaluatorDigest", sc."dimension", '
-                'AVG(sc."value") AS "mean", MAX(sc."timestamp") AS "at" FROM "scores" sc '
-                f'WHERE sc."{column}" IN ({places(page)}) AND sc."value" IS NOT NULL AND {condition} '
-                f'GROUP BY sc."{column}", sc."sessionId", sc."evaluator", sc."evaluatorDigest", '
-                'sc."dimension" ORDER BY "at"',
-                page,
-            )
-
-
-def measured_values(read: StoreReader, session_ids: Sequence[str]) -> Iterator[MeasuredValue]:
-    """The numbers measured in sessions, in the order of their steps."""
-    for page in _pages(session_ids):
-        yield from read.rows(
-            MeasuredValue,
-            f'SELECT "sessionId", "name", "value" FROM "metrics" WHERE "sessionId" IN ({places(page)}) '
-            'AND "value" IS NOT NULL ORDER BY "step", "position"',
-            page,
-        )
-
-
-def _pages(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    every = list(dict.fromkeys(ids))
-    return (tuple(every[at : at + IDS_AT_ONCE]) for at in range(0, len(every), IDS_AT_ONCE))
-
-
-# One benchmark.
-
-
-class BenchmarkItem(TypedDict):
-    """An item of a benchmark without its inputs."""
-
-    factors: str
-    status: str
-    startedAt: str | None
-    finishedAt: str | None
-    tokensTotal: int
-    costUsd: float | None
-    sessionId: str | None
-
-
 class SessionUsage(TypedDict):
     """Tokens and money of a running session."""
 
     id: str
     tokens: int | None
     cost: float | None
-
-
-def benchmark_items(read: StoreReader, run_id: str) -> list[BenchmarkItem]:
-    """The items of a benchmark in the order of the plan."""
-    return read.rows(
-        BenchmarkItem,
-        'SELECT "factors", "status", "startedAt", "finishedAt", "tokensTotal", "costUsd", "sessionId" '
-        'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
-        (run_id,),
-    )
 
 
 def running_usage(read: StoreReader, run_id: str) -> list[SessionUsage]:
@@ -733,122 +687,4 @@ def running_usage(read: StoreReader, run_id: str) -> list[SessionUsage]:
         'SUM(c."costUsd") AS "cost" FROM "model_calls" c WHERE c."sessionId" IN '
         '(SELECT s."id" FROM "sessions" s WHERE s."runId" = ? AND s."status" = ?) GROUP BY c."sessionId"',
         (run_id, RUNNING),
-    )
-
-
-# Labels and the scores they are compared with.
-
-
-class LabeledEvaluator(TypedDict):
-    """How many labels an evaluator and dimension have."""
-
-    evaluator: str
-    dimension: str
-    level: str
-    labels: int
-
-
-class LabeledScore(TypedDict):
-    """A score beside a label of the same target."""
-
-    evaluator: str
-    dimension: str
-    about: str
-    target: str
-    who: str
-    humanLabel: str
-    humanValue: float | None
-    level: str
-    evaluatorDigest: str
-    label: str
-    value: float | None
-    timestamp: str | None
-    sessionId: str
-    position: int
-
-
-_LABELED_SCORES = (
-    'SELECT l."evaluator", l."dimension", l."sessionId" AS "about", l."target", l."who", '
-    'l."label" AS "humanLabel", l."value" AS "humanValue", l."level", s."evaluatorDigest", s."label", '
-    's."value", s."timestamp", s."sessionId", s."position" FROM "labels" l JOIN "scores" s ON {joined} '
-    'AND s."evaluator" = l."evaluator" AND s."target" = l."target" AND s."dimension" = l."dimension" '
-    "AND s.\"error\" = '' WHERE {condition}"
-)
-_JOINS = (
-    's."judgedSessionId" = l."sessionId"',
-    's."sessionId" = l."sessionId" AND s."judgedSessionId" = \'\'',
-)
-
-
-def labeled_evaluators(read: StoreReader, evaluator: str = "") -> list[LabeledEvaluator]:
-    """The evaluators that have labels, the most labeled first; or one of them."""
-    where, parameters = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
-    return read.rows(
-        LabeledEvaluator,
-        'SELECT "evaluator", "dimension", MAX("level") AS "level", COUNT(*) AS "labels" FROM "labels" '
-        f'{where} GROUP BY "evaluator", "dimension" ORDER BY "labels" DESC, "evaluator", "dimension"',
-        parameters,
-    )
-
-
-def labeled_scores(read: StoreReader, evaluator: str = "") -> list[LabeledScore]:
-    """Every pair of a label and a score of the same target; or those of one evaluator."""
-    condition, parameters = ('l."evaluator" = ?', (evaluator,)) if evaluator else ("1 = 1", ())
-    return [
-        row
-        for joined in _JOINS
-        for row in read.rows(
-            LabeledScore, _LABELED_SCORES.format(joined=joined, condition=condition), parameters
-        )
-    ]
-
-
-# Dialogues.
-
-
-class DialogueItem(TypedDict):
-    """A dialogue and how it ended."""
-
-    id: str
-    factors: str
-    settings: str
-    status: str
-    reason: str
-    error: str
-    turns: float | None
-    ended: str | None
-    caused: str | None
-
-
-class ItemScore(TypedDict):
-    """The mean of one evaluator for one item."""
-
-    id: str
-    evaluator: str
-    value: float
-
-
-def dialogue_items(read: StoreReader, run_id: str) -> list[DialogueItem]:
-    """The dialogues of a batch in the order of the plan."""
-    return read.rows(
-        DialogueItem,
-        'SELECT i."id", i."factors", i."settings", i."status", i."reason", i."error", '
-        'MAX(CASE WHEN m."name" = \'num_turns\' THEN m."value" END) AS "turns", '
-        'MAX(CASE WHEN m."name" = \'end_reason\' THEN m."label" END) AS "ended", '
-        'MAX(CASE WHEN m."name" = \'caused_by\' THEN m."label" END) AS "caused" '
-        'FROM "batch_items" i LEFT JOIN "metrics" m ON m."sessionId" = i."sessionId" AND m."step" = 0 '
-        'WHERE i."runId" = ? GROUP BY i."runId", i."id", i."factors", i."settings", i."status", '
-        'i."reason", i."error", i."position" ORDER BY i."position"',
-        (run_id,),
-    )
-
-
-def item_scores(read: StoreReader, run_id: str) -> list[ItemScore]:
-    """The mean of each evaluator for each item of a batch."""
-    return read.rows(
-        ItemScore,
-        'SELECT i."id", s."evaluator", AVG(s."value") AS "value" FROM "batch_items" i '
-        'JOIN "scores" s ON s."sessionId" = i."sessionId" WHERE i."runId" = ? AND s."value" IS NOT NULL '
-        'GROUP BY i."id", s."evaluator"',
-        (run_id,),
     )

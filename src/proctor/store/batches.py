@@ -13,7 +13,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.session import Merge
 from proctor.store import ledger
-from proctor.store.database import Connection, extended, insertion, places
+from proctor.store.database import Connection, extended, insertion, literals, places
 from proctor.store.recorder import FREE
 from proctor.store.tables import (
     COLUMNS,
@@ -243,7 +243,8 @@ def save_merge(connection: Connection, session_id: str, merge: Merge, now: datet
 def delete(connection: Connection, run_id: str) -> None:
     """Delete a batch and every row that belongs to it."""
     mine = 'SELECT "id" FROM "sessions" WHERE "runId" = ?'
-    for table in (*OF_A_SESSION, "labels"):
+    # With the spans that imported sessions were built from: they would be built again.
+    for table in (*OF_A_SESSION, "labels", "arrivals"):
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
     for table in ("questions", "run_resources", "ledger", "sessions", "batch_items", "batches"):
         connection.run(f'DELETE FROM "{table}" WHERE "runId" = ?', (run_id,))
@@ -260,7 +261,7 @@ def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, 
     """End interrupted sessions, with the sums of their recorded events."""
     of_session = 'FROM "{}" c WHERE c."sessionId" = "sessions"."id"'
     calls, tools = of_session.format("model_calls"), of_session.format("tool_calls")
-    free = ", ".join(f"'{status}'" for status in sorted(FREE))
+    free = literals(sorted(FREE))
     prompt, completion = 'COALESCE(SUM(c."promptTokens"), 0)', 'COALESCE(SUM(c."completionTokens"), 0)'
     sums = {
         "promptTokens": f"{prompt} {calls}",

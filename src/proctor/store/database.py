@@ -22,6 +22,8 @@ R = TypeVar("R")
 
 # Longer than the longest transaction measured with 100,000 items.
 LOCK_TIMEOUT_SECONDS = 30
+IDS_AT_ONCE = 500
+"""Ids in one statement."""
 SCRIPT_LOCK = 5_077_628
 TURN_LOCK = 5_077_629
 """Advisory locks in PostgreSQL; arbitrary numbers."""
@@ -352,6 +354,17 @@ def insertion(table: str, columns: Iterable[str]) -> str:
 def places(values: Collection[object]) -> str:
     """The placeholders of `IN (…)`; NULL for none, since not every database takes an empty list."""
     return ", ".join("?" * len(values)) or "NULL"
+
+
+def literals(values: Iterable[str]) -> str:
+    """Words of ours as the literals of `IN (…)`. Never for text from outside."""
+    return ", ".join(f"'{value}'" for value in values)
+
+
+def id_pages(ids: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Ids without repetition, in parts that one statement takes."""
+    every = list(dict.fromkeys(ids))
+    return (tuple(every[start : start + IDS_AT_ONCE]) for start in range(0, len(every), IDS_AT_ONCE))
 
 
 def substring_pattern(text: str) -> str:

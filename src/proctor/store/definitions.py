@@ -14,7 +14,7 @@ from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
 from proctor.store.batches import moment
 from proctor.store.database import Connection, Row, extended, insertion
-from proctor.store.items import CountRow, StoreReader
+from proctor.store.reader import CountRow, StoreReader
 from proctor.store.recorder import split_long_text
 from proctor.store.sealer import DataKeys
 from proctor.store.tables import COLUMNS, EvaluatorDefinitionRow, OnlineConfigRow, clean

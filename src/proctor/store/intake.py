@@ -14,18 +14,16 @@ from typing import Any, TypedDict, TypeVar
 from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
 from proctor.session import Iteration, ModelCall, Note, Session, Step
-from proctor.store.database import Connection, Row, insertion, places
-from proctor.store.items import StoreReader
+from proctor.store import imported_runs
+from proctor.store.database import Connection, Row, id_pages, insertion, places
 from proctor.store.key_rotation import delete_unused_blobs
+from proctor.store.reader import StoreReader
 from proctor.store.recorder import Recorder, split_long_text
-from proctor.store.tables import COLUMNS, OF_A_SESSION, LogEventRow, LogStreamRow, clean
+from proctor.store.tables import COLUMNS, IMPORTED, OF_A_SESSION, LogEventRow, LogStreamRow, clean
 from proctor.store.writer import timestamp
 from proctor.telemetry.documents import SessionMark, SessionName, sessions_among
 
 # Imported sessions.
-
-JOB = "imported"
-"""`sessions.job` of an imported session."""
 
 
 def imported_id(source: str, log_group: str, service: str, external_id: str) -> str:
@@ -33,14 +31,19 @@ def imported_id(source: str, log_group: str, service: str, external_id: str) -> 
     return digest_of([clean(part) for part in (source, log_group, service, external_id)])[:32]
 
 
-def save_session(connection: Connection, session: Session, now: datetime) -> str:
-    """Write the rows of a session, replacing those of an earlier import; return its id."""
-    session_id = imported_id(session.source, session.log_group, session.service, session.external_id)
+def save_session(connection: Connection, session: Session, now: datetime, run_id: str = "") -> str:
+    """Write the rows of a session, replacing those of an earlier import; return its id.
+
+    With a run, the session becomes an item of it. A session that is in a run stays there.
+    """
+    session_id, member = _membership(connection, session, run_id)
+    if run := run_id or member["runId"]:
+        connection.set_key_scope(run)
     delete_session(connection, session_id)
     rows = _Rows()
     began = session.started_at or now
     clock = _Clock(began)
-    recorder = Recorder(rows, session_id, _session_row(session, timestamp(began)), clock)
+    recorder = Recorder(rows, session_id, {**_session_row(session, timestamp(began)), **member}, clock)
     for note in session.notes:
         recorder.record(Note(text=note))
     recorder.record_tools(session.tools)
@@ -49,15 +52,39 @@ def save_session(connection: Connection, session: Session, now: datetime) -> str
     for score in session.scores:
         recorder.score(score)
     clock.moment = session.finished_at or clock.moment
-    seconds = max(0.0, (clock.moment - began).total_seconds())
+    has_times = session.started_at is not None
+    seconds = max(0.0, (clock.moment - began).total_seconds()) if has_times else None
     recorder.end(session.status, session.end_reason, session.error, work_seconds=seconds, waiting_seconds=0.0)
     rows.write(connection)
+    if run_id:
+        task = session.task or session.name or session.external_id
+        item = imported_runs.identity(task, session.agent, session.model, session.factors)
+        imported_runs.add_session(connection, run_id, rows.session, item, session.repeat)
+    elif member["runId"]:
+        imported_runs.update_item(connection, rows.session)
     return session_id
+
+
+def _membership(connection: Connection, session: Session, run_id: str) -> tuple[str, Row]:
+    """The id under which a session is saved, and the run and item it is in so far."""
+    names = (session.source, session.log_group, session.service, session.external_id)
+    own, copy = imported_id(*names), digest_of([*map(clean, names), run_id])[:32]
+    rows = {
+        row["id"]: row
+        for row in connection.rows(
+            'SELECT "id", "runId", "itemId" FROM "sessions" WHERE "id" IN (?, ?)', (own, copy)
+        )
+    }
+    # One session is in one run: a second run that it is imported into gets a copy.
+    is_elsewhere = own in rows and rows[own]["runId"] not in (None, run_id)
+    session_id = copy if run_id and (copy in rows or is_elsewhere) else own
+    found = rows.get(session_id, {})
+    return session_id, {"runId": found.get("runId"), "itemId": found.get("itemId")}
 
 
 def delete_session(connection: Connection, session_id: str) -> None:
     """Delete the rows of an imported session. Unused blobs are deleted with the next batch."""
-    connection.run('DELETE FROM "sessions" WHERE "id" = ? AND "job" = ?', (session_id, JOB))
+    connection.run('DELETE FROM "sessions" WHERE "id" = ? AND "job" = ?', (session_id, IMPORTED))
     for table in OF_A_SESSION:
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" = ?', (session_id,))
 
@@ -77,7 +104,7 @@ def delete_sessions(connection: Connection, session_ids: Iterable[str]) -> None:
 
 def _session_row(session: Session, began: str) -> dict[str, Any]:
     return {
-        "job": JOB,
+        "job": IMPORTED,
         "name": clean(session.name),
         "agent": clean(session.agent),
         "agentVersion": clean(session.agent_version),
@@ -120,20 +147,20 @@ class _Rows:
     """Collects the rows of a recorder for one transaction."""
 
     def __init__(self) -> None:
-        self._session: dict[str, Any] = {}
+        self.session: Row = {}
         self._appended: dict[str, list[tuple[object, ...]]] = {}
 
     def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> None:  # noqa: ARG002
-        self._session = dict(row)
+        self.session = dict(row)
 
     def change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None:  # noqa: ARG002
-        self._session.update(values)
+        self.session.update(values)
 
     def append(self, table: str, row: tuple[object, ...]) -> None:
         self._appended.setdefault(table, []).append(row)
 
     def write(self, connection: Connection) -> None:
-        connection.run(insertion("sessions", self._session), tuple(self._session.values()))
+        connection.run(insertion("sessions", self.session), tuple(self.session.values()))
         # Sorted: two processes that write the same texts in different orders could deadlock.
         self._appended.get("blobs", []).sort()
         for table, rows in self._appended.items():
@@ -150,7 +177,6 @@ MOST_DOCUMENTS = 20_000
 """Of one session that are used; the limit of the AgentCore API."""
 TRACES_AT_ONCE = 50
 """Traces in one transaction; other writers wait for it."""
-_CHUNK = 400
 _SOURCE = "otlp"
 _MARKED = tuple(name for name in COLUMNS["arrivals"] if name != "data")
 
@@ -173,6 +199,10 @@ class BuiltSessions:
 class _TraceSession(TypedDict):
     traceId: str
     sessionId: str
+
+
+class _Arrival(TypedDict):
+    at: str | None
 
 
 class _Data(TypedDict):
@@ -198,9 +228,10 @@ class ReceivedSpans:
 
     def oldest_new(self) -> str | None:
         """Arrival of the oldest document that belongs to no session yet; None: there is none."""
-        (row,) = self._read.query('SELECT MIN("arrivedAt") AS "at" FROM "arrivals" WHERE "isNew" = 1')
-        at: str | None = row["at"]
-        return at
+        (row,) = self._read.rows(
+            _Arrival, 'SELECT MIN("arrivedAt") AS "at" FROM "arrivals" WHERE "isNew" = 1'
+        )
+        return row["at"]
 
     def build_sessions(self, build: SessionBuilder, now: datetime) -> BuiltSessions:
         """Build or rebuild the sessions of new documents, a few traces at a time."""
@@ -214,7 +245,7 @@ class ReceivedSpans:
         """Sessions of these traces, in the order of the traces."""
         ordered = list(trace_ids)
         sessions: dict[str, dict[str, None]] = {}
-        for chunk in _chunks(ordered):
+        for chunk in id_pages(sorted(ordered)):
             for row in self._read.rows(
                 _TraceSession,
                 'SELECT DISTINCT a."traceId", a."sessionId" FROM "arrivals" a '
@@ -265,6 +296,7 @@ def _build_some(connection: Connection, build: SessionBuilder, now: datetime) ->
             _build_one(connection, build, name, session_id, members, built, now)
     gone = {row["sessionId"] for row in rows} - current - {""}
     for session_id in sorted(gone):
+        imported_runs.delete_item_of(connection, session_id)
         delete_session(connection, session_id)
     built.removed += len(gone)
     return built
@@ -283,6 +315,7 @@ def _build_one(
     documents = _documents(connection, ordered[:MOST_DOCUMENTS])
     session = build(name, documents, max(0, len(ordered) - MOST_DOCUMENTS))
     if session is None:
+        imported_runs.delete_item_of(connection, session_id)
         delete_session(connection, session_id)
     else:
         save_session(connection, session, now)
@@ -314,13 +347,13 @@ def _related(connection: Connection, traces: set[str]) -> list[Row]:
 
 def _rows_where(connection: Connection, column: str, values: Iterable[str]) -> Iterator[Row]:
     names = ", ".join(f'"{name}"' for name in _MARKED)
-    for chunk in _chunks(values):
+    for chunk in id_pages(sorted(values)):
         sql = f'SELECT {names} FROM "arrivals" WHERE "{column}" IN ({places(chunk)})'
         yield from connection.rows(sql, chunk)
 
 
 def _traces_where(connection: Connection, column: str, values: Iterable[str]) -> Iterator[str]:
-    for chunk in _chunks(values):
+    for chunk in id_pages(sorted(values)):
         # The second condition makes the partial index usable.
         where = f'"{column}" IN ({places(chunk)}) AND "{column}" <> \'\''
         sql = f'SELECT DISTINCT "traceId" FROM "arrivals" WHERE {where}'
@@ -330,7 +363,7 @@ def _traces_where(connection: Connection, column: str, values: Iterable[str]) ->
 def _documents(connection: Connection, marks: Sequence[SessionMark]) -> list[Document]:
     numbers = {mark.key: number for number, mark in enumerate(marks)}
     documents: list[tuple[int, Document]] = []
-    for chunk in _chunks({mark.trace_id for mark in marks}):
+    for chunk in id_pages(sorted({mark.trace_id for mark in marks})):
         sql = (
             f'SELECT "traceId", "spanId", "part", "data" FROM "arrivals" WHERE "traceId" IN ({places(chunk)})'
         )
@@ -339,11 +372,6 @@ def _documents(connection: Connection, marks: Sequence[SessionMark]) -> list[Doc
             if number is not None:
                 documents.append((number, decompressed(row["data"])))
     return [document for _, document in sorted(documents, key=lambda each: each[0])]
-
-
-def _chunks(values: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    ordered = sorted(values)
-    return (tuple(ordered[at : at + _CHUNK]) for at in range(0, len(ordered), _CHUNK))
 
 
 def _mark(row: Row) -> SessionMark:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.store.database import Connection, Row, insertion, places
+from proctor.store.database import Connection, Row, insertion, literals, places
 from proctor.store.sealer import (
     EMPTY,
     ENCRYPTED,
@@ -32,6 +32,7 @@ ROW_IDS: Mapping[str, tuple[str, ...]] = {
     "sessions": ("id",),
     "iterations": ("sessionId", "step"),
     "labels": ("sessionId", "evaluator", "target", "dimension", "who"),
+    "calibrations": ("evaluator", "evaluatorDigest", "dimension", "at"),
     "questions": ("runId", "id"),
     "run_resources": ("runId", "digest"),
     "evaluations": ("id",),
@@ -209,8 +210,7 @@ def _is_not_empty(column: str, table: str) -> str:
     """A condition: the column is not empty."""
     if f"{table}.{column}" in BYTES or is_digest(table, column):
         return f'"{column}" IS NOT NULL'
-    empty = ", ".join(f"'{text}'" for text in EMPTY)
-    return f'"{column}" NOT IN ({empty})'
+    return f'"{column}" NOT IN ({literals(EMPTY)})'
 
 
 def _prefixes(table: str, column: str, key_ids: list[str]) -> list[Any]:

@@ -145,7 +145,7 @@ class Recorder:
         self._step_started = self._stamp()
 
     def end(
-        self, status: str, reason: str, error: str, *, work_seconds: float, waiting_seconds: float
+        self, status: str, reason: str, error: str, *, work_seconds: float | None, waiting_seconds: float
     ) -> None:
         """Record the end of the session, with the sums of its events."""
         usage = self._usage
@@ -224,7 +224,8 @@ class Recorder:
             *timing,
         )
         ending = (self.line(event.status), self.line(event.error))
-        self._writer.append("model_calls", (*head, *ending, *bodies, self.line(event.call_id)))
+        names = (self.line(event.call_id), self.line(event.speaker), self.line(event.purpose))
+        self._writer.append("model_calls", (*head, *ending, *bodies, *names))
 
     def _intervention(self, event: Intervention) -> None:
         self._counts["interventions"] += 1

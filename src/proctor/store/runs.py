@@ -12,7 +12,7 @@ from typing import TypedDict, TypeVar, cast
 from proctor.item import RUNNING
 from proctor.store.batches import INTERRUPTED, moment, with_current_status
 from proctor.store.database import places, substring_pattern
-from proctor.store.items import CountRow, ItemTotals, RunIdRow, StatusSums, StoreReader, summed
+from proctor.store.reader import CountRow, ItemTotals, RunIdRow, StatusSums, StoreReader, summed
 from proctor.store.tables import BatchRow
 from proctor.store.writer import is_alive
 

@@ -34,6 +34,7 @@ ENCRYPTED: dict[str, tuple[str, ...]] = {
     "metrics": ("label",),
     "scores": ("label", "explanation", "error", "votes"),
     "labels": ("label", "note"),
+    "calibrations": ("documentJson",),
     "merge_history": ("squashMessage", "error"),
     "blobs": ("data",),
     "questions": ("prompt", "answer"),
@@ -75,7 +76,13 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("batches.createdAt", "batches.finishedAt", "batches.heartbeatAt", "batches.abortRequestedAt"),
         *("batch_items.startedAt", "batch_items.finishedAt", "sessions.startedAt", "sessions.finishedAt"),
         *("iterations.startTime", "iterations.endTime", "messages.timestamp", "tool_calls.timestamp"),
-        *("model_calls.timestamp", "scores.timestamp", "labels.at", "merge_history.startedAt"),
+        *(
+            "model_calls.timestamp",
+            "scores.timestamp",
+            "labels.at",
+            "calibrations.at",
+            "merge_history.startedAt",
+        ),
         *("merge_history.finishedAt", "ledger.timestamp", "questions.askedAt", "questions.answeredAt"),
         *("pools.heldUntil", "pools.cutAt", "pools.heartbeatAt", "evaluations.createdAt"),
         *("evaluations.discoveredAt", "evaluations.deletedAt", "evaluator_definitions.createdAt"),
@@ -103,8 +110,10 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("batch_items.agent", "batch_items.model", "sessions.agent"),
         *("sessions.agentVersion", "sessions.model", "sessions.service", "sessions.logGroup"),
         *("iterations.model", "messages.name", "tool_calls.toolName", "model_calls.provider"),
-        *("model_calls.model", "model_calls.price", "metrics.name", "scores.evaluator", "scores.dimension"),
+        *("model_calls.model", "model_calls.price", "model_calls.speaker", "model_calls.purpose"),
+        *("metrics.name", "scores.evaluator", "scores.dimension"),
         *("labels.evaluator", "labels.dimension", "labels.who", "questions.actor", "pools.name"),
+        *("calibrations.evaluator", "calibrations.dimension"),
         *("evaluations.name", "evaluations.outputGroup", "evaluations.outputStream"),
         *("evaluator_definitions.name", "online_configs.name", "resource_tags.key", "resource_tags.value"),
         *("arrivals.service", "arrivals.logGroup", "log_streams.logGroup", "log_streams.logStream"),
@@ -119,7 +128,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("batches.planDigest", "batch_items.digest", "batch_items.iterSha", "sessions.baseSha"),
         *("iterations.commitSha", "scores.evaluatorDigest", "merge_history.beforeSha"),
         *("merge_history.afterSha", "evaluations.requestDigest", "client_tokens.digest"),
-        "run_resources.digest",
+        *("run_resources.digest", "calibrations.evaluatorDigest"),
     ),
     "keyed: no text can be recognised by it": (
         *("blobs.digest", "sessions.toolsJsonBlob", "iterations.testOutputBlob", "iterations.outputBlob"),
@@ -430,11 +439,11 @@ class Sealer:
             try:
                 row = self._rows[key_id]
                 until = time.monotonic() + OWN_KEY_SECONDS if row["scope"] else float("inf")
-                made = self._opened[key_id] = DataKey(key_id, self.unwrapped(row), until)
+                data_key = self._opened[key_id] = DataKey(key_id, self.unwrapped(row), until)
             except KeyMissing as error:
                 self._missed[key_id] = (time.monotonic(), error)
                 raise
-        return made
+        return data_key
 
 
 def _changed(column: str) -> StoreError:

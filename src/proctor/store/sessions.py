@@ -1,4 +1,4 @@
-"""Sessions built from their rows: as `Evidence` for evaluators, as `Session` for exports.
+"""Sessions from their rows: the record (`Session`) for exports, its view (`Evidence`) for evaluators.
 
 Each step is a trace. Its id is the source's trace id, else `turn-1`, `turn-2`, …; that of a tool call its
 span id, else `call-7`, where 7 is its position among all events of the session.
@@ -15,7 +15,15 @@ from proctor.score import Score
 from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from proctor.store.batches import moment
 from proctor.store.database import Row
-from proctor.store.tables import IterationRow, MessageRow, ModelCallRow, ScoreRow, SessionRow, ToolCallRow
+from proctor.store.tables import (
+    ItemRow,
+    IterationRow,
+    MessageRow,
+    ModelCallRow,
+    ScoreRow,
+    SessionRow,
+    ToolCallRow,
+)
 
 Kind = TypeVar("Kind")
 
@@ -85,38 +93,28 @@ class SessionRows(Protocol):
 
 
 def evidence_of(session: SessionRow, rows: SessionRows, reference: Reference | None = None) -> Evidence:
-    """A stored session as evaluators see it."""
-    messages = [(row["position"], row["step"], message_of(row)) for row in rows.messages()]
-    calls = [(row["position"], row["step"], tool_call_of(row)) for row in rows.tool_calls()]
-    named = {row["step"]: row["traceId"] for row in rows.iterations()}
-    steps: dict[int, list[TraceEvent]] = {step: [] for step in named}
-    events: list[tuple[int, int, TraceEvent]] = [*messages, *calls]
+    """The view of a stored session for evaluators."""
+    trace_ids = {row["step"]: row["traceId"] for row in rows.iterations()}
+    events: list[tuple[int, int, TraceEvent]] = [
+        *((row["position"], row["step"], message_of(row)) for row in rows.messages()),
+        *((row["position"], row["step"], tool_call_of(row)) for row in rows.tool_calls()),
+    ]
+    steps: dict[int, list[TraceEvent]] = {step: [] for step in trace_ids}
     for _, step, event in sorted(events, key=lambda each: each[0]):
         steps.setdefault(step, []).append(event)
-    traces = [_trace(named.get(step) or f"turn-{step}", steps[step]) for step in sorted(steps)]
-    return Evidence(
-        messages=[message for *_, message in messages],
-        tool_calls=[call for *_, call in calls],
+    return _evidence(
+        [_trace(trace_ids.get(step) or f"turn-{step}", steps[step]) for step in sorted(steps)],
         model_calls=[model_call_of(row) for row in rows.model_calls()],
         session_id=session["externalId"] or session["id"],
-        traces=traces,
-        system_prompt=_system_prompt(message for *_, message in messages),
         tools=[tool for tool in parsed(session["toolsJson"], list) if isinstance(tool, dict)],
-        reference=reference,
         attributes={**_known(session), **parsed(session["attributesJson"], dict), "id": session["id"]},
+        reference=reference,
     )
 
 
-def evidence_of_import(session: Session, reference: Reference | None = None) -> Evidence:
-    """A session that is not stored, as evaluators see it."""
+def evidence_of_session(session: Session, reference: Reference | None = None) -> Evidence:
+    """The view of a session that is not stored, for evaluators."""
     events = [[each.event for each in step.events] for step in session.steps]
-    numbered = _numbered(events)
-    traces = [
-        _trace(step.trace_id or f"turn-{number}", events_of_step)
-        for number, (step, events_of_step) in enumerate(zip(session.steps, numbered, strict=True), start=1)
-    ]
-    everything = [event for step in numbered for event in step]
-    messages = [event for event in everything if isinstance(event, Message)]
     known = {
         "agent": session.agent,
         "model": session.model,
@@ -125,16 +123,41 @@ def evidence_of_import(session: Session, reference: Reference | None = None) -> 
         "logGroup": session.log_group,
         "status": session.status,
     }
-    return Evidence(
-        messages=messages,
-        tool_calls=[event for event in everything if isinstance(event, ToolCall)],
+    return _evidence(
+        [
+            _trace(step.trace_id or f"turn-{number}", events_of_step)
+            for number, (step, events_of_step) in enumerate(
+                zip(session.steps, _numbered(events), strict=True), start=1
+            )
+        ],
         model_calls=[event for step in events for event in step if isinstance(event, ModelCall)],
         session_id=session.external_id,
-        traces=traces,
-        system_prompt=_system_prompt(messages),
-        tools=list(session.tools),
-        reference=reference,
+        tools=session.tools,
         attributes={**{name: value for name, value in known.items() if value}, **session.attributes},
+        reference=reference,
+    )
+
+
+def _evidence(
+    traces: Sequence[Trace],
+    *,
+    model_calls: Sequence[ModelCall],
+    session_id: str,
+    tools: Sequence[Mapping[str, object]],
+    attributes: Mapping[str, object],
+    reference: Reference | None,
+) -> Evidence:
+    messages = [message for trace in traces for message in trace.messages]
+    return Evidence(
+        messages=messages,
+        tool_calls=[call for trace in traces for call in trace.tool_calls],
+        model_calls=model_calls,
+        session_id=session_id,
+        traces=traces,
+        system_prompt=next((message.content for message in messages if message.role == "system"), ""),
+        tools=list(tools),
+        reference=reference,
+        attributes=attributes,
     )
 
 
@@ -197,10 +220,6 @@ def _numbered(steps: Sequence[Sequence[Event]]) -> list[list[TraceEvent]]:
     return numbered
 
 
-def _system_prompt(messages: Iterable[Message]) -> str:
-    return next((message.content for message in messages if message.role == "system"), "")
-
-
 def _known(session: Mapping[str, object]) -> dict[str, object]:
     return {name: session[name] for name in ATTRIBUTES if session.get(name)}
 
@@ -239,6 +258,15 @@ def session_of_rows(session: SessionRow, rows: SessionRows, scores: Iterable[Sco
         scores=[_score(row) for row in scores],
         notes=json.loads(session["notes"]),
     )
+
+
+def with_item(session: Session, item: ItemRow) -> Session:
+    """A session with the task, repeat and factors of its item."""
+    factors = {name: level for name, level in parsed(item["factors"], dict).items() if isinstance(level, str)}
+    task = factors.pop("task", "") or factors.get("scenario", "") or item["prompt"]
+    for name in ("agent", "model"):
+        factors.pop(name, None)
+    return replace(session, task=task, repeat=item["repeat"], factors=factors)
 
 
 def _step(number: int, row: IterationRow | None, events: Sequence[tuple[int, TimedEvent]]) -> Step:

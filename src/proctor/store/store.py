@@ -16,9 +16,9 @@ from proctor.session import Merge
 from proctor.store import batches, ledger
 from proctor.store.batches import Resource, RetrySelection
 from proctor.store.database import Connection, Readers, migrate, open_database
-from proctor.store.items import StoreReader
 from proctor.store.keys import Keys
 from proctor.store.ledger import Drawn, MoneyLimits
+from proctor.store.reader import StoreReader
 from proctor.store.sealed_database import SealedDatabase
 from proctor.store.sealer import DataKeys, Sealer, rows_of
 from proctor.store.tables import COLUMNS, LabelRow, QuestionRow, SessionRow
@@ -27,9 +27,11 @@ from proctor.store.writer import Ownership, Writer
 if TYPE_CHECKING:
     from proctor.session import Session
     from proctor.store.definitions import Definitions
-    from proctor.store.evaluations import Evaluations, Label
+    from proctor.store.evaluations import Evaluations
+    from proctor.store.imported_runs import ImportedBatches
     from proctor.store.intake import Logs, ReceivedSpans
     from proctor.store.key_rotation import RotationCounts
+    from proctor.store.labels import CalibrationRecord, Label
 
 T = TypeVar("T")
 
@@ -77,6 +79,13 @@ class Store:
         from proctor.store.intake import Logs
 
         return Logs(self._transaction, self.read)
+
+    @cached_property
+    def imported_runs(self) -> "ImportedBatches":
+        """Runs of imported outcomes."""
+        from proctor.store.imported_runs import ImportedBatches
+
+        return ImportedBatches(self._transaction)
 
     @property
     def url(self) -> str:
@@ -191,11 +200,14 @@ class Store:
         """Delete an unanswered question."""
         self._transaction(lambda connection: batches.withdraw(connection, run_id, question_id))
 
-    def save_imported(self, session: "Session", now: datetime) -> str:
-        """Save a session recorded by another tool, replacing an earlier import; return its id."""
+    def save_imported(self, session: "Session", now: datetime, run_id: str = "") -> str:
+        """Save a session recorded by another tool, replacing an earlier import; return its id.
+
+        With a run, which `imported_runs.begin` has opened, the session becomes an item of it.
+        """
         from proctor.store import intake
 
-        return self._transaction(lambda connection: intake.save_session(connection, session, now))
+        return self._transaction(lambda connection: intake.save_session(connection, session, now, run_id))
 
     def delete_imported(self, session_ids: Sequence[str]) -> None:
         """Delete imported sessions, with the documents they were built from."""
@@ -205,15 +217,21 @@ class Store:
 
     def save_label(self, label: "Label", now: datetime) -> None:
         """Save a person's label of a session, replacing that person's earlier one."""
-        from proctor.store.evaluations import save_label
+        from proctor.store.labels import save_label
 
         self._transaction(lambda connection: save_label(connection, label, now))
 
     def labels(self, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[LabelRow]:
         """Labels by evaluator or session, oldest first."""
-        from proctor.store.evaluations import labels
+        from proctor.store.labels import labels
 
         return labels(self.read, evaluator=evaluator, session_ids=session_ids)
+
+    def save_calibration(self, calibration: "CalibrationRecord", now: datetime) -> None:
+        """Save a comparison of an evaluator with human labels; later evaluations use the newest."""
+        from proctor.store.labels import save_calibration
+
+        self._transaction(lambda connection: save_calibration(connection, calibration, now))
 
     def save_merge(self, session_id: str, merge: Merge, now: datetime) -> None:
         """Record an attempt to merge after the session has ended."""

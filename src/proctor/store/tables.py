@@ -61,6 +61,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("sessionId", "position", "step", "timestamp", "provider", "model", "promptTokens", "cachedTokens"),
         *("completionTokens", "reasoningTokens", "costUsd", "priceSource", "price", "latencyMs", "waitingMs"),
         *("status", "error", "request", "requestBlob", "response", "responseBlob", "callId"),
+        *("speaker", "purpose"),
     ),
     "metrics": ("sessionId", "position", "step", "name", "value", "label"),
     "scores": (
@@ -72,6 +73,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("sessionId", "evaluator", "target", "dimension", "who", "level", "at", "value", "label", "note"),
         "noteBlob",
     ),
+    "calibrations": ("evaluator", "evaluatorDigest", "dimension", "at", "things", "documentJson"),
     "merge_history": (
         *("sessionId", "position", "startedAt", "finishedAt", "baseBranch", "mode", "result"),
         *("conflictFiles", "squashMessage", "beforeSha", "afterSha", "error"),
@@ -118,6 +120,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("id", "scope", "masterKeyId", "contextJson", "wrapped", "createdAt", "retiredAt", "emptiedAt"),
     ),
 }
+IMPORTED = "imported"
+"""Job of imported runs and sessions, and runner of the items of imported runs."""
+TABLE = "table"
+"""`sessions.source` of the rows of imported tables."""
 OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics", "scores", "merge_history")
 """Tables whose rows belong to one session, by `sessionId`."""
 
@@ -304,6 +310,8 @@ class ModelCallRow(TypedDict):
     response: str
     responseBlob: NotRequired[str | None]
     callId: str
+    speaker: str
+    purpose: str
 
 
 class MetricRow(TypedDict):
@@ -356,6 +364,19 @@ class LabelRow(TypedDict):
     label: str
     note: str
     noteBlob: NotRequired[str | None]
+
+
+class CalibrationRow(TypedDict):
+    """A comparison of an evaluator with human labels."""
+
+    evaluator: str
+    evaluatorDigest: str
+    dimension: str
+    at: str
+    things: int
+    """Labeled targets."""
+    documentJson: str
+    """Results, scale, and the values of people and judge."""
 
 
 class MergeRow(TypedDict):
@@ -582,6 +603,7 @@ ROWS: dict[str, type] = {
     "metrics": MetricRow,
     "scores": ScoreRow,
     "labels": LabelRow,
+    "calibrations": CalibrationRow,
     "merge_history": MergeRow,
     "ledger": LedgerRow,
     "blobs": BlobRow,

@@ -12,7 +12,7 @@ from typing import TypedDict, cast
 
 from proctor.errors import NotFound
 from proctor.store.database import Row
-from proctor.store.items import CountRow, StoreReader
+from proctor.store.reader import CountRow, StoreReader
 from proctor.store.tables import IterationRow, MetricRow, ScoreRow
 
 HEAD_CHARACTERS = 4000
@@ -64,8 +64,10 @@ class MetricPoint(TypedDict):
 
 
 class CallFigures(TypedDict):
-    """The figures of one model call."""
+    """One model call: who it was for, and its figures."""
 
+    speaker: str
+    purpose: str
     model: str
     promptTokens: int
     completionTokens: int
@@ -203,8 +205,8 @@ def calls_after_step(read: StoreReader, session_id: str, step: int) -> list[Call
     """The model calls of a session after a step, in order."""
     return read.rows(
         CallFigures,
-        'SELECT "model", "promptTokens", "completionTokens", "costUsd" FROM "model_calls" '
-        'WHERE "sessionId" = ? AND "step" > ? ORDER BY "position"',
+        'SELECT "speaker", "purpose", "model", "promptTokens", "completionTokens", "costUsd" '
+        'FROM "model_calls" WHERE "sessionId" = ? AND "step" > ? ORDER BY "position"',
         (session_id, step),
     )
 

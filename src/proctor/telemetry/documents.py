@@ -10,11 +10,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from proctor.json_values import as_list, as_map
+from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, maps_in, parsed_integer
 
-Document = dict[str, Any]
+Document = JsonObject
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 STATUSES = ("UNSET", "OK", "ERROR")
 SESSION_KEYS = (
@@ -29,45 +28,45 @@ LONGEST_NAME = 512
 """Characters of an id, a service's or a log group's name that are kept."""
 
 
-def normalised(document: Mapping[str, Any]) -> Document:
+def normalised(document: JsonMap) -> Document:
     """A foreign document in our form; a `ValueError` when it is not valid."""
     flat = dict(document)
     flat["traceId"], flat["spanId"] = hex_id(flat.get("traceId")), hex_id(flat.get("spanId"))
     if not flat["traceId"] or not flat["spanId"]:
         raise ValueError("it has no traceId and spanId")
-    flat["resource"] = {"attributes": attributes_of(as_map(flat.get("resource")).get("attributes"))}
+    flat["resource"] = {"attributes": attributes_of(as_map(flat, "resource").get("attributes"))}
     flat["scope"] = _scope(flat.get("scope"))
     flat["attributes"] = attributes_of(flat.get("attributes"))
     return _span(flat) if is_span(flat) else _record(flat)
 
 
-def is_span(document: Mapping[str, Any]) -> bool:
+def is_span(document: JsonMap) -> bool:
     """Whether this is a span, not an event record."""
     return "startTimeUnixNano" in document or "endTimeUnixNano" in document
 
 
-def session_key_of(document: Mapping[str, Any]) -> str:
+def session_key_of(document: JsonMap) -> str:
     """The session id in a document; empty: none."""
-    attributes = document["attributes"]
+    attributes = as_map(document, "attributes")
     named = (attributes.get(key) for key in SESSION_KEYS)
     return next((text[:LONGEST_NAME] for value in named if value and (text := str(value).strip())), "")
 
 
-def service_of(document: Mapping[str, Any]) -> str:
+def service_of(document: JsonMap) -> str:
     """The service of a document; empty: unknown."""
-    return str(document["resource"]["attributes"].get("service.name") or "")[:LONGEST_NAME]
+    return str(as_map(document, "resource", "attributes").get("service.name") or "")[:LONGEST_NAME]
 
 
-def log_group_of(document: Mapping[str, Any]) -> str:
+def log_group_of(document: JsonMap) -> str:
     """The (first) log group of a document; empty: none."""
-    named = document["resource"]["attributes"].get("aws.log.group.names")
+    named = as_map(document, "resource", "attributes").get("aws.log.group.names")
     if isinstance(named, list):
         named = named[0] if named else ""
     # Several are joined with `&` in OTEL_RESOURCE_ATTRIBUTES, where a comma would end the value.
     return str(named or "").replace("&", ",").split(",")[0].strip()[:LONGEST_NAME]
 
 
-def part_of(document: Mapping[str, Any]) -> str:
+def part_of(document: JsonMap) -> str:
     """What tells documents of one span apart: `span`, or a digest of an event record.
 
     A span that is sent again replaces itself; equal event records are one, different ones are several.
@@ -78,34 +77,33 @@ def part_of(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def says_something(document: Mapping[str, Any]) -> bool:
+def says_something(document: JsonMap) -> bool:
     """Whether an event record contains messages; an ordinary log line does not."""
     if isinstance(document.get("body"), dict | list):
         return True
-    named = str(document.get("eventName") or document["attributes"].get("event.name") or "")
-    return named.startswith("gen_ai.") or any(key.startswith("gen_ai.") for key in document["attributes"])
+    attributes = as_map(document, "attributes")
+    named = str(document.get("eventName") or attributes.get("event.name") or "")
+    return named.startswith("gen_ai.") or any(key.startswith("gen_ai.") for key in attributes)
 
 
-def hex_id(value: Any) -> str:
+def hex_id(value: object) -> str:
     """An id, in lower case if it is hexadecimal; empty: none."""
     text = str(value or "").strip()[:LONGEST_NAME]
     lowered = text.lower()
-    return lowered if lowered.strip("0123456789abcdef") == "" and lowered.strip("0") else _other_id(text)
+    # OTLP writes a missing id as zeros.
+    if not text.strip("0"):
+        return ""
+    return text if lowered.strip("0123456789abcdef") else lowered
 
 
-def attributes_of(value: Any) -> dict[str, Any]:
+def attributes_of(value: object) -> JsonObject:
     """Attributes as a plain object, also from a list of key-value pairs."""
     if isinstance(value, Mapping):
         return {str(key): each for key, each in value.items()}
-    pairs = value if isinstance(value, list) else []
-    return {
-        str(pair["key"]): any_value(pair.get("value"))
-        for pair in pairs
-        if isinstance(pair, Mapping) and pair.get("key")
-    }
+    return {str(pair["key"]): any_value(pair.get("value")) for pair in maps_in(value) if pair.get("key")}
 
 
-def any_value(value: Any, depth: int = 0) -> Any:
+def any_value(value: object, depth: int = 0) -> object:
     """An OTLP JSON value as plain data. An empty one is None; unknown kinds stay as they are."""
     if not isinstance(value, Mapping) or depth > 60:
         return value if isinstance(value, str | int | float | bool) else None
@@ -115,30 +113,23 @@ def any_value(value: Any, depth: int = 0) -> Any:
     return None
 
 
-def nanoseconds(value: Any) -> int:
+def nanoseconds(value: object) -> int:
     """A time in nanoseconds, from a number or its digits; 0: none."""
-    try:
-        number = int(value or 0)
-    except (TypeError, ValueError, OverflowError):
-        return 0
+    number = parsed_integer(value) or 0
     return number if 0 < number < LATEST_NANOSECONDS else 0
 
 
-def named(value: Any, names: tuple[str, ...], prefix: str) -> str:
+def named(value: object, names: tuple[str, ...], prefix: str) -> str:
     """The name of a kind or status, from its number or name."""
     if isinstance(value, str) and not value.isdigit():
         return value.upper().removeprefix(prefix)[:40]
-    try:
-        return names[int(value or 0)]
-    except (TypeError, ValueError, IndexError):
-        return names[0]
+    number = parsed_integer(value) or 0
+    return names[number] if 0 <= number < len(names) else names[0]
 
 
 def _span(document: Document) -> Document:
-    started, ended = (
-        nanoseconds(document.get("startTimeUnixNano")),
-        nanoseconds(document.get("endTimeUnixNano")),
-    )
+    started = nanoseconds(document.get("startTimeUnixNano"))
+    ended = nanoseconds(document.get("endTimeUnixNano"))
     status = document.get("status")
     code = status.get("code") if isinstance(status, Mapping) else status
     message = status.get("message") if isinstance(status, Mapping) else ""
@@ -150,7 +141,7 @@ def _span(document: Document) -> Document:
         "endTimeUnixNano": ended,
         "durationNano": max(0, ended - started) if started and ended else 0,
         "status": {"code": named(code, STATUSES, "STATUS_CODE_")} | ({"message": message} if message else {}),
-        "events": [_event(event) for event in as_list(document.get("events")) if isinstance(event, Mapping)],
+        "events": [_event(event) for event in maps_in(document, "events")],
     }
 
 
@@ -163,7 +154,7 @@ def _record(document: Document) -> Document:
     }
 
 
-def _event(event: Mapping[str, Any]) -> Document:
+def _event(event: JsonMap) -> Document:
     return {
         "name": str(event.get("name") or ""),
         "timeUnixNano": nanoseconds(event.get("timeUnixNano")),
@@ -171,46 +162,36 @@ def _event(event: Mapping[str, Any]) -> Document:
     }
 
 
-def _is_wrapped(body: Any) -> bool:
+def _is_wrapped(body: object) -> bool:
     """Whether a body is an OTLP value object rather than plain data."""
     return isinstance(body, Mapping) and len(body) == 1 and next(iter(body)) in {*_PLAIN, *_SNAKE.values()}
 
 
-def _scope(value: Any) -> dict[str, str]:
+def _scope(value: object) -> dict[str, str]:
     scope = as_map(value)
     return {"name": str(scope.get("name") or ""), "version": str(scope.get("version") or "")}
 
 
-def _other_id(text: str) -> str:
-    # OTLP writes a missing id as zeros.
-    return "" if not text.strip("0") else text
+def _integer(value: object, _: int) -> int | None:
+    return parsed_integer(value)
 
 
-def _integer(value: Any, _: int) -> Any:
-    try:
-        return int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _double(value: Any, _: int) -> Any:
+def _double(value: object, _: int) -> object:
     # OTLP allows "NaN" and "Infinity"; JSON does not.
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _values(value: Any, depth: int) -> Any:
-    return [any_value(each, depth + 1) for each in as_list(as_map(value).get("values"))]
+def _values(value: object, depth: int) -> object:
+    return [any_value(each, depth + 1) for each in as_list(value, "values")]
 
 
-def _pairs(value: Any, depth: int) -> Any:
+def _pairs(value: object, depth: int) -> object:
     return {
-        str(pair.get("key", "")): any_value(pair.get("value"), depth + 1)
-        for pair in as_list(as_map(value).get("values"))
-        if isinstance(pair, Mapping)
+        str(pair.get("key", "")): any_value(pair.get("value"), depth + 1) for pair in maps_in(value, "values")
     }
 
 
-def _as_it_is(value: Any, _: int) -> Any:
+def _as_it_is(value: object, _: int) -> object:
     return value if isinstance(value, str | bool) else str(value)
 
 
@@ -224,9 +205,6 @@ _PLAIN = {
     "bytesValue": _as_it_is,
 }
 _SNAKE = {name: name.replace("Value", "_value") for name in _PLAIN}
-
-
-# Assignment of documents to sessions.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,15 +245,15 @@ def mark_of(document: Document, *, log_group: str = "", fallback: str = "", serv
     own = log_group_of(document) or log_group
     span = is_span(document)
     return SessionMark(
-        trace_id=document["traceId"],
-        span_id=document["spanId"],
+        trace_id=as_text(document["traceId"]),
+        span_id=as_text(document["spanId"]),
         part=part_of(document),
-        parent_id=(document["parentSpanId"] or "") if span else "",
+        parent_id=as_text(document["parentSpanId"]) if span else "",
         session_key=session_key_of(document),
         service=service_of(document) or service,
         log_group=own or fallback,
         has_log_group=bool(own),
-        started=document["startTimeUnixNano"] if span else document["timeUnixNano"],
+        started=nanoseconds(document["startTimeUnixNano" if span else "timeUnixNano"]),
     )
 
 

@@ -9,13 +9,9 @@ import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, JsonObject, as_list, as_map, parse_json
 from proctor.session import Role
-
-# Parts of messages: text, tool calls and results, in the notation of every provider.
-
 
 LONGEST_LITERAL = 200_000
 """Characters of Python notation that are read; it costs much more than JSON."""
@@ -27,7 +23,7 @@ class ParsedToolCall:
 
     id: str
     name: str
-    args: Mapping[str, Any]
+    args: JsonMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +46,7 @@ class ParsedMessage:
     name: str = ""
 
 
-def parse_nested(value: Any) -> Any:
+def parse_nested(value: object) -> object:
     """The parsed value of a string with a JSON object or list; else the value itself."""
     if not isinstance(value, str):
         return value
@@ -63,7 +59,7 @@ def parse_nested(value: Any) -> Any:
         return value
 
 
-def args_of(value: Any) -> dict[str, Any]:
+def args_of(value: object) -> JsonObject:
     """Arguments of a tool call as an object, from JSON, a Python literal, or plain text."""
     parsed = parse_nested(value)
     if isinstance(parsed, str):
@@ -73,7 +69,7 @@ def args_of(value: Any) -> dict[str, Any]:
     return {} if parsed in (None, "", []) else {"input": parsed}
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """Any value as text: unchanged, or as JSON."""
     if isinstance(value, str):
         return value
@@ -83,7 +79,7 @@ def as_text(value: Any) -> str:
         return type(value).__name__
 
 
-def is_block(value: Any) -> bool:
+def is_block(value: object) -> bool:
     """Whether this is a part of a message: it has a part type and no role."""
     if not isinstance(value, Mapping) or value.get("role"):
         return False
@@ -93,7 +89,7 @@ def is_block(value: Any) -> bool:
     return kind is None and (any(key in value for key in _KEYS) or set(value) == {"text"})
 
 
-def message_of_blocks(blocks: Iterable[Any], role: Role) -> ParsedMessage:
+def message_of_blocks(blocks: Iterable[object], role: Role) -> ParsedMessage:
     """The message made of these parts."""
     texts, calls, results = list[str](), list[ParsedToolCall](), list[ParsedToolResult]()
     for block in map(parse_nested, blocks):
@@ -109,7 +105,7 @@ def message_of_blocks(blocks: Iterable[Any], role: Role) -> ParsedMessage:
     return replace(message, role="tool") if results and not message.text and not calls else message
 
 
-def calls_of(values: Any) -> tuple[ParsedToolCall, ...]:
+def calls_of(values: object) -> tuple[ParsedToolCall, ...]:
     """Tool calls beside the content, as OpenAI and LangChain write them."""
     calls = list[ParsedToolCall]()
     for each in map(parse_nested, values if isinstance(values, list) else ()):
@@ -124,7 +120,7 @@ def calls_of(values: Any) -> tuple[ParsedToolCall, ...]:
     return tuple(calls)
 
 
-def _call(block: Mapping[str, Any]) -> ParsedToolCall | None:
+def _call(block: JsonMap) -> ParsedToolCall | None:
     use = block.get("toolUse") or block.get("functionCall")
     kind = block.get("type")
     if use is None and str(kind) in _CALL_TYPES:
@@ -140,7 +136,7 @@ def _call(block: Mapping[str, Any]) -> ParsedToolCall | None:
     )
 
 
-def _result(block: Mapping[str, Any]) -> ParsedToolResult | None:
+def _result(block: JsonMap) -> ParsedToolResult | None:
     result = _first(block, "toolResult", "functionResponse", "function_response")
     if result is None and str(block.get("type")) in _RESULT_TYPES:
         result = block
@@ -153,7 +149,7 @@ def _result(block: Mapping[str, Any]) -> ParsedToolResult | None:
     )
 
 
-def _result_text(value: Any) -> str:
+def _result_text(value: object) -> str:
     parsed = parse_nested(value)
     if parsed is None or isinstance(parsed, str):
         return parsed or ""
@@ -163,7 +159,7 @@ def _result_text(value: Any) -> str:
     )
 
 
-def _block_text(block: Mapping[str, Any]) -> str:
+def _block_text(block: JsonMap) -> str:
     kind = str(block.get("type") or "")
     if kind in _UNSAID or "reasoningContent" in block or "cachePoint" in block:
         return ""
@@ -177,11 +173,11 @@ def _block_text(block: Mapping[str, Any]) -> str:
     return "" if what == "text" else f"[{what}]" if what else as_text(block)
 
 
-def _first(mapping: Mapping[str, Any], *names: str) -> Any:
+def _first(mapping: JsonMap, *names: str) -> object:
     return next((mapping[name] for name in names if mapping.get(name) not in (None, "")), None)
 
 
-def _literal(text: str) -> Any:
+def _literal(text: str) -> object:
     """A Python literal: some frameworks write `{'city': 'Bonn'}`."""
     stripped = text.strip()
     if stripped[:1] not in ("{", "[") or len(stripped) > LONGEST_LITERAL:
@@ -228,7 +224,7 @@ WRAPPERS = (
 """What frameworks put around what was said, the outermost first."""
 
 
-def parse_messages(value: Any, role: Role, depth: int = 0) -> list[ParsedMessage]:
+def parse_messages(value: object, role: Role, depth: int = 0) -> list[ParsedMessage]:
     """The messages in a value; `role` where they have none."""
     value = parse_nested(value)
     if value is None or depth > DEEPEST:
@@ -240,12 +236,12 @@ def parse_messages(value: Any, role: Role, depth: int = 0) -> list[ParsedMessage
     return [ParsedMessage(role, as_text(value))]
 
 
-def role_of(value: Any, otherwise: Role) -> Role:
+def role_of(value: object, otherwise: Role) -> Role:
     """A framework's name of a role."""
     return ROLES.get(str(value or "").lower(), otherwise)
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """A value as text: the result of a tool, a response."""
     parsed = parse_nested(value)
     if parsed is None or isinstance(parsed, str):
@@ -255,7 +251,7 @@ def text_of(value: Any) -> str:
     return "\n".join(filter(None, texts)) or as_text(parsed)
 
 
-def payload_of(value: Any, depth: int = 0) -> Any:
+def payload_of(value: object, depth: int = 0) -> object:
     """The core of a message about a tool: its arguments or result."""
     parsed = parse_nested(value)
     if depth > DEEPEST:
@@ -273,7 +269,7 @@ def payload_of(value: Any, depth: int = 0) -> Any:
     return _payload_of_blocks([parsed])
 
 
-def tools_of(value: Any) -> list[dict[str, Any]]:
+def tools_of(value: object) -> list[JsonObject]:
     """Tool definitions in a value: names, or with description and parameters."""
     parsed = parse_nested(value)
     if isinstance(parsed, Mapping):
@@ -285,7 +281,7 @@ def tools_of(value: Any) -> list[dict[str, Any]]:
     )
 
 
-def _of_list(values: Sequence[Any], role: Role, depth: int) -> list[ParsedMessage]:
+def _of_list(values: Sequence[object], role: Role, depth: int) -> list[ParsedMessage]:
     if values and all(map(is_block, values)):
         return [message_of_blocks(values, role)]
     if len(values) == 2 and isinstance(values[1], str) and str(values[0]).lower() in ROLES:
@@ -294,13 +290,15 @@ def _of_list(values: Sequence[Any], role: Role, depth: int) -> list[ParsedMessag
     return [message for each in values for message in parse_messages(each, role, depth + 1)]
 
 
-def _of_mapping(value: Mapping[str, Any], role: Role, depth: int) -> list[ParsedMessage]:
+def _of_mapping(value: JsonMap, role: Role, depth: int) -> list[ParsedMessage]:
     if "lc" in value and isinstance(value.get("kwargs"), Mapping):
         # LangChain's own serialisation: the class is the role.
-        kind = value["id"][-1] if isinstance(value.get("id"), list) and value["id"] else ""
-        return parse_messages({**value["kwargs"], "role": role_of(kind, role)}, role, depth + 1)
+        kind = next(reversed(as_list(value, "id")), "")
+        return parse_messages({**as_map(value, "kwargs"), "role": role_of(kind, role)}, role, depth + 1)
     if "type" in value and isinstance(value.get("data"), Mapping):
-        return parse_messages({**value["data"], "role": role_of(value["type"], role)}, role, depth + 1)
+        return parse_messages(
+            {**as_map(value, "data"), "role": role_of(value["type"], role)}, role, depth + 1
+        )
     if is_block(value):
         return [message_of_blocks([value], role)]
     if any(key in value for key in ("parts", "content", "contents", "tool_calls", "toolCalls")):
@@ -311,7 +309,7 @@ def _of_mapping(value: Mapping[str, Any], role: Role, depth: int) -> list[Parsed
     return [ParsedMessage(role, as_text(value))]
 
 
-def _messages(value: Mapping[str, Any], role: Role, depth: int) -> list[ParsedMessage]:
+def _messages(value: JsonMap, role: Role, depth: int) -> list[ParsedMessage]:
     # `type` is the role in LangChain's messages, and `message` in OpenAI's items, which is none.
     who = role_of(value.get("role"), role_of(value.get("type"), role))
     content = parse_nested(
@@ -325,7 +323,7 @@ def _messages(value: Mapping[str, Any], role: Role, depth: int) -> list[ParsedMe
     return [_message(value, _content(content, who), who)]
 
 
-def _message(value: Mapping[str, Any], message: ParsedMessage, who: Role) -> ParsedMessage:
+def _message(value: JsonMap, message: ParsedMessage, who: Role) -> ParsedMessage:
     message = replace(message, role=who, name=str(value.get("name") or "") if who != "tool" else "")
     for key in ("tool_calls", "toolCalls"):
         message = replace(message, calls=_merged(message.calls, calls_of(parse_nested(value.get(key)))))
@@ -341,7 +339,7 @@ def _message(value: Mapping[str, Any], message: ParsedMessage, who: Role) -> Par
     )
 
 
-def _content(content: Any, who: Role) -> ParsedMessage:
+def _content(content: object, who: Role) -> ParsedMessage:
     if isinstance(content, Mapping):
         content = [content]
     return (
@@ -357,7 +355,7 @@ def _merged(
     return (*calls, *(call for call in more if (call.id or call.name) not in known))
 
 
-def _payload_of_blocks(blocks: Any) -> Any:
+def _payload_of_blocks(blocks: object) -> object:
     if not isinstance(blocks, list) or not blocks or not all(map(is_block, blocks)):
         return blocks[0] if isinstance(blocks, list) and len(blocks) == 1 else blocks
     message = message_of_blocks(blocks, "tool")
@@ -366,7 +364,7 @@ def _payload_of_blocks(blocks: Any) -> Any:
     return message.results[0].text if message.results else message.text
 
 
-def _is_message_like(value: Any) -> bool:
+def _is_message_like(value: object) -> bool:
     if isinstance(value, list):
         return bool(value) and all(isinstance(each, Mapping) and _is_message_like(each) for each in value)
     return is_block(value) or (isinstance(value, Mapping) and any(key in value for key in _OF_MESSAGES))
@@ -375,7 +373,7 @@ def _is_message_like(value: Any) -> bool:
 _OF_MESSAGES = ("messages", "parts", "lc", "tool_call_id", "role")
 
 
-def _tool(value: Any) -> dict[str, Any] | None:
+def _tool(value: object) -> JsonObject | None:
     if isinstance(value, str) and value.strip():
         return {"name": value.strip()}
     if not isinstance(value, Mapping):

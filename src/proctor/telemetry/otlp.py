@@ -8,12 +8,19 @@ import base64
 import hashlib
 import math
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in, parse_json
 from proctor.telemetry.documents import KINDS, STATUSES, Document, attributes_of, normalised, says_something
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 TRACES, LOGS, METRICS = "traces", "logs", "metrics"
 SIGNALS = (TRACES, LOGS, METRICS)
@@ -66,7 +73,7 @@ def decode_json(text: str | bytes, signal: str | None = None) -> DecodedSpans:
     return decode_message(parse_json(text), signal)
 
 
-def decode_message(message: Any, signal: str | None = None) -> DecodedSpans:
+def decode_message(message: object, signal: str | None = None) -> DecodedSpans:
     """The documents of a parsed message."""
     if not isinstance(message, Mapping):
         raise ValueError("it is not a JSON object")
@@ -89,15 +96,15 @@ def decode_protobuf(data: bytes, signal: str) -> DecodedSpans:
 
     if signal == METRICS:
         return DecodedSpans([])
-    message: Any = ExportTraceServiceRequest() if signal == TRACES else ExportLogsServiceRequest()
     try:
-        message.ParseFromString(data)
+        if signal == TRACES:
+            return _gathered(_spans_of(ExportTraceServiceRequest.FromString(data)))
+        return _gathered(_records_of(ExportLogsServiceRequest.FromString(data)))
     except DecodeError as error:
         raise ValueError(f"it is not OTLP {signal} in protobuf: {error}") from error
-    return _gathered(_spans_of(message) if signal == TRACES else _records_of(message))
 
 
-def signal_of(message: Mapping[str, Any]) -> str | None:
+def signal_of(message: JsonMap) -> str | None:
     """The signal of a JSON message, by its first key; None: it is not OTLP."""
     for key, signal in _TOP.items():
         if _get(message, key) is not None:
@@ -105,7 +112,7 @@ def signal_of(message: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _gathered(documents: Iterable[Mapping[str, Any]]) -> DecodedSpans:
+def _gathered(documents: Iterable[JsonMap]) -> DecodedSpans:
     accepted, rejected, why = list[Document](), 0, ""
     for each in documents:
         try:
@@ -120,7 +127,7 @@ def _gathered(documents: Iterable[Mapping[str, Any]]) -> DecodedSpans:
     return DecodedSpans(accepted, rejected, why)
 
 
-def _flat(message: Mapping[str, Any], signal: str) -> Iterator[Mapping[str, Any]]:
+def _flat(message: JsonMap, signal: str) -> Iterator[JsonMap]:
     top = next(key for key, named in _TOP.items() if named == signal)
     *groups, leaves = _SCOPES[signal]
     for resource in _each(_get(message, top)):
@@ -129,18 +136,15 @@ def _flat(message: Mapping[str, Any], signal: str) -> Iterator[Mapping[str, Any]
         for group in (part for name in groups for part in _each(_get(resource, name))):
             scope = group.get("scope") or group.get("instrumentationLibrary")
             for leaf in _each(_get(group, leaves)):
-                yield _camel(leaf) | {"resource": about, "scope": scope} | _marks(leaf, signal)
+                members = {_as_camel(str(key)): value for key, value in leaf.items()}
+                yield members | {"resource": about, "scope": scope} | _marks(leaf, signal)
 
 
-def _marks(leaf: Mapping[str, Any], signal: str) -> dict[str, Any]:
+def _marks(leaf: JsonMap, signal: str) -> JsonObject:
     """Kind markers of a span or record, also where they were left out."""
     if signal == LOGS:
         return {"body": leaf.get("body")}
     return {"startTimeUnixNano": _get(leaf, "startTimeUnixNano") or 0}
-
-
-def _camel(leaf: Mapping[str, Any]) -> dict[str, Any]:
-    return {_as_camel(str(key)): value for key, value in leaf.items()}
 
 
 def _as_camel(key: str) -> str:
@@ -148,14 +152,14 @@ def _as_camel(key: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-def _get(mapping: Mapping[str, Any], name: str) -> Any:
+def _get(mapping: JsonMap, name: str) -> object:
     """A member in either spelling of protobuf JSON."""
     if name in mapping:
         return mapping[name]
     return mapping.get("".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name))
 
 
-def _each(value: Any) -> Iterator[Mapping[str, Any]]:
+def _each(value: object) -> Iterator[JsonMap]:
     """The objects of a list; anything else is an error, so that the sender does not consider it stored."""
     if value is None:
         return
@@ -167,59 +171,59 @@ def _each(value: Any) -> Iterator[Mapping[str, Any]]:
         yield each
 
 
-def _spans_of(message: Any) -> Iterator[Document]:
-    for about, scope, group in _groups(message.resource_spans, "scope_spans"):
-        for span in group.spans:
-            yield {
-                "resource": about,
-                "scope": scope,
-                "name": span.name,
-                "kind": span.kind,
-                "traceId": span.trace_id.hex(),
-                "spanId": span.span_id.hex(),
-                "parentSpanId": span.parent_span_id.hex(),
-                "flags": span.flags,
-                "startTimeUnixNano": span.start_time_unix_nano,
-                "endTimeUnixNano": span.end_time_unix_nano,
-                "attributes": _pairs(span.attributes),
-                "status": {"code": span.status.code, "message": span.status.message},
-                "events": [
-                    {"name": e.name, "timeUnixNano": e.time_unix_nano, "attributes": _pairs(e.attributes)}
-                    for e in span.events
-                ],
-            }
+def _spans_of(message: "ExportTraceServiceRequest") -> Iterator[Document]:
+    for resource in message.resource_spans:
+        for group in resource.scope_spans:
+            owner = _owner(resource.resource, group.scope)
+            for span in group.spans:
+                yield owner | {
+                    "name": span.name,
+                    "kind": span.kind,
+                    "traceId": span.trace_id.hex(),
+                    "spanId": span.span_id.hex(),
+                    "parentSpanId": span.parent_span_id.hex(),
+                    "flags": span.flags,
+                    "startTimeUnixNano": span.start_time_unix_nano,
+                    "endTimeUnixNano": span.end_time_unix_nano,
+                    "attributes": _pairs(span.attributes),
+                    "status": {"code": span.status.code, "message": span.status.message},
+                    "events": [
+                        {"name": e.name, "timeUnixNano": e.time_unix_nano, "attributes": _pairs(e.attributes)}
+                        for e in span.events
+                    ],
+                }
 
 
-def _records_of(message: Any) -> Iterator[Document]:
-    for about, scope, group in _groups(message.resource_logs, "scope_logs"):
-        for record in group.log_records:
-            yield {
-                "resource": about,
-                "scope": scope,
-                "eventName": record.event_name,
-                "traceId": record.trace_id.hex(),
-                "spanId": record.span_id.hex(),
-                "timeUnixNano": record.time_unix_nano or record.observed_time_unix_nano,
-                "observedTimeUnixNano": record.observed_time_unix_nano,
-                "severityNumber": record.severity_number,
-                "severityText": record.severity_text,
-                "attributes": _pairs(record.attributes),
-                "body": _value(record.body),
-            }
+def _records_of(message: "ExportLogsServiceRequest") -> Iterator[Document]:
+    for resource in message.resource_logs:
+        for group in resource.scope_logs:
+            owner = _owner(resource.resource, group.scope)
+            for record in group.log_records:
+                yield owner | {
+                    "eventName": record.event_name,
+                    "traceId": record.trace_id.hex(),
+                    "spanId": record.span_id.hex(),
+                    "timeUnixNano": record.time_unix_nano or record.observed_time_unix_nano,
+                    "observedTimeUnixNano": record.observed_time_unix_nano,
+                    "severityNumber": record.severity_number,
+                    "severityText": record.severity_text,
+                    "attributes": _pairs(record.attributes),
+                    "body": _value(record.body),
+                }
 
 
-def _groups(resources: Any, name: str) -> Iterator[tuple[Document, Document, Any]]:
-    for resource in resources:
-        about = {"attributes": _pairs(resource.resource.attributes)}
-        for group in getattr(resource, name):
-            yield about, {"name": group.scope.name, "version": group.scope.version}, group
+def _owner(resource: "Resource", scope: "InstrumentationScope") -> Document:
+    return {
+        "resource": {"attributes": _pairs(resource.attributes)},
+        "scope": {"name": scope.name, "version": scope.version},
+    }
 
 
-def _pairs(pairs: Any) -> dict[str, Any]:
+def _pairs(pairs: "Iterable[KeyValue]") -> JsonObject:
     return {pair.key: _value(pair.value) for pair in pairs}
 
 
-def _value(value: Any) -> Any:
+def _value(value: "AnyValue") -> object:
     kind = value.WhichOneof("value")
     if kind is None:
         return None
@@ -233,50 +237,50 @@ def _value(value: Any) -> Any:
     return None if kind == "double_value" and not math.isfinite(content) else content
 
 
-# Encoding as OTLP JSON, as collectors read and write it.
-
-
 TRACE_DIGITS, SPAN_DIGITS = 32, 16
 
 
-def encode_spans(documents: Iterable[Document]) -> dict[str, Any]:
+def encode_spans(documents: Iterable[Document]) -> JsonObject:
     """One message with these spans, each resource and scope once."""
-    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    groups: dict[tuple[str, str], list[Document]] = defaultdict(list)
     for document in documents:
-        resource, scope = document["resource"]["attributes"], document["scope"]
-        key = (repr(sorted(resource.items())), repr(scope))
-        if key not in groups:
-            groups[key] = {
-                "resource": {"attributes": _attributes(resource)},
-                "scopeSpans": [{"scope": dict(scope), "spans": []}],
+        resource = as_map(document, "resource", "attributes")
+        groups[repr(sorted(resource.items())), repr(document["scope"])].append(document)
+    return {
+        "resourceSpans": [
+            {
+                "resource": {"attributes": _attributes(as_map(spans[0], "resource", "attributes"))},
+                "scopeSpans": [{"scope": dict(as_map(spans[0], "scope")), "spans": list(map(_span, spans))}],
             }
-        groups[key]["scopeSpans"][0]["spans"].append(_span(document))
-    return {"resourceSpans": list(groups.values())}
+            for spans in groups.values()
+        ]
+    }
 
 
-def _span(document: Document) -> dict[str, Any]:
-    session = str(document["attributes"].get("session.id") or "")
-    trace_id, parent = document["traceId"], document.get("parentSpanId")
-    status = document.get("status") or {}
+def _span(document: Document) -> JsonObject:
+    attributes, status = as_map(document, "attributes"), as_map(document, "status")
+    session = str(attributes.get("session.id") or "")
+    trace_id, parent = as_text(document["traceId"]), as_text(document, "parentSpanId")
+    kind, code = as_text(document, "kind"), as_text(status, "code")
     return {
         "traceId": _hexadecimal(trace_id, TRACE_DIGITS, session),
-        "spanId": _hexadecimal(document["spanId"], SPAN_DIGITS, session, trace_id),
+        "spanId": _hexadecimal(as_text(document["spanId"]), SPAN_DIGITS, session, trace_id),
         "parentSpanId": _hexadecimal(parent, SPAN_DIGITS, session, trace_id) if parent else "",
         "name": document["name"],
-        "kind": KINDS.index(document["kind"]) if document.get("kind") in KINDS else 0,
+        "kind": KINDS.index(kind) if kind in KINDS else 0,
         "startTimeUnixNano": str(document["startTimeUnixNano"]),
         "endTimeUnixNano": str(document["endTimeUnixNano"]),
-        "attributes": _attributes(document["attributes"]),
+        "attributes": _attributes(attributes),
         "events": [
             {
                 "timeUnixNano": str(event["timeUnixNano"]),
                 "name": event["name"],
-                "attributes": _attributes(event["attributes"]),
+                "attributes": _attributes(as_map(event, "attributes")),
             }
-            for event in document.get("events") or ()
+            for event in maps_in(document, "events")
         ],
         "status": {
-            "code": STATUSES.index(status["code"]) if status.get("code") in STATUSES else 0,
+            "code": STATUSES.index(code) if code in STATUSES else 0,
             **({"message": status["message"]} if status.get("message") else {}),
         },
     }
@@ -288,11 +292,11 @@ def _hexadecimal(value: str, digits: int, *around: str) -> str:
     return hashlib.sha256("\0".join((*around, value)).encode("utf-8", "replace")).hexdigest()[:digits]
 
 
-def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _attributes(attributes: JsonMap) -> list[JsonObject]:
     return [{"key": key, "value": _encoded_value(value)} for key, value in attributes.items()]
 
 
-def _encoded_value(value: Any) -> dict[str, Any]:
+def _encoded_value(value: object) -> JsonObject:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):

@@ -5,11 +5,11 @@ conversation with each request, so only new messages are added.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.session import ModelCall, Session, Step, TimedEvent
 from proctor.telemetry.dialects import read_span
 from proctor.telemetry.documents import Document, is_span, mark_of, sessions_among
@@ -98,7 +98,9 @@ def session_of(
         attributes=_attributes(documents, {key for turn in turns for key in turn.keys}),
         notes=[f"{left_out:,} more spans and records were left out"] if left_out else [],
     )
-    return replace(session, **{name: each for _, reading in roots for name, each in reading.told.items()})
+    for _, reading in roots:
+        session = replace(session, **reading.session_fields)
+    return session
 
 
 def moment(nanoseconds: int) -> datetime | None:
@@ -118,13 +120,13 @@ def _spans(documents: Sequence[Document]) -> list[Span]:
     records: dict[tuple[str, str], list[Document]] = defaultdict(list)
     for document in documents:
         if not is_span(document):
-            records[document["traceId"], document["spanId"]].append(document)
-    spans = [
-        span_of(document, records[document["traceId"], document["spanId"]])
-        for document in documents
-        if is_span(document)
-    ]
+            records[_key(document)].append(document)
+    spans = [span_of(document, records[_key(document)]) for document in documents if is_span(document)]
     return sorted(spans, key=lambda span: (span.started, -span.ended, span.span_id))
+
+
+def _key(document: Document) -> tuple[str, str]:
+    return as_text(document["traceId"]), as_text(document["spanId"])
 
 
 def _most_used(steps: Sequence[Step]) -> str:
@@ -135,9 +137,9 @@ def _most_used(steps: Sequence[Step]) -> str:
     return models.most_common(1)[0][0] if models else ""
 
 
-def _tools(readings: Iterable[SpanReading]) -> list[Mapping[str, Any]]:
+def _tools(readings: Iterable[SpanReading]) -> list[JsonMap]:
     """Each tool once, in its most detailed description."""
-    tools: dict[str, Mapping[str, Any]] = {}
+    tools: dict[str, JsonMap] = {}
     for tool in (tool for reading in readings for tool in reading.tools):
         name = str(tool["name"])
         if name not in tools or len(tool) > len(tools[name]):
@@ -145,27 +147,23 @@ def _tools(readings: Iterable[SpanReading]) -> list[Mapping[str, Any]]:
     return list(tools.values())
 
 
-def _attributes(documents: Sequence[Document], read: Set[tuple[str, str]]) -> dict[str, Any]:
+def _attributes(documents: Sequence[Document], read: Set[tuple[str, str]]) -> JsonObject:
     """Further short attributes for filters, without messages."""
-    attributes: dict[str, Any] = {}
+    attributes: JsonObject = {}
     for document in documents:
-        if (document["traceId"], document["spanId"]) in read and is_span(document):
-            for key, value in _short(document["attributes"]):
-                attributes.setdefault(key, value)
-            for key, value in _short(document["resource"]["attributes"]):
-                attributes.setdefault(key, value)
+        if _key(document) in read and is_span(document):
+            for path in (("attributes",), ("resource", "attributes")):
+                for key, value in _short(as_map(document, *path)):
+                    attributes.setdefault(key, value)
             if len(attributes) >= MOST_ATTRIBUTES:
                 break
     return dict(list(attributes.items())[:MOST_ATTRIBUTES])
 
 
-def _short(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _short(attributes: JsonMap) -> Iterator[tuple[str, object]]:
     for key, value in attributes.items():
-        is_short = isinstance(value, str) and len(value) <= LONGEST_ATTRIBUTE and not _is_telling(key)
+        is_telling = any(word in key.lower() for word in _TELLING)
+        is_short = isinstance(value, str) and len(value) <= LONGEST_ATTRIBUTE and not is_telling
         is_figure = isinstance(value, bool | int | float) and not any(word in key for word in _FIGURES)
         if (is_short or is_figure) and not key.startswith("proctor."):
             yield key, value
-
-
-def _is_telling(key: str) -> bool:
-    return any(word in key.lower() for word in _TELLING)

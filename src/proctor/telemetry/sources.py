@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Protocol
 
 from proctor.errors import NotFound, UsageError
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, JsonObject, as_text, maps_in, parse_json
 from proctor.session import Unreadable
 from proctor.telemetry.documents import (
     Document,
@@ -71,7 +71,7 @@ def read_documents(path: Path) -> Iterator[Document | Unreadable]:
         yield Unreadable(path=str(path), problem=str(getattr(error, "strerror", None) or error))
 
 
-def documents_in(value: Any) -> DecodedSpans:
+def documents_in(value: object) -> DecodedSpans:
     """The documents in one parsed value; a `ValueError` says why there can be none."""
     if isinstance(value, list):
         return _joined(value)
@@ -91,7 +91,7 @@ def documents_in(value: Any) -> DecodedSpans:
     raise ValueError("it holds neither spans nor records: no resourceSpans, resourceLogs or traceId")
 
 
-def _joined(values: list[Any]) -> DecodedSpans:
+def _joined(values: list[object]) -> DecodedSpans:
     documents, rejected, why = list[Document](), 0, ""
     for value in values:
         try:
@@ -105,9 +105,10 @@ def _joined(values: list[Any]) -> DecodedSpans:
     return DecodedSpans(documents, rejected, why)
 
 
-def _as_event(fields: list[Any]) -> Any:
-    if all(isinstance(field, Mapping) and "field" in field for field in fields):
-        return {str(field["field"]): field.get("value") for field in fields}
+def _as_event(fields: list[object]) -> object:
+    named = [field for field in maps_in(fields) if "field" in field]
+    if len(named) == len(fields):
+        return {str(field["field"]): field.get("value") for field in named}
     return fields
 
 
@@ -153,7 +154,7 @@ def _line(path: Path, number: int, line: bytes) -> Iterator[Document | Unreadabl
         yield from _documents_in(path, number, value)
 
 
-def _documents_in(path: Path, number: int, value: Any) -> Iterator[Document | Unreadable]:
+def _documents_in(path: Path, number: int, value: object) -> Iterator[Document | Unreadable]:
     try:
         spans = value if isinstance(value, DecodedSpans) else documents_in(value)
     except ValueError as error:
@@ -165,7 +166,7 @@ def _documents_in(path: Path, number: int, value: Any) -> Iterator[Document | Un
         yield Unreadable(path=str(path), line=number, problem=problem)
 
 
-def _from_protobuf(data: bytes) -> Any:
+def _from_protobuf(data: bytes) -> object:
     """One message, or several length-delimited ones, as collectors write them."""
     whole = _one_message(data)
     if whole is not None:
@@ -218,9 +219,6 @@ def _open(path: Path) -> IO[bytes]:
     return gzip.open(path) if is_packed else path.open("rb")  # type: ignore[return-value]
 
 
-# Spans and event records in CloudWatch Logs.
-
-
 SPANS = "aws/spans"
 """Where spans go that were sent without what was said."""
 
@@ -241,7 +239,18 @@ class LogGroupQuery:
     """The first moment that no longer counts."""
 
 
-def logs_client(*, region: str = "", endpoint_url: str = "") -> Any:
+class _Paginator(Protocol):
+    def paginate(self, **parameters: object) -> Iterable[JsonMap]: ...
+
+
+class LogsClient(Protocol):
+    """What is used of boto3's client of CloudWatch Logs."""
+
+    def get_paginator(self, operation_name: str, /) -> _Paginator:
+        """Reads an operation page by page."""
+
+
+def logs_client(*, region: str = "", endpoint_url: str = "") -> LogsClient:
     """A CloudWatch Logs client with the credentials of boto3."""
     # Imported here: an optional dependency.
     try:
@@ -253,14 +262,17 @@ def logs_client(*, region: str = "", endpoint_url: str = "") -> Any:
     from botocore.exceptions import BotoCoreError
 
     try:
-        return boto3.client("logs", region_name=region or None, endpoint_url=endpoint_url or None)
+        client: LogsClient = boto3.client(
+            "logs", region_name=region or None, endpoint_url=endpoint_url or None
+        )
     except (BotoCoreError, ValueError) as error:
         raise UsageError(
             f"CloudWatch Logs cannot be reached: {error}\nName a region with --region."
         ) from error
+    return client
 
 
-def read_log_groups(client: Any, query: LogGroupQuery) -> Iterator[tuple[str, Document]]:
+def read_log_groups(client: LogsClient, query: LogGroupQuery) -> Iterator[tuple[str, Document]]:
     """The documents of these groups, with their group."""
     groups = [
         *query.names,
@@ -278,21 +290,21 @@ def read_log_groups(client: Any, query: LogGroupQuery) -> Iterator[tuple[str, Do
                 yield home or groups[0], document
 
 
-def _separate_spans(client: Any, query: LogGroupQuery) -> Iterator[Document]:
+def _separate_spans(client: LogsClient, query: LogGroupQuery) -> Iterator[Document]:
     try:
         yield from _documents(client, SPANS, query)
     except NotFound:
         return
 
 
-def _documents(client: Any, group: str, query: LogGroupQuery) -> Iterator[Document]:
+def _documents(client: LogsClient, group: str, query: LogGroupQuery) -> Iterator[Document]:
     for event in _events(client, group, query):
         for document in _in_event(event).documents:
             if _matches(document, query):
                 yield document
 
 
-def _in_event(event: dict[str, Any]) -> DecodedSpans:
+def _in_event(event: JsonMap) -> DecodedSpans:
     try:
         return documents_in({"message": event.get("message", "")})
     except ValueError:
@@ -308,8 +320,8 @@ def _matches(document: Document, query: LogGroupQuery) -> bool:
     return not query.session_ids or not named or named in query.session_ids
 
 
-def _events(client: Any, group: str, query: LogGroupQuery) -> Iterator[dict[str, Any]]:
-    parameters: dict[str, Any] = {"logGroupName": group}
+def _events(client: LogsClient, group: str, query: LogGroupQuery) -> Iterator[JsonMap]:
+    parameters: JsonObject = {"logGroupName": group}
     if query.start:
         parameters["startTime"] = _milliseconds(query.start)
     if query.end:
@@ -320,22 +332,22 @@ def _events(client: Any, group: str, query: LogGroupQuery) -> Iterator[dict[str,
     yield from _paged(client, "filter_log_events", "events", parameters, f"the log group {group}")
 
 
-def _groups_with_prefix(client: Any, prefix: str) -> Iterator[str]:
-    parameters = {"logGroupNamePrefix": prefix}
+def _groups_with_prefix(client: LogsClient, prefix: str) -> Iterator[str]:
+    parameters: JsonObject = {"logGroupNamePrefix": prefix}
     groups = _paged(
         client, "describe_log_groups", "logGroups", parameters, f"log groups beginning with {prefix}"
     )
-    return (group["logGroupName"] for group in groups)
+    return (as_text(group["logGroupName"]) for group in groups)
 
 
 def _paged(
-    client: Any, operation: str, items: str, parameters: dict[str, Any], what: str
-) -> Iterator[dict[str, Any]]:
+    client: LogsClient, operation: str, items: str, parameters: JsonMap, what: str
+) -> Iterator[JsonMap]:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         for page in client.get_paginator(operation).paginate(**parameters):
-            yield from page.get(items, ())
+            yield from maps_in(page.get(items))
     except ClientError as error:
         details = error.response.get("Error", {})
         if details.get("Code") == "ResourceNotFoundException":

@@ -4,13 +4,13 @@ Frameworks record the same things differently: agent, model and tool calls. A di
 `dialects/` that turns a span into a `SpanReading`; everything else sees only those.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, TypedDict
 
-from proctor.json_values import as_whole_number
+from proctor.json_values import JsonMap, as_map, as_text, as_whole_number, maps_in, parsed_integer
 from proctor.session import ModelCall, ToolCall, Usage
-from proctor.telemetry.documents import Document
+from proctor.telemetry.documents import Document, nanoseconds
 from proctor.telemetry.messages import ParsedMessage
 
 
@@ -30,10 +30,20 @@ class Span:
     has_failed: bool
     error: str
     """What its status or an exception says; empty when nothing does."""
-    attributes: Mapping[str, Any]
-    events: Sequence[Document]
-    records: Sequence[Document]
+    attributes: JsonMap
+    events: Sequence[JsonMap]
+    records: Sequence[JsonMap]
     """In the order of their times."""
+
+
+class SessionDetails(TypedDict, total=False):
+    """Members of a `Session` that a span may state."""
+
+    name: str
+    model: str
+    is_stand_in: bool
+    status: str
+    end_reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,23 +56,23 @@ class SpanReading:
     agent: str = ""
     """The agent's name; empty for a chain or a workflow around agents."""
     tool: str = ""
-    tool_args: Mapping[str, Any] | None = None
+    tool_args: JsonMap | None = None
     """None: not recorded."""
     tool_result: str | None = None
     tool_call_id: str = ""
     """What the model called this use of the tool."""
     has_failed: bool = False
     system: str = ""
-    tools: Sequence[Mapping[str, Any]] = ()
+    tools: Sequence[JsonMap] = ()
     transcript: Sequence[tuple[ParsedMessage, int]] | None = None
-    """Everything that was said in this turn, in order, each with its moment in nanoseconds.
-    None: it has to be found out from the spans."""
+    """All messages of this turn in order, each with its time in nanoseconds.
+    None: they have to be collected from the spans."""
     event: ToolCall | ModelCall | None = None
-    """The call itself, where the span says everything of it. None: it has to be put together."""
+    """The call itself, where the span has all of it. None: it has to be assembled."""
     trace_id: str = ""
-    """What the turn was called before it became a trace; empty when that is the trace's id."""
-    told: Mapping[str, Any] = field(default_factory=dict)
-    """Members of the session as a whole that the span says outright: they win over what is found out."""
+    """The id of the turn before it was exported; empty: the id of the trace."""
+    session_fields: SessionDetails = field(default_factory=lambda: SessionDetails())
+    """Fields of `Session` that the span states; they take precedence over inferred ones."""
 
 
 class SpanDialect(Protocol):
@@ -77,33 +87,35 @@ class SpanDialect(Protocol):
 
 def span_of(document: Document, records: Sequence[Document]) -> Span:
     """A span from its document and event records."""
-    status, started = document["status"], document["startTimeUnixNano"]
-    attributes = document["attributes"]
-    has_failed = status["code"] == "ERROR" or bool(attributes.get("error.type"))
+    started, attributes = nanoseconds(document["startTimeUnixNano"]), as_map(document, "attributes")
+    has_failed = as_map(document, "status")["code"] == "ERROR" or bool(attributes.get("error.type"))
     return Span(
-        trace_id=document["traceId"],
-        span_id=document["spanId"],
-        parent_id=document["parentSpanId"] or "",
-        scope=document["scope"]["name"],
-        name=document["name"],
+        trace_id=as_text(document["traceId"]),
+        span_id=as_text(document["spanId"]),
+        parent_id=as_text(document["parentSpanId"]),
+        scope=as_text(as_map(document, "scope")["name"]),
+        name=as_text(document["name"]),
         started=started,
-        ended=max(started, document["endTimeUnixNano"]),
+        ended=max(started, nanoseconds(document["endTimeUnixNano"])),
         has_failed=has_failed,
         error=_error(document) if has_failed else "",
         attributes=attributes,
-        events=document["events"],
-        records=sorted(records, key=lambda record: record["timeUnixNano"]),
+        events=maps_in(document["events"]),
+        records=sorted(records, key=lambda record: nanoseconds(record["timeUnixNano"])),
     )
 
 
-def first(attributes: Mapping[str, Any], *names: str) -> Any:
+def first(attributes: JsonMap, *names: str) -> object:
     """The first nonempty attribute of these; None: none."""
     return next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
 
 
 def usage_of(span: Span) -> Usage:
     """Token counts of a span."""
-    counts = {field: _count(first(span.attributes, *names)) for field, names in _USAGE.items()}
+    counts = {
+        field: as_whole_number(parsed_integer(first(span.attributes, *names)))
+        for field, names in _USAGE.items()
+    }
     read, written = counts["cached_tokens"], counts["cache_write_tokens"]
     # Some exclude cached tokens from the prompt tokens; here they are included.
     if read + written > counts["input_tokens"]:
@@ -123,19 +135,12 @@ def provider_of(span: Span) -> str:
 
 
 def _error(document: Document) -> str:
-    messages = [str(document["status"].get("message") or "")]
-    for event in document["events"]:
+    messages = [as_map(document, "status").get("message")]
+    for event in maps_in(document["events"]):
         if event["name"] == "exception":
-            messages.append(str(event["attributes"].get("exception.message") or ""))
-    messages.append(str(document["attributes"].get("error.type") or ""))
-    return next(filter(None, messages), "it failed")
-
-
-def _count(value: Any) -> int:
-    try:
-        return as_whole_number(int(value))
-    except (TypeError, ValueError, OverflowError):
-        return 0
+            messages.append(as_map(event, "attributes").get("exception.message"))
+    messages.append(as_map(document, "attributes").get("error.type"))
+    return next((str(message) for message in messages if message), "it failed")
 
 
 _USAGE = {

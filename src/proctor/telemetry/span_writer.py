@@ -6,13 +6,13 @@ They follow the GenAI conventions; reading them back gives the same session.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from proctor.evaluator import Evidence, Trace
-from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall
+from proctor.json_values import JsonMap, JsonObject, as_map
+from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolCall
 from proctor.telemetry.documents import Document
 
 SCOPE = "proctor"
@@ -28,7 +28,12 @@ def spans_of(evidence: Evidence) -> list[Document]:
         Trace(id="turn-1", messages=evidence.messages, tool_calls=evidence.tool_calls)
     ]
     steps = [
-        Step(trace_id=trace.id, events=[TimedEvent(event=event) for event in _happened(trace)])
+        Step(
+            trace_id=trace.id,
+            events=[
+                TimedEvent(event=event) for event in trace.happened or [*trace.messages, *trace.tool_calls]
+            ],
+        )
         for trace in traces
     ]
     # Evidence does not contain the turn of a model call.
@@ -95,7 +100,9 @@ class _SpanBuilder:
             "gen_ai.request.model": session.model,
             "gen_ai.input.messages": _messages(prompts),
             "gen_ai.output.messages": _messages(answers[-1:]),
-            "gen_ai.tool.definitions": _definitions(session.tools),
+            "gen_ai.tool.definitions": _json([{"type": "function", **tool} for tool in session.tools])
+            if session.tools
+            else "",
             "proctor.trace.id": step.trace_id,
             "proctor.session.name": session.name,
             "proctor.session.stand_in": session.is_stand_in,
@@ -122,7 +129,8 @@ class _SpanBuilder:
         self.used.add(f"{trace_id}/{span_id}")
         span = _tool_span(call) if isinstance(call, ToolCall) else _model_span(call)
         took = (call.duration_ms if isinstance(call, ToolCall) else call.latency_ms) or 0.0
-        span["attributes"] |= {"session.id": self.session.external_id, "proctor.call.id": call.call_id}
+        own = {"session.id": self.session.external_id, "proctor.call.id": call.call_id}
+        span["attributes"] = {**as_map(span, "attributes"), **own}
         ids = {"traceId": trace_id, "spanId": span_id, "parentSpanId": parent}
         return span | ids | {"events": []} | self._around(max(self.began, at - int(took * 1e6)), at)
 
@@ -205,19 +213,11 @@ def _messages(messages: Iterable[Message]) -> str:
     return _json(parts) if parts else ""
 
 
-def _definitions(tools: Sequence[Mapping[str, Any]]) -> str:
-    return _json([{"type": "function", **tool} for tool in tools]) if tools else ""
-
-
-def _besides(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _besides(attributes: JsonMap) -> JsonObject:
     return {str(key): each for key, each in attributes.items() if isinstance(each, str | int | float | bool)}
 
 
-def _happened(trace: Trace) -> Sequence[Event]:
-    return trace.happened or [*trace.messages, *trace.tool_calls]
-
-
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

@@ -12,8 +12,6 @@ from proctor.session import Event, Message, ModelCall, ToolCall, Usage
 from proctor.telemetry.messages import ParsedMessage, ParsedToolCall, ParsedToolResult
 from proctor.telemetry.span import Span, SpanReading, model_of, provider_of, usage_of
 
-# Events of a session so far, to avoid duplicates.
-
 
 @dataclass(frozen=True, slots=True)
 class RequestedTool:
@@ -218,7 +216,7 @@ class TraceReader:
         if rank == _AGENT_ANSWERED:
             return self._closing(at, span, reading, earlier)
         if rank == _MODEL_ASKED:
-            return self._asked(at, span, reading, earlier)
+            return self._input_items(at, span, reading, earlier)
         return self._answered(at, span, reading)
 
     def _opening(self, at: int, reading: SpanReading, earlier: Sequence[TimedItem]) -> list[TimedItem]:
@@ -242,11 +240,11 @@ class TraceReader:
                 items.append((at, _model_call(span, reading, usage)))
         answer = _last(reading.outputs, "assistant")
         last = next((what for _, what in reversed(earlier) if _is_assistant(what)), None)
-        if answer is None or (isinstance(last, Message) and _same(last.content, answer.text)):
+        if answer is None or (isinstance(last, Message) and last.content.split() == answer.text.split()):
             return items
         return items + list(self._transcript.say(replace(answer, calls=()), at, self.trace_id))
 
-    def _asked(
+    def _input_items(
         self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]
     ) -> list[TimedItem]:
         """What is new in a request to a model."""
@@ -355,7 +353,3 @@ def _has_user(earlier: Sequence[TimedItem]) -> bool:
 
 def _is_assistant(what: object) -> bool:
     return isinstance(what, RequestedTool) or (isinstance(what, Message) and what.role == "assistant")
-
-
-def _same(one: str, other: str) -> bool:
-    return one.split() == other.split()

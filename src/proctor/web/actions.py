@@ -1,25 +1,27 @@
 """Stop, resume and retry runs, and answer the questions of scenarios.
 
-A resumed run is a detached process: it outlives the server.
+A resumed run and an evaluation are detached processes: they outlive the server. Short commands run for a page
+have a time limit.
 """
 
 import asyncio
 import secrets
+import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from proctor.api.launch import LaunchRequest
+from proctor.api.launch import LaunchedProcess, LaunchRequest, parse_document
 from proctor.batch.lifecycle import abort_run
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
+from proctor.jobs.evaluation.job import JOB as EVALUATION
 from proctor.store import RetrySelection, items
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import BatchRow, QuestionRow
-from proctor.web.launching import error_message
 from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import RunId, SteeringAnswer
 from proctor.web.state import AppState
@@ -194,3 +196,44 @@ def _is_owned_by(site: AppState, run_id: str, pid: int) -> bool:
 
 def _answer(site: AppState, run_id: str) -> SteeringAnswer:
     return SteeringAnswer(run_id=run_id, status=site.store.read.batch(run_id, site.now())["status"])
+
+
+async def run_command(
+    site: AppState, arguments: Sequence[str], *, seconds: float
+) -> tuple[int, dict[str, Any], str]:
+    """Run a command to its end; its exit code, its JSON document and its messages.
+
+    After `seconds` it is killed and a `TimeoutError` raised.
+    """
+    launcher = site.launcher
+    process = await asyncio.create_subprocess_exec(
+        *launcher.command,
+        *arguments,
+        cwd=launcher.folder,
+        env=launcher.child_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        stdout, stderr = await asyncio.wait_for(process.communicate(), seconds)
+    except BaseException:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        raise
+    return process.returncode or 0, parse_document(stdout), stderr.decode("utf-8", "replace")
+
+
+def execute_evaluation(site: AppState, evaluation_id: str) -> LaunchedProcess:
+    """Execute an opened evaluation in a process that outlives the server, unless it is stopped before."""
+    request = LaunchRequest(job=EVALUATION.name, run_id=evaluation_id, only_unfinished=True)
+    return site.launcher.launch(request, f"evaluate-{evaluation_id}")
+
+
+def error_message(document: Mapping[str, Any], messages: str) -> str:
+    """Why a command failed: the error in its document, or the last one among its messages."""
+    if error := document.get("error"):
+        return str(error)
+    _, marker, message = messages.rpartition("proctor: ")
+    return (message if marker else messages).strip()[:2000]

@@ -17,11 +17,29 @@ from starlette.responses import HTMLResponse, Response
 
 from proctor.errors import NotFound, UsageError
 from proctor.jobs.evaluation.state import evaluation_of
-from proctor.report.charts import Stem, forest
-from proctor.report.comparison import around, change, comparison_html, figure, finding, is_better, sentence
-from proctor.stats.comparison import Comparison, Contrast, compare_groups, disagreements, gate_of
+from proctor.report.comparison import (
+    around,
+    change,
+    comparison_html,
+    difference_document,
+    figure,
+    finding,
+    is_better,
+    plot_of,
+    sentence,
+    size,
+)
+from proctor.stats.comparison import (
+    Comparison,
+    Contrast,
+    Groups,
+    compare_groups,
+    disagreements,
+    gate_of,
+    groups_of_runs,
+    groups_within,
+)
 from proctor.stats.evaluation import high_is_bad
-from proctor.stats.matching import ComparedItem, Groups, groups_of_runs, groups_within
 from proctor.store import items as pages
 from proctor.store.items import ItemResult, item_results
 from proctor.store.runs import last_change
@@ -155,12 +173,8 @@ def router(site: AppState) -> APIRouter:
                 baseline_said=figure(one.baseline, metric),
                 candidate_said=figure(one.candidate, metric),
                 difference_said=change(one.difference, metric),
-                baseline_items=[
-                    sides[each.run_id, each.item_id] for each in one.baseline_items[:MOST_REPEATS]
-                ],
-                candidate_items=[
-                    sides[each.run_id, each.item_id] for each in one.candidate_items[:MOST_REPEATS]
-                ],
+                baseline_items=[sides[each] for each in one.baseline_items[:MOST_REPEATS]],
+                candidate_items=[sides[each] for each in one.candidate_items[:MOST_REPEATS]],
             )
             for one in window
         ]
@@ -271,7 +285,7 @@ def _contrast(each: Contrast, bad: Sequence[str]) -> ContrastShape:
         p_corrected=each.p_corrected,
         pairs=each.pairs,
         unpaired=each.unpaired,
-        pairs_needed=each.pairs_needed,
+        pairs_needed=each.difference.needs if each.difference else None,
         errors=each.errors,
         if_errors_failed=each.if_errors_failed,
         is_significant=each.is_significant,
@@ -283,36 +297,22 @@ def _contrast(each: Contrast, bad: Sequence[str]) -> ContrastShape:
 
 
 def _difference(each: Contrast) -> DifferenceShape | None:
-    if each.difference is None:
+    if each.difference is None or each.difference.value is None:
         return None
-    return DifferenceShape(
-        **{name: value for name, value in asdict(each.difference).items() if name != "n"},
-        said=change(each.difference.value, each.metric),
-        interval=around(each),
+    return DifferenceShape.model_validate(
+        {**difference_document(each.difference), "said": size(each), "interval": around(each)}
     )
 
 
 def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartShape:
-    stems = [
-        Stem(
-            label=each.candidate,
-            value=each.difference.value if each.difference else None,
-            low=each.difference.low if each.difference else None,
-            high=each.difference.high if each.difference else None,
-            note=change(each.difference.value, metric) if each.difference else "–",
-        )
-        for each in contrasts
-        if each.metric == metric
-    ]
-    title = f"{metric}: difference from {baseline}, with 95% CI"
-    return ChartShape(caption=metric, svg=forest(title, stems, say=lambda value: change(value, metric)))
+    return ChartShape(caption=metric, svg=plot_of(contrasts, metric, baseline))
 
 
-def _sessions(site: AppState, items: Sequence[ComparedItem]) -> dict[tuple[str, str], ComparedSide]:
-    """Each item with its session."""
+def _sessions(site: AppState, items: Sequence[tuple[str, str]]) -> dict[tuple[str, str], ComparedSide]:
+    """Each item, named by run and id, with its session."""
     sides: dict[tuple[str, str], ComparedSide] = {}
-    for run_id in dict.fromkeys(item.run_id for item in items):
-        ids = list(dict.fromkeys(item.item_id for item in items if item.run_id == run_id))
+    for run_id in dict.fromkeys(run_id for run_id, _ in items):
+        ids = list(dict.fromkeys(item_id for run, item_id in items if run == run_id))
         for row in item_results(site.store.read, run_id, ids):
             sides[run_id, row["id"]] = ComparedSide(
                 run_id=run_id, item_id=row["id"], session_id=_session_of(row), status=row["status"]
@@ -321,8 +321,6 @@ def _sessions(site: AppState, items: Sequence[ComparedItem]) -> dict[tuple[str, 
 
 
 def _session_of(row: ItemResult) -> str | None:
-    if row["runner"] == "evaluation":
-        judged: str | None = json.loads(row["settings"]).get("session")
-        return judged
-    session: str | None = row["sessionId"]
-    return session
+    """The session of an item; of an item that evaluates a session, the evaluated one."""
+    evaluated: str | None = json.loads(row["settings"]).get("session")
+    return evaluated or row["sessionId"]

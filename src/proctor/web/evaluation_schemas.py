@@ -15,13 +15,15 @@ class MeanShape(RowModel):
     high: float | None
     items: int
     tasks: int
+    sem: float | None = Field(default=None, description="Standard error of the mean.")
+    note: str = ""
     said: str = Field(default="", description="The formatted value.")
 
 
 class DifferenceShape(RowModel):
     """Difference of candidate and baseline."""
 
-    value: float
+    value: float = Field(description="Of a ratio, its distance from 1.")
     low: float | None = Field(description="Null, like `high` and `p`: not enough data.")
     high: float | None
     p: float | None = Field(description="Without correction for multiple comparisons.")
@@ -31,7 +33,9 @@ class DifferenceShape(RowModel):
         description="Runs per group, or pairs, needed to detect a difference of this size."
     )
     is_paired: bool
+    is_ratio: bool = Field(default=False, description="Whether it is a relative change.")
     test: str
+    note: str = Field(default="", description="What limits the estimate.")
     said: str = Field(default="", description="The formatted difference, with sign.")
     interval: str = Field(default="", description="The formatted interval.")
 
@@ -45,7 +49,9 @@ class ContrastShape(RowModel):
     baseline_mean: MeanShape
     candidate_mean: MeanShape
     difference: DifferenceShape | None = Field(description="Null: not enough data.")
-    p_corrected: float | None = Field(description="Holm-corrected for all comparisons of the response.")
+    p_corrected: float | None = Field(
+        description="Corrected for all comparisons of the response (Bonferroni)."
+    )
     pairs: int
     unpaired: int
     pairs_needed: int | None
@@ -67,7 +73,8 @@ class GateShape(RowModel):
     candidate: str
     verdict: str = Field(description="`pass`, `fail` or `inconclusive`.")
     words: str = Field(description="The reason.")
-    more_pairs: int | None = Field(description="Estimate of further pairs needed; null: unknown.")
+    more_pairs: int | None = Field(description="Estimate of further tasks needed; null: unknown.")
+    needs: int | None = Field(default=None, description="Tasks that would decide it; null: unknown.")
 
 
 class ComparisonAnswer(RowModel):

@@ -30,7 +30,7 @@ from proctor.jobs.evaluation.state import EvaluationState, delete_evaluation, ev
 from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, high_is_bad
 from proctor.stats.intervals import Estimate, Rate
 from proctor.store import evaluations, timestamp
-from proctor.store.evaluations import JudgedFilter
+from proctor.store.scores import JudgedFilter, scores_by_session, sessions_page, verdicts_of
 from proctor.web.evaluation_schemas import (
     EstimateShape,
     EvaluationAnswer,
@@ -270,7 +270,7 @@ def router(site: AppState) -> APIRouter:
     )
     def verdicts(evaluation_id: EvaluationId, session_id: SessionId) -> Verdicts:
         job = evaluation_of(site.store, evaluation_id, site.now())
-        rows = evaluations.verdicts_of(site.store.read, job.id, session_id.replace("\0", ""))
+        rows = verdicts_of(site.store.read, job.id, session_id.replace("\0", ""))
         return Verdicts(session_id=session_id, verdicts=[verdict_shape(row) for row in rows])
 
     @routes.post(
@@ -351,11 +351,11 @@ def _sessions(
     limit: int,
 ) -> JudgedSessions:
     read = site.store.read
-    rows, total = evaluations.sessions_page(
+    rows, total = sessions_page(
         read, run_id, filter_, order=order, descending=descending, limit=limit, offset=offset
     )
     by_words: dict[str, list[SessionScore]] = {row["prompt"]: [] for row in rows}
-    for score in evaluations.scores_by_session(read, run_id, list(by_words)):
+    for score in scores_by_session(read, run_id, list(by_words)):
         label = score["label"] if score["labels"] == 1 else ""
         by_words[score["prompt"]].append(SessionScore.model_validate({**score, "label": label or ""}))
     sessions = [

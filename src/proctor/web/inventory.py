@@ -17,7 +17,7 @@ from starlette.responses import Response
 from proctor import __version__
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.models.providers import PROVIDERS, Endpoint, find_endpoint, is_loopback
-from proctor.web.launching import error_message, run_command
+from proctor.web.actions import error_message, run_command
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
@@ -99,10 +99,10 @@ def router(site: AppState) -> APIRouter:
     routes = APIRouter(tags=["models and agents"])
     at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def answer(words: Sequence[str], seconds: float) -> dict[str, Any]:
+    async def answer(arguments: Sequence[str], seconds: float) -> dict[str, Any]:
         async with at_once:
             try:
-                _, document, messages = await run_command(site, words, seconds=seconds)
+                _, document, messages = await run_command(site, arguments, seconds=seconds)
             except TimeoutError:
                 raise ProctorError(f"no answer within {seconds:g} s") from None
         if not document:

@@ -16,8 +16,8 @@ from proctor.evaluators.registry import EvaluatorListing, builtin_listing, list_
 from proctor.evaluators.registry import ratings_of as definition_ratings
 from proctor.score import Level
 from proctor.stats.calibration import LabeledJudge, judges
-from proctor.store import evaluations, transcripts
-from proctor.store.evaluations import Label
+from proctor.store import transcripts
+from proctor.store.labels import Label, labels_state
 from proctor.store.tables import LabelRow, ScoreRow
 from proctor.web.evaluation_schemas import (
     ConfusionShape,
@@ -168,7 +168,7 @@ class _Judges:
         return [judge_shape(each) for each in judges(self._site.store.read, order, evaluator=evaluator)]
 
     def _state(self, evaluator: str) -> tuple[Any, ...]:
-        return tuple(evaluations.labels_state(self._site.store.read, evaluator).values())
+        return tuple(labels_state(self._site.store.read, evaluator).values())
 
 
 def judge_shape(judge: LabeledJudge) -> JudgeShape:

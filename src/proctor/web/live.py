@@ -343,8 +343,8 @@ class RunTopic:
 
     def _money_lately(self, now: datetime) -> Money:
         """What was set aside and spent, a sum over all attempts, asked for less often than the rest."""
-        seen = self._standing
-        if seen is None or seen.status != RUNNING or now - self._counted >= BETWEEN_SUMS:
+        standing = self._standing
+        if standing is None or standing.status != RUNNING or now - self._counted >= BETWEEN_SUMS:
             self._counted = now
             budget = self._budget if self._progress is None else self._progress.budget_usd
             self._money = money_of(self._site, self._run_id, budget)

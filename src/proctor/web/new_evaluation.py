@@ -27,9 +27,9 @@ from proctor.jobs.evaluation.prepare import (
 from proctor.jobs.evaluation.request import NAME, EvaluationRequest
 from proctor.plan.source import MOST_BYTES
 from proctor.store import evaluations
+from proctor.web.actions import execute_evaluation
 from proctor.web.evaluation_schemas import EvaluatorsAnswer
 from proctor.web.labels import evaluator_shapes
-from proctor.web.launching import execute_evaluation
 from proctor.web.plans import GROUND_TRUTH, PlanProblem, problems_of
 from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import RowModel
@@ -237,7 +237,7 @@ def router(site: AppState) -> APIRouter:
                 "Import it into the store:  proctor import auto FILE"
             )
         safe = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(uploaded.name).name).strip(".-") or "records"
-        folder = site.kept / "uploads" / secrets.token_hex(6)
+        folder = site.data_folder / "uploads" / secrets.token_hex(6)
         folder.mkdir(parents=True)
         (folder / safe).write_text(uploaded.text, encoding="utf-8", errors="replace")
         return Uploaded(path=str(folder / safe))

@@ -26,7 +26,7 @@ from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
 from proctor.stats.estimate import AgentModel, forecast
 from proctor.store import runs as listing
-from proctor.web.launching import error_message
+from proctor.web.actions import error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
@@ -176,6 +176,7 @@ def router(site: AppState) -> APIRouter:
         return [
             JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=dict(job.schema()))
             for job in jobs.jobs()
+            if job.has_plans
         ]
 
     @routes.post("/api/plans/check", summary="Check the text of a plan", responses=ERRORS)
@@ -289,7 +290,9 @@ class TypedPlan:
         """Start a detached run; its ID, as soon as it is in the store."""
         site, job = self._site, self.job
         name = f"{site.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-        path = await asyncio.to_thread(_write, site.kept / "plans", f"{name}{job.plan_suffix}", self._text)
+        path = await asyncio.to_thread(
+            _write, site.data_folder / "plans", f"{name}{job.plan_suffix}", self._text
+        )
         request = LaunchRequest(
             job=job.name,
             run_id=self._run_id,

@@ -13,12 +13,14 @@ from pydantic import BaseModel
 from proctor.cache import ResultCache
 from proctor.errors import NotFound
 from proctor.item import ERROR, RUNNING, STATUSES
+from proctor.jobs import job_of_run
 from proctor.stats.outcomes import stand_ins
 from proctor.stats.progress import Progress, progress
 from proctor.store import Scope, items, runs
 from proctor.store.aggregates import mock_sessions, select
 from proctor.store.database import Row, extended
-from proctor.store.items import ItemTotals, Listing, PageItem
+from proctor.store.items import Listing, PageItem
+from proctor.store.reader import ItemTotals
 from proctor.store.runs import ListedBatch
 from proctor.store.tables import BatchRow
 from proctor.web.run_schemas import (
@@ -121,8 +123,6 @@ def _seconds(start: str | None, end: str | None) -> float | None:
 
 Money = tuple[float, float]
 """In USD: reserved, spent."""
-ANALYSED = ("benchmark", "scenario", "dialogue")
-"""Jobs that have an analysis of their own besides the report that every run has."""
 FIXED_HOLDS = timedelta(hours=1)
 
 
@@ -197,7 +197,7 @@ class RunAnswers:
             makers=fixed.makers,
             factors=fixed.factors,
             stand_ins=self._stand_ins(run_id),
-            has_analysis=batch["job"] in ANALYSED,
+            has_analysis=job_of_run(batch["job"]).has_analysis,
         )
 
     def _look_up(self, run_id: str) -> "_Fixed":

@@ -1,10 +1,9 @@
 """The Batches and Run pages and their API: runs, items, charts, plan, downloads, deletion."""
 
 import asyncio
-import json
 import tempfile
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Any, Literal
@@ -18,14 +17,9 @@ from proctor.cache import ResultCache
 from proctor.errors import NotFound, UsageError
 from proctor.export import export_tables
 from proctor.item import RUNNING
-from proctor.jobs.benchmark.report import benchmark_html
-from proctor.jobs.dialogue.files import dialogue_html, finished_items, session_document
-from proctor.jobs.dialogue.tables import session_row
-from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html
+from proctor.jobs import job_of_run
 from proctor.report import charts as report_charts
 from proctor.report import html, markdown
-from proctor.stats.dialogue import analysis
-from proctor.stats.leaderboard import compare
 from proctor.stats.outcomes import Tally, by_factor
 from proctor.stats.summary import summarise
 from proctor.stats.usage import durations
@@ -54,8 +48,15 @@ def router(site: AppState) -> APIRouter:
         batch = site.store.read.batch(run_id, site.now())
         if batch["runId"] != run_id:
             return RedirectResponse(f"/runs/{batch['runId']}")
-        is_sealed = site.store.data_keys.is_encrypted
-        return page(request, "run.html", title=run_id, run_id=run_id, job=batch["job"], is_sealed=is_sealed)
+        return page(
+            request,
+            "run.html",
+            title=run_id,
+            run_id=run_id,
+            job=batch["job"],
+            results_page=job_of_run(batch["job"]).results_page(run_id),
+            is_sealed=site.store.data_keys.is_encrypted,
+        )
 
     @routes.get("/runs/{run_id}/items/{item_id}", include_in_schema=False)
     def show_item(run_id: RunId, item_id: str) -> Response:
@@ -207,7 +208,7 @@ def batches_router(site: AppState) -> APIRouter:
         if batches[0]["status"] == RUNNING:
             raise UsageError(f"run {run_id} is still running\nAbort it first.")
         deletion = delete_run(site.store, run_id, site.home, site.environment, branches=not keep_branches)
-        return Deleted(runId=run_id, branches=deletion.branches, kept=list(deletion.kept))
+        return Deleted(runId=run_id, branches=deletion.branches, kept=list(deletion.problems))
 
     return routes
 
@@ -280,14 +281,7 @@ def downloads_router(site: AppState) -> APIRouter:
     def analysis_(run_id: RunId) -> Response:
         """Leaderboard of a benchmark, effects of an experiment's variations, variance of dialogues."""
         batch = _batch(site, run_id)
-        if batch["job"] == "benchmark":
-            comparison = compare(site.store.read, batch["runId"], site.now())
-            return _page(benchmark_html(comparison, {}, site.now()))
-        if batch["job"] == "scenario":
-            return _page(_experiment(batch))
-        if batch["job"] == "dialogue":
-            return _page(_dialogues(site, batch))
-        raise NotFound("this job has no analysis\nSee the report of the run.")
+        return _page(job_of_run(batch["job"]).analysis(batch["runId"], site.context))
 
     return routes
 
@@ -304,8 +298,8 @@ def _batch(site: AppState, run_id: str) -> BatchRow:
 def _export(site: AppState, run_id: str, form: str, tables: list[str] | None) -> tuple[str, IO[bytes]]:
     """The file name, and the open file, already deleted from its folder."""
     run_id = _batch(site, run_id)["runId"]
-    site.kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=site.kept, prefix="export-") as folder:
+    site.data_folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=site.data_folder, prefix="export-") as folder:
         written = export_tables(
             site.store.read,
             Scope(run_id=run_id),
@@ -340,39 +334,3 @@ def _as_file(name: str) -> dict[str, str]:
 
 def _page(text: str, headers: dict[str, str] | None = None) -> HTMLResponse:
     return HTMLResponse(text, headers={"content-security-policy": REPORT_POLICY, **(headers or {})})
-
-
-def _experiment(batch: BatchRow) -> str:
-    folder = FilePath(json.loads(batch["optionsJson"]).get("output") or "")
-    if not folder.is_dir():
-        raise NotFound(f"the experiment's folder {folder} is not there\nThe report needs none.")
-    analyzer = BatchAnalyzer(folder)
-    analyzer.collect_run_data()
-    return experiment_html(analyzer)
-
-
-def _dialogues(site: AppState, batch: BatchRow) -> str:
-    rows, left_out, mocked = list[dict[str, Any]](), 0, set[str]()
-    for session in _sessions(site, batch["runId"]):
-        if session["status"] not in ("success", "fail"):
-            left_out += 1
-            continue
-        rows.append(session_row(session))
-        if session.get("stand_in"):
-            mocked |= {role["model"] for role in session["roles"].values() if role["model"]}
-    if not rows:
-        raise UsageError("there is no finished dialogue yet\nThe analysis begins with the first.")
-    return dialogue_html(
-        {
-            "name": batch["runId"],
-            "sessions": len(rows),
-            "left_out": left_out,
-            "stand_ins": sorted(mocked),
-            "measures": analysis(rows, ""),
-        }
-    )
-
-
-def _sessions(site: AppState, run_id: str) -> Iterator[dict[str, Any]]:
-    read = site.store.read
-    return (session_document(read, item) for item in finished_items(read, run_id))

@@ -14,15 +14,14 @@ from proctor.api.handles import session_diff
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.formatting import short
 from proctor.item import RUNNING
-from proctor.jobs.scenario.folder import run_from_store
+from proctor.jobs import job_of_run
+from proctor.json_values import as_whole_number
 from proctor.report.charts import Point, line
-from proctor.scenario.state import turn_as_plain
 from proctor.store import transcripts
 from proctor.store.database import extended
 from proctor.store.tables import ItemRow, SessionRow
 from proctor.store.transcripts import HEAD_CHARACTERS, PART_CHARACTERS, TranscriptPiece, search
-from proctor.web.actions import POLL_SECONDS
-from proctor.web.launching import error_message
+from proctor.web.actions import POLL_SECONDS, error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
     AttemptShape,
@@ -248,10 +247,10 @@ def router(site: AppState) -> APIRouter:
         """Includes turns that earlier attempts completed."""
         row = find_session(site, session_id)
         item = item_row(site, row)
-        if row["job"] != "scenario" or item is None:
+        played = job_of_run(row["job"]).turns(item, site.store) if item else None
+        if played is None:
             raise no_turns(row["id"])
-        played = run_from_store(read, item).turns
-        selected = [turn_as_plain(turn) for turn in played if turn.number > after][:limit]
+        selected = [dict(turn) for turn in played if as_whole_number(turn["number"]) > after][:limit]
         return TurnsAnswer(turns=selected, total=len(played))
 
     @routes.get(
@@ -345,8 +344,8 @@ def diffs_router(site: AppState) -> APIRouter:
     async def discard(session_id: SessionId) -> BranchAnswer:
         """The record of the session stays."""
         id_ = await asyncio.to_thread(_with_branch, site, session_id)
-        words = ["sessions", "cleanup", id_, "--branches", "--yes", "--json"]
-        done = await _run_detached(site, words, f"discard-{id_}")
+        arguments = ["sessions", "cleanup", id_, "--branches", "--yes", "--json"]
+        done = await _run_detached(site, arguments, f"discard-{id_}")
         return BranchAnswer(session_id=id_, result="discarded", message="; ".join(done.get("kept", [])))
 
     return routes
@@ -359,9 +358,9 @@ def _with_branch(site: AppState, session_id: str) -> str:
     return str(row["id"])
 
 
-async def _run_detached(site: AppState, words: list[str], name: str) -> dict[str, Any]:
+async def _run_detached(site: AppState, arguments: list[str], name: str) -> dict[str, Any]:
     """Run a command that continues if the client disconnects; its JSON document."""
-    launched = await asyncio.to_thread(site.launcher.start, words, f"{name}-{secrets.token_hex(3)}")
+    launched = await asyncio.to_thread(site.launcher.start, arguments, f"{name}-{secrets.token_hex(3)}")
     while launched.process.poll() is None:
         await asyncio.sleep(POLL_SECONDS)
     document = launched.document

@@ -65,7 +65,7 @@ class AppState:
         return self.context.settings.evaluation
 
     @property
-    def kept(self) -> Path:
+    def data_folder(self) -> Path:
         """The server's own folder: typed plans, logs of detached processes."""
         return self.home / "serve"
 
@@ -76,7 +76,7 @@ class AppState:
             command=self.command,
             environment={**self.environment, "PROCTOR_STORE": self.context.settings.store_url},
             folder=self.folder,
-            logs=self.kept / "logs",
+            logs=self.data_folder / "logs",
             is_encrypted=self.store.data_keys.is_encrypted,
         )
 

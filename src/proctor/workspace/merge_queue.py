@@ -7,7 +7,7 @@ nothing is pushed. If merging fails, the session's branch stays unchanged.
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -15,10 +15,11 @@ from typing import NoReturn
 from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
 from proctor.processes import ProgramResult, run, undisturbed
+from proctor.runner import MergeRequest, MergeResult
 from proctor.session import Merge
 from proctor.workspace.environment import make_home
 from proctor.workspace.locks import file_lock
-from proctor.workspace.source_repository import SESSION_REFS, SourceRepository
+from proctor.workspace.source_repository import SESSION_REFS, SourceRepository, open_source
 from proctor.workspace.worktree import Worktree, fill, make_tree, remove_folder, session_folder
 
 
@@ -70,33 +71,14 @@ def fetch_objects(tree: Worktree, reference: str) -> None:
 
 # The user may commit to the base branch during the check; after this many tries, merging fails.
 TRIES = 3
-Check = Callable[[Path, Path], Awaitable[ProgramResult]]
-"""Runs the check in a tree (first), with a HOME (second)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeResult:
-    """The result of merging one session."""
+@dataclass(frozen=True, slots=True)
+class _Merging:
+    """A request while it is carried out."""
 
-    merges: tuple[Merge, ...]
-    """Every attempt; the last one is the result."""
-    recheck: ProgramResult | None = None
-    """The failed check on the moved base, if any."""
-
-    @property
-    def result(self) -> Merge:
-        return self.merges[-1]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeRequest:
-    """One session to be merged."""
-
+    request: MergeRequest
     source: SourceRepository
-    branch: str
-    """The session's, in the user's repository."""
-    base_branch: str
-    message: str
     home: Path
     """Proctor's own folder."""
 
@@ -107,29 +89,32 @@ class _CheckFailed(Exception):
         self.finished = finished
 
 
-async def merge(request: MergeRequest, check: Check | None) -> MergeResult:
-    """Merge one session, after earlier requests."""
+async def merge(request: MergeRequest, *, home: Path, environment: Mapping[str, str]) -> MergeResult:
+    """Merge one session, after earlier requests. `home` is Proctor's own folder; git gets `environment`."""
+    source = await asyncio.to_thread(open_source, request.repo, environment)
+    merging = _Merging(request, source, home)
     tries: list[Merge] = []
-    async with file_lock(request.home / "repos" / f"{request.source.key}.merge.lock"):
+    async with file_lock(home / "repos" / f"{source.key}.merge.lock"):
         while True:
-            tried, recheck, again = await _try(request, check)
+            tried, recheck, again = await _try(merging)
             tries.append(tried)
             if not again or len(tries) == TRIES:
                 return MergeResult(merges=tuple(tries), recheck=recheck)
 
 
-async def _try(request: MergeRequest, check: Check | None) -> tuple[Merge, ProgramResult | None, bool]:
+async def _try(merging: _Merging) -> tuple[Merge, ProgramResult | None, bool]:
     """One try: its result, the failed check if any, and whether to retry."""
-    git, base = request.source.git, f"refs/heads/{request.base_branch}"
+    request, git = merging.request, merging.source.git
+    base = f"refs/heads/{request.base_branch}"
     before = await asyncio.to_thread(git.commit_of, base)
     if not before:
         problem = (
-            f"{request.base_branch} is not a branch of {request.source.root}, so nothing can be merged to it"
+            f"{request.base_branch} is not a branch of {merging.source.root}, so nothing can be merged to it"
         )
         return _merge(request, error=problem), None, False
     try:
-        after = await _combine(request, before, check)
-        await undisturbed(asyncio.to_thread(_advance, request, before, after))
+        after = await _combine(merging, before)
+        await undisturbed(asyncio.to_thread(_advance, merging, before, after))
     except MergeConflict as conflict:
         return _merge(request, before=before, conflicts=conflict.files), None, False
     except _CheckFailed as failed:
@@ -160,21 +145,19 @@ def _merge(
     )
 
 
-async def _combine(request: MergeRequest, before: str, check: Check | None) -> str:
+async def _combine(merging: _Merging, before: str) -> str:
     """Create the next commit of the base branch in the user's repository; on no branch yet."""
-    git = request.source.git
+    request, git = merging.request, merging.source.git
     tip = await asyncio.to_thread(git.commit_of, f"refs/heads/{request.branch}")
     if not tip:
         raise GitError(("merge",), 1, f"there is no branch {request.branch}")
     if await asyncio.to_thread(git.is_ancestor, before, tip):
         # The base has not moved: this state was checked already.
         return await asyncio.to_thread(squash_commit, git, tip, before, request.message)
-    async with ScratchClone(request.home, request.source, before) as tree:
+    async with ScratchClone(merging.home, merging.source, before) as tree:
         await asyncio.to_thread(_apply, tree, tip)
-        if check is not None:
-            finished = await check(tree.folder, tree.repository.with_name("home"))
-            if finished.exit_code != 0 or finished.timed_out:
-                raise _CheckFailed(finished)
+        if request.check:
+            await _check(request, tree)
         return await asyncio.to_thread(_commit_combined, tree, before, request.message)
 
 
@@ -202,11 +185,11 @@ def _commit_combined(tree: Worktree, parent: str, message: str) -> str:
     return sha
 
 
-def _advance(request: MergeRequest, before: str, after: str) -> None:
+def _advance(merging: _Merging, before: str, after: str) -> None:
     """Fast-forward the base branch, and its checkout if it has one."""
-    git, base = request.source.git, f"refs/heads/{request.base_branch}"
+    git, base = merging.source.git, f"refs/heads/{merging.request.base_branch}"
     # Recorded first, so that no session mistakes the move for a change by the user.
-    with (request.home / "repos" / f"{request.source.key}.merged").open("a") as merged:
+    with (merging.home / "repos" / f"{merging.source.key}.merged").open("a") as merged:
         merged.write(f"{after}\n")
     checkout = _checkout_of(git, base)
     if checkout is None:
@@ -236,14 +219,19 @@ def _checkout_of(git: Git, reference: str) -> Path | None:
     return None
 
 
-def checker(command: str, environment: Mapping[str, str], attempt: str, time_limit: float | None) -> Check:
-    """A check that runs `command` like the session's own, in another worktree and HOME."""
-
-    async def check(folder: Path, home: Path) -> ProgramResult:
-        here = {**environment, "HOME": str(home), "PWD": str(folder), "TMPDIR": str(home / "tmp")}
-        return await run(command, folder=folder, environment=here, attempt=attempt, time_limit=time_limit)
-
-    return check
+async def _check(request: MergeRequest, tree: Worktree) -> None:
+    """Run the check like the session's own, in another worktree and HOME. Raises `_CheckFailed`."""
+    folder, home = tree.folder, tree.repository.with_name("home")
+    places = {"HOME": str(home), "PWD": str(folder), "TMPDIR": str(home / "tmp")}
+    finished = await run(
+        request.check,
+        folder=folder,
+        environment={**request.environment, **places},
+        attempt=request.attempt,
+        time_limit=request.time_limit,
+    )
+    if finished.exit_code != 0 or finished.timed_out:
+        raise _CheckFailed(finished)
 
 
 def squash(source: SourceRepository, branch: str, base_branch: str, message: str) -> str:

@@ -1,6 +1,12 @@
 """Scenario experiments through the library: the same order of events as on the command line."""
 
 import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 
 import pytest
 
@@ -113,3 +119,83 @@ def test_the_page_and_the_library_name_the_same_settings():
 
     assert overrides == ExperimentOverrides(max_parallel=3, budget_usd=2.5, human="web")
     assert recognize(CONFIG) is JOB
+
+
+class StoppingAtOnce(lifecycle.Observer):
+    """Interrupts a run before its first item."""
+
+    def watch(self, run_id, control):
+        control.interrupt()
+        return super().watch(run_id, control)
+
+
+async def test_a_run_of_a_version_that_kept_the_scenario_in_a_file_resumes(ctx, folder):
+    stopped = await lifecycle.start(JOB, read(ctx, folder), ctx, observer=StoppingAtOnce())
+    with closing(sqlite3.connect(ctx.settings.store_url)) as database:
+        database.execute('DELETE FROM "run_resources"')
+        database.execute(
+            """UPDATE "batch_items" SET "settings" = json_remove("settings", '$.scenarioDigest')"""
+        )
+        database.commit()
+
+    resumed = await lifecycle.resume(JOB, stopped.run_id, ctx)
+
+    assert (stopped.end.status, resumed.end.status) == ("interrupted", "completed")
+    assert resumed.summary["successCount"] == 4
+
+
+DIES_AFTER_THE_COMMIT = """\
+import os, sys
+from proctor.cli.main import main
+from proctor.jobs.scenario.folder import ExperimentFolder
+
+ExperimentFolder.item_finished = lambda folder, item: os._exit(9)
+sys.argv = ["proctor", "experiment", "config.yaml", "--max-parallel", "1"]
+main()
+"""
+
+
+async def test_a_driver_that_dies_after_the_commit_of_a_run_leaves_a_folder_that_a_resume_repairs(
+    ctx, folder
+):
+    await lifecycle.start(JOB, read(ctx, folder, CONFIG.replace(": out", ": undisturbed")), ctx)
+    (folder / "config.yaml").write_text(CONFIG)
+    world = folder / "scenario" / "world.yaml"
+    script = world.read_text()
+    # So that the beginning of the run is written before its end.
+    world.write_text(f"latency_seconds: 0.5\n{script}")
+    environment = {
+        **os.environ,
+        "PROCTOR_HOME": str(folder / "home"),
+        "PROCTOR_STORE": ctx.settings.store_url,
+    }
+
+    died = subprocess.run(
+        [sys.executable, "-c", DIES_AFTER_THE_COMMIT], cwd=folder, env=environment, capture_output=True
+    )
+
+    world.write_text(script)
+    run = folder / "out" / "runs" / "var-001-run-001"
+    assert died.returncode == 9, died.stderr
+    plan = read(ctx, folder)
+    run_id = JOB.earlier(plan, ctx)
+    assert run_id is not None
+    assert ctx.store.read.totals(run_id)["counts"]["success"] == 1
+    assert json.loads((run / "scenario-state.json").read_text())["status"] == "running"
+
+    resumed = await lifecycle.resume(JOB, run_id, ctx, plan=plan)
+
+    assert (resumed.end.status, resumed.summary["successCount"]) == ("completed", 4)
+    assert len(ctx.store.read.attempts(run_id, first_item(ctx, run_id))) == 1, "it is not run again"
+    assert files_of(run) == files_of(folder / "undisturbed" / "runs" / run.name)
+
+
+def first_item(ctx, run_id):
+    """The id of the first item of a run."""
+    return ctx.store.read.items(run_id, limit=1)[0]["id"]
+
+
+def files_of(folder):
+    """The files of a run, without times."""
+    time = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+    return {path.name: time.sub("TIME", path.read_text()) for path in folder.iterdir()}

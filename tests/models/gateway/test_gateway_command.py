@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import aiohttp
 from loopback import KEY, completion
 
+from databases import query
+
 
 @contextmanager
 def serving(proctor, *words, environment=None):
@@ -66,9 +68,9 @@ async def test_traffic_is_told_kept_recorded_and_had_again_offline(proctor, prov
     assert "2 calls, 200 tokens in (80 cached), 40 out" in told["said"]
 
     with proctor.open_store() as store:
-        rows = store.read.query('SELECT * FROM "sessions"')
+        rows = query(store, 'SELECT * FROM "sessions"')
         assert [(row["job"], row["status"], row["modelCalls"]) for row in rows] == [("gateway", "success", 2)]
-        assert len(store.read.query('SELECT * FROM "model_calls"')) == 2
+        assert len(query(store, 'SELECT * FROM "model_calls"')) == 2
 
     with serving(proctor, "--replay", str(tape)) as again:
         assert [await ask(again), await ask(again, "And the key?")] == before

@@ -8,6 +8,8 @@ import pytest
 from botocore.exceptions import ClientError
 from wire_spans import spans
 
+from databases import query
+
 GROUP, STREAM = "/my/agents", "spans"
 
 
@@ -45,7 +47,7 @@ def texts(page):
 def test_spans_that_are_put_into_a_stream_arrive_as_a_session_of_that_group(served, logs):
     put(logs, *map(json.dumps, spans("s-1")), "an ordinary line", "{broken", '{"traceId": 1}')
 
-    (session,) = served.store.read.query('SELECT * FROM "sessions"')
+    (session,) = query(served.store, 'SELECT * FROM "sessions"')
 
     assert (session["externalId"], session["logGroup"], session["service"]) == ("s-1", GROUP, "Calc.DEFAULT")
     evidence = served.store.read.evidence(session["id"])

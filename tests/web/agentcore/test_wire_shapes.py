@@ -95,8 +95,8 @@ def _of_text(model, ours, path):
         return
     if _bounds(model) != (ours.least or None, ours.most):
         yield f"{path}: length {ours.least}..{ours.most}, not {_bounds(model)}"
-    if set(model.enum) != set(ours.words):
-        yield f"{path}: {ours.words}, not {model.enum}"
+    if set(model.enum) != set(ours.allowed):
+        yield f"{path}: {ours.allowed}, not {model.enum}"
     pattern = model.metadata.get("pattern", "")
     if EITHER_EMPTY in pattern:
         pattern = f"({pattern.replace(EITHER_EMPTY, '')})?"
@@ -123,7 +123,7 @@ def test_requests_are_held_to_the_clients_model(operation):
         (Text(least=2), "a", "Member must have length greater than or equal to 2"),
         (Text(most=2), "abc", "Member must have length less than or equal to 2"),
         (Text(pattern="[a-z]+"), "a\n", "Member must satisfy regular expression pattern: [a-z]+"),
-        (Text(words=("A", "B")), "C", "Member must satisfy enum value set: [A, B]"),
+        (Text(allowed=("A", "B")), "C", "Member must satisfy enum value set: [A, B]"),
         (Text(), 1, "Member must be a string"),
         (Number(least=1), 0, "Member must have value greater than or equal to 1"),
         (Number(most=1), 10**400, "Member must have value less than or equal to 1"),

@@ -9,7 +9,7 @@ from proctor.batch.queue import WorkQueue
 from proctor.context import AttemptContext
 from proctor.errors import AttemptError
 from proctor.processes import undisturbed
-from proctor.store import Writer
+from proctor.store.recorder import Rows
 
 
 class DriverHost(Host, Protocol):
@@ -17,7 +17,7 @@ class DriverHost(Host, Protocol):
 
     context: AttemptContext
     """Dependencies of attempts, for a worker in this process."""
-    writer: Writer
+    rows: Rows
     """Takes rows directly, for a worker in this process."""
 
     def attempt_ended(self, end: AttemptEnd) -> None:
@@ -47,7 +47,7 @@ class LocalEngine:
 
     async def run(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
         """Run everything in the queue."""
-        worker = self._worker = Worker(spec, host.context, host, host.writer)
+        worker = self._worker = Worker(spec, host.context, host, host.rows)
         if self._stop_reason:
             worker.stop(self._stop_reason)
         try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from proctor.batch.queue import WorkItem
-from proctor.context import ItemRetryPolicy, ModelOptions, Settings
+from proctor.context import EvaluatorSettings, ItemRetryPolicy, ModelOptions, Settings
 from proctor.errors import AttemptError
 from proctor.job import ItemFinished
 from proctor.store.recorder import Rows
@@ -31,6 +31,7 @@ class WorkerSpec:
     settings: Settings | None = None
     """For a worker in another process: the settings, without what only the driver needs."""
     models: ModelOptions = field(default_factory=ModelOptions)
+    evaluators: EvaluatorSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

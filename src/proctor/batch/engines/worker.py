@@ -20,12 +20,12 @@ from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
 from proctor.batch.queue import WorkItem
 from proctor.batch.rate_limit_sync import adopt_limits, share_limits
 from proctor.budget.allocation import BatchBudget, LedgerClient
-from proctor.context import AttemptContext, make_attempt_context, make_models
+from proctor.context import AttemptContext, evaluator_registry, make_attempt_context, make_models
 from proctor.errors import AttemptError
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.models.rate_limits import PoolState
-from proctor.runner import Outcome
+from proctor.runner import MergeRequest, MergeResult, Outcome
 from proctor.store import Drawn
 from proctor.store.recorder import Rows
 
@@ -59,6 +59,12 @@ class Host(Protocol):
     async def resource(self, digest: str) -> str:
         """The text of a resource of the run. Raises `NotFound`."""
 
+    async def merge(self, request: MergeRequest) -> MergeResult:
+        """Merge a session to its base branch, after all earlier requests."""
+
+    async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
+        """The answer of the person who plays an actor; empty: nobody is there."""
+
 
 class Worker:
     """Runs the attempts of one batch in this process and event loop. Open it first, close it at the end."""
@@ -82,6 +88,8 @@ class Worker:
             find_runner=cache(context.find_runner),
             load_session=host.load_session,
             load_resource=self._load_resource,
+            merge=host.merge,
+            ask_person=host.ask_person,
             redact=secrets.redactor(context.environment),
         )
         self._sharing: asyncio.Task[None] | None = None
@@ -123,6 +131,8 @@ class Worker:
         attempt = Attempt(self._support, work, reservation)
         outcome = await attempt.run()
         work.tries += 1
+        # The driver has the next one.
+        work.checkpoint = None
         return self._end(work, attempt, outcome)
 
     def _end(self, work: WorkItem, attempt: Attempt, outcome: Outcome) -> AttemptEnd:
@@ -166,6 +176,9 @@ def make_worker_context(spec: WorkerSpec) -> tuple[AttemptContext, ModelRouter]:
     context = make_attempt_context(
         spec.settings, models, now=lambda: datetime.now(UTC), monotonic=time.monotonic
     )
+    if spec.evaluators:
+        find = evaluator_registry(spec.settings, spec.evaluators).finder(spec.evaluators.definitions)
+        context = replace(context, find_evaluator=find, evaluators=spec.evaluators)
     return replace(context, retry=spec.retry), models
 
 

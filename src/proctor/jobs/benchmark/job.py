@@ -297,7 +297,7 @@ class BenchmarkJobPlan(JobPlan):
         )
         if result.problems:
             raise UsageError("\n\n".join(result.problems))
-        silent = self.supply.found.silent if self.supply.found else {}
+        silent = self.supply.discovered.silent if self.supply.discovered else {}
         unlisted = [f"{name} did not list its models: {why}" for name, why in silent.items()]
         return (*self.selection.remarks, *unlisted, *result.remarks)
 
@@ -383,6 +383,13 @@ class BenchmarkJob(Job):
             saves_intermediate=plan.settings.save_intermediate,
             imports_results=plan.imports_results,
         )
+
+    def analysis(self, run_id: str, ctx: RunContext) -> str:
+        """The leaderboard."""
+        from proctor.jobs.benchmark.report import benchmark_html
+        from proctor.stats.leaderboard import compare
+
+        return benchmark_html(compare(ctx.store.read, run_id, ctx.now()), {}, ctx.now())
 
 
 JOB = BenchmarkJob()

@@ -373,7 +373,7 @@ class ModelSupply:
     variables: Mapping[str, str]
     """Keys and addresses of the configured models, as variables; secret."""
     prices: Mapping[str, Mapping[str, float]]
-    found: ModelDiscovery | None = None
+    discovered: ModelDiscovery | None = None
     own: frozenset[str] = field(default_factory=frozenset)
     """Providers with a configured address."""
 
@@ -385,14 +385,14 @@ class ModelSupply:
     @property
     def ollama(self) -> list[str] | None:
         """The models of a running Ollama; None: none runs."""
-        names = [each.name for each in self.found.models] if self.found else []
+        names = [each.name for each in self.discovered.models] if self.discovered else []
         return [name for name in names if name.startswith("ollama/")] or None
 
     def candidates(self) -> list[Candidate]:
         """Configured models, then discovered ones."""
         configured = [self._configured(one) for one in self.config.models]
         known = {name for one in configured for name in (one.model, f"{one.model}:latest")}
-        for each in self.found.models if self.found else ():
+        for each in self.discovered.models if self.discovered else ():
             if each.name not in known:
                 configured.append(
                     Candidate(
@@ -429,8 +429,8 @@ class ModelSupply:
         endpoint = find_endpoint(word, {**self.environment, **self.variables})
         if is_loopback(endpoint.base_url):
             # A server on this machine lists every model it has.
-            if self.found and any(
-                each.name.startswith(f"{endpoint.provider}/") for each in self.found.models
+            if self.discovered and any(
+                each.name.startswith(f"{endpoint.provider}/") for each in self.discovered.models
             ):
                 return None
             if endpoint.provider in ("ollama", "lmstudio"):
@@ -463,7 +463,7 @@ def with_discovered(supply: ModelSupply) -> ModelSupply:
     listing = discover(environment, extra=sorted(supply.own - PROVIDERS.keys()))
     with ThreadPoolExecutor(1) as pool:
         # In a thread, because the caller may run in an event loop.
-        return replace(supply, found=pool.submit(asyncio.run, listing).result())
+        return replace(supply, discovered=pool.submit(asyncio.run, listing).result())
 
 
 def _default_path(folders: Sequence[Path]) -> Path | None:

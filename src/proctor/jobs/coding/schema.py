@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
+from proctor.job import RUN_ID
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
     Anything,
@@ -28,8 +29,6 @@ from proctor.plan.validate import (
     is_finite,
     names_of,
 )
-
-RUN_ID = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 
 
 def _is_run_id(value: str) -> str:

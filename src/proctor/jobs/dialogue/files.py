@@ -215,15 +215,15 @@ def _usage(facts: Mapping[str, Any]) -> dict[str, Any]:
         if used or who in SIDES:
             usage[who] = {name: value if name == "total_cost" else int(value) for name, value in used.items()}
     costs = [used["total_cost"] for used in usage.values() if used.get("total_cost") is not None]
-    asked = [used for used in usage.values() if used]
+    used_sides = [used for used in usage.values() if used]
     # A sum with an unknown part is unknown; no calls cost nothing.
-    usage["total_cost"] = sum(costs) if len(costs) == len(asked) else None
+    usage["total_cost"] = sum(costs) if len(costs) == len(used_sides) else None
     return usage
 
 
-def _role(asked: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("role", "digest", "profileName", "options", "model", "parameters")
-    return {("profile" if name == "profileName" else name): asked[name] for name in kept}
+def _role(role: Mapping[str, Any]) -> dict[str, Any]:
+    members = ("role", "digest", "profileName", "options", "model", "parameters")
+    return {("profile" if name == "profileName" else name): role[name] for name in members}
 
 
 def _states(metrics: Sequence[MetricRow]) -> list[dict[str, Any]]:
@@ -285,7 +285,7 @@ def dialogue_markdown(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]
     return _markdown(document, plots), files
 
 
-def dialogue_words(document: Mapping[str, Any]) -> str:
+def dialogue_text(document: Mapping[str, Any]) -> str:
     """The analysis as text for a terminal, without plots."""
     return _markdown(document, {})
 

@@ -31,7 +31,10 @@ from proctor.job import (
 from proctor.jobs.dialogue.files import (
     SUMMARY,
     count_interrupted,
+    dialogue_html,
+    finished_items,
     read_checkpoint,
+    session_document,
     write_missing,
     write_session,
     write_summary,
@@ -269,6 +272,7 @@ class DialogueJob(Job):
     title = "Dialogues"
     noun = "dialogue"
     overrides = DialogueOverrides
+    has_checkpoints = True
     starters = (Starter(file="dialogues.yaml", title="Dialogues"),)
     override_aliases: ClassVar = {
         "concurrency": "max_workers",
@@ -364,6 +368,17 @@ class DialogueJob(Job):
         """The session files and the summary."""
         assert isinstance(plan, DialogueJobPlan | StoredDialogues) and plan.output
         return DialogueFiles(plan.output, run_id, ctx)
+
+    def analysis(self, run_id: str, ctx: RunContext) -> str:
+        """The variance of each measure between clients, therapists and repeats."""
+        from proctor.jobs.dialogue.tables import analysis_document
+
+        read = ctx.store.read
+        sessions = (session_document(read, item) for item in finished_items(read, run_id))
+        document = analysis_document(sessions, run_id)
+        if document is None:
+            raise UsageError("there is no finished dialogue yet\nThe analysis begins with the first.")
+        return dialogue_html(document)
 
 
 JOB = DialogueJob()

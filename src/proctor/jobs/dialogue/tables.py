@@ -18,7 +18,7 @@ from proctor.export.tables import write_csv
 from proctor.formatting import count_words
 from proctor.item import FAIL, SUCCESS
 from proctor.jobs.dialogue.files import SUMMARY
-from proctor.stats.dialogue import mean_scores
+from proctor.stats.dialogue import analysis, mean_scores, told_apart
 
 if TYPE_CHECKING:
     import pandas
@@ -308,3 +308,30 @@ def _some(rows: Iterable[Any], folder: Path, skipped: Skipped | None) -> None:
 def _write(output: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     write_csv(output, columns, ({name: row.get(name) for name in columns} for row in rows))
+
+
+def analysis_document(
+    sessions: Iterable[Mapping[str, Any]], name: str, measure: str = "", skipped: "Skipped | None" = None
+) -> dict[str, Any] | None:
+    """The analysis of dialogues as plain data, of one measure or of all; None: none is finished.
+
+    `skipped` holds the files that could not be read, once all sessions have been.
+    """
+    rows, excluded, mocks = list[dict[str, Any]](), 0, set[str]()
+    for session in sessions:
+        if session.get("status", SUCCESS) not in (SUCCESS, FAIL):
+            excluded += 1
+            continue
+        rows.append(session_row(session))
+        if session.get("stand_in"):
+            mocks |= {role["model"] for role in session["roles"].values() if role["model"]}
+    if not rows:
+        return None
+    return {
+        "name": name,
+        "sessions": len(rows),
+        "left_out": excluded,
+        "unreadable": sorted(skipped.files) if skipped is not None else [],
+        "stand_ins": sorted(mocks),
+        "measures": analysis(told_apart(rows), measure),
+    }

@@ -17,8 +17,16 @@ from proctor.item import Item, digest_of
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.model import Model, ModelDirectory
-from proctor.store import Store, StoreReader, evaluations
-from proctor.store.evaluations import LogGroupSessions, SessionContent, SessionHead, Sessions
+from proctor.store import Store, StoreReader
+from proctor.store.session_selection import (
+    LogGroupSessions,
+    SessionContent,
+    SessionHead,
+    Sessions,
+    session_contents,
+    session_heads,
+    session_ids,
+)
 
 PAGE = 200
 """Sessions that are looked at together: many enough to be quick, few enough to stay small."""
@@ -67,7 +75,7 @@ class SessionDiscovery:
 
 def discover(read: StoreReader, sessions: Sessions, *, most: int | None = None) -> SessionDiscovery:
     """Find the sessions; of more than `most`, the most recent ones."""
-    ids = evaluations.session_ids(read, sessions)
+    ids = session_ids(read, sessions)
     return SessionDiscovery(ids=ids[:most], ignored=len(ids) - len(ids[:most]))
 
 
@@ -78,7 +86,10 @@ def select_sessions(read: StoreReader, ids: Sequence[str]) -> Iterator[Discovere
 
 
 def _page(read: StoreReader, ids: Sequence[str]) -> Iterator[DiscoveredSession]:
-    heads, contents = evaluations.session_heads(read, ids), evaluations.session_contents(read, ids)
+    heads, contents = (
+        session_heads(read, ids),
+        session_contents(read, ids),
+    )
     for session_id in ids:
         if session_id in heads:
             yield _discovered(heads[session_id], contents[session_id])

@@ -6,7 +6,7 @@ no longer than writing a row.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from proctor.jobs.evaluation.online import online_source
 from proctor.jobs.evaluation.prepare import PendingEvaluationRequest
 from proctor.jobs.evaluation.request import (
     CONCURRENCY,
+    JOB_NAME,
     EvaluationPlan,
     EvaluationRequest,
     read_evaluation,
@@ -196,7 +197,7 @@ def _refuse_relative_paths(document: Mapping[str, Any]) -> None:
 class EvaluationJob(Job):
     """`proctor evaluate`."""
 
-    name = "evaluation"
+    name = JOB_NAME
     title = "Evaluation of sessions"
     command = "evaluate"
     overrides = EvaluationOverrides
@@ -254,7 +255,8 @@ class EvaluationJob(Job):
     def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> AttemptContext:
         """Attempts find the evaluators as they were when the evaluation was opened."""
         assert isinstance(plan, OpenedEvaluationPlan)
-        return replace(super().attempts(plan, run_id, ctx, models), find_evaluator=plan.find_evaluator(ctx))
+        attempts = super().attempts(plan, run_id, ctx, models)
+        return ctx.with_definitions(attempts, plan.definitions, folder=plan.folder, mark=plan.evaluation_id)
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> EvaluationStart:  # noqa: ARG002
         """Discovers the sessions before the first item starts."""
@@ -264,6 +266,10 @@ class EvaluationJob(Job):
     def report(self, run_id: str, format_: str, ctx: RunContext) -> str:
         """The report of an evaluation: results by evaluator."""
         return evaluation_report(ctx.store, run_id, format_, ctx.now())
+
+    def results_page(self, run_id: str) -> str:
+        """The page of the evaluation."""
+        return f"/evaluations/{run_id}"
 
 
 JOB = EvaluationJob()

@@ -20,7 +20,8 @@ from proctor.item import RUNNING, digest_of
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.jobs.evaluation.state import FAILED, EvaluationState, evaluation_of, open_evaluation
 from proctor.store import Store, timestamp
-from proctor.store.evaluations import EvaluationRecord, QuietSession, quiet_sessions
+from proctor.store.evaluations import EvaluationRecord
+from proctor.store.session_selection import QuietSession, quiet_sessions
 from proctor.store.writer import is_alive, this_process
 
 MARK = "onlineEvaluationConfigId"

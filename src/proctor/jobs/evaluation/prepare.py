@@ -28,7 +28,8 @@ from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.session import Usage
 from proctor.store import Store
-from proctor.store.evaluations import EvaluationRecord, LogGroupSessions
+from proctor.store.evaluations import EvaluationRecord
+from proctor.store.session_selection import LogGroupSessions
 from proctor.telemetry import sources
 
 MOST_UNREADABLE = 5

@@ -30,8 +30,9 @@ from proctor.plan.validate import (
     names_of,
 )
 from proctor.plan.yaml_loader import read_source
-from proctor.store.evaluations import FileSessions, LogGroupSessions, OwnSessions, Period, Sessions
+from proctor.store.session_selection import FileSessions, LogGroupSessions, OwnSessions, Period, Sessions
 
+JOB_NAME = "evaluation"
 JUDGE = "openai/gpt-4o-mini"
 """Default judge."""
 CONCURRENCY = 8
@@ -131,7 +132,9 @@ def _sessions(
         case "store":
             names = ("runIds", "jobs", "roles", "models", "statuses", "sessionIds")
             filters = {_snake(name): _texts(source.get(name)) for name in names}
-            return OwnSessions(**filters, period=_period(source.get("timeRange")))
+            # Evaluations are not evaluated themselves unless they are named.
+            excluded = () if JOB_NAME in filters["jobs"] else (JOB_NAME,)
+            return OwnSessions(**filters, excluded_jobs=excluded, period=_period(source.get("timeRange")))
         case "files":
             imported = _texts(source.get("sessionIds"))
             return FileSessions(

@@ -30,8 +30,27 @@ from proctor.stats.evaluation import (
     high_is_bad,
     insights_of,
 )
-from proctor.store import Store, StoreReader, evaluations
-from proctor.store.evaluations import EvaluatedCall, EvaluatedSession, EvaluationItem
+from proctor.store import Store, StoreReader
+from proctor.store.items import mock_models
+from proctor.store.scores import (
+    EvaluatedCall,
+    EvaluatedSession,
+    EvaluationItem,
+    evaluated_calls,
+    evaluated_sessions,
+    first_items,
+    ignored_references,
+    insight_rows,
+    items_page,
+    label_counts,
+    result_header,
+    result_targets,
+    score_sums,
+    score_votes,
+    scores_of_attempts,
+    session_counts,
+)
+from proctor.store.tables import ScoreRow
 
 PAGE = 200
 MOST_NAMED = 4
@@ -49,13 +68,13 @@ Row = dict[str, Any]
 def results_of(store: Store, run_id: str) -> EvaluationResults:
     """The results of an evaluation so far."""
     read = store.read
-    sessions, totals = evaluations.session_counts(read, run_id), read.totals(run_id)
-    header = evaluations.result_header(read, run_id)
+    sessions, totals = session_counts(read, run_id), read.totals(run_id)
+    header = result_header(read, run_id)
     summaries = evaluator_results(
-        evaluations.score_sums(read, run_id),
-        evaluations.first_items(read, run_id),
-        evaluations.label_counts(read, run_id),
-        evaluations.score_votes(read, run_id),
+        score_sums(read, run_id),
+        first_items(read, run_id),
+        label_counts(read, run_id),
+        score_votes(read, run_id),
         inverted=high_is_bad(json.loads(header["requestJson"])),
     )
     return EvaluationResults(
@@ -79,7 +98,7 @@ def _remarks(read: StoreReader, run_id: str, summaries: Sequence[EvaluatorResult
     for name, versions in digests.items():
         if len(versions) > 1:
             yield f"{name}: results of {len(versions)} versions, which are not comparable; listed separately"
-    if mocks := evaluations.mock_judges(read, run_id):
+    if mocks := mock_models(read, run_id):
         are = "is a mock model" if len(mocks) == 1 else "are mock models"
         yield f"{', '.join(mocks)} {are}; these scores say nothing about real judges"
     for result in summaries:
@@ -88,7 +107,7 @@ def _remarks(read: StoreReader, run_id: str, summaries: Sequence[EvaluatorResult
                 f"{result.title}: judge noise exceeds the variation between sessions; "
                 "the CI reflects judge noise"
             )
-    yield from _unused_ground_truth(evaluations.ignored_references(read, run_id))
+    yield from _unused_ground_truth(ignored_references(read, run_id))
 
 
 def _unused_ground_truth(ignored: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
@@ -142,13 +161,13 @@ def _targets(
             explanation=row["explanation"],
             error=row["error"],
         )
-        for row in evaluations.result_targets(read, run_id, which, key, limit=limit)
+        for row in result_targets(read, run_id, which, key, limit=limit)
     ]
 
 
 def insight_findings(read: StoreReader, run_id: str, insight: str) -> list[InsightFinding]:
     """The findings of an insight in the sessions of an evaluation."""
-    return findings_of(evaluations.insight_rows(read, run_id, insight))
+    return findings_of(insight_rows(read, run_id, insight))
 
 
 def all_insights(store: Store, results: EvaluationResults) -> list[Insight]:
@@ -256,17 +275,17 @@ def write_results(store: Store, run_id: str, results: EvaluationResults, folder:
 def _page(store: Store, job: Mapping[str, Any], position: int, size: int) -> list[Row] | None:
     """The records of a page of items; None: no more items."""
     read = store.read
-    items = evaluations.items_page(read, job["id"], position, size)
+    items = items_page(read, job["id"], position, size)
     if not items:
         return None if items is None else []
     started = {item["sessionId"]: item for item in items if item["sessionId"]}
-    scores = evaluations.scores_of_attempts(read, list(started))
-    by_attempt: dict[str, list[Row]] = {}
+    scores = scores_of_attempts(read, list(started))
+    by_attempt: dict[str, list[ScoreRow]] = {}
     for score in scores:
         by_attempt.setdefault(score["sessionId"], []).append(score)
-    sessions = evaluations.evaluated_sessions(read, sorted({score["judgedSessionId"] for score in scores}))
+    sessions = evaluated_sessions(read, sorted({score["judgedSessionId"] for score in scores}))
     on_calls = {score["judgedSessionId"] for score in scores if score["level"] == "tool_call"}
-    calls = evaluations.evaluated_calls(read, sorted(on_calls))
+    calls = evaluated_calls(read, sorted(on_calls))
     return [
         _record(job, item, score, sessions.get(score["judgedSessionId"]), calls)
         for attempt, item in started.items()
@@ -277,7 +296,7 @@ def _page(store: Store, job: Mapping[str, Any], position: int, size: int) -> lis
 def _record(
     job: Mapping[str, Any],
     item: EvaluationItem,
-    score: Mapping[str, Any],
+    score: ScoreRow,
     session: EvaluatedSession | None,
     calls: Mapping[tuple[str, str], EvaluatedCall],
 ) -> Row:
@@ -323,7 +342,7 @@ def _record(
     return _without_nothing(record)
 
 
-def _verdict(score: Mapping[str, Any]) -> Row:
+def _verdict(score: ScoreRow) -> Row:
     if score["error"]:
         code = score["errorCode"] or "InternalServerException"
         throttled = code == "ThrottlingException"
@@ -340,7 +359,7 @@ def _verdict(score: Mapping[str, Any]) -> Row:
     }
 
 
-def _scale(score: Mapping[str, Any]) -> str | None:
+def _scale(score: ScoreRow) -> str | None:
     if score["error"]:
         return None
     return "Categorical" if score["value"] is None else "Numerical"
@@ -350,7 +369,9 @@ def _without_nothing(values: Mapping[str, Any]) -> Row:
     return {name: value for name, value in values.items() if value is not None and value != ""}
 
 
-def _nanoseconds(stamp: str) -> int:
+def _nanoseconds(stamp: str | None) -> int | None:
+    if stamp is None:
+        return None
     moment = datetime.fromisoformat(stamp)
     # Through microseconds: a float of seconds would lose the last digits.
     return (int(moment.timestamp()) * 1_000_000 + moment.microsecond) * 1000

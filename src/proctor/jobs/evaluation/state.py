@@ -23,12 +23,13 @@ from typing import Any
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import RUNNING, SUCCESS
-from proctor.jobs.evaluation.request import EvaluationRequest
+from proctor.jobs.evaluation.request import JOB_NAME, EvaluationRequest
 from proctor.store import Store, evaluations, timestamp
 from proctor.store.batches import moment
-from proctor.store.evaluations import EvaluationRecord, LogGroupSessions
+from proctor.store.evaluations import EvaluationRecord
+from proctor.store.scores import failed_sessions
+from proctor.store.session_selection import LogGroupSessions
 
-JOB = "evaluation"
 PENDING, IN_PROGRESS, STOPPING = "PENDING", "IN_PROGRESS", "STOPPING"
 COMPLETED, COMPLETED_WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
 FAILED, STOPPED, DELETING = "FAILED", "STOPPED", "DELETING"
@@ -121,7 +122,7 @@ def open_evaluation(
     batch = {
         "runId": evaluation_id,
         "createdAt": timestamp(now),
-        "job": JOB,
+        "job": JOB_NAME,
         "status": RUNNING,
         # Without an owner: the process that executes it claims it.
         "owner": "",
@@ -253,7 +254,7 @@ def _details(store: Store, row: Mapping[str, Any], batch: Mapping[str, Any], sta
     if row["failure"]:
         return (row["failure"],)
     if state == COMPLETED_WITH_ERRORS:
-        failed, total = evaluations.failed_sessions(store.read, row["id"])
+        failed, total = failed_sessions(store.read, row["id"])
         return (f"{failed} of {total} sessions failed during batch evaluation.",)
     if state == STOPPED and batch["status"] == "halted":
         return ("The budget is spent. Go on with more: proctor resume RUN --budget USD.",)

@@ -238,23 +238,26 @@ class BatchAnalyzer:
 
     def factor_effects(self, metric_name: str) -> list[dict[str, Any]]:
         """Variance of a metric explained by each factor, and by interactions of two."""
+        # Late: it loads numpy.
+        from proctor.stats.differences import Share, factor_test
+
         runs = [run for run in self.study.runs if run.is_success and metric_name in run.metrics]
         levels = experiment.levels_of(self.study)
         if len(runs) < 3 or not levels:
             return []
         values = [run.metrics[metric_name] for run in runs]
         coded = {factor: self._coded(runs, factor, names) for factor, names in levels.items()}
-        shares: list[tuple[str, contrasts.Share]] = []
+        shares: list[tuple[str, Share]] = []
         for factor in coded:
             others = _joined([coded[other] for other in coded if other != factor], len(runs))
-            shares.append((factor, contrasts.factor_test(values, others, coded[factor])))
+            shares.append((factor, factor_test(values, others, coded[factor])))
         everything = _joined(list(coded.values()), len(runs))
         for one, other in combinations(coded, 2):
             product = [
                 [a * b for a in first for b in second]
                 for first, second in zip(coded[one], coded[other], strict=True)
             ]
-            shares.append((f"{one} × {other}", contrasts.factor_test(values, everything, product)))
+            shares.append((f"{one} × {other}", factor_test(values, everything, product)))
         if experiment.never_differs(self.study, metric_name):
             shares = [(name, replace(share, p=None)) for name, share in shares]
         corrected = contrasts.holm([share.p for _, share in shares])

@@ -258,8 +258,7 @@ class Experiment:
         )
 
     def _of_run(self, number: int, run: int) -> dict[str, Any]:
-        label = f"var-{number:03d}-run-{run:03d}"
-        return {"folder": str(self.output / "runs" / label), "label": label, "variationId": number}
+        return {"label": f"var-{number:03d}-run-{run:03d}", "variationId": number}
 
     def _timeout_seconds(self, plain: Mapping[str, Any]) -> float | None:
         """With people among the actors, there is no default: they take their time."""

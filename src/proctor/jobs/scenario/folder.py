@@ -18,15 +18,15 @@ from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
-from proctor.job import BatchEnd, ItemFinished, JobFiles
+from proctor.job import BatchEnd, ItemFinished, JobFiles, StepFinished
 from proctor.jobs.scenario.analysis import BatchAnalyzer
 from proctor.jobs.scenario.experiment import CONFIG, KEPT_SCENARIO, STAND_INS, STATE
 from proctor.scenario import state
-from proctor.scenario.definition import changed, scenario_of
+from proctor.scenario.definition import Scenario, changed, scenario_of
 from proctor.scenario.prompts import run_seed
-from proctor.scenario.run_files import STATE as RUN_STATE
 from proctor.scenario.run_files import as_json, read_run, write_run, write_whole
 from proctor.scenario.state import (
+    EVALUATORS,
     ScenarioCall,
     ScenarioRun,
     ScenarioTurn,
@@ -41,8 +41,8 @@ from proctor.store import Recorder, Store, StoreReader, Writer, item_of, timesta
 from proctor.store.batches import moment
 from proctor.store.database import Row, extended
 from proctor.store.items import ItemState, item_settings, item_states
-from proctor.store.tables import BatchRow, ItemRow
-from proctor.store.transcripts import calls_after_step
+from proctor.store.tables import BatchRow, ItemRow, ScoreRow
+from proctor.store.transcripts import calls_after_step, step_text
 
 JOB_NAME = "scenario"
 RESUMABLE_REASONS = ("interrupted", "aborted", "timeout", "rate_limit", "halted", "cost_limit", "")
@@ -80,21 +80,30 @@ def run_from_store(read: StoreReader, row: Mapping[str, Any]) -> ScenarioRun:
     """A run from the store: its finished turns, and the calls of unfinished ones."""
     item, turns, lost, judged = item_of(row), list[ScenarioTurn](), list[ScenarioCall](), list[ScenarioCall]()
     scores: dict[str, Value] = {}
-    attempts = read.attempts(row["runId"], row["id"])
-    for attempt in attempts:
+    ended_at = ""
+    for attempt in read.attempts(row["runId"], row["id"]):
         steps = [_turn(step["output"]) for step in read.of_session("iterations", attempt["id"])]
-        played = [turn for turn in steps if turn is not None]
-        if played:
+        finished = [turn for turn in steps if turn is not None]
+        if finished:
             # An attempt that started at an earlier turn than the last one ended repeats those turns.
-            lost += [call for turn in turns if turn.number >= played[0].number for call in turn.calls]
-            turns = [turn for turn in turns if turn.number < played[0].number] + played
-        rest = _calls_after(read, attempt["id"], len(steps), played)
-        if attempt["status"] == SUCCESS or attempt["endReason"] == "checks_failed":
-            # Calls after the last turn are those of evaluators.
-            judged += [replace(call, who="evaluators", purpose="judging", turn=0) for call in rest]
-            scores = _scores(read, attempt["id"])
-        else:
-            lost += rest
+            lost += [call for turn in turns if turn.number >= finished[0].number for call in turn.calls]
+            turns = [turn for turn in turns if turn.number < finished[0].number] + finished
+        ended_at = attempt["finishedAt"] or ""
+        if attempt["status"] == RUNNING:
+            # Its turn may still be finished.
+            continue
+        rest = _calls_after(read, attempt["id"], len(steps), turns[-1].number + 1 if turns else 1)
+        is_judged = attempt["status"] == SUCCESS or attempt["endReason"] == "checks_failed"
+        if is_judged:
+            rows = read.of_session("scores", attempt["id"])
+            scores = verdicts_of(
+                Score(evaluator=one["evaluator"], value=one["value"], label=one["label"]) for one in rows
+            )
+            judged += _judge_calls(rows, item) or [
+                replace(call, who=EVALUATORS, purpose="judging", turn=0) for call in rest if not call.who
+            ]
+        judged += [replace(call, turn=0) for call in rest if call.who == EVALUATORS]
+        lost += [call for call in rest if call.who != EVALUATORS and (call.who or not is_judged)]
     status, reason = _status(row)
     return ScenarioRun(
         item_id=row["id"],
@@ -111,7 +120,7 @@ def run_from_store(read: StoreReader, row: Mapping[str, Any]) -> ScenarioRun:
         variation_id=item.settings.get("variationId", 0),
         variation=item.settings.get("variation", ""),
         started_at=row["startedAt"] or "",
-        ended_at=row["finishedAt"] or "",
+        ended_at=row["finishedAt"] or ended_at,
     )
 
 
@@ -182,7 +191,9 @@ def _import(writer: Writer, run_id: str, item: Item, run: ScenarioRun, source: s
 
 def _model_call(call: ScenarioCall) -> ModelCall:
     usage = Usage(input_tokens=call.input_tokens, output_tokens=call.output_tokens)
-    return ModelCall(model=call.model, usage=usage, cost_usd=call.cost_usd)
+    return ModelCall(
+        model=call.model, usage=usage, cost_usd=call.cost_usd, speaker=call.who, purpose=call.purpose
+    )
 
 
 def _turn(output: str) -> ScenarioTurn | None:
@@ -192,31 +203,39 @@ def _turn(output: str) -> ScenarioTurn | None:
         return None
 
 
-def _calls_after(
-    read: StoreReader, session_id: str, steps: int, played: Sequence[ScenarioTurn]
-) -> list[ScenarioCall]:
-    rows = calls_after_step(read, session_id, steps)
-    number = played[-1].number + 1 if played else 0
+def _calls_after(read: StoreReader, session_id: str, steps: int, turn: int) -> list[ScenarioCall]:
+    """The calls of a session after its last finished turn: of `turn`, or of evaluators."""
     return [
         ScenarioCall(
-            who="",
-            purpose="a turn that was not finished",
+            who=row["speaker"],
+            purpose=row["purpose"] or "a turn that was not finished",
             model=row["model"],
-            turn=number,
+            turn=turn,
             input_tokens=row["promptTokens"],
             output_tokens=row["completionTokens"],
             cost_usd=row["costUsd"],
         )
-        for row in rows
+        for row in calls_after_step(read, session_id, steps)
     ]
 
 
-def _scores(read: StoreReader, session_id: str) -> dict[str, Value]:
-    """The score of each evaluator in one value."""
-    return verdicts_of(
-        Score(evaluator=row["evaluator"], value=row["value"], label=row["label"])
-        for row in read.of_session("scores", session_id)
-    )
+def _judge_calls(scores: Sequence[ScoreRow], item: Item) -> list[ScenarioCall]:
+    """The calls that the scores of a run took."""
+    judges = {each["name"]: each["judging"]["judge"] for each in item.settings.get("evaluators") or ()}
+    default = next(iter(judges.values()), "")
+    return [
+        ScenarioCall(
+            who=EVALUATORS,
+            purpose=score["evaluator"],
+            model=judges.get(score["evaluator"], default),
+            turn=0,
+            input_tokens=score["inputTokens"],
+            output_tokens=score["outputTokens"],
+            cost_usd=score["costUsd"],
+        )
+        for score in scores
+        if score["inputTokens"]
+    ]
 
 
 def _status(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -230,8 +249,30 @@ def _status(row: Mapping[str, Any]) -> tuple[str, str]:
     return (state.HALTED if halted else state.FAILED), row["reason"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunFolder:
+    """The folder of one run, as it was last written."""
+
+    path: Path
+    scenario: Scenario
+    run: ScenarioRun
+    whole: bool
+    """Whether the texts of its turns are saved."""
+
+    def write(self, *, since: int = 0) -> None:
+        """Write the files; of the turns only those from `since` on."""
+        write_run(self.path, self.scenario, self.run, since=since, whole=self.whole)
+
+    @property
+    def last_turn(self) -> int:
+        """The number of its last turn; 0: it has none."""
+        return self.run.turns[-1].number if self.run.turns else 0
+
+
 class ExperimentFolder(JobFiles):
     """The folder of one experiment, kept in sync with the store."""
+
+    follows_steps = True
 
     def __init__(
         self,
@@ -252,6 +293,10 @@ class ExperimentFolder(JobFiles):
         self._options: Mapping[str, Any] = json.loads(self._batch()["optionsJson"])
         self.path = Path(self._options["output"])
         self._written_at = ctx.monotonic()
+        self._running: dict[str, _RunFolder] = {}
+        """Folders of running items, by item id."""
+        self._current = set[str]()
+        """Items that are finished and whose folders are complete."""
 
     def begin(self, *, resumed: bool) -> BatchEnd | None:  # noqa: ARG002
         """Write what the runs need, import runs from elsewhere, and bring all files in sync."""
@@ -263,8 +308,25 @@ class ExperimentFolder(JobFiles):
         self._sync()
         return None
 
-    def item_finished(self, item: ItemFinished) -> None:  # noqa: ARG002
-        """Write the experiment's own files, unless that was done just now."""
+    def step_finished(self, step: StepFinished) -> None:
+        """Write the turn that a run has finished, or the files of a run that begins or continues."""
+        folder = self._running.get(step.item_id)
+        if folder is None or step.number == 0:
+            folder = self._running[step.item_id] = self._folder_of(self._item(step.item_id))
+            folder.write()
+            return
+        turn = _turn(step_text(self.store.read, step.session_id, step.number, "output"))
+        if turn is None or turn in folder.run.turns:
+            return
+        turns = (*(each for each in folder.run.turns if each.number < turn.number), turn)
+        folder = self._running[step.item_id] = replace(folder, run=replace(folder.run, turns=turns))
+        folder.write(since=turn.number)
+
+    def item_finished(self, item: ItemFinished) -> None:
+        """Write how a run has ended, and the experiment's own files unless that was done just now."""
+        written = self._running.pop(item.id, None)
+        self._folder_of(self._item(item.id)).write(since=written.last_turn + 1 if written else 0)
+        self._current.add(item.id)
         if self._ctx.monotonic() - self._written_at >= WRITE_INTERVAL_SECONDS:
             self.write()
 
@@ -288,8 +350,8 @@ class ExperimentFolder(JobFiles):
         """Write what the runs need: the config, the scenario's files, and the scenario as one document."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._keep_config(self._batch()["planText"], self._earlier_config)
-            self._keep_scenario(self._scenario_folder)
+            self._write_config(self._batch()["planText"], self._earlier_config)
+            self._copy_scenario(self._scenario_folder)
             write_whole(self.path / f"{KEPT_SCENARIO}.json", as_json(self._options["scenario"]))
         except OSError as error:
             raise UsageError(
@@ -297,18 +359,14 @@ class ExperimentFolder(JobFiles):
             ) from error
 
     def write_runs(self) -> None:
-        """Rewrite the folders of runs that differ from the store."""
-        outdated = [row["id"] for row in self._items() if row["sessionId"] and not self._is_current(row)]
-        for item_id in outdated:
-            row = self._item(item_id)
-            settings = item_of(row).settings
-            scenario = scenario_of(changed(self._options["scenario"], settings.get("changes") or {}))
-            write_run(
-                self._run_folder(settings),
-                scenario,
-                run_from_store(self.store.read, row),
-                whole=bool(settings.get("saveIndividualRuns", True)),
-            )
+        """Rewrite the folders of runs that differ from the store. No run may be in progress."""
+        for row in self._items():
+            if not row["sessionId"] or row["id"] in self._current:
+                continue
+            if not self._is_current(row):
+                self._folder_of(self._item(row["id"])).write()
+            if row["status"] == SUCCESS:
+                self._current.add(row["id"])
 
     def write(self) -> None:
         """Write state, summary and costs from the store."""
@@ -318,42 +376,50 @@ class ExperimentFolder(JobFiles):
         write_whole(self.path / SUMMARY, as_json(files.summary()))
         self._written_at = self._ctx.monotonic()
 
-    def _is_current(self, row: Mapping[str, Any]) -> bool:
-        folder = self._run_folder(json.loads(row["settings"]))
-        if row["status"] == SUCCESS:
-            # Runners write it before the commit: it is complete when it exists.
-            return (folder / RUN_STATE).is_file()
-        written = read_run(folder)
+    def _is_current(self, row: ItemState) -> bool:
+        """Whether the folder of a run holds what the store does. Its state is written last."""
+        written = read_run(self._run_path(json.loads(row["settings"])))
         if written is None or written.item_id != row["id"]:
             return False
+        if row["status"] == SUCCESS:
+            return written.status == state.COMPLETED
         stored = run_from_store(self.store.read, self._item(row["id"]))
         same_turns = [turn.number for turn in written.turns] == [turn.number for turn in stored.turns]
         return same_turns and (written.status, written.reason) == (stored.status, stored.reason)
 
-    def _run_folder(self, settings: Mapping[str, Any]) -> Path:
-        # By its label, not by the recorded path: the experiment may have been moved.
+    def _run_path(self, settings: Mapping[str, Any]) -> Path:
         return self.path / "runs" / str(settings["label"])
 
-    def _keep_config(self, text: str, earlier: str) -> None:
-        kept = self.path / CONFIG
-        before = earlier or (kept.read_text(encoding="utf-8") if kept.is_file() else "")
+    def _folder_of(self, row: ItemRow) -> _RunFolder:
+        """The folder of a run with what the store has of it."""
+        settings = item_of(row).settings
+        return _RunFolder(
+            path=self._run_path(settings),
+            scenario=scenario_of(changed(self._options["scenario"], settings.get("changes") or {})),
+            run=run_from_store(self.store.read, row),
+            whole=bool(settings.get("saveIndividualRuns", True)),
+        )
+
+    def _write_config(self, text: str, earlier: str) -> None:
+        config = self.path / CONFIG
+        before = earlier or (config.read_text(encoding="utf-8") if config.is_file() else "")
         if before and before != text:
             number = 1
             while (self.path / f"batch-config.{number}.yaml").exists():
                 number += 1
             write_whole(self.path / f"batch-config.{number}.yaml", before)
-        if not kept.is_file() or kept.read_text(encoding="utf-8") != text:
-            write_whole(kept, text)
+        if not config.is_file() or config.read_text(encoding="utf-8") != text:
+            write_whole(config, text)
 
-    def _keep_scenario(self, folder: Path) -> None:
-        kept = self.path / KEPT_SCENARIO
-        if folder.resolve() == kept.resolve():
+    def _copy_scenario(self, folder: Path) -> None:
+        copy = self.path / KEPT_SCENARIO
+        if folder.resolve() == copy.resolve():
             return
         fresh = self.path / f".{KEPT_SCENARIO}"
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.copytree(folder, fresh, ignore=_left_out(self.path))
-        shutil.rmtree(kept, ignore_errors=True)
-        fresh.rename(kept)
+        shutil.rmtree(copy, ignore_errors=True)
+        fresh.rename(copy)
 
     def _batch(self) -> BatchRow:
         (row,) = self.store.read.exact_batch(self.run_id)
@@ -492,11 +558,11 @@ class _ExperimentDocuments:
         ]
 
     def _variations(self) -> list[dict[str, Any]]:
-        found: dict[int, dict[str, Any]] = {}
+        variations: dict[int, dict[str, Any]] = {}
         for row in self._rows:
             values = row["values"]
             changes = values.get("changes") or {}
-            found.setdefault(
+            variations.setdefault(
                 values["variationId"],
                 {
                     "variation_id": values["variationId"],
@@ -514,7 +580,7 @@ class _ExperimentDocuments:
                     "factors": {k: v for k, v in json.loads(row["factors"]).items() if k != "variation"},
                 },
             )
-        return [found[number] for number in sorted(found)]
+        return [variations[number] for number in sorted(variations)]
 
 
 def _word(status: str) -> str:

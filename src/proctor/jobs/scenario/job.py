@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from proctor.batch.create import Extension
 from proctor.batch.preflight import check_model, mock_model_remark
-from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.item import Item
-from proctor.job import Job, JobPlan, Page, PlanText, Starter, StoredPlan, top_level_keys
+from proctor.job import Job, JobPlan, PlanText, Starter, StoredPlan, top_level_keys
 from proctor.jobs.scenario.experiment import (
     CONFIG,
     KEPT_SCENARIO,
@@ -22,13 +22,20 @@ from proctor.jobs.scenario.experiment import (
     read_experiment,
     slug_of,
 )
-from proctor.jobs.scenario.folder import JOB_NAME, ExperimentFolder, ImportedRuns, variation_numbers
-from proctor.jobs.scenario.people import StoreQuestions, with_people
+from proctor.jobs.scenario.folder import (
+    JOB_NAME,
+    ExperimentFolder,
+    ImportedRuns,
+    run_from_store,
+    variation_numbers,
+)
+from proctor.jobs.scenario.people import StoreQuestions
 from proctor.jobs.scenario.reader import scenario_folders
 from proctor.models import ModelRouter, is_stand_in
 from proctor.scenario.run_files import read_run
-from proctor.scenario.state import ScenarioRun
-from proctor.store import Resource
+from proctor.scenario.state import ScenarioRun, turn_as_plain
+from proctor.store import Resource, Store
+from proctor.store.tables import ItemRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +173,12 @@ class StoredExperiment(StoredPlan):
     """An experiment that resumes from the store and its folder."""
 
     scenario_folder: Path
+    scenario: Resource | None = None
+    """The scenario, where the run does not store it yet."""
+
+    def resources(self) -> Iterator[Resource]:
+        """The scenario of a run of an earlier version."""
+        return iter([self.scenario] if self.scenario else ())
 
 
 class ScenarioJob(Job):
@@ -176,6 +189,7 @@ class ScenarioJob(Job):
     noun = "run"
     command = "experiment"
     overrides = ExperimentOverrides
+    has_checkpoints = True
     starters = (Starter(file="experiment.yaml", title="Scenario experiment"),)
     override_aliases: ClassVar = {"concurrency": "max_parallel", "budget": "budget_usd"}
 
@@ -202,7 +216,7 @@ class ScenarioJob(Job):
         )
         return ScenarioPlan(experiment=experiment)
 
-    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> StoredExperiment:  # noqa: ARG002
+    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> StoredExperiment:
         """The plan of a run, from the store and the scenario that its folder keeps."""
         options = json.loads(batch["optionsJson"])
         folder = Path(options["output"]) / KEPT_SCENARIO
@@ -214,7 +228,16 @@ class ScenarioJob(Job):
         models = ModelOptions(
             folders=_model_folders(Path(batch["planPath"]), folder), prices=options.get("prices")
         )
-        return StoredExperiment(options=models, scenario_folder=folder)
+        scenario = None
+        if not ctx.store.read.resource_digests(batch["runId"]):
+            # Items of earlier versions name the file of the scenario only.
+            scenario = Resource(
+                kind="scenario",
+                name=str(options["scenario"]["name"]),
+                digest=str(folder.with_suffix(".json")),
+                content=json.dumps(options["scenario"], ensure_ascii=False),
+            )
+        return StoredExperiment(options=models, scenario_folder=folder, scenario=scenario)
 
     def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:
         """The run that the experiment's folder belongs to, or the latest run of the same config."""
@@ -241,15 +264,23 @@ class ScenarioJob(Job):
         assert isinstance(plan, ScenarioPlan)
         return f"{slug_of(plan.experiment.name)}-{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
+    def checkpoint(self, run_id: str, item_id: str, store: Store) -> ScenarioRun:
+        """The run with its finished turns, up to the first that cannot be read."""
+        (row,) = store.read.exact_item(run_id, item_id)
+        run = run_from_store(store.read, row)
+        return run.until(sum(turn.number == number for number, turn in enumerate(run.turns, start=1)))
+
     def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> AttemptContext:  # noqa: ARG002
-        """Dependencies of the runs: evaluators, and people among the models."""
+        """Dependencies of the runs, with the evaluators that the experiment names."""
         batch = ctx.store.read.batch(run_id, ctx.now())
-        options = json.loads(batch["optionsJson"])
-        attempts = ctx.with_evaluators(
-            ctx.attempts(models), options.get("evaluators") or (), folder=Path(batch["planPath"]).parent
-        )
-        people = None if options.get("human") == "web" else ctx.people
-        return with_people(attempts, people or StoreQuestions(ctx.store, run_id, ctx.now))
+        names = json.loads(batch["optionsJson"]).get("evaluators") or ()
+        return ctx.with_evaluators(ctx.attempts(models), names, folder=Path(batch["planPath"]).parent)
+
+    def people(self, run_id: str, ctx: RunContext) -> People:
+        """The person at the terminal, or people elsewhere, who are asked through the store."""
+        options = json.loads(ctx.store.read.batch(run_id, ctx.now())["optionsJson"])
+        at_terminal = None if options.get("human") == "web" else ctx.people
+        return at_terminal or StoreQuestions(ctx.store, run_id, ctx.now)
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> ExperimentFolder:
         """The experiment's folder."""
@@ -264,17 +295,19 @@ class ScenarioJob(Job):
         assert isinstance(plan, StoredExperiment)
         return ExperimentFolder(ctx, run_id, scenario_folder=plan.scenario_folder)
 
-    def analysis(self, run_id: str, ctx: RunContext) -> Sequence[Page]:
-        """The report of the experiment. Its folder must exist."""
+    def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]]:
+        """The turns of a run, including those that earlier attempts completed."""
+        return [turn_as_plain(turn) for turn in run_from_store(store.read, item).turns]
+
+    def analysis(self, run_id: str, ctx: RunContext) -> str:
+        """The report of the experiment: effects of its variations. Its folder must exist."""
         from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html
 
         batch = ctx.store.read.batch(run_id, ctx.now())
         folder = Path(json.loads(batch["optionsJson"]).get("output") or "")
         if not folder.is_dir():
             raise NotFound(f"the experiment's folder {folder} does not exist\nRestore it, or use the report.")
-        return [
-            Page(name="analysis.html", media_type="text/html", text=experiment_html(BatchAnalyzer(folder)))
-        ]
+        return experiment_html(BatchAnalyzer(folder))
 
 
 def runs_in(folder: Path) -> dict[str, ScenarioRun]:

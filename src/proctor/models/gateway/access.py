@@ -5,11 +5,11 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from proctor.agent import Access
 from proctor.item import digest_of
-from proctor.json_values import tool_arguments
+from proctor.json_values import JsonMap, tool_arguments
 from proctor.model import ToolRequest, WireAnswer
 from proctor.models.gateway.dialect import ClientRequest, text_of
 from proctor.models.prices import Grant, SpendingRequest
@@ -32,7 +32,7 @@ class TrafficTranscript:
         """Record what is new in a request."""
         self._open_calls = ()
         here: Counter[str] = Counter()
-        calls: dict[str, Mapping[str, Any]] = {}
+        calls: dict[str, JsonMap] = {}
         for message in request.request.messages:
             for call in message.get("tool_calls") or ():
                 calls[str(call.get("id"))] = call.get("function") or {}
@@ -64,10 +64,7 @@ class TrafficTranscript:
         self._record(Message(role=known, content=text))
 
     def _record_result(
-        self,
-        message: Mapping[str, Any],
-        calls: Mapping[str, Mapping[str, Any]],
-        failed: frozenset[str] | None,
+        self, message: JsonMap, calls: Mapping[str, JsonMap], failed: frozenset[str] | None
     ) -> None:
         call_id = str(message.get("tool_call_id", ""))
         function = calls.get(call_id) or {}
@@ -81,7 +78,7 @@ class TrafficTranscript:
         )
 
 
-def _key_of(message: Mapping[str, Any]) -> str:
+def _key_of(message: JsonMap) -> str:
     """Identity of a message that is sent repeatedly."""
     if message.get("role") == "tool":
         return f"tool {message.get('tool_call_id')}"

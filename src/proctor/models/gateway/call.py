@@ -5,15 +5,15 @@ session of the attempt may end right after.
 """
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from aiohttp import web
 
+from proctor.json_values import JsonMap
 from proctor.model import WireAnswer
 from proctor.models.client import KEY_SHAPES, without_key
 from proctor.models.gateway import chat, gemini, messages, responses
@@ -21,7 +21,7 @@ from proctor.models.gateway.access import OpenAccess
 from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest, WireDialect
 from proctor.models.prices import BYTES_PER_TOKEN, Grant, Price, estimated_tokens
 from proctor.models.recording import Exchange, RecordedTake
-from proctor.models.routes import Route
+from proctor.models.routes import Route, encode
 from proctor.session import ModelCall, Usage
 
 NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -180,17 +180,12 @@ class GatewayCall:
     """A running call."""
 
     def __init__(
-        self,
-        access: OpenAccess,
-        operation: GatewayRoute,
-        body: Mapping[str, Any],
-        name: str,
-        delivery: Delivery,
+        self, access: OpenAccess, operation: GatewayRoute, body: JsonMap, name: str, delivery: Delivery
     ) -> None:
         self.access = access
         self.gateway_route = operation
         self.dialect = DIALECTS[operation.wire]
-        self.body: Mapping[str, Any] = body
+        self.body: JsonMap = body
         """As sent to the provider, possibly with a lower output limit."""
         self.name = name
         """The model, as the client named it."""
@@ -313,7 +308,7 @@ class GatewayCall:
             waiting_ms=self.waiting_ms,
             status=self.status,
             error=self.error,
-            request=self.sent or _text(self.body),
+            request=self.sent or encode(self.body),
             response=self._clean(received).decode("utf-8", "replace"),
         )
 
@@ -351,7 +346,3 @@ def redacted_error(raw: bytes) -> bytes:
     """A provider's error for the client, with keys removed, also masked ones."""
     text = raw.decode("utf-8", "replace")
     return KEY_SHAPES.sub("[key]", text).encode("utf-8", "replace")
-
-
-def _text(body: Mapping[str, Any]) -> str:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))

@@ -1,10 +1,17 @@
 """OpenAI's chat completions, as most agents use them. Our own requests have the same shape."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from proctor.json_values import as_whole_number, parse_json
-from proctor.model import Request, WireAnswer
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_whole_number,
+    parse_json,
+    require_map,
+    require_maps,
+    require_text,
+)
+from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models import openai
 from proctor.models.gateway.dialect import NOTHING, ClientRequest, Frame, event, limit_in, read_events
 from proctor.session import Usage
@@ -22,47 +29,47 @@ ERROR_TYPES = {
 }
 
 
-def parse_request(body: Mapping[str, Any], model: str) -> ClientRequest:
+def parse_request(body: JsonMap, model: str) -> ClientRequest:
     """The request unchanged, without its streaming options."""
-    messages = [_with_system_role(message) for message in body["messages"]]
+    messages = [_with_system_role(message) for message in require_maps(body["messages"])]
     parameters = {name: value for name, value in body.items() if name not in NOT_PARAMETERS}
     seed = body.get("seed")
     request = Request(
         model=model,
         messages=messages,
-        tools=body.get("tools") or (),
+        tools=require_maps(body.get("tools") or []),
         parameters=parameters,
         seed=seed if type(seed) is int else None,
     )
     return ClientRequest(request)
 
 
-def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG001 (the body says it here)
+def wants_stream(body: JsonMap, operation: str) -> bool:  # noqa: ARG001 (the body says it here)
     """Whether the client set `stream`."""
     return bool(body.get("stream"))
 
 
-def wants_usage(body: Mapping[str, Any]) -> bool:
+def wants_usage(body: JsonMap) -> bool:
     """Whether the client of a stream requests token counts."""
     options = body.get("stream_options")
     return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
 
-def output_limit(body: Mapping[str, Any]) -> int | None:
+def output_limit(body: JsonMap) -> int | None:
     """The newer name of the limit, or the older one."""
     return limit_in(body, "max_completion_tokens", "max_tokens")
 
 
-def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
+def with_output_limit(body: JsonMap, limit: int) -> JsonObject:
     """Under the name the client used; OpenAI's reasoning models know only the newer one."""
     older = "max_tokens" in body or not openai.RENAMED_LIMIT.match(str(body.get("model", "")))
     name = "max_completion_tokens" if "max_completion_tokens" in body or not older else "max_tokens"
     return {**body, name: limit}
 
 
-def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
+def answer(reading: WireAnswer, frame: Frame) -> JsonObject:
     """A chat completion with one choice."""
-    message: dict[str, Any] = {"role": "assistant", "content": reading.text or None}
+    message: JsonObject = {"role": "assistant", "content": reading.text or None}
     if reading.tool_requests:
         message["tool_calls"] = [
             {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
@@ -76,7 +83,7 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     """The role, the text, each tool call, the end, token counts if requested, `[DONE]`."""
     head = _framed(frame, "chat.completion.chunk")
 
-    def chunk(delta: Mapping[str, Any], finish_reason: str | None = None) -> bytes:
+    def chunk(delta: JsonMap, finish_reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
         return event(head | {"choices": [choice]})
 
@@ -96,27 +103,27 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
 def read(raw: bytes, *, streamed: bool) -> WireAnswer:
     """The first choice and its tokens, from a completion or from its chunks."""
     try:
-        return openai.read(_assembled(raw) if streamed else parse_json(raw))
+        return openai.read(_assembled(raw) if streamed else require_map(parse_json(raw)))
     except (ValueError, LookupError, TypeError, AttributeError):
         return NOTHING
 
 
-def error(status: int, message: str) -> dict[str, Any]:
+def error(status: int, message: str) -> JsonObject:
     """OpenAI's error object."""
     kind = ERROR_TYPES.get(status, "api_error")
     return {"error": {"message": message, "type": kind, "param": None, "code": kind}}
 
 
-def _with_system_role(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_system_role(message: JsonMap) -> JsonMap:
     """`developer` is OpenAI's newer name of `system`, which all providers support."""
     return {**message, "role": "system"} if message["role"] == "developer" else message
 
 
-def _framed(frame: Frame, kind: str) -> dict[str, Any]:
+def _framed(frame: Frame, kind: str) -> JsonObject:
     return {"id": f"chatcmpl-{frame.id}", "object": kind, "created": frame.created, "model": frame.model}
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(usage: Usage) -> JsonObject:
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
@@ -126,31 +133,37 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _assembled(raw: bytes) -> dict[str, Any]:
+def _assembled(raw: bytes) -> JsonObject:
     """The completion that the chunks of a stream add up to."""
-    text, calls, finish_reason = list[str](), dict[int, dict[str, Any]](), ""
-    usage: Mapping[str, Any] = {}
+    text, calls, finish_reason = list[str](), dict[int, ToolRequest](), ""
+    usage: JsonMap = {}
     for chunk in read_events(raw):
-        usage = chunk.get("usage") or usage
-        for choice in chunk.get("choices") or ():
+        usage = require_map(chunk.get("usage") or usage)
+        for choice in require_maps(chunk.get("choices") or []):
             if choice.get("index", 0) != 0:
                 continue
-            delta = choice.get("delta") or {}
+            delta = require_map(choice.get("delta") or {})
             if isinstance(content := delta.get("content"), str):
                 text.append(content)
-            for each in delta.get("tool_calls") or ():
+            for each in require_maps(delta.get("tool_calls") or []):
                 _add_call(calls, each)
-            finish_reason = choice.get("finish_reason") or finish_reason
-    message = {"content": "".join(text), "tool_calls": [calls[number] for number in sorted(calls)]}
+            finish_reason = require_text(choice.get("finish_reason") or finish_reason)
+    tool_calls = [
+        {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+        for _, call in sorted(calls.items())
+    ]
+    message = {"content": "".join(text), "tool_calls": tool_calls}
     return {"choices": [{"message": message, "finish_reason": finish_reason or "cut_off"}], "usage": usage}
 
 
-def _add_call(calls: dict[int, dict[str, Any]], piece: Mapping[str, Any]) -> None:
+def _add_call(calls: dict[int, ToolRequest], piece: JsonMap) -> None:
+    function = require_map(piece.get("function") or {})
+    name = require_text(function.get("name") or "")
     # Some servers do not number calls: then each piece with a name starts a new call.
-    named = (piece.get("function") or {}).get("name")
-    number = as_whole_number(piece.get("index")) if "index" in piece else len(calls) - (0 if named else 1)
-    call = calls.setdefault(max(0, number), {"id": "", "function": {"name": "", "arguments": ""}})
-    call["id"] = piece.get("id") or call["id"]
-    function = piece.get("function") or {}
-    call["function"]["name"] += function.get("name") or ""
-    call["function"]["arguments"] += openai.written(function.get("arguments"))
+    number = as_whole_number(piece, "index") if "index" in piece else len(calls) - (0 if name else 1)
+    call = calls.get(max(0, number)) or ToolRequest(id="", name="", arguments="")
+    calls[max(0, number)] = ToolRequest(
+        id=str(piece.get("id") or call.id),
+        name=call.name + name,
+        arguments=call.arguments + openai.written(function.get("arguments")),
+    )

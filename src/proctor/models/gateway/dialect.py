@@ -6,11 +6,11 @@ in the same format for the record.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, JsonObject, as_list, as_text, parse_json
 from proctor.model import Request, WireAnswer
 from proctor.session import Usage
 
@@ -35,26 +35,26 @@ class Frame:
     """As the client named it."""
     created: int
     """Unix time in seconds."""
-    body: Mapping[str, Any]
+    body: JsonMap
     """The request."""
 
 
 class WireDialect(Protocol):
     """One client format."""
 
-    def parse_request(self, body: Mapping[str, Any], model: str) -> ClientRequest:
+    def parse_request(self, body: JsonMap, model: str) -> ClientRequest:
         """Parse a request. Missing or wrong values raise the natural error."""
 
-    def wants_stream(self, body: Mapping[str, Any], operation: str) -> bool:
+    def wants_stream(self, body: JsonMap, operation: str) -> bool:
         """Whether the answer is streamed."""
 
-    def output_limit(self, body: Mapping[str, Any]) -> int | None:
+    def output_limit(self, body: JsonMap) -> int | None:
         """Maximum answer length; None: not set."""
 
-    def with_output_limit(self, body: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    def with_output_limit(self, body: JsonMap, limit: int) -> JsonObject:
         """The same request with a lower limit."""
 
-    def answer(self, reading: WireAnswer, frame: Frame) -> dict[str, Any]:
+    def answer(self, reading: WireAnswer, frame: Frame) -> JsonObject:
         """A complete answer."""
 
     def stream(self, reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
@@ -63,7 +63,7 @@ class WireDialect(Protocol):
     def read(self, raw: bytes, *, streamed: bool) -> WireAnswer:
         """The content of a (partial) answer in this format."""
 
-    def error(self, status: int, message: str) -> dict[str, Any]:
+    def error(self, status: int, message: str) -> JsonObject:
         """An error in this format."""
 
 
@@ -71,16 +71,14 @@ NOTHING = WireAnswer("", Usage(), (), "")
 """The content of a missing answer."""
 
 
-def text_of(content: Any) -> str:
+def text_of(content: object) -> str:
     """The text of a message, plain or in parts."""
     if isinstance(content, str):
         return content
-    if not isinstance(content, list):
-        return ""
-    return "".join(part["text"] for part in content if isinstance(part, Mapping) and _is_text(part))
+    return "".join(as_text(part, "text") for part in as_list(content))
 
 
-def limit_in(body: Mapping[str, Any], *names: str) -> int | None:
+def limit_in(body: JsonMap, *names: str) -> int | None:
     """The first valid limit of several settings."""
     for name in names:
         value = body.get(name)
@@ -89,25 +87,18 @@ def limit_in(body: Mapping[str, Any], *names: str) -> int | None:
     return None
 
 
-def _is_text(part: Mapping[str, Any]) -> bool:
-    return isinstance(part.get("text"), str)
-
-
-# Server-sent events.
-
-
 CONTENT_TYPE = "text/event-stream"
 _BETWEEN = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
-def event(data: Any, name: str = "") -> bytes:
+def event(data: object, name: str = "") -> bytes:
     """One event; `name` for formats with named events."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {text}\n\n".encode("utf-8", "replace")
 
 
-def read_events(stream: bytes) -> Iterator[Mapping[str, Any]]:
+def read_events(stream: bytes) -> Iterator[JsonMap]:
     """The JSON objects of a stream; incomplete or invalid ones are skipped."""
     for block in _BETWEEN.split(stream):
         data = _data(block)

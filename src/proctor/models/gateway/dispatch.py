@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from proctor.errors import ModelError
+from proctor.json_values import as_map
 from proctor.model import Answer, ToolRequest, WireAnswer
 from proctor.models import anthropic, openai
 from proctor.models.client import CallTarget, ResponseStream, without_key
@@ -25,13 +26,7 @@ JSON = {"content-type": "application/json"}
 STREAM = {"content-type": CONTENT_TYPE}
 PASSED_UP = ("anthropic-", "openai-")
 """Prefixes of client headers that are passed to the provider."""
-STATUSES = {
-    "auth": 401,
-    "bad_request": 400,
-    "quota": 429,
-    "rate_limit": 429,
-    "not_recorded": 409,
-}
+STATUSES = {"auth": 401, "bad_request": 400, "quota": 429, "rate_limit": 429, "not_recorded": 409}
 """HTTP status by reason of a `ModelError`; 502 for the rest."""
 
 
@@ -118,7 +113,7 @@ class Dispatcher:
             limit = body.pop("max_tokens")
             body.setdefault("max_completion_tokens", limit)
         if asks_usage:
-            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+            body["stream_options"] = {**as_map(body, "stream_options"), "include_usage": True}
         sent = encode(body).encode("utf-8", "replace")
         call.sent = sent.decode()
         return await self._models.client.open(target, sent, call.waited)

@@ -6,9 +6,20 @@ its name.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from proctor.json_values import as_whole_number, parse_json, tool_arguments
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_list,
+    as_map,
+    as_text,
+    as_whole_number,
+    parse_json,
+    require_map,
+    require_maps,
+    require_text,
+    tool_arguments,
+)
 from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.gateway.dialect import (
     NOTHING,
@@ -56,52 +67,55 @@ STATUSES = {
 }
 
 
-def parse_request(body: Mapping[str, Any], model: str) -> ClientRequest:
+def parse_request(body: JsonMap, model: str) -> ClientRequest:
     """Contents become messages, function calls get ids, the configuration our names."""
     left_out = {name for name in body if name not in UNDERSTOOD}
-    messages = list[Mapping[str, Any]]()
+    messages = list[JsonMap]()
     system = body.get("systemInstruction") or body.get("system_instruction") or {}
     if instructions := text_of(system.get("parts") if isinstance(system, Mapping) else system):
         messages.append({"role": "system", "content": instructions})
     ids = _Ids()
-    for content in body["contents"]:
+    for content in require_maps(body["contents"]):
         messages += _turn(content, ids, left_out)
-    settings = body.get("generationConfig") or {}
+    settings = require_map(body.get("generationConfig") or {})
     left_out |= {name for name in settings if name not in SETTINGS and name not in SHAPE_SETTINGS}
-    calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
-    if len(calling.get("allowedFunctionNames") or ()) > 1:
+    if len(as_list(_calling(body).get("allowedFunctionNames"))) > 1:
         # Other formats can require one tool or any, not one of several.
         left_out.add("allowedFunctionNames")
     seed = settings.get("seed")
     request = Request(
         model=model,
         messages=messages,
-        tools=tuple(_tools(body.get("tools") or (), left_out)),
+        tools=tuple(_tools(require_maps(body.get("tools") or []), left_out)),
         parameters=_parameters(body, settings),
         seed=seed if type(seed) is int else None,
     )
     return ClientRequest(request, tuple(sorted(left_out)))
 
 
-def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG001 (the path says it here)
+def wants_stream(body: JsonMap, operation: str) -> bool:  # noqa: ARG001 (the path says it here)
     """Whether the streaming operation was called."""
     return operation == "streamGenerateContent"
 
 
-def output_limit(body: Mapping[str, Any]) -> int | None:
+def output_limit(body: JsonMap) -> int | None:
     """The limit in the configuration."""
-    return limit_in(body.get("generationConfig") or {}, "maxOutputTokens")
+    return limit_in(require_map(body.get("generationConfig") or {}), "maxOutputTokens")
 
 
-def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
+def with_output_limit(body: JsonMap, limit: int) -> JsonObject:
     """The same with another configuration."""
-    return {**body, "generationConfig": {**(body.get("generationConfig") or {}), "maxOutputTokens": limit}}
+    settings = require_map(body.get("generationConfig") or {})
+    return {**body, "generationConfig": {**settings, "maxOutputTokens": limit}}
 
 
-def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
+def answer(reading: WireAnswer, frame: Frame) -> JsonObject:
     """One candidate with its text and its calls as parts."""
-    parts: list[dict[str, Any]] = [{"text": reading.text}] if reading.text else []
-    parts += [{"functionCall": _call(each)} for each in reading.tool_requests]
+    parts: list[JsonObject] = [{"text": reading.text}] if reading.text else []
+    parts += [
+        {"functionCall": {"id": each.id, "name": each.name, "args": tool_arguments(each.arguments)}}
+        for each in reading.tool_requests
+    ]
     reason = FINISH_REASONS.get(reading.finish_reason, "STOP")
     candidate = {"content": {"role": "model", "parts": parts}, "finishReason": reason, "index": 0}
     return {
@@ -120,13 +134,12 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
 def read(raw: bytes, *, streamed: bool) -> WireAnswer:
     """Text, calls and tokens, from an answer or from the events of one."""
     try:
-        pieces = _pieces(raw, streamed=streamed)
-        return _reading(pieces)
+        return _reading(_pieces(raw, streamed=streamed))
     except (ValueError, LookupError, TypeError, AttributeError):
         return NOTHING
 
 
-def error(status: int, message: str) -> dict[str, Any]:
+def error(status: int, message: str) -> JsonObject:
     """Google's error object."""
     return {"error": {"code": status, "message": message, "status": STATUSES.get(status, "INTERNAL")}}
 
@@ -138,13 +151,13 @@ class _Ids:
         self._number = 0
         self._open: list[tuple[str, str]] = []
 
-    def called(self, call: Mapping[str, Any]) -> str:
+    def called(self, call: JsonMap) -> str:
         self._number += 1
         call_id = str(call.get("id") or f"call_{self._number}")
-        self._open.append((call["name"], call_id))
+        self._open.append((require_text(call["name"]), call_id))
         return call_id
 
-    def answered(self, result: Mapping[str, Any]) -> str:
+    def answered(self, result: JsonMap) -> str:
         for number, (name, call_id) in enumerate(self._open):
             if result.get("id") in (call_id, None) and (
                 name == result.get("name") or result.get("id") == call_id
@@ -154,52 +167,52 @@ class _Ids:
         return str(result.get("id") or "")
 
 
-def _turn(content: Mapping[str, Any], ids: _Ids, left_out: set[str]) -> list[Mapping[str, Any]]:
-    results, parts, calls = list[Mapping[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
-    for part in content.get("parts") or ():
+def _turn(content: JsonMap, ids: _Ids, left_out: set[str]) -> list[JsonMap]:
+    results, parts, calls = list[JsonMap](), list[JsonObject](), list[JsonObject]()
+    for part in require_maps(content.get("parts") or []):
         if part.get("thought"):
             continue
         if isinstance(part.get("text"), str):
             parts.append({"type": "text", "text": part["text"]})
         elif "functionCall" in part:
-            call = part["functionCall"]
+            call = require_map(part["functionCall"])
             function = {"name": call["name"], "arguments": json.dumps(call.get("args") or {})}
             calls.append({"id": ids.called(call), "type": "function", "function": function})
         elif "functionResponse" in part:
-            result = part["functionResponse"]
+            result = require_map(part["functionResponse"])
             text = _result(result.get("response"))
             results.append({"role": "tool", "tool_call_id": ids.answered(result), "content": text})
         elif "inlineData" in part:
-            data = part["inlineData"]
+            data = require_map(part["inlineData"])
             address = f"data:{data['mimeType']};base64,{data['data']}"
             parts.append({"type": "image_url", "image_url": {"url": address}})
         else:
             left_out.update(f"part {name}" for name in part if name != "thoughtSignature")
     role = "assistant" if content.get("role") == "model" else "user"
     only_text = all(part["type"] == "text" for part in parts)
-    message: dict[str, Any] = {"role": role, "content": text_of(parts) if only_text else parts}
+    message: JsonObject = {"role": role, "content": text_of(parts) if only_text else parts}
     if calls:
         message["tool_calls"] = calls
     return [*results, *([message] if parts or calls else [])]
 
 
-def _result(response: Any) -> str:
+def _result(response: object) -> str:
     if isinstance(response, Mapping) and set(response) <= {"output", "error"} and len(response) == 1:
         return str(next(iter(response.values())))
     return json.dumps(response, ensure_ascii=False)
 
 
-def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
+def _tools(tools: Sequence[JsonMap], left_out: set[str]) -> Iterator[JsonMap]:
     for tool in tools:
         left_out.update(f"tool {name}" for name in tool if name != "functionDeclarations")
-        for each in tool.get("functionDeclarations") or ():
+        for each in require_maps(tool.get("functionDeclarations") or []):
             schema = each.get("parametersJsonSchema") or _schema(each.get("parameters") or {})
             function = {"name": each["name"], "description": each.get("description", "")}
             usual = {"type": "object", "properties": {}}
             yield {"type": "function", "function": function | {"parameters": schema or usual}}
 
 
-def _schema(schema: Any) -> Any:
+def _schema(schema: object) -> object:
     """Google writes the types of its schemas in capitals."""
     if isinstance(schema, Mapping):
         return {
@@ -209,14 +222,17 @@ def _schema(schema: Any) -> Any:
     return [_schema(each) for each in schema] if isinstance(schema, list) else schema
 
 
-def _parameters(body: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _calling(body: JsonMap) -> JsonMap:
+    return as_map(body, "toolConfig", "functionCallingConfig")
+
+
+def _parameters(body: JsonMap, settings: JsonMap) -> JsonObject:
     parameters = {
         ours: settings[theirs] for theirs, ours in SETTINGS.items() if settings.get(theirs) is not None
     }
-    calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
-    if mode := MODES.get(calling.get("mode", "")):
+    if mode := MODES.get(as_text(_calling(body).get("mode"))):
         parameters["tool_choice"] = mode
-        names = list(calling.get("allowedFunctionNames") or ())
+        names = as_list(_calling(body).get("allowedFunctionNames"))
         if mode == "required" and len(names) == 1:
             parameters["tool_choice"] = {"type": "function", "function": {"name": names[0]}}
     if schema := settings.get("responseJsonSchema") or _schema(settings.get("responseSchema")):
@@ -229,11 +245,7 @@ def _parameters(body: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[st
     return parameters
 
 
-def _call(request: ToolRequest) -> dict[str, Any]:
-    return {"id": request.id, "name": request.name, "args": tool_arguments(request.arguments)}
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(usage: Usage) -> JsonObject:
     return {
         "promptTokenCount": usage.input_tokens,
         "cachedContentTokenCount": usage.cached_tokens,
@@ -243,36 +255,38 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _pieces(raw: bytes, *, streamed: bool) -> Sequence[Mapping[str, Any]]:
+def _pieces(raw: bytes, *, streamed: bool) -> Sequence[JsonMap]:
     if streamed and not raw.lstrip().startswith(b"["):
         return list(read_events(raw))
     # Without `alt=sse` a stream is one JSON list.
     whole = parse_json(raw)
-    return whole if isinstance(whole, list) else [whole]
+    return require_maps(whole if isinstance(whole, list) else [whole])
 
 
-def _reading(pieces: Sequence[Mapping[str, Any]]) -> WireAnswer:
-    text, tool_requests, usage, reason = list[str](), list[ToolRequest](), dict[str, Any](), "cut_off"
+def _reading(pieces: Sequence[JsonMap]) -> WireAnswer:
+    text, tool_requests, reason = list[str](), list[ToolRequest](), "cut_off"
+    usage: JsonMap = {}
     for piece in pieces:
-        usage = piece.get("usageMetadata") or usage
-        if (piece.get("promptFeedback") or {}).get("blockReason"):
+        usage = require_map(piece.get("usageMetadata") or usage)
+        if as_map(piece, "promptFeedback").get("blockReason"):
             # A blocked prompt is an answer without a candidate.
             reason = "SAFETY"
-        for candidate in (piece.get("candidates") or ())[:1]:
-            for part in (candidate.get("content") or {}).get("parts") or ():
-                if isinstance(part.get("text"), str) and not part.get("thought"):
-                    text.append(part["text"])
+        for candidate in require_maps(piece.get("candidates") or [])[:1]:
+            for part in require_maps(as_map(candidate, "content").get("parts") or []):
+                if not part.get("thought"):
+                    text.append(as_text(part, "text"))
                 if "functionCall" in part:
-                    tool_requests.append(_tool_request(part["functionCall"], len(tool_requests) + 1))
-            reason = candidate.get("finishReason") or reason
-    thoughts = as_whole_number(usage.get("thoughtsTokenCount"))
-    tool_results = as_whole_number(usage.get("toolUsePromptTokenCount"))
+                    call = require_map(part["functionCall"])
+                    tool_requests.append(_tool_request(call, len(tool_requests) + 1))
+            reason = require_text(candidate.get("finishReason") or reason)
+    thoughts = as_whole_number(usage, "thoughtsTokenCount")
+    tool_results = as_whole_number(usage, "toolUsePromptTokenCount")
     return WireAnswer(
         "".join(text),
         Usage(
-            input_tokens=as_whole_number(usage.get("promptTokenCount")) + tool_results,
-            cached_tokens=as_whole_number(usage.get("cachedContentTokenCount")),
-            output_tokens=as_whole_number(usage.get("candidatesTokenCount")) + thoughts,
+            input_tokens=as_whole_number(usage, "promptTokenCount") + tool_results,
+            cached_tokens=as_whole_number(usage, "cachedContentTokenCount"),
+            output_tokens=as_whole_number(usage, "candidatesTokenCount") + thoughts,
             reasoning_tokens=thoughts,
         ),
         tuple(tool_requests),
@@ -280,7 +294,7 @@ def _reading(pieces: Sequence[Mapping[str, Any]]) -> WireAnswer:
     )
 
 
-def _tool_request(call: Mapping[str, Any], number: int) -> ToolRequest:
+def _tool_request(call: JsonMap, number: int) -> ToolRequest:
     arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
     return ToolRequest(
         id=str(call.get("id") or f"call_{number}"), name=str(call["name"]), arguments=arguments

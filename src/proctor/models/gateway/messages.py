@@ -1,12 +1,23 @@
 """Anthropic's messages, as Claude Code and others use them."""
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
-from proctor.json_values import parse_json, tool_arguments
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_map,
+    as_whole_number,
+    parse_json,
+    require_map,
+    require_maps,
+    require_text,
+    tool_arguments,
+)
 from proctor.model import Request, WireAnswer
 from proctor.models import anthropic
+from proctor.models.gateway import chat
 from proctor.models.gateway.dialect import (
     NOTHING,
     ClientRequest,
@@ -25,6 +36,7 @@ UNDERSTOOD = frozenset(
     }
 )
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+wants_stream = chat.wants_stream
 ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -37,35 +49,30 @@ ERROR_TYPES = {
 }
 
 
-def parse_request(body: Mapping[str, Any], model: str) -> ClientRequest:
+def parse_request(body: JsonMap, model: str) -> ClientRequest:
     """The system text becomes a message, content blocks become messages, tool calls and results."""
     left_out = {name for name in body if name not in UNDERSTOOD}
     failed = set[str]()
-    messages = list[Mapping[str, Any]]()
+    messages = list[JsonMap]()
     if system := text_of(body.get("system")):
         messages.append({"role": "system", "content": system})
-    for turn in body["messages"]:
+    for turn in require_maps(body["messages"]):
         messages += _turn(turn, failed, left_out)
     request = Request(
         model=model,
         messages=messages,
-        tools=tuple(_tools(body.get("tools") or (), left_out)),
+        tools=tuple(_tools(require_maps(body.get("tools") or []), left_out)),
         parameters=_parameters(body),
     )
     return ClientRequest(request, tuple(sorted(left_out)), frozenset(failed))
 
 
-def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG001 (the body says it here)
-    """Whether the client set `stream`."""
-    return bool(body.get("stream"))
-
-
-def output_limit(body: Mapping[str, Any]) -> int | None:
+def output_limit(body: JsonMap) -> int | None:
     """The limit, which this format requires."""
     return limit_in(body, "max_tokens")
 
 
-def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
+def with_output_limit(body: JsonMap, limit: int) -> JsonObject:
     """A thinking budget has to stay below the limit, or the request is refused."""
     thinking = body.get("thinking")
     lowered = {**body, "max_tokens": limit}
@@ -77,9 +84,9 @@ def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
     return lowered
 
 
-def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
+def answer(reading: WireAnswer, frame: Frame) -> JsonObject:
     """A message with its text and its tool uses as blocks."""
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": reading.text}] if reading.text else []
+    blocks: list[JsonObject] = [{"type": "text", "text": reading.text}] if reading.text else []
     blocks += [
         {"type": "tool_use", "id": each.id, "name": each.name, "input": tool_arguments(each.arguments)}
         for each in reading.tool_requests
@@ -89,15 +96,14 @@ def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
 
 def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     """The message's start, its blocks piece by piece, the reason it stopped, its end."""
-    begun = _message(frame, reading.usage)
-    begun["usage"]["output_tokens"] = 1
+    begun = _message(frame, reading.usage) | {"usage": _usage(reading.usage) | {"output_tokens": 1}}
     yield _named({"type": "message_start", "message": begun})
-    blocks: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    blocks: list[tuple[JsonObject, JsonObject]] = []
     if reading.text:
         blocks.append(({"type": "text", "text": ""}, {"type": "text_delta", "text": reading.text}))
     for each in reading.tool_requests:
         written = json.dumps(tool_arguments(each.arguments), ensure_ascii=False)
-        empty = {"type": "tool_use", "id": each.id, "name": each.name, "input": {}}
+        empty: JsonObject = {"type": "tool_use", "id": each.id, "name": each.name, "input": {}}
         blocks.append((empty, {"type": "input_json_delta", "partial_json": written}))
     for index, (empty, delta) in enumerate(blocks):
         yield _named({"type": "content_block_start", "index": index, "content_block": empty})
@@ -111,27 +117,27 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
 def read(raw: bytes, *, streamed: bool) -> WireAnswer:
     """Text, tool uses and tokens, from a message or from the events of one."""
     try:
-        return anthropic.read(_assembled(raw) if streamed else parse_json(raw))
+        return anthropic.read(_assembled(raw) if streamed else require_map(parse_json(raw)))
     except (ValueError, LookupError, TypeError, AttributeError):
         return NOTHING
 
 
-def error(status: int, message: str) -> dict[str, Any]:
+def error(status: int, message: str) -> JsonObject:
     """Anthropic's error object."""
     return {"type": "error", "error": {"type": ERROR_TYPES.get(status, "api_error"), "message": message}}
 
 
-def _turn(turn: Mapping[str, Any], failed: set[str], left_out: set[str]) -> list[Mapping[str, Any]]:
-    content = turn["content"]
+def _turn(turn: JsonMap, failed: set[str], left_out: set[str]) -> list[JsonMap]:
+    role, content = require_text(turn["role"]), turn["content"]
     if isinstance(content, str):
-        return [{"role": turn["role"], "content": content}]
-    results, parts, calls = list[Mapping[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
-    for block in content:
+        return [{"role": role, "content": content}]
+    results, parts, calls = list[JsonMap](), list[JsonObject](), list[JsonObject]()
+    for block in require_maps(content):
         kind = block.get("type")
         if kind == "text":
             parts.append({"type": "text", "text": block["text"]})
         elif kind == "image":
-            parts.append({"type": "image_url", "image_url": {"url": _address(block["source"])}})
+            parts.append({"type": "image_url", "image_url": {"url": _address(require_map(block["source"]))}})
         elif kind == "tool_use":
             function = {"name": block["name"], "arguments": json.dumps(block.get("input") or {})}
             calls.append({"id": block["id"], "type": "function", "function": function})
@@ -140,37 +146,35 @@ def _turn(turn: Mapping[str, Any], failed: set[str], left_out: set[str]) -> list
             left_out.update(_unread(block.get("content")))
             results.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text})
             if block.get("is_error"):
-                failed.add(block["tool_use_id"])
+                failed.add(require_text(block["tool_use_id"]))
         elif kind not in ("thinking", "redacted_thinking"):
             # Reasoning of another model is dropped silently; everything else is reported.
             left_out.add(f"content of type {kind}")
-    return [*results, *_as_message(turn["role"], parts, calls)]
+    return [*results, *_as_message(role, parts, calls)]
 
 
-def _unread(content: Any) -> Iterator[str]:
+def _unread(content: object) -> Iterator[str]:
     """Parts of a tool result that are not text, which other formats do not support."""
     for part in content if isinstance(content, list) else ():
         if isinstance(part, Mapping) and part.get("type") != "text":
             yield f"content of type {part.get('type')} in the result of a tool"
 
 
-def _as_message(
-    role: str, parts: list[dict[str, Any]], calls: list[dict[str, Any]]
-) -> list[Mapping[str, Any]]:
+def _as_message(role: str, parts: list[JsonObject], calls: list[JsonObject]) -> list[JsonMap]:
     only_text = all(part["type"] == "text" for part in parts)
-    message: dict[str, Any] = {"role": role, "content": text_of(parts) if only_text else parts}
+    message: JsonObject = {"role": role, "content": text_of(parts) if only_text else parts}
     if calls:
         return [message | {"tool_calls": calls}]
     return [message] if parts else []
 
 
-def _address(source: Mapping[str, Any]) -> str:
+def _address(source: JsonMap) -> str:
     if source.get("type") == "base64":
         return f"data:{source['media_type']};base64,{source['data']}"
     return str(source.get("url", ""))
 
 
-def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
+def _tools(tools: Sequence[JsonMap], left_out: set[str]) -> Iterator[JsonMap]:
     for tool in tools:
         if "input_schema" not in tool:
             # Server tools that Anthropic runs, such as web search.
@@ -180,7 +184,7 @@ def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
         yield {"type": "function", "function": function | {"parameters": tool["input_schema"]}}
 
 
-def _parameters(body: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters(body: JsonMap) -> JsonObject:
     parameters = {name: body[name] for name in ("max_tokens", "temperature", "top_p") if name in body}
     if body.get("stop_sequences"):
         parameters["stop"] = body["stop_sequences"]
@@ -189,14 +193,14 @@ def _parameters(body: Mapping[str, Any]) -> dict[str, Any]:
         parameters["tool_choice"] = {"any": "required", "tool": named}.get(choice["type"], choice["type"])
         if choice.get("disable_parallel_tool_use") and body.get("tools"):
             parameters["parallel_tool_calls"] = False
-    shape = (body.get("output_config") or {}).get("format")
-    if isinstance(shape, Mapping) and shape.get("type") == "json_schema":
+    shape = as_map(body, "output_config", "format")
+    if shape.get("type") == "json_schema":
         schema = {"name": "answer", "schema": shape.get("schema") or {}}
         parameters["response_format"] = {"type": "json_schema", "json_schema": schema}
     return parameters
 
 
-def _message(frame: Frame, usage: Usage) -> dict[str, Any]:
+def _message(frame: Frame, usage: Usage) -> JsonObject:
     return {
         "id": f"msg_{frame.id}",
         "type": "message",
@@ -209,7 +213,7 @@ def _message(frame: Frame, usage: Usage) -> dict[str, Any]:
     }
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(usage: Usage) -> JsonObject:
     """Anthropic counts cached tokens separately from the input."""
     return {
         "input_tokens": max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens),
@@ -225,34 +229,35 @@ def _stop_reason(reading: WireAnswer) -> str:
     return STOP_REASONS.get(reading.finish_reason, "end_turn")
 
 
-def _named(data: Mapping[str, Any]) -> bytes:
+def _named(data: JsonMap) -> bytes:
     return event(data, str(data["type"]))
 
 
-def _assembled(raw: bytes) -> dict[str, Any]:
+def _assembled(raw: bytes) -> JsonObject:
     """The message that the events of a stream add up to."""
-    blocks, usage, stop_reason = dict[int, dict[str, Any]](), dict[str, Any](), "cut_off"
+    blocks, written = dict[int, JsonMap](), defaultdict[int, list[str]](list)
+    usage, stop_reason = JsonObject(), "cut_off"
     for each in read_events(raw):
         kind = each.get("type")
         if kind == "message_start":
-            usage |= each["message"].get("usage") or {}
+            usage |= require_map(require_map(each["message"]).get("usage") or {})
         elif kind == "content_block_start":
-            blocks[each["index"]] = {**each["content_block"], "written": []}
-        elif kind == "content_block_delta" and each["index"] in blocks:
-            delta = each["delta"]
-            blocks[each["index"]]["written"].append(delta.get("text") or delta.get("partial_json") or "")
+            blocks[as_whole_number(each["index"])] = require_map(each["content_block"])
+        elif kind == "content_block_delta" and (index := as_whole_number(each["index"])) in blocks:
+            delta = require_map(each["delta"])
+            written[index].append(require_text(delta.get("text") or delta.get("partial_json") or ""))
         elif kind == "message_delta":
-            stop_reason = each["delta"].get("stop_reason") or stop_reason
+            stop_reason = require_text(require_map(each["delta"]).get("stop_reason") or stop_reason)
             # Final counts; some servers send null for those of `message_start`.
-            usage |= {name: count for name, count in (each.get("usage") or {}).items() if count is not None}
-    content = [_finished(blocks[index]) for index in sorted(blocks)]
+            counts = require_map(each.get("usage") or {})
+            usage |= {name: count for name, count in counts.items() if count is not None}
+    content = [_finished(block, "".join(written[index])) for index, block in sorted(blocks.items())]
     return {"content": content, "usage": usage, "stop_reason": stop_reason}
 
 
-def _finished(block: dict[str, Any]) -> dict[str, Any]:
-    written = "".join(block.pop("written"))
+def _finished(block: JsonMap, written: str) -> JsonMap:
     if block.get("type") == "text":
-        return {**block, "text": block.get("text", "") + written}
+        return {**block, "text": require_text(block.get("text", "")) + written}
     if block.get("type") == "tool_use" and written:
         try:
             return {**block, "input": parse_json(written)}

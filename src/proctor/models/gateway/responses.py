@@ -5,11 +5,20 @@ converted back.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any
 
-from proctor.json_values import as_map, as_whole_number, parse_json
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_map,
+    as_whole_number,
+    maps_in,
+    parse_json,
+    require_map,
+    require_maps,
+    require_text,
+)
 from proctor.model import Request, ToolRequest, WireAnswer
 from proctor.models.gateway import chat
 from proctor.models.gateway.dialect import (
@@ -23,7 +32,7 @@ from proctor.models.gateway.dialect import (
 )
 from proctor.session import Usage
 
-ECHOED: Mapping[str, Any] = {
+ECHOED: JsonMap = {
     "instructions": None,
     "max_output_tokens": None,
     "parallel_tool_calls": True,
@@ -36,14 +45,10 @@ ECHOED: Mapping[str, Any] = {
 """Fields of the request that the answer repeats, with their defaults."""
 
 
-def answer(reading: WireAnswer, frame: Frame) -> dict[str, Any]:
+def answer(reading: WireAnswer, frame: Frame) -> JsonObject:
     """A response with its text and its tool calls as items."""
     status = "incomplete" if reading.finish_reason == "length" else "completed"
-    ended: dict[str, Any] = {
-        "status": status,
-        "output": _items(reading, frame),
-        "usage": _usage(reading.usage),
-    }
+    ended: JsonObject = {"status": status, "output": _items(reading, frame), "usage": _usage(reading.usage)}
     if status == "incomplete":
         ended["incomplete_details"] = {"reason": "max_output_tokens"}
     return _framed(frame) | ended
@@ -53,7 +58,7 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
     """The events of a response: created, each item added, its content, item done, completed."""
     numbers = count()
 
-    def make_event(kind: str, **more: Any) -> bytes:
+    def make_event(kind: str, **more: object) -> bytes:
         return event({"type": kind, "sequence_number": next(numbers), **more}, kind)
 
     begun = _framed(frame) | {"status": "in_progress", "output": [], "usage": None}
@@ -63,7 +68,7 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
         place = {"output_index": index, "item_id": item["id"]}
         yield make_event("response.output_item.added", output_index=index, item=_in_progress(item))
         if item["type"] == "message":
-            for kind, more in _text_events(item["content"][0]):
+            for kind, more in _text_events(require_maps(item["content"])[0]):
                 yield make_event(kind, **place, content_index=0, **more)
         else:
             kind, name = _argument_events(item)
@@ -77,24 +82,25 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
 def read(raw: bytes, *, streamed: bool) -> WireAnswer:
     """Text, tool calls and tokens, from a response or from the events of one."""
     try:
-        return _reading(_assembled(raw) if streamed else parse_json(raw))
+        return _reading(_assembled(raw) if streamed else require_map(parse_json(raw)))
     except (ValueError, LookupError, TypeError, AttributeError):
         return NOTHING
 
 
-def _framed(frame: Frame) -> dict[str, Any]:
+def _framed(frame: Frame) -> JsonObject:
     echoed = {name: frame.body.get(name, usual) for name, usual in ECHOED.items()}
     own = {"id": f"resp_{frame.id}", "object": "response", "created_at": frame.created, "model": frame.model}
     return own | {"error": None, "incomplete_details": None} | echoed
 
 
-def _items(reading: WireAnswer, frame: Frame) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
+def _items(reading: WireAnswer, frame: Frame) -> list[JsonObject]:
+    items: list[JsonObject] = []
     if reading.text:
         part = {"type": "output_text", "text": reading.text, "annotations": [], "logprobs": []}
         message = {"type": "message", "id": f"msg_{frame.id}", "role": "assistant", "status": "completed"}
         items.append(message | {"content": [part]})
-    freeform = {tool["name"] for tool in frame.body.get("tools") or () if tool.get("type") == "custom"}
+    tools = maps_in(frame.body, "tools")
+    freeform = {tool["name"] for tool in tools if tool.get("type") == "custom"}
     for number, request in enumerate(reading.tool_requests):
         head = {
             "id": f"fc_{frame.id}_{number}",
@@ -111,32 +117,32 @@ def _items(reading: WireAnswer, frame: Frame) -> list[dict[str, Any]]:
 
 def _freeform_input(request: ToolRequest) -> str:
     try:
-        return str(parse_json(request.arguments)["input"])
+        return str(require_map(parse_json(request.arguments))["input"])
     except (ValueError, LookupError, TypeError):
         return request.arguments
 
 
-def _in_progress(item: Mapping[str, Any]) -> dict[str, Any]:
+def _in_progress(item: JsonMap) -> JsonObject:
     """An item before its content has been sent."""
-    empty: dict[str, Any] = {"content": [], "arguments": "", "input": ""}
+    empty: JsonObject = {"content": [], "arguments": "", "input": ""}
     blank = {name: value for name, value in empty.items() if name in item}
     return {**item, "status": "in_progress", **blank}
 
 
-def _text_events(part: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _text_events(part: JsonMap) -> Iterator[tuple[str, JsonObject]]:
     yield "response.content_part.added", {"part": {**part, "text": ""}}
     yield "response.output_text.delta", {"delta": part["text"], "logprobs": []}
     yield "response.output_text.done", {"text": part["text"], "logprobs": []}
     yield "response.content_part.done", {"part": part}
 
 
-def _argument_events(item: Mapping[str, Any]) -> tuple[str, str]:
+def _argument_events(item: JsonMap) -> tuple[str, str]:
     if item["type"] == "custom_tool_call":
         return "custom_tool_call_input", "input"
     return "function_call_arguments", "arguments"
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(usage: Usage) -> JsonObject:
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens},
@@ -146,26 +152,26 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _assembled(raw: bytes) -> Mapping[str, Any]:
+def _assembled(raw: bytes) -> JsonMap:
     """The final response of a stream; when it was cut off, the items so far."""
-    items, text = list[Any](), list[str]()
+    items, text = list[object](), list[str]()
     for each in read_events(raw):
         kind = str(each.get("type", ""))
         if kind in ("response.completed", "response.incomplete", "response.failed"):
-            ended: Mapping[str, Any] = each["response"]
+            ended = require_map(each["response"])
             return ended if ended.get("output") or not items else {**ended, "output": items}
         if kind == "response.output_item.done":
             items.append(each["item"])
             text.clear()
         elif kind == "response.output_text.delta":
-            text.append(each["delta"])
+            text.append(require_text(each["delta"]))
     if text:
         items.append({"type": "message", "content": [{"type": "output_text", "text": "".join(text)}]})
     return {"output": items, "status": "cut_off"}
 
 
-def _reading(response: Mapping[str, Any]) -> WireAnswer:
-    items = response["output"]
+def _reading(response: JsonMap) -> WireAnswer:
+    items = require_maps(response["output"])
     tool_requests = tuple(
         _tool_request(item) for item in items if item.get("type") in ("function_call", "custom_tool_call")
     )
@@ -175,21 +181,21 @@ def _reading(response: Mapping[str, Any]) -> WireAnswer:
         "incomplete": "length",
         "failed": "cut_off",
     }
-    usage = response.get("usage") or {}
+    usage = require_map(response.get("usage") or {})
     return WireAnswer(
         "".join(text_of(item.get("content")) for item in items if item.get("type") == "message"),
         Usage(
-            input_tokens=as_whole_number(usage.get("input_tokens")),
-            cached_tokens=as_whole_number(as_map(usage, "input_tokens_details").get("cached_tokens")),
-            output_tokens=as_whole_number(usage.get("output_tokens")),
-            reasoning_tokens=as_whole_number(as_map(usage, "output_tokens_details").get("reasoning_tokens")),
+            input_tokens=as_whole_number(usage, "input_tokens"),
+            cached_tokens=as_whole_number(usage, "input_tokens_details", "cached_tokens"),
+            output_tokens=as_whole_number(usage, "output_tokens"),
+            reasoning_tokens=as_whole_number(usage, "output_tokens_details", "reasoning_tokens"),
         ),
         tool_requests,
         ends.get(status, status),
     )
 
 
-def _tool_request(item: Mapping[str, Any]) -> ToolRequest:
+def _tool_request(item: JsonMap) -> ToolRequest:
     arguments = item.get("arguments") or item.get("input") or "{}"
     return ToolRequest(id=str(item.get("call_id", "")), name=str(item["name"]), arguments=str(arguments))
 
@@ -204,45 +210,40 @@ UNDERSTOOD = frozenset(
     }
 )
 FREEFORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-error = chat.error
+error, wants_stream = chat.error, chat.wants_stream
 
 
-def parse_request(body: Mapping[str, Any], model: str) -> ClientRequest:
+def parse_request(body: JsonMap, model: str) -> ClientRequest:
     """Instructions and input items become messages; features of the provider alone are left out."""
     if body.get("previous_response_id"):
         raise ValueError("previous_response_id: earlier responses are not kept here; send the whole input")
     left_out = {name for name, value in body.items() if name not in UNDERSTOOD and value is not None}
-    messages = list[dict[str, Any]]()
+    messages = list[JsonObject]()
     if body.get("instructions"):
         messages.append({"role": "system", "content": body["instructions"]})
     items = body["input"]
-    for item in [{"role": "user", "content": items}] if isinstance(items, str) else items:
+    for item in [{"role": "user", "content": items}] if isinstance(items, str) else require_maps(items):
         _add(messages, item, left_out)
     request = Request(
         model=model,
         messages=messages,
-        tools=tuple(_tools(body.get("tools") or (), left_out)),
+        tools=tuple(_tools(require_maps(body.get("tools") or []), left_out)),
         parameters=_parameters(body),
     )
     return ClientRequest(request, tuple(sorted(left_out)))
 
 
-def wants_stream(body: Mapping[str, Any], operation: str) -> bool:  # noqa: ARG001 (the body says it here)
-    """Whether the client set `stream`."""
-    return bool(body.get("stream"))
-
-
-def output_limit(body: Mapping[str, Any]) -> int | None:
+def output_limit(body: JsonMap) -> int | None:
     """The limit, reasoning included."""
     return limit_in(body, "max_output_tokens")
 
 
-def with_output_limit(body: Mapping[str, Any], limit: int) -> dict[str, Any]:
+def with_output_limit(body: JsonMap, limit: int) -> JsonObject:
     """OpenAI rejects limits below 16."""
     return {**body, "max_output_tokens": max(16, limit)}
 
 
-def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], left_out: set[str]) -> None:
+def _add(messages: list[JsonObject], item: JsonMap, left_out: set[str]) -> None:
     kind = item.get("type", "message")
     if kind == "message":
         role = "system" if item["role"] == "developer" else item["role"]
@@ -250,7 +251,9 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], left_out: set[
     elif kind in ("function_call", "custom_tool_call"):
         arguments = item["arguments"] if kind == "function_call" else json.dumps({"input": item["input"]})
         call = {"name": item["name"], "arguments": arguments}
-        _called(messages)["tool_calls"].append({"id": item["call_id"], "type": "function", "function": call})
+        message = _assistant_message(messages)
+        calls = require_maps(message.get("tool_calls", []))
+        message["tool_calls"] = [*calls, {"id": item["call_id"], "type": "function", "function": call}]
     elif kind in ("function_call_output", "custom_tool_call_output"):
         output = item.get("output")
         content = output if isinstance(output, str) else text_of(output) or json.dumps(output)
@@ -260,19 +263,18 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], left_out: set[
         left_out.add(f"input of type {kind}")
 
 
-def _called(messages: list[dict[str, Any]]) -> dict[str, Any]:
+def _assistant_message(messages: list[JsonObject]) -> JsonObject:
     """The assistant message that a call belongs to: calls are separate items that follow its text."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
-    messages[-1].setdefault("tool_calls", [])
     return messages[-1]
 
 
-def _content(content: Any, left_out: set[str]) -> Any:
+def _content(content: object, left_out: set[str]) -> object:
     if isinstance(content, str):
         return content
-    parts = list[dict[str, Any]]()
-    for part in content:
+    parts = list[JsonObject]()
+    for part in require_maps(content):
         kind = part.get("type")
         if kind in ("input_text", "output_text", "text"):
             parts.append({"type": "text", "text": part["text"]})
@@ -285,10 +287,10 @@ def _content(content: Any, left_out: set[str]) -> Any:
     return text_of(parts) if all(part["type"] == "text" for part in parts) else parts
 
 
-def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
+def _tools(tools: Sequence[JsonMap], left_out: set[str]) -> Iterator[JsonMap]:
     for tool in tools:
         if tool.get("type") == "function":
-            function = {
+            function: JsonObject = {
                 name: tool[name] for name in ("name", "description", "parameters", "strict") if name in tool
             }
         elif tool.get("type") == "custom":
@@ -303,20 +305,19 @@ def _tools(tools: Any, left_out: set[str]) -> Iterator[Mapping[str, Any]]:
         yield {"type": "function", "function": function}
 
 
-def _parameters(body: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters(body: JsonMap) -> JsonObject:
     parameters = {name: body[name] for name in ("temperature", "top_p") if body.get(name) is not None}
     if (limit := limit_in(body, "max_output_tokens")) is not None:
         parameters["max_tokens"] = limit
     if body.get("tools"):
         parameters |= {name: body[name] for name in ("parallel_tool_calls",) if body.get(name) is not None}
         if (choice := body.get("tool_choice")) is not None:
-            named = isinstance(choice, Mapping) and "name" in choice
-            parameters["tool_choice"] = (
-                {"type": "function", "function": {"name": choice["name"]}} if named else choice
-            )
-    if effort := (body.get("reasoning") or {}).get("effort"):
+            if isinstance(choice, Mapping) and "name" in choice:
+                choice = {"type": "function", "function": {"name": choice["name"]}}
+            parameters["tool_choice"] = choice
+    if effort := as_map(body, "reasoning").get("effort"):
         parameters["reasoning_effort"] = effort
-    shape = (body.get("text") or {}).get("format") or {}
+    shape = as_map(body, "text", "format")
     if shape.get("type") == "json_schema":
         schema = {name: shape[name] for name in ("name", "schema", "strict") if name in shape}
         parameters["response_format"] = {"type": "json_schema", "json_schema": schema}

@@ -7,15 +7,15 @@ and ends its calls.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from proctor.agent import Access
 from proctor.errors import ModelError, ProctorError, UsageError
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, JsonObject, parse_json
 from proctor.models.gateway import call as paths
 from proctor.models.gateway.access import Accesses, Caller, OpenAccess
 from proctor.models.gateway.call import DIALECTS, Delivery, GatewayCall, GatewayRoute
@@ -23,10 +23,16 @@ from proctor.models.gateway.dispatch import JSON, STATUSES, Dispatcher, GatewayR
 from proctor.models.router import ModelRouter
 from proctor.models.routes import encode
 
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.http_parser import RawRequestMessage
+    from aiohttp.streams import StreamReader
+    from aiohttp.web_protocol import RequestHandler
+
 LONGEST_INPUT = 1_000_000
 
 
-def listed(model: str, one: str, wire: str) -> dict[str, Any]:
+def listed(model: str, one: str, wire: str) -> JsonObject:
     """The caller's model under its full and short name, or the model `one`."""
     if one:
         return _entry(one, wire)
@@ -40,7 +46,7 @@ def listed(model: str, one: str, wire: str) -> dict[str, Any]:
     return {"object": "list", "data": entries}
 
 
-def _entry(name: str, wire: str) -> dict[str, Any]:
+def _entry(name: str, wire: str) -> JsonObject:
     if wire == "gemini":
         return {
             "name": f"models/{name}",
@@ -85,7 +91,13 @@ class Gateway:
         """Listen; port 0 takes any that is free."""
         loop = asyncio.get_running_loop()
 
-        def request_of(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+        def request_of(
+            message: "RawRequestMessage",
+            payload: "StreamReader",
+            protocol: "RequestHandler",
+            writer: "AbstractStreamWriter",
+            task: asyncio.Task[None],
+        ) -> web.BaseRequest:
             return web.BaseRequest(
                 message, payload, protocol, writer, task, loop, client_max_size=LARGEST_REQUEST_BYTES
             )
@@ -149,11 +161,7 @@ class Gateway:
         return await self._answer(request, access, gateway_route, body)
 
     async def _answer(
-        self,
-        request: web.BaseRequest,
-        access: OpenAccess,
-        gateway_route: GatewayRoute,
-        body: Mapping[str, Any],
+        self, request: web.BaseRequest, access: OpenAccess, gateway_route: GatewayRoute, body: JsonMap
     ) -> web.StreamResponse:
         name = gateway_route.model or str(body.get("model") or "")
         _note_other_model(access, name)
@@ -211,6 +219,6 @@ def _error(wire: str, status: int, message: str) -> web.Response:
     return _json(DIALECTS[wire].error(status, message), status)
 
 
-def _json(document: Mapping[str, Any], status: int = 200) -> web.Response:
+def _json(document: JsonMap, status: int = 200) -> web.Response:
     body = encode(document).encode("utf-8", "replace")
     return web.Response(body=body, status=status, content_type="application/json")

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from proctor.telemetry.messages import ParsedMessage
 from proctor.telemetry.span import Span, SpanDialect, SpanReading
@@ -60,5 +59,4 @@ def _with_invocation(reading: SpanReading | None, span: Span) -> SpanReading | N
 def _dialects() -> tuple[SpanDialect, ...]:
     files = pkgutil.iter_modules([str(Path(__file__).parent)])
     names = sorted(module.name for module in files if not module.name.startswith("_"))
-    modules: list[Any] = [import_module(f"{__name__}.{name}") for name in names]
-    return tuple(modules)
+    return tuple(import_module(f"{__name__}.{name}") for name in names)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.session import Role
 from proctor.telemetry.messages import (
     ParsedMessage,
@@ -39,9 +40,9 @@ class Content:
     inputs: list[ParsedMessage]
     outputs: list[ParsedMessage]
     system: str = ""
-    asked: Any = None
+    first_input: object = None
     """The first input as it was written, for tools, whose arguments may look like anything."""
-    answered: Any = None
+    last_output: object = None
 
 
 def kind_of(span: Span) -> Kind | None:
@@ -95,12 +96,12 @@ def read_tool(span: Span, content: Content) -> SpanReading:
     attributes = span.attributes
     arguments = first(attributes, "gen_ai.tool.call.arguments")
     if arguments is None:
-        arguments = content.asked
+        arguments = content.first_input
     if arguments is None:
         arguments = entity_input(attributes.get("traceloop.entity.input"))
     result = first(attributes, "gen_ai.tool.call.result")
     if result is None:
-        result = content.answered
+        result = content.last_output
     if result is None:
         result = entity_output(attributes.get("traceloop.entity.output"))
     name = first(attributes, "gen_ai.tool.name", "traceloop.entity.name")
@@ -119,15 +120,21 @@ def content_of(span: Span) -> Content:
     """What was said, by event records first, by the events on the span otherwise."""
     content = Content([], [])
     for record in span.records:
-        name = str(record.get("eventName") or record["attributes"].get("event.name") or "")
-        _hear(content, name, record["attributes"], parse_nested(record.get("body")))
-    if not content.inputs and not content.outputs and content.asked is None and content.answered is None:
+        attributes = as_map(record, "attributes")
+        name = str(record.get("eventName") or attributes.get("event.name") or "")
+        _hear(content, name, attributes, parse_nested(record.get("body")))
+    if (
+        not content.inputs
+        and not content.outputs
+        and content.first_input is None
+        and content.last_output is None
+    ):
         for event in span.events:
-            _hear(content, event["name"], event["attributes"], None)
+            _hear(content, as_text(event["name"]), as_map(event, "attributes"), None)
     return content
 
 
-def instructions(value: Any) -> str:
+def instructions(value: object) -> str:
     """A system prompt from parts, messages or plain text."""
     return "\n".join(filter(None, (message.text for message in parse_messages(value, "system"))))
 
@@ -140,16 +147,16 @@ def agent_of(span: Span) -> str:
     return str(named or span.name.removeprefix("invoke_agent").strip() or "agent")
 
 
-def tools_on(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+def tools_on(attributes: JsonMap) -> list[JsonObject]:
     """The tools a span says there were, those with a description first."""
     tools = tools_of(attributes.get("gen_ai.tool.definitions"))
     tools += tools_of(unflattened(attributes, "llm.request.functions"))
     return tools + tools_of(attributes.get("gen_ai.agent.tools"))
 
 
-def unflattened(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
+def unflattened(attributes: JsonMap, prefix: str) -> list[object]:
     """A list that was spread over attributes: `gen_ai.prompt.0.role`, `gen_ai.prompt.0.content`, …"""
-    tree: dict[str, Any] = {}
+    tree: JsonObject = {}
     start = f"{prefix}."
     for key, value in attributes.items():
         if key.startswith(start):
@@ -165,7 +172,7 @@ def unflattened(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
     return gathered if isinstance(gathered, list) else []
 
 
-def entity_input(value: Any) -> Any:
+def entity_input(value: object) -> object:
     """A tool's arguments from what Traceloop keeps of a call."""
     parsed = parse_nested(value)
     if not isinstance(parsed, Mapping):
@@ -180,13 +187,13 @@ def entity_input(value: Any) -> Any:
     return parsed
 
 
-def entity_output(value: Any) -> Any:
+def entity_output(value: object) -> object:
     """A tool's result from what Traceloop keeps of a call."""
     parsed = parse_nested(value)
     return parsed["output"] if isinstance(parsed, Mapping) and "output" in parsed else parsed
 
 
-def _hear(content: Content, name: str, attributes: Mapping[str, Any], body: Any) -> None:
+def _hear(content: Content, name: str, attributes: JsonMap, body: object) -> None:
     if isinstance(body, Mapping) and ("input" in body or "output" in body):
         _hear_body(content, body)
     elif name in DETAILS or "gen_ai.input.messages" in attributes or "gen_ai.output.messages" in attributes:
@@ -198,38 +205,38 @@ def _hear(content: Content, name: str, attributes: Mapping[str, Any], body: Any)
         _hear_message(content, name, fields)
 
 
-def _hear_body(content: Content, body: Mapping[str, Any]) -> None:
+def _hear_body(content: Content, body: JsonMap) -> None:
     prompt, answered = body.get("input"), body.get("output")
     if prompt is not None:
         content.inputs += parse_messages(prompt, "user")
-        content.asked = content.asked if content.asked is not None else prompt
+        content.first_input = content.first_input if content.first_input is not None else prompt
     if answered is not None:
         content.outputs += parse_messages(answered, "assistant")
-        content.answered = answered
+        content.last_output = answered
 
 
-def _hear_details(content: Content, fields: Mapping[str, Any]) -> None:
+def _hear_details(content: Content, fields: JsonMap) -> None:
     prompt, answered = fields.get("gen_ai.input.messages"), fields.get("gen_ai.output.messages")
     content.inputs += parse_messages(prompt, "user")
     content.outputs += parse_messages(answered, "assistant")
-    content.asked = content.asked if content.asked is not None else prompt
-    content.answered = answered if answered is not None else content.answered
+    content.first_input = content.first_input if content.first_input is not None else prompt
+    content.last_output = answered if answered is not None else content.last_output
     content.system = content.system or instructions(fields.get("gen_ai.system_instructions"))
 
 
-def _hear_message(content: Content, name: str, fields: dict[str, Any]) -> None:
+def _hear_message(content: Content, name: str, fields: JsonObject) -> None:
     if name == "gen_ai.choice":
         message = fields.get("message", fields.get("content"))
         content.outputs += parse_messages(message, "assistant")
-        content.answered = message
+        content.last_output = message
         return
     role = MESSAGE_EVENTS[name]
     content.inputs += parse_messages({"role": role, "content": "", **fields}, role)
-    if content.asked is None:
-        content.asked = fields.get("content")
+    if content.first_input is None:
+        content.first_input = fields.get("content")
 
 
-def _gathered(tree: Any) -> Any:
+def _gathered(tree: object) -> object:
     if not isinstance(tree, dict):
         return tree
     if tree and all(key.isdigit() and len(key) < 10 for key in tree):

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from proctor.telemetry.dialects import openinference
-from proctor.telemetry.messages import ParsedToolResult, parse_messages, parse_nested
+from proctor.telemetry.messages import parse_messages, parse_nested
 from proctor.telemetry.span import Span, SpanReading, first
 
 SCOPE = "openinference.instrumentation.google_adk"
@@ -28,14 +27,12 @@ def read(span: Span) -> SpanReading | None:
     if reading.kind == "agent":
         return replace(reading, outputs=messages)
     results = [result for each in messages for result in each.results]
-    return replace(reading, tool_result=_joined(results)) if results else reading
+    if not results:
+        return reading
+    return replace(reading, tool_result="\n".join(result.text for result in results))
 
 
-def _content(value: Any) -> Any:
+def _content(value: object) -> object:
     parsed = parse_nested(value)
     content = parsed.get("content") if isinstance(parsed, Mapping) else None
     return content if isinstance(content, Mapping) and "parts" in content else None
-
-
-def _joined(results: list[ParsedToolResult]) -> str:
-    return "\n".join(result.text for result in results)

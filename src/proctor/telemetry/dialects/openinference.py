@@ -1,8 +1,8 @@
 """OpenInference, for any framework: the OpenAI Agents SDK, LlamaIndex, the Claude Agent SDK."""
 
 from collections.abc import Mapping
-from typing import Any
 
+from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.session import Role
 from proctor.telemetry.dialects.genai import content_of, unflattened
 from proctor.telemetry.messages import (
@@ -38,9 +38,9 @@ def read_tool(span: Span) -> SpanReading:
     """A tool: its name, what it was given, what it gave back."""
     attributes, content = span.attributes, content_of(span)
     arguments = first(attributes, "input.value", "tool.parameters")
-    arguments = content.asked if arguments is None else arguments
+    arguments = content.first_input if arguments is None else arguments
     result = first(attributes, "output.value")
-    result = content.answered if result is None else result
+    result = content.last_output if result is None else result
     return SpanReading(
         kind="tool",
         tool=str(first(attributes, "tool.name") or span.name),
@@ -51,7 +51,7 @@ def read_tool(span: Span) -> SpanReading:
     )
 
 
-def flattened_messages(attributes: Mapping[str, Any], prefix: str, role: Role) -> list[ParsedMessage]:
+def flattened_messages(attributes: JsonMap, prefix: str, role: Role) -> list[ParsedMessage]:
     """The messages that are spread over attributes: `llm.input_messages.0.message.role`, …"""
     messages = list[ParsedMessage]()
     for entry in unflattened(attributes, prefix):
@@ -78,7 +78,7 @@ def _read_model(span: Span) -> SpanReading:
     attributes, content = span.attributes, content_of(span)
     inputs = flattened_messages(attributes, "llm.input_messages", "user")
     outputs = flattened_messages(attributes, "llm.output_messages", "assistant")
-    schemas = [each.get("tool", {}).get("json_schema") for each in unflattened(attributes, "llm.tools")]
+    schemas = [as_map(each, "tool").get("json_schema") for each in unflattened(attributes, "llm.tools")]
     return SpanReading(
         kind="inference",
         inputs=inputs or parse_messages(first(attributes, "input.value"), "user") or content.inputs,
@@ -88,7 +88,7 @@ def _read_model(span: Span) -> SpanReading:
     )
 
 
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(message: JsonMap) -> JsonObject:
     """A message as OpenAI would write it: without the names that OpenInference puts in between."""
     blocks = _inside(message.get("contents"), "message_content")
     plain = dict(message) | {"tool_calls": _inside(message.get("tool_calls"), "tool_call")}
@@ -96,7 +96,7 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     return plain | {"content": blocks} if blocks and not plain.get("content") else plain
 
 
-def _inside(value: Any, name: str) -> list[Any]:
+def _inside(value: object, name: str) -> list[object]:
     parsed = parse_nested(value)
     each = parsed if isinstance(parsed, list) else []
     return [inner for entry in each if isinstance(entry, Mapping) and (inner := entry.get(name))]

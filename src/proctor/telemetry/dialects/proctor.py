@@ -1,14 +1,14 @@
 """Proctor's own spans: all messages are events of the agent's span, in order."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import cast
 
 from proctor.item import FINISHED
-from proctor.json_values import MOST
+from proctor.json_values import MOST, JsonMap, as_map, as_number
 from proctor.session import ModelCall, Role, ToolCall
 from proctor.telemetry.dialects import genai
+from proctor.telemetry.documents import nanoseconds
 from proctor.telemetry.messages import ParsedMessage, args_of
-from proctor.telemetry.span import Span, SpanReading, model_of, provider_of, usage_of
+from proctor.telemetry.span import SessionDetails, Span, SpanReading, model_of, provider_of, usage_of
 from proctor.telemetry.span_writer import SCOPE
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -35,28 +35,34 @@ def read(span: Span) -> SpanReading | None:
         agent=str(span.attributes.get("gen_ai.agent.name") or ""),
         has_failed=span.has_failed,
         tools=genai.tools_on(span.attributes),
-        transcript=[_message(event["attributes"], event["timeUnixNano"]) for event in span.events],
+        transcript=[
+            (_message(as_map(event, "attributes")), nanoseconds(event["timeUnixNano"]))
+            for event in span.events
+        ],
         trace_id=str(span.attributes.get("proctor.trace.id") or ""),
-        told=dict(_details(span.attributes)),
+        session_fields=_details(span.attributes),
     )
 
 
-def _details(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for member, named in (("name", "proctor.session.name"), ("model", "gen_ai.request.model")):
-        if text := attributes.get(named):
-            yield member, str(text)
+def _details(attributes: JsonMap) -> SessionDetails:
+    details = SessionDetails()
+    if name := attributes.get("proctor.session.name"):
+        details["name"] = str(name)
+    if model := attributes.get("gen_ai.request.model"):
+        details["model"] = str(model)
     if attributes.get("proctor.session.stand_in") is True:
-        yield "is_stand_in", True
+        details["is_stand_in"] = True
     status = str(attributes.get("proctor.session.status") or "")
     if status in FINISHED:
-        yield "status", status
-        yield "end_reason", str(attributes.get("proctor.session.end_reason") or "")
+        details["status"] = status
+        details["end_reason"] = str(attributes.get("proctor.session.end_reason") or "")
+    return details
 
 
-def _message(fields: dict[str, Any], at: int) -> tuple[ParsedMessage, int]:
+def _message(fields: JsonMap) -> ParsedMessage:
     role = str(fields.get("role") or "")
     known_role = cast(Role, role if role in ROLES else "user")
-    return ParsedMessage(known_role, str(fields.get("content") or ""), name=str(fields.get("name") or "")), at
+    return ParsedMessage(known_role, str(fields.get("content") or ""), name=str(fields.get("name") or ""))
 
 
 def _tool(span: Span) -> ToolCall:
@@ -91,7 +97,7 @@ def _call_id(span: Span) -> str:
     return str(span.attributes.get("proctor.call.id", span.span_id))
 
 
-def _amount(value: Any) -> float | None:
+def _amount(value: object) -> float | None:
     """A figure as we wrote it. Anyone may call a scope `proctor` and write anything."""
-    is_figure = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_figure and 0 <= value <= MOST else None
+    amount = as_number(value)
+    return amount if amount is not None and 0 <= amount <= MOST else None

@@ -1,8 +1,8 @@
 """The Vercel AI SDK: `ai.*` attributes, an outer span for a call, an inner one for each request."""
 
 from collections.abc import Mapping
-from typing import Any
 
+from proctor.json_values import JsonMap, JsonObject
 from proctor.telemetry.dialects.genai import Kind
 from proctor.telemetry.messages import (
     ParsedMessage,
@@ -60,7 +60,7 @@ def read(span: Span) -> SpanReading | None:
     )
 
 
-def _answer(attributes: Mapping[str, Any]) -> list[ParsedMessage]:
+def _answer(attributes: JsonMap) -> list[ParsedMessage]:
     text = str(first(attributes, "ai.response.text", "ai.response.object") or "")
     requested = parse_nested(attributes.get("ai.response.toolCalls"))
     calls = tuple(
@@ -73,6 +73,6 @@ def _answer(attributes: Mapping[str, Any]) -> list[ParsedMessage]:
     return [ParsedMessage("assistant", text, calls)] if text or calls else []
 
 
-def _tools(value: Any) -> list[dict[str, Any]]:
+def _tools(value: object) -> list[JsonObject]:
     parsed = value if isinstance(value, list) else parse_nested(value)
     return [tool for each in parsed for tool in tools_of(each)] if isinstance(parsed, list) else []

@@ -17,11 +17,11 @@ from proctor.evaluator import Evaluator, Evidence, Reference
 from proctor.evaluators import EvaluationSettings, find_evaluator
 from proctor.evaluators.rendering import EvaluationTarget, targets_of
 from proctor.item import digest_of
-from proctor.json_values import parse_json
+from proctor.json_values import as_text, parse_json
 from proctor.score import Score
 from proctor.secrets import visible
 from proctor.session import Session
-from proctor.store.sessions import evidence_of_import
+from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import Document, normalised, session_of
 from proctor.telemetry.documents import is_span, service_of, session_key_of
 from proctor.web.agentcore.errors import ResourceNotFoundException, ValidationException, validation_error
@@ -36,7 +36,7 @@ INPUT = "evaluationInput.sessionSpans"
 def evidence_of_spans(spans: Sequence[Any], references: Sequence[Mapping[str, Any]]) -> Evidence:
     """The session in spans, with its ground truth."""
     session = _session(_documents(spans))
-    evidence = evidence_of_import(session)
+    evidence = evidence_of_session(session)
     return replace(evidence, reference=_reference(evidence, references)) if references else evidence
 
 
@@ -72,7 +72,7 @@ def _session(documents: Sequence[Document]) -> Session:
             f"Provided input has spans of {len(named)} sessions ({', '.join(named[:3])}); "
             "evaluate one at a time"
         )
-    traces = dict.fromkeys(document["traceId"] for document in documents)
+    traces = dict.fromkeys(as_text(document["traceId"]) for document in documents)
     if not named and len(traces) > 1:
         raise ValidationException(
             f"Provided input has {len(traces)} traces and no span says which session they are of: "

@@ -45,7 +45,7 @@ def create(service: Service, request: Members) -> Mapping[str, Any]:
         raise ServiceQuotaExceededException(
             f"There may be {service.limits.online_configs} online configurations."
         )
-    _check(service, request, given=request)
+    _check(service, request, requested=request)
     now = timestamp(service.now)
     config_id = new_id(request["onlineEvaluationConfigName"])
     row = {
@@ -98,7 +98,7 @@ def update(service: Service, request: Members) -> Mapping[str, Any]:
     definitions = service.store.definitions
     row = definitions.config(config_id)
     document = {**row["document"], **{name: request[name] for name in DOCUMENT if name in request}}
-    _check(service, document, given=request)
+    _check(service, document, requested=request)
     now = timestamp(service.now)
     values: dict[str, Any] = {"updatedAt": now, "failure": ""}
     if "description" in request:
@@ -177,14 +177,14 @@ OPERATIONS = (
 )
 
 
-def _check(service: Service, document: Mapping[str, Any], *, given: Members) -> None:
-    """Raise for an invalid configuration; of the output, only what `given` sets is checked."""
+def _check(service: Service, document: Mapping[str, Any], *, requested: Members) -> None:
+    """Raise for an invalid configuration; of the output, only what `requested` sets is checked."""
     flaws = collected(
         something_to_judge(document),
         known_evaluators(service, document),
         _ground_truth_flaws(service, document),
         source_flaws(document),
-        output_flaws(given),
+        output_flaws(requested),
     )
     if flaws:
         raise validation_error(flaws)

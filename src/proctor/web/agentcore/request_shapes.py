@@ -127,14 +127,14 @@ CREATE_EVALUATOR = Structure(
 UPDATE_EVALUATOR = Structure({"evaluatorId": EVALUATOR, **_EVALUATOR_MEMBERS}, required=["evaluatorId"])
 ONE_EVALUATOR = Structure({"evaluatorId": EVALUATOR}, required=["evaluatorId"])
 GET_EVALUATOR = Structure(
-    {"evaluatorId": EVALUATOR, "includedData": Text(words=("ALL_DATA", "METADATA_ONLY"))},
+    {"evaluatorId": EVALUATOR, "includedData": Text(allowed=("ALL_DATA", "METADATA_ONLY"))},
     required=["evaluatorId"],
 )
 FILTER = Structure(
     {
         "key": Text(least=1, most=256, pattern=r"[a-zA-Z0-9._-]+"),
         "operator": Text(
-            words=(
+            allowed=(
                 *("Equals", "NotEquals", "GreaterThan", "LessThan", "GreaterThanOrEqual"),
                 *("LessThanOrEqual", "Contains", "NotContains"),
             )
@@ -184,7 +184,8 @@ _ONLINE_MEMBERS: dict[str, Shape] = {
     "evaluators": Many(of=Union({"evaluatorId": EVALUATOR}), most=25),
     "insights": INSIGHTS,
     "clusteringConfig": Structure(
-        {"frequencies": Many(of=Text(words=("DAILY", "WEEKLY", "MONTHLY")), most=3)}, required=["frequencies"]
+        {"frequencies": Many(of=Text(allowed=("DAILY", "WEEKLY", "MONTHLY")), most=3)},
+        required=["frequencies"],
     ),
     "outputConfig": Structure({"cloudWatchConfig": Structure(OUTPUT_GROUP)}, required=["cloudWatchConfig"]),
     "evaluationExecutionRoleArn": Text(
@@ -204,7 +205,7 @@ UPDATE_ONLINE = Structure(
     {
         "onlineEvaluationConfigId": ID,
         **_ONLINE_MEMBERS,
-        "executionStatus": Text(words=("ENABLED", "DISABLED")),
+        "executionStatus": Text(allowed=("ENABLED", "DISABLED")),
     },
     required=["onlineEvaluationConfigId"],
 )
@@ -371,7 +372,7 @@ DESCRIBE_LOG_STREAMS = Structure(
     {
         **_GROUP,
         "logStreamNamePrefix": STREAM,
-        "orderBy": Text(words=("LogStreamName", "LastEventTime")),
+        "orderBy": Text(allowed=("LogStreamName", "LastEventTime")),
         "descending": Flag(),
         "nextToken": TOKEN,
         "limit": DESCRIBE_LIMIT,

@@ -29,10 +29,10 @@ from proctor.store import Store
 from proctor.store.batches import moment
 from proctor.store.definitions import Token
 from proctor.store.tables import clean
+from proctor.web.actions import execute_evaluation
 from proctor.web.agentcore.errors import ThrottlingException, validation_error
 from proctor.web.agentcore.shapes import Members, Names, ShapeProblem
 from proctor.web.auth import ServiceGuard
-from proctor.web.launching import execute_evaluation
 from proctor.web.state import AppState
 
 

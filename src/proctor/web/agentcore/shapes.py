@@ -42,7 +42,7 @@ class Text:
     most: int | None = None
     pattern: str = ""
     """The whole text must match. Empty: anything."""
-    words: Sequence[str] = ()
+    allowed: Sequence[str] = ()
     """Allowed values. Empty: any."""
 
     def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
@@ -53,8 +53,8 @@ class Text:
         too_long = self.most is not None and len(value) > self.most
         if self.pattern and not too_long and not re.fullmatch(self.pattern, value):
             yield ShapeProblem(name, f"Member must satisfy regular expression pattern: {self.pattern}")
-        if self.words and value not in self.words:
-            yield ShapeProblem(name, f"Member must satisfy enum value set: [{', '.join(self.words)}]")
+        if self.allowed and value not in self.allowed:
+            yield ShapeProblem(name, f"Member must satisfy enum value set: [{', '.join(self.allowed)}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +255,7 @@ KMS_KEY_ARN = Text(
 TAG_KEY = Text(least=1, most=128, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
 TAG_VALUE = Text(most=256, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
 TAGS = Table(key=TAG_KEY, value=TAG_VALUE, most=50)
-LEVEL = Text(words=("TOOL_CALL", "TRACE", "SESSION"))
+LEVEL = Text(allowed=("TOOL_CALL", "TRACE", "SESSION"))
 INSIGHTS = Many(
     of=Structure(
         {"insightId": Text(pattern=rf"(Builtin\.[a-zA-Z0-9._-]+|{RESOURCE_ID})")}, required=["insightId"]
@@ -271,7 +271,7 @@ LOG_GROUPS = {
 OUTPUT_GROUP = {
     "logGroupName": Text(pattern=r"([.\-_/#A-Za-z0-9]+)?"),
     "metricsNamespace": Text(least=1, most=255, pattern=r"[a-zA-Z0-9._#/:-]+"),
-    "resultDestination": Text(words=("DEDICATED_LOG_GROUP", "SOURCE_LOG_GROUP")),
+    "resultDestination": Text(allowed=("DEDICATED_LOG_GROUP", "SOURCE_LOG_GROUP")),
 }
 TIME_RANGE = Structure({"startTime": TimestampShape(), "endTime": TimestampShape()})
 PAGING = Structure({"maxResults": Number(least=1, most=100, whole=True), "nextToken": Text()})

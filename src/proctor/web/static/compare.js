@@ -202,7 +202,7 @@ function notices() {
   const notes = [];
   const { groups, varied, pairedBy, standIns, contrasts } = comparison;
   const varies = varied.length ? ` · varies: ${varied.slice(0, 6).map(visible).join(", ")}` : "";
-  notes.push(el("p", { class: "soft" }, `Baseline: `, el("b", {}, visible(groups[0])), ` · paired by ${pairedBy}${varies}. 95% CIs; p-values are Holm-corrected over all comparisons shown.`));
+  notes.push(el("p", { class: "soft" }, `Baseline: `, el("b", {}, visible(groups[0])), ` · paired by ${pairedBy}${varies}. 95% CIs and p-values hold for all comparisons shown together, for tasks like these.`));
   if (standIns.length) notes.push(el("div", { class: "notice warn" }, el("p", {}, `Mock data. Uses scripted or replayed models (${standIns.map(visible).join(", ")}); draw no conclusions about real models.`)));
   const lost = contrasts.filter((each) => each.metric === contrasts[0].metric && each.errors[0] + each.errors[1]);
   if (lost.length) notes.push(el("div", { class: "notice" }, el("p", {}, "Items that ended in an infrastructure error are excluded."), lost.map(errors)));

@@ -1,0 +1,555 @@
+"""Coverage and error rates of `proctor.stats`, by simulation.
+
+    python benchmarks/statistics_simulation.py [REPLICATIONS]
+
+prints the tables of the manual; `tests/stats/test_coverage.py` runs the same functions with fewer
+replications. Every function takes a seeded generator and returns shares: of intervals that cover the truth,
+or of false verdicts.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from proctor.stats import bill, difference, gate, mean, per_success, ranks, ratio, tasks_needed, typical
+from proctor.stats.intervals import wilson_limits
+from proctor.stats.samples import FloatArray, plus_interval, t_quantile
+
+COARSE = {
+    "near ceiling": (0.02, 0.03, 0.05, 0.90),
+    "rare zero": (0.05, 0.0, 0.0, 0.95),
+    "spread": (0.1, 0.2, 0.3, 0.4),
+    "two-point": (0.0, 0.5, 0.5, 0.0),
+    "0 or 1": (0.5, 0.0, 0.0, 0.5),
+}
+"""Shares of the scores 0, 1/3, 2/3 and 1."""
+
+
+def task_rates(rng: np.random.Generator, mu: float, icc: float, size: tuple[int, ...]) -> FloatArray:
+    """Success probabilities of tasks with this mean and intra-class correlation."""
+    if icc == 0:
+        return np.full(size, mu)
+    concentration = (1 - icc) / icc
+    return rng.beta(mu * concentration, (1 - mu) * concentration, size)
+
+
+def coarse_scores(rng: np.random.Generator, shares: Sequence[float], size: tuple[int, ...]) -> FloatArray:
+    """Scores on the scale 0, 1/3, 2/3, 1."""
+    return rng.choice(4, size=size, p=shares) / 3
+
+
+def covered(
+    means: FloatArray, truth: float | FloatArray, lo: float, hi: float, method: str = "plus"
+) -> tuple[float, float]:
+    """Share of intervals over the last axis that cover the truth, and their mean width."""
+    tasks = means.shape[-1]
+    if method == "plus":
+        low, high = plus_interval(means, lo, hi).interval()
+    else:
+        reach = t_quantile(0.975, tasks - 1) * means.std(axis=-1, ddof=1) / math.sqrt(tasks)
+        low, high = means.mean(axis=-1) - reach, means.mean(axis=-1) + reach
+    inside = (low <= truth) & (truth <= high)
+    return float(inside.mean()), float((high - low).mean())
+
+
+def rate(
+    rng: np.random.Generator,
+    tasks: int,
+    repeats: int,
+    mu: float,
+    icc: float,
+    replications: int,
+    method: str = "plus",
+) -> tuple[float, float]:
+    """Coverage and width of a success rate over tasks like these."""
+    rates = task_rates(rng, mu, icc, (replications, tasks))
+    return covered(rng.binomial(repeats, rates) / repeats, mu, 0, 1, method)
+
+
+def rate_with_unequal_repeats(
+    rng: np.random.Generator, tasks: int, mu: float, icc: float, replications: int
+) -> float:
+    """Coverage where tasks have 1 to 5 repeats."""
+    repeats = rng.integers(1, 6, (replications, tasks))
+    rates = task_rates(rng, mu, icc, (replications, tasks))
+    return covered(rng.binomial(repeats, rates) / repeats, mu, 0, 1)[0]
+
+
+def rate_of_these_tasks(
+    rng: np.random.Generator, tasks: int, repeats: int, mu: float, icc: float, replications: int
+) -> float:
+    """Coverage of the rate of fixed tasks."""
+    inside = 0
+    labels = np.repeat(np.arange(tasks), repeats)
+    for _ in range(replications):
+        rates = task_rates(rng, mu, icc, (tasks,))
+        passed = rng.random((tasks, repeats)) < rates[:, None]
+        estimate = mean(passed.ravel(), labels, lo=0, hi=1, scope="these")
+        assert estimate.low is not None and estimate.high is not None
+        inside += estimate.low <= rates.mean() <= estimate.high
+    return inside / replications
+
+
+def wilson_over_runs(
+    rng: np.random.Generator, tasks: int, repeats: int, mu: float, icc: float, replications: int
+) -> float:
+    """Coverage for tasks like these if runs are counted as independent: the fault to avoid."""
+    rates = task_rates(rng, mu, icc, (replications, tasks))
+    shares = rng.binomial(repeats, rates).mean(axis=1) / repeats
+    limits = [wilson_limits(float(share), tasks * repeats) for share in shares]
+    return float(np.mean([low <= mu <= high for low, high in limits]))
+
+
+def score(
+    rng: np.random.Generator, tasks: int, shares: Sequence[float], replications: int, method: str = "plus"
+) -> tuple[float, float]:
+    """Coverage and width of a mean score on a coarse scale."""
+    truth = sum(share * place / 3 for place, share in enumerate(shares))
+    return covered(coarse_scores(rng, shares, (replications, tasks)), truth, 0, 1, method)
+
+
+def costs(rng: np.random.Generator, kind: str, size: tuple[int, ...]) -> tuple[FloatArray, float, float]:
+    """Skewed values, with their true mean and their true geometric mean."""
+    if kind.startswith("lognormal"):
+        sigma = float(kind.split()[1])
+        return rng.lognormal(0, sigma, size), math.exp(sigma**2 / 2), 1.0
+    if kind == "gamma":
+        # exp(digamma(0.5)), digamma(0.5) = -1.9635100
+        return rng.gamma(0.5, 1.0, size), 0.5, math.exp(-1.96351002602142)
+    if kind == "rare":
+        values = rng.lognormal(0, 0.5, size) * np.where(rng.random(size) < 0.05, 20.0, 1.0)
+        return values, math.exp(0.125) * 1.95, 20**0.05
+    raise ValueError(kind)
+
+
+def mean_cost(rng: np.random.Generator, tasks: int, kind: str, replications: int) -> float:
+    """Coverage of a mean cost."""
+    values, truth, _ = costs(rng, kind, (replications, tasks))
+    inside = 0
+    for row in values:
+        estimate = bill(row, resamples=999)
+        inside += (estimate.low or 0.0) <= truth <= (math.inf if estimate.high is None else estimate.high)
+    return inside / replications
+
+
+def typical_cost(rng: np.random.Generator, tasks: int, kind: str, replications: int) -> float:
+    """Coverage of a typical cost."""
+    values, _, truth = costs(rng, kind, (replications, tasks))
+    inside = 0
+    for row in values:
+        estimate = typical(row)
+        assert estimate.low is not None and estimate.high is not None
+        inside += estimate.low <= truth <= estimate.high
+    return inside / replications
+
+
+def cost_per_success(
+    rng: np.random.Generator, tasks: int, mu: float, replications: int
+) -> tuple[float, float]:
+    """Coverage of the cost per success, and the share without an upper limit; failures cost 1.5 times as
+    much."""
+    repeats, icc = 3, 0.5
+    truth = math.exp(0.125) * (mu + 1.5 * (1 - mu)) / mu
+    labels = np.repeat(np.arange(tasks), repeats)
+    inside = open_above = 0
+    for _ in range(replications):
+        rates = task_rates(rng, mu, icc, (tasks,))
+        passed = (rng.random((tasks, repeats)) < rates[:, None]).ravel()
+        spent = rng.lognormal(0, 0.5, tasks * repeats) * np.where(passed, 1.0, 1.5)
+        estimate = per_success(spent, passed, labels)
+        open_above += estimate.high is None
+        inside += (estimate.low or 0.0) <= truth <= (math.inf if estimate.high is None else estimate.high)
+    return inside / replications, open_above / replications
+
+
+def paired_rates(
+    rng: np.random.Generator, tasks: int, mu_a: float, mu_b: float, size: int
+) -> tuple[FloatArray, FloatArray]:
+    """Success probabilities of two models: equal on 70% of tasks, with this difference on average."""
+    icc = 0.5
+    base = task_rates(rng, mu_a, icc, (size, tasks))
+    # On the other tasks the second model has a rate of its own whose mean makes up for those that are equal.
+    own_mean = min(0.99, max(0.01, mu_a + (mu_b - mu_a) / 0.3))
+    own = task_rates(rng, own_mean, icc, (size, tasks))
+    return base, np.where(rng.random((size, tasks)) < 0.7, base, own)
+
+
+def paired_difference(
+    rng: np.random.Generator,
+    tasks: int,
+    repeats: int,
+    mu_a: float,
+    mu_b: float,
+    replications: int,
+    method: str = "plus",
+) -> tuple[float, float]:
+    """Coverage and width of a paired difference of success rates."""
+    first, second = paired_rates(rng, tasks, mu_a, mu_b, replications)
+    truth = 0.7 * mu_a + 0.3 * min(0.99, max(0.01, mu_a + (mu_b - mu_a) / 0.3)) - mu_a
+    deltas = (rng.binomial(repeats, second) - rng.binomial(repeats, first)) / repeats
+    return covered(deltas, truth, -1, 1, method)
+
+
+def unpaired_difference(
+    rng: np.random.Generator, tasks: tuple[int, int], repeats: int, mu: tuple[float, float], replications: int
+) -> float:
+    """Coverage of an unpaired difference of success rates."""
+    sides = []
+    for number, mean_rate in zip(tasks, mu, strict=True):
+        rates = task_rates(rng, mean_rate, 0.5, (replications, number))
+        sides.append(rng.binomial(repeats, rates) / repeats)
+    plus = [plus_interval(side, 0, 1) for side in sides]
+    center = plus[1].center - plus[0].center
+    errors = [each.se**2 for each in plus]
+    se = np.sqrt(errors[0] + errors[1])
+    df = se**4 / (errors[0] ** 2 / (tasks[0] - 1) + errors[1] ** 2 / (tasks[1] - 1))
+    reach = t_quantile(0.975, df) * se
+    # The function itself gives the same limits: checked on the first replications.
+    for row in range(min(20, replications)):
+        single = difference(sides[0][row], sides[1][row], lo=0, hi=1, paired=False)
+        assert single.low is not None and math.isclose(
+            single.low, max(-1.0, center[row] - reach[row]), abs_tol=1e-9
+        )
+    return float((np.abs(center - (mu[1] - mu[0])) <= reach).mean())
+
+
+def cost_ratio(rng: np.random.Generator, tasks: int, kind: str, replications: int) -> float:
+    """Coverage of a ratio of costs."""
+    first, second = costs(rng, kind, (replications, tasks))[0], costs(rng, kind, (replications, tasks))[0]
+    inside = 0
+    for a, b in zip(first, second, strict=True):
+        change = ratio(a, b)
+        assert change.low is not None and change.high is not None
+        inside += change.low <= 1 <= change.high
+    return inside / replications
+
+
+def pass_k(
+    rng: np.random.Generator, tasks: int, k: int, mu: float, replications: int, *, every: bool
+) -> float:
+    """Coverage of pass^k (`every`) or pass@k with 5 repeats and an intra-class correlation of 0.5."""
+    repeats, icc = 5, 0.5
+    rates = task_rates(rng, mu, icc, (replications, tasks))
+    successes = rng.binomial(repeats, rates)
+    a, b = mu * (1 - icc) / icc, (1 - mu) * (1 - icc) / icc
+    if not every:
+        a, b = b, a
+    # The k-th moment of a beta distribution.
+    truth = math.prod((a + j) / (a + b + j) for j in range(k))
+    counted = successes if every else repeats - successes
+    shares = np.ones(counted.shape)
+    for already in range(k):
+        shares *= np.maximum(counted - already, 0) / (repeats - already)
+    return covered(shares if every else 1 - shares, truth if every else 1 - truth, 0, 1)[0]
+
+
+GATE_TRUTHS: dict[str, tuple[tuple[float, float], ...]] = {
+    # Differences of a task, with their shares.
+    "-0.05, gains on 2%": ((-1 / 3, 0.17), (1 / 3, 0.02)),
+    "-0.02, gains on 2%": ((-1 / 3, 0.08), (1 / 3, 0.02)),
+    "-0.02, gains on 10%": ((-1 / 3, 0.16), (1 / 3, 0.10)),
+    "-0.02, losses only": ((-1 / 3, 0.06),),
+    "-0.02, 2% collapse": ((-1.0, 0.02),),
+}
+
+
+def gate_deltas(rng: np.random.Generator, truth: str, size: tuple[int, ...]) -> FloatArray:
+    """Differences of tasks on a coarse scale."""
+    parts = GATE_TRUTHS[truth]
+    values = np.asarray([0.0, *(value for value, _ in parts)])
+    shares = [1 - sum(share for _, share in parts), *(share for _, share in parts)]
+    return values[rng.choice(len(values), size=size, p=shares)]
+
+
+def gate_passes(
+    rng: np.random.Generator,
+    tasks: int,
+    truth: str,
+    replications: int,
+    *,
+    margin: float = 0.02,
+    method: str = "plus",
+) -> float:
+    """Share of false passes of a gate; `gate` is the whole rule, `plus` and `t` are intervals alone."""
+    deltas = gate_deltas(rng, truth, (replications, tasks))
+    if method == "gate":
+        base = np.full(tasks, 0.0)
+        verdicts = [gate(difference(base, row, lo=-1, hi=1, span=1), margin).verdict for row in deltas]
+        return verdicts.count("pass") / replications
+    if method == "plus":
+        low = plus_interval(deltas, -1, 1).limits()[0]
+    else:
+        reach = t_quantile(0.975, tasks - 1) * deltas.std(axis=-1, ddof=1) / math.sqrt(tasks)
+        low = deltas.mean(axis=-1) - reach
+    return float((low > -margin).mean())
+
+
+def success_gate(
+    rng: np.random.Generator, tasks: int, repeats: int, replications: int, *, loss: float
+) -> float:
+    """Share of passes with base rate 0.9 and margin 0.05, for a candidate worse by `loss`."""
+    first, second = paired_rates(rng, tasks, 0.9, 0.9 - loss, replications)
+    if not loss:
+        second = first
+    deltas = (rng.binomial(repeats, second) - rng.binomial(repeats, first)) / repeats
+    low = plus_interval(deltas, -1, 1).limits()[0]
+    return float((low > -0.05).mean())
+
+
+def gate_with_errors(rng: np.random.Generator, tasks: int, replications: int) -> tuple[float, float]:
+    """Passes of a candidate that errors on the hardest 40% of tasks: errors dropped, and by the whole
+    rule."""
+    dropped_passes = passes = 0
+    for _ in range(replications):
+        rates = task_rates(rng, 0.7, 0.2, (tasks,))
+        hard = rates <= np.quantile(rates, 0.4)
+        first, second = (rng.binomial(3, rates) / 3 for _ in range(2))
+        finished = [None if is_hard else x for x, is_hard in zip(second, hard, strict=True)]
+        dropped = difference(first, finished, lo=0, hi=1)
+        failed = difference(first, np.where(hard, 0.0, second), lo=0, hi=1)
+        dropped_passes += gate(dropped, 0.1).verdict == "pass"
+        passes += gate(dropped, 0.1, with_errors=failed, errors=int(hard.sum())).verdict == "pass"
+    return dropped_passes / replications, passes / replications
+
+
+def false_separation(
+    rng: np.random.Generator, tasks: int, repeats: int, kind: str, replications: int
+) -> float:
+    """Share of rankings of six identical models that separate any two."""
+    wrong = 0
+    for _ in range(replications):
+        if kind == "success":
+            rates = task_rates(rng, 0.6, 0.5, (tasks,))
+            values = rng.binomial(repeats, rates, (6, tasks)) / repeats
+        else:
+            level = coarse_scores(rng, COARSE["spread"], (6, tasks, repeats))
+            values = level.mean(axis=2)
+        table = {f"m{row}": dict(enumerate(values[row].tolist())) for row in range(6)}
+        ranked = ranks(table, lo=0, hi=1)
+        wrong += any(each.rank_low > 1 or each.rank_high < 6 for each in ranked)
+    return wrong / replications
+
+
+def family_errors(rng: np.random.Generator, tasks: int, replications: int) -> tuple[float, float]:
+    """Ten correlated coarse differences without any effect: share of pages with a false finding, adjusted
+    and raw."""
+    shared = rng.normal(size=(replications, 1, tasks))
+    own = rng.normal(size=(replications, 10, tasks))
+    latent = math.sqrt(0.5) * shared + math.sqrt(0.5) * own
+    deltas = np.clip(np.round(latent), -1, 1) * np.where(np.abs(latent) > 1, 2, 1) / 3
+    p = plus_interval(deltas, -1, 1).p(0.0)
+    return float((p.min(axis=1) * 10 <= 0.05).mean()), float((p.min(axis=1) <= 0.05).mean())
+
+
+def tasks_needed_power(
+    rng: np.random.Generator, pilot: int, detect: float, repeats: int, replications: int
+) -> float:
+    """Share of designs from a pilot that detect the difference: one study of the size it asks for, each."""
+    found = 0
+    labels = np.repeat(np.arange(pilot), repeats)
+
+    def rates(tasks: int, shift: float) -> tuple[FloatArray, FloatArray]:
+        base = rng.beta(2, 2, tasks) * 0.7 + 0.05
+        moved = np.clip(base + shift + rng.normal(0, 0.1, tasks), 0.0, 1.0)
+        return base, moved
+
+    for _ in range(replications):
+        first, second = rates(pilot, detect)
+        a = (rng.random((pilot, repeats)) < first[:, None]).ravel()
+        b = (rng.random((pilot, repeats)) < second[:, None]).ravel()
+        needed = tasks_needed(a, b, labels, detect=detect, repeats=repeats, lo=0, hi=1).tasks
+        assert needed is not None
+        first, second = rates(needed, detect)
+        deltas = (rng.binomial(repeats, second) - rng.binomial(repeats, first)) / repeats
+        found += bool(plus_interval(deltas, -1, 1).p(0.0) <= 0.05)
+    return found / replications
+
+
+def more_tasks_decide(
+    rng: np.random.Generator, pilot: int, effect: float, replications: int
+) -> tuple[float, float]:
+    """Of comparisons that are not significant and say how many tasks would do: share that these decide, and
+    share of comparisons that say it."""
+    said = decided = undecided = 0
+    for _ in range(replications):
+        rates = rng.beta(2, 2, pilot)
+        b = np.clip(rates + effect, 0, 1)
+        first, second = rng.binomial(3, rates) / 3, rng.binomial(3, b) / 3
+        change = difference(first, second, lo=0, hi=1)
+        if change.is_significant:
+            continue
+        undecided += 1
+        if change.needs is None:
+            continue
+        said += 1
+        more = min(change.needs, 5000) - pilot
+        rates = rng.beta(2, 2, more)
+        b = np.clip(rates + effect, 0, 1)
+        deltas = np.concatenate([second - first, (rng.binomial(3, b) - rng.binomial(3, rates)) / 3])
+        decided += bool(plus_interval(deltas, -1, 1).p(0.0) <= 0.05)
+    return decided / max(said, 1), said / max(undecided, 1)
+
+
+def main(replications: int) -> None:
+    """Print every table."""
+    started = time.perf_counter()
+    fewer = max(100, replications // 10)
+
+    def table(title: str, rows: dict[str, Sequence[object]]) -> None:
+        print(f"\n{title}")
+        for name, cells in rows.items():
+            texts = [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells]
+            print(f"  {name:36}" + "".join(f"{text:>9}" for text in texts))
+
+    def rng() -> np.random.Generator:
+        return np.random.default_rng(20)
+
+    sizes = (2, 3, 5, 8, 15, 30, 80)
+    worst: Callable[[int, str], float] = lambda tasks, method: min(  # noqa: E731
+        rate(rng(), tasks, r, mu, icc, replications, method)[0]
+        for r in (1, 3, 5)
+        for mu in (0.1, 0.5, 0.9)
+        for icc in (0.0, 0.3, 0.5, 0.8)
+    )
+    table(
+        "Success rate, tasks like these: worst coverage over repeats, rates and correlations",
+        {
+            "tasks": sizes,
+            "plus": [worst(tasks, "plus") for tasks in sizes],
+            "t on task means": [worst(tasks, "t") for tasks in sizes],
+            "unequal repeats, plus": [
+                min(
+                    rate_with_unequal_repeats(rng(), tasks, mu, icc, replications)
+                    for mu in (0.1, 0.5, 0.9)
+                    for icc in (0.3, 0.8)
+                )
+                for tasks in sizes
+            ],
+        },
+    )
+    table(
+        "Success rate, these tasks: coverage of Wilson over runs (3 repeats, correlation 0.5)",
+        {"tasks": sizes, "coverage": [rate_of_these_tasks(rng(), t, 3, 0.5, 0.5, fewer) for t in sizes]},
+    )
+    table(
+        "Mean score on a coarse scale: coverage",
+        {"tasks": sizes[2:]}
+        | {
+            f"{name}, {method}": [score(rng(), t, shares, replications, method)[0] for t in sizes[2:]]
+            for name, shares in COARSE.items()
+            for method in ("plus", "t")
+        },
+    )
+    kinds, cost_sizes = ("lognormal 1.0", "lognormal 1.5", "gamma", "rare"), (5, 8, 15, 30, 80)
+    simulations = {"bill": mean_cost, "typical": typical_cost, "ratio": cost_ratio}
+    table(
+        "Mean cost (bill), typical cost and ratio of costs: coverage",
+        {"tasks": cost_sizes}
+        | {
+            f"{name}, {kind}": [simulate(rng(), t, kind, fewer) for t in cost_sizes]
+            for name, simulate in simulations.items()
+            for kind in kinds
+        },
+    )
+    table(
+        "Cost per success: coverage, share without an upper limit",
+        {"tasks": (5, 8, 15, 30)}
+        | {
+            f"rate {mu}, {what}": [cost_per_success(rng(), t, mu, fewer)[part] for t in (5, 8, 15, 30)]
+            for mu in (0.5, 0.2)
+            for part, what in enumerate(("coverage", "open above"))
+        },
+    )
+    table(
+        "Paired difference of success rates: coverage",
+        {"tasks": sizes[2:]}
+        | {
+            f"{a} to {b}, {r} repeats, {method}": [
+                paired_difference(rng(), t, r, a, b, replications, method)[0] for t in sizes[2:]
+            ]
+            for a, b in ((0.6, 0.6), (0.9, 0.8), (0.6, 0.4))
+            for r in (1, 3)
+            for method in ("plus", "t")
+        },
+    )
+    designs = ((5, 5), (8, 8), (15, 15), (30, 30), (10, 40), (80, 80))
+    table(
+        "Unpaired difference: worst coverage",
+        {
+            "tasks": ["+".join(map(str, design)) for design in designs],
+            "plus, Welch": [
+                min(
+                    unpaired_difference(rng(), design, r, mu, replications)
+                    for r in (1, 3)
+                    for mu in ((0.5, 0.5), (0.9, 0.9), (0.9, 0.7), (0.95, 0.95))
+                )
+                for design in designs
+            ],
+        },
+    )
+    table(
+        "pass^k and pass@k, 5 repeats: coverage",
+        {"tasks": sizes[2:]}
+        | {
+            f"{'pass^' if every else 'pass@'}{k}, rate {mu}": [
+                pass_k(rng(), t, k, mu, replications, every=every) for t in sizes[2:]
+            ]
+            for every in (True, False)
+            for mu in (0.5, 0.9)
+            for k in (2, 3, 5)
+        },
+    )
+    gate_sizes = (2, 5, 8, 15, 30, 80, 200, 400)
+    table(
+        "Gate, margin 0.02, steps of 1/3: share of false passes (nominal 0.025)",
+        {"tasks": gate_sizes}
+        | {
+            f"{truth}, {method}": [
+                gate_passes(rng(), t, truth, replications, method=method) for t in gate_sizes
+            ]
+            for truth in GATE_TRUTHS
+            for method in ("plus", "t")
+        }
+        | {
+            f"{truth}, whole rule": [gate_passes(rng(), t, truth, fewer, method="gate") for t in gate_sizes]
+            for truth in GATE_TRUTHS
+        },
+    )
+    table(
+        "Gate with errors on the hardest 40% of tasks, margin 0.1: passes with errors dropped, whole rule",
+        {str(t): gate_with_errors(rng(), t, fewer) for t in (30, 80, 200)},
+    )
+    table(
+        "Six identical models: share of rankings with a false separation (success, scores)",
+        {
+            f"{t} tasks, {r} repeats": [
+                false_separation(rng(), t, r, kind, fewer) for kind in ("success", "coarse")
+            ]
+            for t, r in ((2, 3), (5, 3), (15, 3), (30, 5), (80, 5))
+        },
+    )
+    table(
+        "Ten metrics without an effect: share of pages with a false finding (adjusted, raw)",
+        {str(t): family_errors(rng(), t, fewer) for t in (8, 15, 30, 80)},
+    )
+    table(
+        "Tasks needed, from a pilot, for a difference of 0.1: power reached",
+        {str(pilot): [tasks_needed_power(rng(), pilot, 0.1, 3, fewer)] for pilot in (10, 20, 40)},
+    )
+    table(
+        "Tasks that would decide a comparison of an observed difference: share decided, share that say it",
+        {
+            f"{pilot} tasks, effect {effect}": more_tasks_decide(rng(), pilot, effect, fewer)
+            for pilot in (20, 40)
+            for effect in (0.1, 0.2)
+        },
+    )
+    seconds = time.perf_counter() - started
+    print(f"\n{replications} replications ({fewer} where each is a call), {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 4000)

@@ -1,0 +1,813 @@
+"""Differences of two sides: paired by task or not, ratios of costs, families of comparisons, and gates.
+
+Side `a` is the baseline, side `b` the candidate; a difference is b − a. Means, difference, interval and p
+describe the same tasks and come from one method, so they cannot contradict each other: p_adjusted ≤ 1 −
+level exactly when the interval excludes no difference.
+"""
+
+import hashlib
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+
+import numpy as np
+from scipy import special
+
+from proctor.stats.intervals import (
+    CONFIDENCE,
+    FEWEST_COSTS,
+    FEWEST_NORMAL,
+    FEWEST_TASKS,
+    FEWEST_TYPICAL,
+    wilson_limits,
+)
+from proctor.stats.power import ASSURANCE, fewest_for_gate, required_tasks, smallest_detectable
+from proctor.stats.samples import (
+    FloatArray,
+    common_means,
+    f_tail,
+    plus_interval,
+    samples_of_sides,
+    standard_error,
+    t_quantile,
+    t_tails,
+)
+
+PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
+FEWEST_TO_EXTRAPOLATE = 20
+"""Tasks below which the tasks needed for the observed difference hold too seldom to be stated."""
+MOST_EXTRAPOLATED = 20
+"""Multiple of the tasks at hand above which the tasks needed are not stated."""
+MOST_MISSING = 0.2
+"""Share of runs without a value above which a metric is not part of a family."""
+
+Labels = Iterable[Hashable]
+Numbers = Iterable[float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Candidate (`b`) minus baseline (`a`), or their ratio. Never NaN: None, with a sentence in `note`."""
+
+    value: float | None
+    low: float | None = None
+    """Limits at `level` for the whole family; None: `note` says why."""
+    high: float | None = None
+    p: float | None = None
+    """Two-sided, of no difference; of the same method as the interval."""
+    p_adjusted: float | None = None
+    """Times the comparisons of the family (Bonferroni)."""
+    level: float = CONFIDENCE
+    family: int = 1
+    """Comparisons that hold together at `level`."""
+    n: int = 0
+    """Common tasks; unpaired: of the smaller side."""
+    tasks: tuple[int, int] = (0, 0)
+    """Tasks compared on each side."""
+    runs: int = 0
+    """Observations of both sides in the tasks compared."""
+    left_out: int = 0
+    """Tasks that only one side has."""
+    missing: int = 0
+    """Runs without a value."""
+    total: int = 0
+    """Runs of both sides, with those left out and those without a value."""
+    mean_a: float | None = None
+    """Mean over the tasks compared; for a ratio, the geometric mean."""
+    mean_b: float | None = None
+    method: str = ""
+    note: str = ""
+    needs: int | None = None
+    """Tasks that a verdict would need. None: there is one, or the number cannot be given."""
+    effect_size: float | None = None
+    """In standard deviations of the task differences (paired) or of the task means (unpaired)."""
+    detectable: float | None = None
+    """Smallest true difference that this comparison detects with 80% power."""
+    null: float = 0.0
+    """The value that means no difference: 1 for a ratio."""
+    scale: tuple[float, float] | None = None
+    """Smallest and largest possible difference. None: unbounded."""
+    center: float | None = field(default=None, repr=False)
+    """With `se` and `df`, what the interval is computed from; logarithms for a ratio."""
+    se: float | None = field(default=None, repr=False)
+    df: float | None = field(default=None, repr=False)
+    spread: float | None = field(default=None, repr=False)
+    """Standard deviation of the task differences."""
+    is_paired: bool = True
+    is_constant: bool = False
+    """Whether all values of both sides are equal."""
+    fingerprint: str = field(default="", repr=False)
+    """Equal for metrics that are copies, or linear copies, of each other over the same runs."""
+
+    @property
+    def is_ratio(self) -> bool:
+        return self.null == 1.0
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the interval, at the level of the family, excludes no difference."""
+        enough = self.n >= (FEWEST_TYPICAL if self.is_ratio else FEWEST_TASKS)
+        return enough and self.p_adjusted is not None and self.p_adjusted <= 1 - self.level + 1e-12
+
+
+def difference(
+    a: Numbers,
+    b: Numbers,
+    task: Labels | None = None,
+    *,
+    task_a: Labels | None = None,
+    task_b: Labels | None = None,
+    lo: float | None = None,
+    hi: float | None = None,
+    span: float | None = None,
+    family: int = 1,
+    paired: bool = True,
+    level: float = CONFIDENCE,
+) -> Difference:
+    """Candidate `b` minus baseline `a`, over tasks, on a scale from `lo` to `hi`.
+
+    `task` has the tasks of both sides, or `task_a` and `task_b` those of each; without any, values at the
+    same place belong together. Paired: the `plus` interval of the differences of tasks that both sides have;
+    `span` declares the largest possible change of one task where that is less than the scale. Unpaired:
+    Welch's interval of the `plus` means. Without a scale: Student's or Welch's interval. `family` is the
+    number of comparisons that are to hold together. Missing and broken values as in `mean`. Costs and times:
+    `ratio`.
+
+    >>> change = difference([0, 0, 1, 0, 0, 1, 0, 0], [1, 1, 1, 1, 0, 1, 1, 1], lo=0, hi=1)
+    >>> print(f"{change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f}), p = {change.p:.3f}")
+    +0.625 (-0.029 to +1.000), p = 0.060
+    """
+    _check(level, family, lo, hi, span)
+    pair = _Sides(a, b, task, task_a, task_b)
+    refused = pair.refusal()
+    if refused:
+        return refused
+    bounded = lo is not None and hi is not None
+    if bounded:
+        assert lo is not None and hi is not None
+        values = np.concatenate([pair.a.values, pair.b.values])
+        outside = int(((values < lo) | (values > hi)).sum())
+        if outside:
+            note = f"{outside} of {len(values)} values lie outside the scale {lo:g} to {hi:g}: no interval."
+            return pair.result(note=note)
+    if not paired:
+        return _unpaired(pair, lo if bounded else None, hi if bounded else None, family, level)
+    first, second, runs = common_means(pair.a, pair.b)
+    tasks = len(first)
+    if not tasks:
+        return replace(
+            pair.result(note="The two sides have no task in common."), value=None, needs=FEWEST_TASKS
+        )
+    deltas = second - first
+    about = replace(pair.about(first, second), runs=runs)
+    if tasks < 2:
+        note = f"One common task: no interval; needs at least {FEWEST_TASKS}."
+        return replace(about, note=note, needs=FEWEST_TASKS)
+    sem = standard_error(deltas)
+    spread = sem * math.sqrt(tasks)
+    about = replace(about, spread=spread, effect_size=float(deltas.mean()) / spread if spread else None)
+    if bounded:
+        assert lo is not None and hi is not None
+        reach = span or hi - lo
+        if float(np.abs(deltas).max()) > reach * (1 + 1e-9):
+            note = f"A task changed by more than the declared span of {reach:g}: no interval."
+            return replace(about, note=note)
+        plus = plus_interval(np.clip(deltas, -reach, reach), -reach, reach)
+        center, se, method, scale = float(plus.center), float(plus.se), "plus, paired", (-reach, reach)
+        note = "" if spread else "All tasks differ by the same amount."
+        if span is not None:
+            note = f"{note} Assumes that no task changes by more than {span:g}.".strip()
+    else:
+        scale, center, se, method = None, float(deltas.mean()), sem, "Student's t, paired"
+        if refusal := _no_student(tasks, spread):
+            return replace(about, note=refusal, needs=FEWEST_TASKS if spread else None)
+        note = _normal_note(tasks)
+    about = replace(about, center=center, se=se, df=tasks - 1, scale=scale, method=method, note=note)
+    return _with_needs(adjust(about, family, level))
+
+
+def _unpaired(pair: "_Sides", lo: float | None, hi: float | None, family: int, level: float) -> Difference:
+    first, second = pair.a.means, pair.b.means
+    tasks = min(len(first), len(second))
+    about = replace(pair.about(first, second), is_paired=False, left_out=0, n=tasks)
+    if tasks < 2:
+        return replace(about, note="One task on a side: no interval.", needs=FEWEST_TASKS)
+    pooled = math.sqrt(
+        float(np.var(first, ddof=1) * (len(first) - 1) + np.var(second, ddof=1) * (len(second) - 1))
+        / (len(first) + len(second) - 2)
+    )
+    value = float(second.mean() - first.mean())
+    about = replace(about, effect_size=value / pooled if pooled > 1e-12 else None)
+    if lo is not None and hi is not None:
+        sides = [plus_interval(means, lo, hi) for means in (first, second)]
+        errors = [float(side.se) for side in sides]
+        center = float(sides[1].center - sides[0].center)
+        method, scale, note = "plus, Welch", (lo - hi, hi - lo), ""
+    else:
+        errors = [standard_error(means) for means in (first, second)]
+        center, method, scale = value, "Welch's t", None
+        if refusal := _no_student(tasks, min(errors)):
+            return replace(about, note=refusal, needs=FEWEST_TASKS if min(errors) else None)
+        note = _normal_note(tasks)
+    se = math.hypot(*errors)
+    df = se**4 / (errors[0] ** 4 / (len(first) - 1) + errors[1] ** 4 / (len(second) - 1))
+    about = replace(about, center=center, se=se, df=df, scale=scale, method=method, note=note)
+    return _with_needs(adjust(about, family, level))
+
+
+def ratio(
+    a: Numbers,
+    b: Numbers,
+    task: Labels | None = None,
+    *,
+    task_a: Labels | None = None,
+    task_b: Labels | None = None,
+    family: int = 1,
+    level: float = CONFIDENCE,
+) -> Difference:
+    """The typical ratio b / a of costs or times: Student's interval of the log ratios of task means.
+
+    `mean_a` and `mean_b` are the geometric means of the same tasks. Needs three common tasks and positive
+    values.
+
+    >>> change = ratio([1.0, 2.0, 4.0, 3.0, 1.5, 2.5], [0.8, 1.5, 3.9, 2.2, 1.0, 2.4])
+    >>> print(f"{change.value:.2f} ({change.low:.2f} to {change.high:.2f})")
+    0.81 (0.69 to 0.95)
+    """
+    _check(level, family)
+    pair = _Sides(a, b, task, task_a, task_b)
+    refused = pair.refusal()
+    if refused:
+        return replace(refused, null=1.0)
+    first, second, runs = common_means(pair.a, pair.b)
+    about = replace(pair.about(first, second), runs=runs, null=1.0, value=None, mean_a=None, mean_b=None)
+    if not len(first):
+        note = "The two sides have no task in common."
+        return replace(about, note=note, needs=FEWEST_TYPICAL)
+    if float(min(first.min(), second.min())) <= 0:
+        bad = int(((first <= 0) | (second <= 0)).sum())
+        note = f"{bad} of {len(first)} common tasks have no positive value: no ratio."
+        return replace(about, note=note)
+    logs = np.log(second) - np.log(first)
+    center, se, tasks = float(logs.mean()), standard_error(logs), len(logs)
+    # A constant ratio leaves nothing but rounding.
+    se = 0.0 if se <= 1e-12 else se
+    about = replace(
+        about,
+        value=math.exp(center),
+        mean_a=math.exp(float(np.log(first).mean())),
+        mean_b=math.exp(float(np.log(second).mean())),
+    )
+    if tasks < FEWEST_TYPICAL:
+        note = f"Fewer than {FEWEST_TYPICAL} common tasks: no interval."
+        return replace(about, note=note, needs=FEWEST_TYPICAL)
+    if not se:
+        note = "The ratio is the same in every task (imported constants?): no interval."
+        return replace(about, note=note)
+    spread = se * math.sqrt(tasks)
+    about = replace(
+        about,
+        center=center,
+        se=se,
+        df=tasks - 1,
+        spread=spread,
+        effect_size=center / spread,
+        method="Student's t of log ratios",
+    )
+    return _with_needs(adjust(about, family, level))
+
+
+def adjust(difference: Difference, family: int, level: float = CONFIDENCE) -> Difference:
+    """The same difference as one of `family` comparisons that hold together at `level` (Bonferroni)."""
+    center, se, df = difference.center, difference.se, difference.df
+    if center is None or se is None or df is None:
+        return replace(difference, family=family, level=level)
+    reach = float(t_quantile(1 - (1 - level) / family / 2, df)) * se
+    low: float | None
+    high: float | None
+    if difference.is_ratio:
+        low, high = math.exp(max(-700.0, center - reach)), None
+        note = difference.note
+        if center + reach < 350:
+            high = math.exp(center + reach)
+        else:
+            note = f"{note} No upper limit: the ratios spread too far.".strip()
+        detect = smallest_detectable(se, df, level=level, family=family)
+        difference = replace(difference, note=note, detectable=math.exp(detect) if detect < 350 else None)
+        null = 0.0
+    else:
+        low, high, null = center - reach, center + reach, difference.null
+        detect = smallest_detectable(se, df, level=level, family=family)
+        if difference.scale is not None:
+            low, high = max(low, difference.scale[0]), min(high, difference.scale[1])
+            detect = min(detect, difference.scale[1])
+        assert difference.value is not None
+        low, high = min(low, difference.value), max(high, difference.value)
+        difference = replace(difference, detectable=detect)
+    p = float(t_tails((center - null) / se, df))
+    return replace(
+        difference, low=low, high=high, p=p, p_adjusted=min(1.0, p * family), family=family, level=level
+    )
+
+
+def _with_needs(difference: Difference) -> Difference:
+    """With what a verdict would need, where there is none."""
+    difference = replace(difference, needs=None)
+    fewest = FEWEST_TYPICAL if difference.is_ratio else FEWEST_TASKS
+    if difference.n < fewest:
+        where = "common tasks" if difference.is_paired else "tasks on a side"
+        sentence = f"Fewer than {fewest} {where}: no verdict."
+        note = difference.note if sentence in difference.note else f"{difference.note} {sentence}".strip()
+        return replace(difference, note=note, needs=fewest)
+    if difference.is_significant or not difference.is_paired:
+        return difference
+    center, spread = difference.center, difference.spread
+    if center is None or not spread or difference.n < FEWEST_TO_EXTRAPOLATE:
+        return difference
+    observed = abs(center if difference.is_ratio else (difference.value or 0.0))
+    # The true difference exceeds this one in four of five cases. The observed one is too large half of the
+    # time, and a number of tasks computed from it would be too small.
+    cautious = observed - NormalDist().inv_cdf(ASSURANCE) * spread / math.sqrt(difference.n)
+    if cautious <= 0:
+        return difference
+    tasks = required_tasks(spread**2, cautious, level=difference.level, family=difference.family)
+    if tasks > MOST_EXTRAPOLATED * difference.n:
+        return difference
+    return replace(difference, needs=max(tasks, difference.n + 1))
+
+
+class _Sides:
+    """Two samples, and the tasks they share."""
+
+    def __init__(
+        self, a: Numbers, b: Numbers, task: Labels | None, task_a: Labels | None, task_b: Labels | None
+    ) -> None:
+        self.a, self.b = samples_of_sides(a, b, task, task_a, task_b)
+
+    def refusal(self) -> Difference | None:
+        """A difference that says why there is none."""
+        if self.a.problem or self.b.problem:
+            sides = [
+                f"{name}: {side.problem}"
+                for name, side in (("Baseline", self.a), ("Candidate", self.b))
+                if side.problem
+            ]
+            return Difference(value=None, note=" ".join(sides))
+        if not self.a.runs or not self.b.runs:
+            which = "Neither side has" if not self.a.runs and not self.b.runs else "One side has no"
+            note = f"{which} values." if which.startswith("One") else f"{which} any values."
+            missing = self.a.left_out + self.b.left_out
+            return Difference(
+                value=None, note=note, missing=missing, total=missing + self.a.runs + self.b.runs
+            )
+        return None
+
+    def about(self, first: FloatArray, second: FloatArray) -> Difference:
+        """Everything but the interval, for the task means compared."""
+        known = set(self.a.labels) & set(self.b.labels)
+        mean_a = float(first.mean()) if len(first) else None
+        mean_b = float(second.mean()) if len(second) else None
+        return replace(
+            self.result(),
+            value=None if mean_a is None or mean_b is None else float(second.mean() - first.mean()),
+            mean_a=mean_a,
+            mean_b=mean_b,
+            n=min(len(first), len(second)),
+            tasks=(len(first), len(second)),
+            left_out=self.a.tasks + self.b.tasks - 2 * len(known),
+        )
+
+    def result(self, note: str = "") -> Difference:
+        """Means and counts of both sides, without an interval."""
+        values = np.concatenate([self.a.values, self.b.values])
+        mean_a, mean_b = float(self.a.means.mean()), float(self.b.means.mean())
+        is_constant = float(np.ptp(values)) <= 1e-12 * float(np.abs(values).max())
+        return Difference(
+            value=mean_b - mean_a,
+            mean_a=mean_a,
+            mean_b=mean_b,
+            n=min(self.a.tasks, self.b.tasks),
+            tasks=(self.a.tasks, self.b.tasks),
+            runs=len(values),
+            missing=self.a.left_out + self.b.left_out,
+            total=len(values) + self.a.left_out + self.b.left_out,
+            note=note,
+            is_constant=is_constant,
+            fingerprint="" if is_constant else _fingerprint(values),
+        )
+
+
+def _fingerprint(values: FloatArray) -> str:
+    """Equal for values that are linear copies of each other, in the same order."""
+    standardized = (values - values.mean()) / values.std()
+    # A copy may be reversed: the first value that is not 0 is made positive.
+    sign = np.sign(standardized[np.argmax(np.abs(standardized) > 1e-6)])
+    rounded = np.round(standardized * sign, 6) + 0.0
+    return hashlib.blake2b(rounded.tobytes(), digest_size=16).hexdigest()
+
+
+def _no_student(tasks: int, spread: float) -> str:
+    """Why Student's interval is refused. Empty: it is not."""
+    if spread <= 0:
+        return "No spread between tasks: no interval. Declare the scale."
+    if tasks < FEWEST_COSTS:
+        return f"Fewer than {FEWEST_COSTS} tasks: no interval without a declared scale."
+    return ""
+
+
+def _normal_note(tasks: int) -> str:
+    few = f"Fewer than {FEWEST_NORMAL} tasks: valid only for roughly normal values."
+    return few if tasks < FEWEST_NORMAL else ""
+
+
+# Families: comparisons on one page that hold together.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Comparisons whose verdicts hold together, and those that are descriptive."""
+
+    members: Mapping[str, Difference]
+    """With intervals and p adjusted for their number."""
+    descriptive: Mapping[str, Difference]
+    """Unadjusted and without a verdict."""
+    left_out: Mapping[str, str]
+    """Why each descriptive one is not a member."""
+    level: float = CONFIDENCE
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+
+def family(differences: Mapping[str, Difference], *, level: float = CONFIDENCE) -> Family:
+    """Adjust comparisons for their number (Bonferroni), so that all their intervals hold together.
+
+    Not members: metrics that never vary, copies and linear copies of an earlier metric, metrics missing in
+    more than 20% of runs, and those without a p.
+
+    >>> a, b = [0, 0, 1, 0, 0, 1, 0, 0], [1, 1, 1, 1, 0, 1, 1, 1]
+    >>> page = family({"success": difference(a, b, lo=0, hi=1), "expect": difference(a, b, lo=0, hi=1)})
+    >>> page.size, page.left_out["expect"]
+    (1, 'a copy of success')
+    """
+    members: dict[str, Difference] = {}
+    left_out: dict[str, str] = {}
+    known: dict[str, str] = {}
+    for name, each in differences.items():
+        if each.missing > MOST_MISSING * each.total:
+            left_out[name] = f"missing in {each.missing} of {each.total} runs"
+        elif each.is_constant:
+            left_out[name] = "all values are equal"
+        elif each.p is None:
+            left_out[name] = each.note.rstrip(".") or "not tested"
+        elif each.fingerprint in known:
+            original = known[each.fingerprint]
+            same = _is_copy(each, differences[original])
+            left_out[name] = f"a {'copy' if same else 'linear copy'} of {original}"
+        else:
+            known[each.fingerprint or f"name:{name}"] = name
+            members[name] = each
+    return Family(
+        members={name: _with_needs(adjust(each, len(members), level)) for name, each in members.items()},
+        descriptive={name: adjust(differences[name], 1, level) for name in left_out},
+        left_out=left_out,
+        level=level,
+    )
+
+
+def _is_copy(one: Difference, other: Difference) -> bool:
+    pairs = ((one.mean_a, other.mean_a), (one.mean_b, other.mean_b))
+    return all(a is not None and b is not None and math.isclose(a, b, abs_tol=1e-12) for a, b in pairs)
+
+
+def bonferroni(p_values: Sequence[float]) -> list[float]:
+    """Each p times their number."""
+    return [min(1.0, p * len(p_values)) for p in p_values]
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down correction; None is not tested and does not count.
+
+    >>> holm([0.001, 0.011, None, 0.3])
+    [0.003, 0.022, None, 0.3]
+    """
+    tested = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p, place) in enumerate(tested):
+        highest = max(highest, min(1.0, p * (len(tested) - rank)))
+        adjusted[place] = highest
+    return adjusted
+
+
+def sidak(p_values: Sequence[float]) -> list[float]:
+    """Šidák's correction, for independent tests."""
+    return [-math.expm1(len(p_values) * math.log1p(-p)) if p < 1 else 1.0 for p in p_values]
+
+
+# Gates: non-inferiority with a margin.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateVerdict:
+    """What a gate decides, and why."""
+
+    verdict: str
+    """`pass`, `fail` (a regression) or `inconclusive`."""
+    note: str
+    needs: int | None = None
+    """Tasks that would decide it. None: decided, or more tasks may not."""
+    fewest: int | None = None
+    """Tasks below which the gate cannot pass. None: the loss of a task has no bound."""
+    difference: Difference | None = None
+    """With errors excluded."""
+    with_errors: Difference | None = None
+    """With errors counted as failures. None: there were no errors."""
+
+
+def gate(
+    difference: Difference,
+    margin: float,
+    *,
+    with_errors: Difference | None = None,
+    errors: int = 0,
+    loss: float | None = None,
+    lower_is_better: bool = False,
+) -> GateVerdict:
+    """Whether a candidate is not worse than the baseline by `margin` or more.
+
+    Passes when the interval, at the level of its family, lies within the margin and there are enough tasks
+    to have seen a collapse (`fewest_for_gate`; `loss` is the largest loss of one task, else the scale of
+    the difference). Fails when the interval lies below no difference. A negative margin demands an
+    improvement. For a `ratio` the margin is a share: 0.1 allows 10% more. `with_errors` is the same
+    difference with infrastructure errors counted as failures: where the two verdicts differ, the gate is
+    inconclusive.
+
+    >>> same = difference([1, 0] * 60, [1, 0] * 60, lo=0, hi=1)
+    >>> gate(same, 0.05).verdict
+    'pass'
+    """
+    if not math.isfinite(margin):
+        raise ValueError("the margin must be a number")
+    result = _gate(difference, margin, loss, lower_is_better)
+    if with_errors is None:
+        return result
+    other = _gate(with_errors, margin, loss, lower_is_better)
+    result = replace(result, with_errors=with_errors)
+    if result.verdict == other.verdict:
+        return result
+    number = (
+        f"{errors} infrastructure error{'s' if errors != 1 else ''}" if errors else "Infrastructure errors"
+    )
+    note = (
+        f"{number} decide{'s' if errors == 1 else ''} it: {result.verdict} with errors excluded, "
+        f"{other.verdict} with errors as failures."
+    )
+    return replace(result, verdict=INCONCLUSIVE, note=note, needs=None)
+
+
+def _gate(difference: Difference, margin: float, loss: float | None, lower_is_better: bool) -> GateVerdict:
+    if difference.is_ratio:
+        # Costs and times: less is better, and a margin is a share of the baseline.
+        lower_is_better, threshold = True, math.log1p(margin) if margin > -1 else -math.inf
+    else:
+        threshold = margin
+    largest = loss
+    if largest is None and difference.scale is not None:
+        largest = difference.scale[1]
+    fewest = None
+    if margin > 0 and largest is not None:
+        fewest = fewest_for_gate(margin, largest, level=difference.level)
+    least = max(FEWEST_TASKS, fewest or 0)
+    result = GateVerdict(verdict=INCONCLUSIVE, note="", fewest=fewest, difference=difference)
+    low, high = difference.low, difference.high
+    if low is None and high is None:
+        return replace(result, note=difference.note or "No interval.", needs=difference.needs or least)
+    if difference.is_ratio:
+        low = None if low is None else math.log(low) if low > 0 else -math.inf
+        high = None if high is None else math.log(high)
+    if lower_is_better:
+        low, high = (None if high is None else -high), (None if low is None else -low)
+    # From here on more is better, and the candidate must stay above −threshold.
+    is_within = low is not None and low > -threshold
+    is_worse = high is not None and high < 0
+    is_short = high is not None and margin < 0 and high < -threshold
+    if is_within and difference.n >= least:
+        sentence = "Worse, but within the margin." if is_worse else "Within the margin."
+        return replace(result, verdict=PASS, note=sentence if margin >= 0 else "Improved as required.")
+    if difference.n >= FEWEST_TASKS and (is_worse or is_short):
+        note = "Significantly worse." if is_worse else "The required improvement is excluded."
+        return replace(result, verdict=FAIL, note=note)
+    needs = _gate_needs(difference, threshold, least)
+    if difference.n < least:
+        note = f"{difference.n} tasks: fewer than {least} cannot show that the loss stays within the margin."
+    elif needs is None:
+        note = "The difference lies near the margin: more tasks may not decide it."
+    else:
+        note = f"Not enough tasks: about {needs} would decide it if there is no difference."
+    return replace(result, note=note, needs=needs)
+
+
+def _gate_needs(difference: Difference, threshold: float, least: int) -> int | None:
+    """Tasks at which a candidate equal to the baseline passes in four of five cases."""
+    if threshold <= 0 or not math.isfinite(threshold):
+        return least if difference.n < least else None
+    tasks = least
+    # Fewer tasks, or tasks without spread, tell nothing of the variance: then it is the least that may do.
+    if difference.spread and difference.n >= FEWEST_TASKS:
+        needed = required_tasks(
+            difference.spread**2,
+            threshold,
+            level=difference.level,
+            family=difference.family,
+            pilot=difference.n,
+        )
+        tasks = max(least, needed)
+    return tasks if tasks > difference.n else None
+
+
+# Exact and named methods, to print beside the plus interval.
+
+
+def mcnemar(gained: int, lost: int, *, mid_p: bool = False) -> float:
+    """Exact McNemar test of the pairs that differ; with `mid_p`, the less conservative mid-p.
+
+    >>> round(mcnemar(9, 2), 4), round(mcnemar(9, 2, mid_p=True), 4)
+    (0.0654, 0.0386)
+    """
+    pairs, fewer = gained + lost, min(gained, lost)
+    if pairs == 0:
+        return 1.0
+    tail = float(special.bdtr(fewer, pairs, 0.5))
+    if mid_p:
+        at = float(special.bdtr(fewer, pairs, 0.5))
+        below = float(special.bdtr(fewer - 1, pairs, 0.5)) if fewer else 0.0
+        return min(1.0, 2 * tail - (at - below))
+    return min(1.0, 2 * tail)
+
+
+def newcombe(
+    successes_a: int, trials_a: int, successes_b: int, trials_b: int, *, level: float = CONFIDENCE
+) -> tuple[float, float, float]:
+    """Difference of two independent rates, b − a, with Newcombe's (1998) interval.
+
+    >>> [round(number, 3) for number in newcombe(48, 80, 56, 70)]
+    [0.2, 0.052, 0.334]
+    """
+    if trials_a <= 0 or trials_b <= 0:
+        raise ValueError("both sides need trials")
+    a, b = successes_a / trials_a, successes_b / trials_b
+    low_a, high_a = wilson_limits(a, trials_a, level)
+    low_b, high_b = wilson_limits(b, trials_b, level)
+    value = b - a
+    return value, value - math.hypot(b - low_b, high_a - a), value + math.hypot(high_b - b, a - low_a)
+
+
+def newcombe_paired(
+    both: int, only_a: int, only_b: int, neither: int, *, level: float = CONFIDENCE
+) -> tuple[float, float, float]:
+    """Difference of two paired rates, b − a, with Newcombe's interval (method 10, continuity in phi).
+
+    >>> [round(number, 3) for number in newcombe_paired(both=20, only_a=2, only_b=9, neither=5)]
+    [0.194, 0.013, 0.361]
+    """
+    n = both + only_a + only_b + neither
+    if n <= 0:
+        raise ValueError("there are no pairs")
+    with_a, with_b = both + only_a, both + only_b
+    a, b = with_a / n, with_b / n
+    product = with_a * (n - with_a) * with_b * (n - with_b)
+    phi = 0.0
+    if product:
+        determinant = both * neither - only_a * only_b
+        phi = (max(determinant - n / 2, 0.0) if determinant > 0 else determinant) / math.sqrt(product)
+    low_a, high_a = wilson_limits(a, n, level)
+    low_b, high_b = wilson_limits(b, n, level)
+
+    def distance(of_b: float, of_a: float) -> float:
+        return math.sqrt(max(0.0, of_b**2 - 2 * phi * of_b * of_a + of_a**2))
+
+    value = b - a
+    return value, value - distance(b - low_b, high_a - a), value + distance(high_b - b, a - low_a)
+
+
+def fisher(a: int, b: int, c: int, d: int) -> float:
+    """Fisher's exact test of the table [[a, b], [c, d]], two-sided.
+
+    >>> round(fisher(14, 6, 9, 13), 4)
+    0.0718
+    """
+    row, column, total = a + b, a + c, a + b + c + d
+    cells = np.arange(max(0, column - (c + d)), min(row, column) + 1, dtype=np.float64)
+    chances = np.exp(
+        _log_ways(row, cells) + _log_ways(c + d, column - cells) - _log_ways(total, np.full(1, float(column)))
+    )
+    # Equal chances differ in their last digits.
+    return float(min(1.0, chances[chances <= chances[a - int(cells[0])] * (1 + 1e-7)].sum()))
+
+
+def _log_ways(total: int, chosen: FloatArray) -> FloatArray:
+    """Logarithm of the ways to choose so many of `total`."""
+    ways: FloatArray = (
+        special.gammaln(total + 1) - special.gammaln(chosen + 1) - special.gammaln(total - chosen + 1)
+    )
+    return ways
+
+
+def clopper_pearson(successes: int, trials: int, *, level: float = CONFIDENCE) -> tuple[float, float]:
+    """Exact interval of a share of independent trials.
+
+    >>> [round(limit, 4) for limit in clopper_pearson(8, 10)]
+    [0.4439, 0.9748]
+    """
+    tail = (1 - level) / 2
+    low = float(special.betaincinv(successes, trials - successes + 1, tail)) if successes else 0.0
+    high = 1.0
+    if successes < trials:
+        high = float(special.betaincinv(successes + 1, trials - successes, 1 - tail))
+    return low, high
+
+
+def cohen_h(rate_a: float, rate_b: float) -> float:
+    """Effect size of two rates, b against a.
+
+    >>> round(cohen_h(0.6, 0.8), 2)
+    0.44
+    """
+    return 2 * math.asin(math.sqrt(rate_b)) - 2 * math.asin(math.sqrt(rate_a))
+
+
+# Factors in a linear model.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How much of the spread of some values goes with a factor."""
+
+    p: float | None
+    explained: float
+    """Of all the spread, between 0 and 1."""
+    freedom: int
+
+
+def factor_test(
+    values: Sequence[float], base: Sequence[Sequence[float]], added: Sequence[Sequence[float]]
+) -> Share:
+    """Whether columns added to a linear model explain more than chance would (F test).
+
+    `base` and `added` are rows of numbers, one for each value; a constant is part of the model.
+
+    >>> share = factor_test([3, 4, 5, 6, 7, 5], [()] * 6, [[0], [0], [0], [1], [1], [1]])
+    >>> round(share.p, 3), round(share.explained, 2)
+    (0.07, 0.6)
+    """
+    y = np.asarray(values, dtype=np.float64)
+    y = y - y.mean() if len(y) else y
+    total = float(y @ y)
+    first = np.asarray(base, dtype=np.float64).reshape(len(y), -1)
+    more = np.asarray(added, dtype=np.float64).reshape(len(y), -1)
+    small, rank = _residual(y, first)
+    large, full_rank = _residual(y, np.hstack([first, more]))
+    gained, freedom, left = max(0.0, small - large), full_rank - rank, len(y) - full_rank
+    explained = gained / total if total else 0.0
+    if freedom <= 0 or left <= 0 or not total:
+        return Share(p=None, explained=explained, freedom=max(freedom, 0))
+    if large <= 1e-12 * total:
+        # Nothing is left over: what was added explains it all, or there was nothing to explain.
+        return Share(p=0.0 if gained > 1e-12 * total else None, explained=explained, freedom=freedom)
+    return Share(
+        p=f_tail((gained / freedom) / (large / left), freedom, left), explained=explained, freedom=freedom
+    )
+
+
+def _residual(y: FloatArray, columns: FloatArray) -> tuple[float, int]:
+    """What a least-squares fit with a constant leaves over, and the rank of its columns."""
+    constant = np.ones((len(y), 1))
+    design = np.hstack([constant, columns])
+    lengths = np.sqrt((design**2).sum(axis=0))
+    # Columns of equal length, so that the rank does not depend on units.
+    design = design[:, lengths > 0] / lengths[lengths > 0]
+    basis, sizes, _ = np.linalg.svd(design, full_matrices=False)
+    rank = int((sizes > 1e-9 * sizes[0]).sum()) if len(sizes) else 0
+    basis = basis[:, :rank]
+    rest = y - basis @ (basis.T @ y)
+    return float(rest @ rest), rank
+
+
+def _check(
+    level: float,
+    family: int,
+    lo: float | None = None,
+    hi: float | None = None,
+    span: float | None = None,
+) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, not {level!r}")
+    if family < 1:
+        raise ValueError("a family has at least one comparison")
+    if lo is not None and hi is not None and not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
+        raise ValueError(f"the scale must have finite ends lo < hi, not {lo!r} and {hi!r}")
+    if span is not None and not 0 < span < math.inf:
+        raise ValueError("span must be positive")

@@ -1,0 +1,422 @@
+"""Finished items as columns: what comparisons, ranks, reports and power are computed from.
+
+One row is one finished item, of a run or of an imported table. A task is everything an item was given, apart
+from what differs between the groups that are compared: so the same task of two models, or of two runs, has
+the same code, and so have repeats.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proctor.errors import NotFound, UsageError
+from proctor.item import ERROR, EVALUATION, FINISHED, SUCCESS
+from proctor.store import StoreReader
+from proctor.store.results import ResultRow, result_rows, session_metrics, session_scores
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+FIGURES = ("success", "cost", "time", "tokens")
+"""Metrics every item may have; lower is better for all but the first."""
+SCORE, MEASURE = "score:", "metric:"
+PAIRINGS = BY_ITEM, BY_TASK, BY_SCENARIO, BY_SESSION = ("item", "task", "scenario", "session")
+"""What two items have in common that are compared with each other."""
+LONGEST_LABEL = 400
+TREATMENT = ("agent", "model")
+"""Inputs that say who worked, not on what."""
+CACHED_INPUTS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """One label for each row, as codes. A code of -1: the row has none."""
+
+    codes: Ints
+    labels: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: Iterable[str | None]) -> "Labels":
+        """A column of labels in the order of their first appearance; None and '' are no label."""
+        known: dict[str, int] = {}
+        codes = [known.setdefault(value, len(known)) if value else -1 for value in values]
+        return cls(np.asarray(codes, dtype=np.int64), tuple(known))
+
+    def where(self, mask: Mask) -> "Labels":
+        """The rows of a mask; the labels stay."""
+        return Labels(self.codes[mask], self.labels)
+
+    def mask(self, label: str) -> Mask:
+        """The rows that have a label."""
+        return np.asarray(self.codes == self.labels.index(label))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """Finished items as columns of equal length."""
+
+    runs: Labels
+    factors: Mapping[str, Labels]
+    """The levels of each factor."""
+    labels: tuple[str, ...]
+    """How people call the task of each row."""
+    item_ids: tuple[str, ...]
+    status: Ints
+    """Indexes in `FINISHED`."""
+    reasons: Labels
+    repeat: Ints
+    metrics: Mapping[str, Floats]
+    """By name: `success`, `cost`, `time`, `tokens`, `score:EVALUATOR`, `metric:NAME`. NaN: no value."""
+    evaluators: Mapping[str, Labels]
+    """The digests of the evaluators behind the scores, by metric."""
+    inputs: "Inputs"
+    is_evaluation: Mask
+    """Rows that evaluate a session: whether they ended well says nothing about the session."""
+    stand_ins: tuple[str, ...] = ()
+    """Scripted and mock agents and models among them."""
+    unfinished: Mapping[str, int] = field(default_factory=dict)
+    """Items of each run that have no result yet."""
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    @property
+    def is_error(self) -> Mask:
+        """Rows that ended in an infrastructure error: they have no success, and are counted."""
+        return np.asarray(self.status == FINISHED.index(ERROR))
+
+    @property
+    def with_errors_failed(self) -> Floats:
+        """Success, with every infrastructure error counted as a failure."""
+        return np.asarray(np.where(self.is_error & ~self.is_evaluation, 0.0, self.metrics["success"]))
+
+    def where(self, mask: Mask) -> "Results":
+        """The rows of a mask."""
+        rows = np.flatnonzero(mask)
+        return replace(
+            self,
+            runs=self.runs.where(mask),
+            factors={name: column.where(mask) for name, column in self.factors.items()},
+            labels=tuple(self.labels[row] for row in rows),
+            item_ids=tuple(self.item_ids[row] for row in rows),
+            status=self.status[mask],
+            reasons=self.reasons.where(mask),
+            repeat=self.repeat[mask],
+            metrics={name: values[mask] for name, values in self.metrics.items()},
+            evaluators={name: column.where(mask) for name, column in self.evaluators.items()},
+            inputs=Inputs(self.inputs.digests[mask], self.inputs.paths),
+            is_evaluation=self.is_evaluation[mask],
+        )
+
+    def column(self, name: str) -> Labels:
+        """The runs (`run`), or the levels of a factor."""
+        if name == "run":
+            return self.runs
+        if name not in self.factors:
+            known = ", ".join(self.factors) or "none"
+            raise NotFound(f"the items have no factor {name}\nThere are: {known}.")
+        return self.factors[name]
+
+    def tasks(self, groups: Labels | None = None, pair: str = BY_ITEM) -> tuple[Labels, tuple[str, ...]]:
+        """The task of each row, and the inputs that vary between the groups and are no part of it.
+
+        Without groups, agent and model and what differs with them are left out: they do not make a task.
+        """
+        if pair not in PAIRINGS:
+            raise UsageError(f"items cannot be paired by {pair}\nThere are: {', '.join(PAIRINGS)}.")
+        if pair == BY_TASK:
+            return Labels.of(self.labels), ()
+        if pair == BY_SCENARIO:
+            column = self.factors.get("scenario") or self.factors.get("task")
+            empty = np.full(len(self), -1, dtype=np.int64)
+            return column or Labels(empty, ()), ()
+        if pair == BY_SESSION:
+            codes = self.inputs.coded("session" if "session" in self.inputs.paths else "prompt")
+            return self._named(codes), ()
+        varied = self.inputs.varied(groups.codes) if groups else self.inputs.treatment()
+        same = [path for path in self.inputs.paths if path not in varied]
+        return self._named(self.inputs.coded(*same)), tuple(sorted(varied))
+
+    def _named(self, codes: Ints) -> Labels:
+        """Codes with the label of the first row of each."""
+        _, first = np.unique(codes, return_index=True)
+        return Labels(codes, tuple(self.labels[row] for row in first))
+
+    def pairing(self) -> str:
+        """How rows pair unless somebody says otherwise: sessions that were evaluated by their scenario, and
+        results of another tool, of which only the name of the task is known, by that name."""
+        if "runner" in self.inputs.paths:
+            runners = self.inputs.coded("runner")
+            by_run = [set(runners[self.runs.codes == run]) for run in range(len(self.runs.labels))]
+            if len(by_run) > 1 and not set.intersection(*by_run):
+                return BY_TASK
+        if not len(self) or not bool(self.is_evaluation.all()):
+            return BY_ITEM
+        scenarios = self.factors.get("scenario")
+        if scenarios is None:
+            return BY_SESSION
+        shared = set(scenarios.codes[self.runs.codes == 0])
+        for run in range(1, len(self.runs.labels)):
+            shared &= set(scenarios.codes[self.runs.codes == run])
+        return BY_SCENARIO if shared - {-1} else BY_SESSION
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What items were given, as digests: one row an item, one column for each path."""
+
+    digests: NDArray[np.uint64]
+    """0: the row does not have it."""
+    paths: tuple[str, ...]
+
+    def coded(self, *paths: str) -> Ints:
+        """One code for each distinct row of some paths, in order of appearance."""
+        # One number for each row: sorting rows of many columns would take seconds.
+        mixed = np.zeros(len(self.digests), dtype=np.uint64)
+        for path in paths:
+            mixed = _mix(mixed ^ self.digests[:, self.paths.index(path)])
+        _, first, inverse = np.unique(mixed, return_index=True, return_inverse=True)
+        places = np.empty(len(first), dtype=np.int64)
+        places[np.argsort(first, kind="stable")] = np.arange(len(first))
+        return np.asarray(places[inverse], dtype=np.int64)
+
+    def varied(self, groups: Ints) -> set[str]:
+        """The paths of which no two groups have a value in common."""
+        if len(np.unique(groups)) < 2:
+            return set()
+        return {path for at, path in enumerate(self.paths) if _is_varied(self.digests[:, at], groups)}
+
+    def treatment(self) -> set[str]:
+        """Agent and model, and the paths that differ with them."""
+        chosen = [path for path in self.paths if path in TREATMENT]
+        groups = [self.coded(path) for path in chosen] + [self.coded(*chosen)]
+        return set(chosen).union(*map(self.varied, groups))
+
+
+class InputReader:
+    """Collects the inputs of items as digests; texts are not kept."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, int] = {}
+        self._rows: list[NDArray[np.uint64]] = []
+        self._lines: dict[str, NDArray[np.uint64]] = {}
+        self._digests: dict[str, int] = {}
+
+    def add(self, digest: str, top: Mapping[str, str], details: str) -> None:
+        """The next item: the digest of its inputs, those every item has, and the others as JSON."""
+        line = self._lines.get(digest)
+        if line is None:
+            opened: object = json.loads(details)
+            # Details of the same name win, as they do in the item's digest.
+            flat = {**top, **{path: value for path, value in _flat("", opened) if path}}
+            numbers = [self._paths.setdefault(path, len(self._paths)) for path in flat]
+            line = np.zeros(len(self._paths), dtype=np.uint64)
+            line[numbers] = [self._digest(value) for value in flat.values()]
+            if len(self._lines) >= CACHED_INPUTS:
+                self._lines.clear()
+            self._lines[digest] = line
+        self._rows.append(line)
+
+    def inputs(self) -> Inputs:
+        """All of them."""
+        digests = np.zeros((len(self._rows), len(self._paths)), dtype=np.uint64)
+        for at, line in enumerate(self._rows):
+            digests[at, : len(line)] = line
+        return Inputs(digests, tuple(self._paths))
+
+    def _digest(self, value: object) -> int:
+        """A 64-bit digest of an input, never 0."""
+        text = f"s{value}" if isinstance(value, str) else f"j{json.dumps(value, sort_keys=True)}"
+        digest = self._digests.get(text)
+        if digest is None:
+            digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) or 1
+            if len(text) <= LONGEST_LABEL and len(self._digests) < CACHED_INPUTS:
+                self._digests[text] = digest
+        return digest
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A bijective mixer of 64-bit numbers (the finalizer of SplitMix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray((values ^ (values >> np.uint64(31))) + np.uint64(0x9E3779B97F4A7C15))
+
+
+def _is_varied(values: NDArray[np.uint64], groups: Ints) -> bool:
+    """Whether no two groups have a value of an input in common."""
+    there = values != 0
+    # Groups are few: a pair of value and group is one number, since equal values differ only by group.
+    pairs = _mix(values[there]) + groups[there].astype(np.uint64)
+    return len(np.unique(pairs)) == len(np.unique(values[there]))
+
+
+def load_results(read: StoreReader, runs: Sequence[str], now: datetime) -> Results:
+    """The finished items of runs of any job, in the order of the runs."""
+    return load_from([(read, run) for run in runs], now)
+
+
+def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Results:
+    """The finished items of runs in several stores, in the order of the runs."""
+    named = [(read, read.batch(run, now)["runId"]) for read, run in sources]
+    ids = [run_id for _, run_id in named]
+    if len(set(ids)) < len(ids):
+        raise UsageError(
+            "a run cannot be compared with itself\nName each run once; --by compares parts of one run."
+        )
+    reader = _Reader()
+    for read, run_id in named:
+        totals = read.totals(run_id)
+        reader.unfinished[run_id] = totals["items"] - totals["finished"]
+        for row in result_rows(read, [run_id]):
+            reader.add(row)
+    for read in {id(read): read for read, _ in named}.values():
+        reader.add_scores(read, [run_id for other, run_id in named if other is read])
+    return reader.results(ids)
+
+
+class _Reader:
+    """Collects rows; texts are kept as digests, so memory grows with numbers only."""
+
+    def __init__(self) -> None:
+        self._rows_of_session: dict[str, int] = {}
+        self._metrics: dict[str, dict[int, float]] = {}
+        self._evaluators: dict[str, dict[int, str]] = {}
+        self.unfinished: dict[str, int] = {}
+        self._runs: list[str] = []
+        self._ids: list[str] = []
+        self._labels: list[str] = []
+        self._status: list[int] = []
+        self._reasons: list[str] = []
+        self._repeat: list[int] = []
+        self._figures: list[tuple[float, float, float, float]] = []
+        self._evaluations: list[bool] = []
+        self._stand_ins: dict[str, None] = {}
+        self._levels: dict[str, dict[str, int]] = {}
+        self._codes: dict[str, list[int]] = {}
+        self._inputs = InputReader()
+        self._factors: dict[str, tuple[tuple[tuple[str, int], ...], str]] = {}
+
+    def add(self, row: ResultRow) -> None:
+        at = len(self._ids)
+        factors, name_of_task = self._levels_of(row["factors"])
+        for name, code in factors:
+            codes = self._codes[name]
+            codes.extend([-1] * (at - len(codes)))
+            codes.append(code)
+        self._runs.append(row["runId"])
+        self._ids.append(row["id"])
+        self._labels.append((name_of_task or row["prompt"])[:LONGEST_LABEL])
+        self._status.append(FINISHED.index(row["status"]))
+        self._reasons.append(row["reason"])
+        self._repeat.append(row["repeat"])
+        is_evaluation = row["runner"] == EVALUATION
+        self._evaluations.append(is_evaluation)
+        self._figures.append((np.nan,) * 4 if is_evaluation else _figures(row))
+        self._inputs.add(row["digest"], _top(row), row["details"])
+        if row["sessionId"]:
+            self._rows_of_session[row["sessionId"]] = at
+        if row["standIn"]:
+            self._stand_ins[row["model"] or row["agent"]] = None
+
+    def _levels_of(self, text: str) -> tuple[tuple[tuple[str, int], ...], str]:
+        """The factors of a row with the codes of their levels, and the name of its task, if it has one."""
+        if text not in self._factors:
+            opened: Mapping[str, object] = json.loads(text)
+            levels = {
+                name: value if isinstance(value, str) else json.dumps(value) for name, value in opened.items()
+            }
+            pairs = []
+            for name, level in levels.items():
+                known = self._levels.setdefault(name, {})
+                self._codes.setdefault(name, [])
+                pairs.append((name, known.setdefault(level, len(known))))
+            self._factors[text] = tuple(pairs), levels.get("scenario") or levels.get("task") or ""
+        return self._factors[text]
+
+    def add_scores(self, read: StoreReader, run_ids: Sequence[str]) -> None:
+        """The scores and the last value of each number measured in the sessions of runs."""
+        for score in session_scores(read, run_ids):
+            if (at := self._rows_of_session.get(score["sessionId"])) is not None:
+                name = score_name(score["evaluator"], score["dimension"])
+                self._metrics.setdefault(name, {})[at] = score["mean"]
+                self._evaluators.setdefault(name, {})[at] = score["evaluatorDigest"]
+        for metric in session_metrics(read, run_ids):
+            if (at := self._rows_of_session.get(metric["sessionId"])) is not None:
+                self._metrics.setdefault(MEASURE + metric["name"], {})[at] = metric["value"]
+
+    def results(self, run_ids: Sequence[str]) -> Results:
+        """All that was added."""
+        n = len(self._ids)
+        for codes in self._codes.values():
+            codes.extend([-1] * (n - len(codes)))
+        figures = np.asarray(self._figures, dtype=np.float64).reshape(n, len(FIGURES))
+        columns = {name: figures[:, at].copy() for at, name in enumerate(FIGURES)}
+        columns |= {name: _sparse(values, n) for name, values in sorted(self._metrics.items())}
+        numbers = {run_id: at for at, run_id in enumerate(run_ids)}
+        return Results(
+            runs=Labels(np.asarray([numbers[run] for run in self._runs], dtype=np.int64), tuple(run_ids)),
+            factors={
+                name: Labels(np.asarray(self._codes[name], dtype=np.int64), tuple(levels))
+                for name, levels in self._levels.items()
+            },
+            labels=tuple(self._labels),
+            item_ids=tuple(self._ids),
+            status=np.asarray(self._status, dtype=np.int64),
+            reasons=Labels.of(self._reasons),
+            repeat=np.asarray(self._repeat, dtype=np.int64),
+            metrics=columns,
+            evaluators={
+                name: Labels.of(rows.get(at) for at in range(n))
+                for name, rows in sorted(self._evaluators.items())
+            },
+            inputs=self._inputs.inputs(),
+            is_evaluation=np.asarray(self._evaluations, dtype=np.bool_),
+            stand_ins=tuple(sorted(self._stand_ins)),
+            unfinished={run_id: left for run_id, left in self.unfinished.items() if left},
+        )
+
+
+def _top(row: ResultRow) -> dict[str, str]:
+    return {
+        "runner": row["runner"],
+        "agent": row["agent"],
+        "model": row["model"],
+        "prompt": row["prompt"],
+    }
+
+
+def _figures(row: ResultRow) -> tuple[float, float, float, float]:
+    succeeded = np.nan if row["status"] == ERROR else float(row["status"] == SUCCESS)
+    cost, seconds = row["costUsd"], row["workSeconds"]
+    return (
+        succeeded,
+        np.nan if cost is None else cost,
+        np.nan if seconds is None else seconds,
+        float(row["tokensTotal"]) if row["tokensTotal"] else np.nan,
+    )
+
+
+def _sparse(values: Mapping[int, float], n: int) -> Floats:
+    column = np.full(n, np.nan)
+    column[list(values)] = list(values.values())
+    return column
+
+
+def _flat(path: str, value: object) -> Iterator[tuple[str, object]]:
+    """Every input with its path; mappings are flattened."""
+    if isinstance(value, dict) and value:
+        for name, part in value.items():
+            yield from _flat(f"{path}.{name}" if path else str(name), part)
+    else:
+        yield path, value
+
+
+def score_name(evaluator: str, dimension: str = "") -> str:
+    """What a score is called as a metric."""
+    return f"{SCORE}{evaluator}/{dimension}" if dimension else SCORE + evaluator

@@ -1,0 +1,11 @@
+-- Calibrations of evaluators against human labels, which later evaluations are corrected by.
+
+CREATE TABLE "calibrations" (
+  "evaluator" TEXT NOT NULL,
+  "evaluatorDigest" TEXT NOT NULL,
+  "dimension" TEXT NOT NULL DEFAULT '',
+  "at" TEXT NOT NULL,
+  "things" BIGINT NOT NULL,
+  "documentJson" TEXT NOT NULL,
+  PRIMARY KEY ("evaluator", "evaluatorDigest", "dimension", "at")
+);

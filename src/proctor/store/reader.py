@@ -1,0 +1,589 @@
+"""StoreReader: batches, items and sessions by id, pages of them, and totals.
+
+Filters, order and paging happen in the database, so that a hundred thousand items cost a reader no more
+than the page it shows. Each query names the shape of its rows.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, cast, overload
+
+from proctor.errors import NotFound
+from proctor.item import QUEUED, RUNNING, STATUSES
+from proctor.store.batches import UNFINISHED_REASONS, with_current_status
+from proctor.store.database import (
+    Connection,
+    R,
+    Readers,
+    Row,
+    extended,
+    places,
+    prefix_pattern,
+    substring_pattern,
+)
+from proctor.store.ledger import OF_THE_STORE
+from proctor.store.tables import (
+    COLUMNS,
+    OF_A_SESSION,
+    BatchRow,
+    ItemRow,
+    IterationRow,
+    MergeRow,
+    MessageRow,
+    MetricRow,
+    ModelCallRow,
+    PoolRow,
+    ResourceRow,
+    ScoreRow,
+    SessionRow,
+    ToolCallRow,
+)
+from proctor.store.writer import timestamp
+
+if TYPE_CHECKING:
+    from proctor.evaluator import Evidence, Reference
+    from proctor.session import Session
+
+SEARCHED = ("id", "repo", "prompt", "model", "agent", "error")
+CALL_FIGURES = ", ".join(
+    f'"{name}"'
+    for name in COLUMNS["model_calls"]
+    if name not in ("request", "requestBlob", "response", "responseBlob")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemFilter:
+    """A filter on the items of a batch."""
+
+    statuses: Sequence[str] = ()
+    """Empty: all."""
+    search: str = ""
+    """Text that occurs in the id, repository, prompt, model, agent or error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Sessions of one run, by id or in a period, with their batches and items; empty: all."""
+
+    run_id: str = ""
+    session_ids: Sequence[str] = ()
+    start: datetime | None = None
+    end: datetime | None = None
+    """Exclusive."""
+
+
+class BatchWithTotals(BatchRow):
+    """A batch with the totals of its items."""
+
+    totals: "BatchTotals"
+
+
+class StatusSums(TypedDict):
+    """The items of one batch in one status."""
+
+    status: str
+    items: int
+    tokens: int | None
+    cost: float | None
+
+
+class StatusSumsWithTools(StatusSums):
+    """Sums by status, with tool calls."""
+
+    tools: int | None
+
+
+class ItemTotals(TypedDict):
+    """The items of one batch, by status and together."""
+
+    counts: dict[str, int]
+    """By status; every status is there."""
+    items: int
+    finished: int
+    tokens: int
+    costUsd: float | None
+    """None: no cost is known."""
+
+
+class BatchTotals(ItemTotals):
+    """Sums by status, with tool calls."""
+
+    toolCalls: int
+
+
+class MoneyRow(TypedDict):
+    """Reserved and spent USD."""
+
+    reserved: float
+    spent: float
+
+
+class QueuedItem(ItemRow):
+    """An item to run."""
+
+    attempts: int
+    """Earlier sessions."""
+    tries: int
+    """Those of them that were not cut off."""
+
+
+class ItemInput(TypedDict):
+    """The inputs of an item and its status."""
+
+    id: str
+    repeat: int
+    runner: str
+    agent: str
+    model: str
+    prompt: str
+    details: str
+    status: str
+    startedAt: str | None
+
+
+class RunIdRow(TypedDict):
+    """The id of a batch."""
+
+    runId: str
+
+
+class IdRow(TypedDict):
+    """An id."""
+
+    id: str
+
+
+class CountRow(TypedDict):
+    """A number of rows."""
+
+    n: int
+
+
+class _Request(TypedDict):
+    request: str
+    requestBlob: NotRequired[str | None]
+
+
+class _BlobData(TypedDict):
+    data: bytes
+
+
+class StoreReader:
+    """Queries of a store, from any thread."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+
+    @property
+    def _connection(self) -> Connection:
+        return self._readers.connection()
+
+    def rows(self, shape: type[R], sql: str, parameters: Sequence[object] = ()) -> list[R]:  # noqa: ARG002
+        """The rows of a query, of which each has the keys of `shape`. For `store/` only."""
+        return cast("list[R]", self._connection.rows(sql, parameters))
+
+    def stream(self, shape: type[R], sql: str, parameters: Sequence[object] = ()) -> Iterator[R]:  # noqa: ARG002
+        """The same rows one by one, in memory that does not grow with their number. For `store/` only."""
+        return cast("Iterator[R]", self._connection.stream(sql, parameters))
+
+    def batch(self, run_id: str, now: datetime) -> BatchRow:
+        """One batch, by its id or an unambiguous beginning of it, with its current status."""
+        rows = self.exact_batch(run_id)
+        if not rows and run_id:
+            rows = self.rows(
+                BatchRow,
+                'SELECT * FROM "batches" WHERE "runId" LIKE ? ESCAPE \'!\' LIMIT 2',
+                (prefix_pattern(run_id),),
+            )
+        if len(rows) != 1:
+            problem = "several runs begin with" if rows else "there is no run"
+            raise NotFound(f"{problem} {run_id}\n`proctor runs` lists the runs there are.")
+        return with_current_status(rows[0], now)
+
+    def exact_batch(self, run_id: str) -> list[BatchRow]:
+        """The batch with this id, as it was written; none or one."""
+        return self.rows(BatchRow, 'SELECT * FROM "batches" WHERE "runId" = ?', (run_id,))
+
+    def batches(self, now: datetime, *, limit: int = 1000) -> list[BatchWithTotals]:
+        """The batches, newest first, each with its counts by status, tokens and cost."""
+        rows = self.rows(
+            BatchRow, 'SELECT * FROM "batches" ORDER BY "createdAt" DESC, "runId" LIMIT ?', (limit,)
+        )
+        return [
+            extended(BatchWithTotals, with_current_status(row, now), totals=self.totals(row["runId"]))
+            for row in rows
+        ]
+
+    def batch_of_plan(self, plan_path: str, plan_digest: str) -> str | None:
+        """The newest batch made from this plan: the same file, or the same text."""
+        rows = self.rows(
+            RunIdRow,
+            'SELECT "runId" FROM "batches" WHERE "planPath" = ? OR "planDigest" = ? '
+            'ORDER BY "createdAt" DESC LIMIT 1',
+            (plan_path, plan_digest),
+        )
+        return rows[0]["runId"] if rows else None
+
+    def totals(self, run_id: str) -> BatchTotals:
+        """How many items are in each status, and their tokens, tool calls and cost."""
+        rows = self.rows(
+            StatusSumsWithTools,
+            'SELECT "status", COUNT(*) AS "items", SUM("tokensTotal") AS "tokens", '
+            'SUM("toolCalls") AS "tools", SUM("costUsd") AS "cost" '
+            'FROM "batch_items" WHERE "runId" = ? GROUP BY "status"',
+            (run_id,),
+        )
+        return extended(BatchTotals, summed(rows), toolCalls=sum(row["tools"] or 0 for row in rows))
+
+    def reserved_and_spent(self, run_id: str) -> tuple[float, float]:
+        """USD reserved for running attempts of a batch, and USD spent."""
+        (row,) = self.rows(
+            MoneyRow,
+            'SELECT COALESCE(SUM("reservedUsd"), 0) AS "reserved", COALESCE(SUM("spentUsd"), 0) AS "spent" '
+            'FROM "ledger" WHERE "runId" = ? AND "kind" NOT IN (?, ?)',
+            (run_id, *OF_THE_STORE),
+        )
+        return max(0.0, float(row["reserved"])), float(row["spent"])
+
+    def pools(self, run_id: str) -> list[PoolRow]:
+        """The use of each provider by a running batch."""
+        return self.rows(PoolRow, 'SELECT * FROM "pools" WHERE "runId" = ? ORDER BY "name"', (run_id,))
+
+    def items(
+        self,
+        run_id: str,
+        selection: ItemFilter = ItemFilter(),  # noqa: B008  it is frozen
+        *,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[ItemRow]:
+        """One page of a batch's items, in plan order."""
+        where, parameters = item_where(run_id, selection)
+        return self.rows(
+            ItemRow,
+            f'SELECT * FROM "batch_items" WHERE {where} ORDER BY "position" LIMIT ? OFFSET ?',
+            (*parameters, limit, offset),
+        )
+
+    def count_items(self, run_id: str, selection: ItemFilter) -> int:
+        """Count the items that match a filter."""
+        where, parameters = item_where(run_id, selection)
+        (row,) = self.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE {where}', parameters)
+        return int(row["n"])
+
+    def queued(self, run_id: str, *, after: int, limit: int) -> list[QueuedItem]:
+        """The next items to run, in plan order, each with the number of its earlier attempts."""
+        # Counted for the page alone: a join would count the attempts of the whole batch each time.
+        attempts = 'SELECT COUNT(*) FROM "sessions" s WHERE s."runId" = i."runId" AND s."itemId" = i."id"'
+        return self.rows(
+            QueuedItem,
+            f'SELECT i.*, ({attempts}) AS "attempts", '
+            f'({attempts} AND s."endReason" NOT IN ({places(UNFINISHED_REASONS)})) AS "tries" '
+            'FROM "batch_items" i WHERE i."runId" = ? AND i."status" = ? AND i."position" > ? '
+            'ORDER BY i."position" LIMIT ?',
+            (*UNFINISHED_REASONS, run_id, QUEUED, after, limit),
+        )
+
+    def item_inputs(self, run_id: str) -> Iterator[ItemInput]:
+        """The inputs of every item of a batch, and its status."""
+        return self.stream(
+            ItemInput,
+            'SELECT "id", "repeat", "runner", "agent", "model", "prompt", "details", "status", "startedAt" '
+            'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
+            (run_id,),
+        )
+
+    def item(self, item_id: str, run_id: str = "") -> list[ItemRow]:
+        """Items whose id has this prefix; the same item may be in several batches."""
+        return self.rows(
+            ItemRow,
+            'SELECT * FROM "batch_items" WHERE "id" LIKE ? ESCAPE \'!\' AND ("runId" = ? OR ? = \'\') '
+            'ORDER BY "startedAt" DESC LIMIT 20',
+            (prefix_pattern(item_id), run_id, run_id),
+        )
+
+    def exact_item(self, run_id: str, item_id: str) -> list[ItemRow]:
+        """The item of a batch with this id; none or one."""
+        return self.rows(
+            ItemRow, 'SELECT * FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (run_id, item_id)
+        )
+
+    def attempts(self, run_id: str, item_id: str) -> list[SessionRow]:
+        """The sessions of one item, first attempt first."""
+        return self.rows(
+            SessionRow,
+            'SELECT * FROM "sessions" WHERE "runId" = ? AND "itemId" = ? ORDER BY "attempt"',
+            (run_id, item_id),
+        )
+
+    def resource(self, run_id: str, digest: str) -> str | None:
+        """The content of a batch's resource; None: it has none with this digest."""
+        rows = self.rows(
+            ResourceRow, 'SELECT * FROM "run_resources" WHERE "runId" = ? AND "digest" = ?', (run_id, digest)
+        )
+        return rows[0]["content"] if rows else None
+
+    def resource_digests(self, run_id: str) -> set[str]:
+        """The digests of a batch's resources."""
+        rows = self._connection.rows('SELECT "digest" FROM "run_resources" WHERE "runId" = ?', (run_id,))
+        return {row["digest"] for row in rows}
+
+    def session(self, session_id: str) -> SessionRow:
+        """One session, by its id or an unambiguous prefix, its name, its branch, or its source's id."""
+        names = ("id", "name", "branch", "externalId")
+        called = " OR ".join(f'"{name}" = ?' for name in names)
+        # An exact match comes before a prefix.
+        rows = self.rows(
+            SessionRow, f'SELECT * FROM "sessions" WHERE {called} LIMIT 2', (session_id,) * len(names)
+        ) or self.rows(
+            SessionRow,
+            'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' LIMIT 2',
+            (prefix_pattern(session_id),),
+        )
+        if len(rows) != 1 or not session_id:
+            problem = "several sessions begin with" if rows else "there is no session"
+            raise NotFound(f"{problem} {session_id}\n`proctor sessions list` lists them.")
+        return rows[0]
+
+    def exact_session(self, session_id: str) -> list[SessionRow]:
+        """The session with this id; none or one."""
+        return self.rows(SessionRow, 'SELECT * FROM "sessions" WHERE "id" = ?', (session_id,))
+
+    def sessions(self, scope: Scope, *, limit: int = 1000) -> list[SessionRow]:
+        """The sessions of a scope, newest first."""
+        where, parameters = session_where(scope)
+        return self.rows(
+            SessionRow,
+            f'SELECT * FROM "sessions" s WHERE {where} ORDER BY "startedAt" DESC LIMIT ?',
+            (*parameters, limit),
+        )
+
+    def session_ids(self, scope: Scope) -> list[str]:
+        """The ids of the sessions of a scope, oldest first."""
+        where, parameters = session_where(scope)
+        rows = self.rows(
+            IdRow, f'SELECT s."id" FROM "sessions" s WHERE {where} ORDER BY s."startedAt", s."id"', parameters
+        )
+        return [row["id"] for row in rows]
+
+    def imported_session_ids(self, *, log_group: str = "", before: datetime | None = None) -> list[str]:
+        """The imported sessions of a log group, or of all; `before`: those that ended earlier."""
+        parts, parameters = ['"runId" IS NULL'], list[object]()
+        if log_group:
+            parts.append('"logGroup" = ?')
+            parameters.append(log_group)
+        if before is not None:
+            parts.append('COALESCE("finishedAt", "startedAt") < ?')
+            parameters.append(timestamp(before))
+        rows = self.rows(
+            IdRow,
+            f'SELECT "id" FROM "sessions" WHERE {" AND ".join(parts)} ORDER BY "startedAt", "id"',
+            parameters,
+        )
+        return [row["id"] for row in rows]
+
+    @overload
+    def of_session(self, table: Literal["iterations"], session_id: str) -> list[IterationRow]: ...
+    @overload
+    def of_session(self, table: Literal["messages"], session_id: str) -> list[MessageRow]: ...
+    @overload
+    def of_session(self, table: Literal["tool_calls"], session_id: str) -> list[ToolCallRow]: ...
+    @overload
+    def of_session(self, table: Literal["model_calls"], session_id: str) -> list[ModelCallRow]: ...
+    @overload
+    def of_session(self, table: Literal["metrics"], session_id: str) -> list[MetricRow]: ...
+    @overload
+    def of_session(self, table: Literal["scores"], session_id: str) -> list[ScoreRow]: ...
+    @overload
+    def of_session(self, table: Literal["merge_history"], session_id: str) -> list[MergeRow]: ...
+    def of_session(self, table: str, session_id: str) -> object:
+        """All rows of one session in a table, in the order they happened, long texts included."""
+        return self._of_session(table, session_id)
+
+    def parts_of_session(self, session_id: str) -> dict[str, list[Row]]:
+        """The rows of one session in every table, by table."""
+        return {table: self._of_session(table, session_id) for table in OF_A_SESSION}
+
+    def _of_session(self, table: str, session_id: str) -> list[Row]:
+        order = "step" if table == "iterations" else "position"
+        rows = self._connection.rows(
+            f'SELECT * FROM "{_known(table)}" WHERE "sessionId" = ? ORDER BY "{order}"', (session_id,)
+        )
+        return list(self.with_long_texts(rows))
+
+    def evidence(self, session_id: str, reference: "Reference | None" = None) -> "Evidence":
+        """A session as evaluators see it, by its id or an unambiguous beginning of it."""
+        # Imported late, here and below: only evaluation and export need it.
+        from proctor.store.sessions import evidence_of
+
+        (session,) = self.with_long_texts(self.exact_session(session_id) or [self.session(session_id)])
+        evidence = evidence_of(session, _SessionRows(self, session["id"]), reference)
+        if evidence.tools or not evidence.tool_calls:
+            return evidence
+        return replace(evidence, tools=self._tools(session["id"]))
+
+    def recorded(self, session_id: str) -> "Session":
+        """A session as `Session`, the form of imports and exports."""
+        from proctor.store.sessions import session_of_rows, with_item
+
+        (session,) = self.with_long_texts(self.exact_session(session_id) or [self.session(session_id)])
+        scores = self.rows(
+            ScoreRow,
+            'SELECT * FROM "scores" WHERE ("sessionId" = ? AND "judgedSessionId" = \'\') '
+            'OR "judgedSessionId" = ? ORDER BY "timestamp", "sessionId", "position"',
+            (session["id"], session["id"]),
+        )
+        recorded = session_of_rows(
+            session, _SessionRows(self, session["id"], with_bodies=True), self.with_long_texts(scores)
+        )
+        items = self.exact_item(session["runId"] or "", session["itemId"] or "")
+        return with_item(recorded, items[0]) if items else recorded
+
+    def call_figures(self, session_id: str) -> list[ModelCallRow]:
+        """The model calls of a session without their bodies."""
+        # The bodies of model calls repeat what the messages say, and are many times as long.
+        return self.rows(
+            ModelCallRow,
+            f'SELECT {CALL_FIGURES} FROM "model_calls" WHERE "sessionId" = ? ORDER BY "position"',
+            (session_id,),
+        )
+
+    def _tools(self, session_id: str) -> list[Row]:
+        """The tools in the first recorded model request of a session."""
+        from proctor.store.sessions import tools_of_request
+
+        rows = self.rows(
+            _Request,
+            'SELECT "request", "requestBlob" FROM "model_calls" WHERE "sessionId" = ? '
+            'ORDER BY "position" LIMIT 1',
+            (session_id,),
+        )
+        return [tool for row in self.with_long_texts(rows) for tool in tools_of_request(row["request"])]
+
+    def table(self, name: str, scope: Scope) -> Iterator[Row]:
+        """Stream the rows of a table that belong to a scope, long texts included."""
+        where, parameters = session_where(scope)
+        mine = f'FROM "sessions" s WHERE {where}'
+        if name == "sessions":
+            rows = self._connection.stream(f'SELECT * {mine} ORDER BY "startedAt", "id"', parameters)
+        elif name in ("batches", "batch_items") and scope == Scope():
+            # Items without a session are included.
+            rows = self._connection.stream(f'SELECT * FROM "{name}" ORDER BY "runId"')
+        elif name in ("batches", "batch_items") and scope.run_id:
+            rows = self._connection.stream(f'SELECT * FROM "{name}" WHERE "runId" = ?', (scope.run_id,))
+        elif name == "batches":
+            rows = self._connection.stream(
+                f'SELECT * FROM "batches" WHERE "runId" IN (SELECT s."runId" {mine})', parameters
+            )
+        elif name == "batch_items":
+            rows = self._connection.stream(
+                'SELECT * FROM "batch_items" i WHERE EXISTS '
+                f'(SELECT 1 {mine} AND s."runId" = i."runId" AND s."itemId" = i."id")',
+                parameters,
+            )
+        else:
+            rows = self._connection.stream(
+                f'SELECT * FROM "{_known(name)}" WHERE "sessionId" IN (SELECT s."id" {mine})', parameters
+            )
+        return self.with_long_texts(rows)
+
+    def with_long_texts(self, rows: Iterable[R]) -> Iterator[R]:
+        """The same rows with their long texts put back in place."""
+        for row in rows:
+            columns = cast(Row, row)
+            for name in [name for name in columns if name.endswith("Blob")]:
+                digest = columns.pop(name)
+                if digest:
+                    columns[name.removesuffix("Blob")] = self.blob(digest)
+            yield row
+
+    def blob(self, digest: str) -> str:
+        """A long text by its digest."""
+        rows = self.rows(_BlobData, 'SELECT "data" FROM "blobs" WHERE "digest" = ?', (digest,))
+        return zlib.decompress(rows[0]["data"]).decode() if rows else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionRows:
+    """The rows of one session, read when they are used."""
+
+    read: StoreReader
+    session_id: str
+    with_bodies: bool = False
+
+    def messages(self) -> list[MessageRow]:
+        return self.read.of_session("messages", self.session_id)
+
+    def tool_calls(self) -> list[ToolCallRow]:
+        return self.read.of_session("tool_calls", self.session_id)
+
+    def model_calls(self) -> list[ModelCallRow]:
+        if self.with_bodies:
+            return self.read.of_session("model_calls", self.session_id)
+        return self.read.call_figures(self.session_id)
+
+    def iterations(self) -> list[IterationRow]:
+        return self.read.of_session("iterations", self.session_id)
+
+
+def session_where(scope: Scope) -> tuple[str, list[object]]:
+    """The condition on `sessions s` of a scope, and its parameters."""
+    parts, parameters = ["1 = 1"], list[object]()
+    if scope.run_id:
+        parts.append('s."runId" = ?')
+        parameters.append(scope.run_id)
+    if scope.session_ids:
+        parts.append(f's."id" IN ({places(scope.session_ids)})')
+        parameters += scope.session_ids
+    if scope.start:
+        parts.append('s."startedAt" >= ?')
+        parameters.append(timestamp(scope.start))
+    if scope.end:
+        parts.append('s."startedAt" < ?')
+        parameters.append(timestamp(scope.end))
+    return " AND ".join(parts), parameters
+
+
+def item_where(run_id: str, selection: ItemFilter) -> tuple[str, list[object]]:
+    """The condition on `batch_items` of a filter, and its parameters."""
+    parts, parameters = ['"runId" = ?'], list[object]([run_id])
+    if selection.statuses:
+        parts.append(f'"status" IN ({places(selection.statuses)})')
+        parameters += selection.statuses
+    if selection.search:
+        parts.append("(" + " OR ".join(f"LOWER(\"{name}\") LIKE ? ESCAPE '!'" for name in SEARCHED) + ")")
+        parameters += [substring_pattern(selection.search)] * len(SEARCHED)
+    return " AND ".join(parts), parameters
+
+
+def summed(by_status: Sequence[StatusSums]) -> ItemTotals:
+    """The totals of one batch, from the sums of each status."""
+    counts = dict.fromkeys(STATUSES, 0) | {row["status"]: row["items"] for row in by_status}
+    costs = [row["cost"] for row in by_status if row["cost"] is not None]
+    return {
+        "counts": counts,
+        "items": sum(counts.values()),
+        "finished": sum(counts.values()) - counts[QUEUED] - counts[RUNNING],
+        "tokens": sum(row["tokens"] or 0 for row in by_status),
+        "costUsd": sum(costs) if costs else None,
+    }
+
+
+def _known(table: str) -> str:
+    if table not in OF_A_SESSION:
+        raise NotFound(f"there is no table {table}\nThere are: {', '.join(COLUMNS)}.")
+    return table
+
+
+class _Truth(TypedDict):
+    truth: str
+
+
+def uses_postgres(read: StoreReader) -> bool:
+    """Whether the store is a PostgreSQL database."""
+    # SQLite has no booleans: the comparison yields 1 there.
+    (answer,) = read.rows(_Truth, 'SELECT CAST(1 = 1 AS TEXT) AS "truth"')
+    return bool(answer["truth"] == "true")

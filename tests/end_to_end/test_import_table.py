@@ -1,0 +1,127 @@
+"""`proctor import table`, and every command that takes a run with what it imported."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "import-table"
+MAPPED = ("--column", "task=instance_id", "--column", "success=resolved")
+
+
+@pytest.fixture
+def desk(proctor):
+    """A folder with the example, in which its run was imported."""
+    shutil.copytree(EXAMPLE, proctor.folder, dirs_exist_ok=True)
+    done = proctor("import", "table", "results.csv", "--run", "models", *MAPPED)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "144 rows of 1 file imported into the run models (144 new, 0 replaced, 0 unchanged)" in done.stderr
+    return proctor
+
+
+def test_the_commands_of_the_example_work(proctor):
+    shutil.copytree(EXAMPLE, proctor.folder, dirs_exist_ok=True)
+    commands = re.findall(r"^proctor (.+)$", (EXAMPLE / "README.md").read_text(), re.MULTILINE)
+
+    done = [proctor(*command.split()) for command in commands]
+
+    assert [each.returncode for each in done] == [0] * 5
+    assert "**Success rate: " in done[1].stdout
+    assert "significant" in done[2].stdout
+    assert "48 rows of 2 files imported into the run leaderboard" in done[3].stderr
+
+
+def test_the_run_is_listed_shown_reported_and_exported(desk):
+    (listed,) = desk.json("runs")["runs"]
+    shown = desk.json("show", "models")
+    report = desk("report", "--run", "models").stdout
+    exported = desk("export", "--run", "models", "--format", "json", "--out", "out")
+
+    assert (listed["job"], listed["status"], listed["itemCount"]) == ("imported", "completed", 144)
+    assert {item["runner"] for item in shown["items"]} == {"imported"}
+    assert sum(listed["counts"][status] for status in ("success", "fail", "timeout")) == 144
+    assert f"{listed['counts']['success']} of 144 evaluated items" in report
+    assert "| model-a |" in report
+    assert f"- Total: ${listed['costUsd']:.2f}" in report
+    assert exported.returncode == 0
+    assert any((desk.folder / "out").iterdir())
+
+
+def test_models_are_compared_with_a_gate(desk):
+    done = desk("compare", "models", "--by", "model", "--gate", "success>=-0.02", "--json")
+
+    (success,) = [each for each in json.loads(done.stdout)["contrasts"] if each["metric"] == "success"]
+    assert (success["pairs"], done.returncode != 0) == (24, True)
+
+
+def test_two_imported_runs_are_compared_by_task(desk):
+    desk("import", "table", "leaderboard", "--run", "others", "--column", "model=@file")
+
+    compared = desk.json("compare", "models", "others")
+
+    (success,) = [each for each in compared["contrasts"] if each["metric"] == "success"]
+    assert success["pairs"] == 24
+
+
+def test_importing_again_changes_nothing_and_json_counts_it(desk):
+    done = desk("import", "table", "results.csv", "--run", "models", *MAPPED, "--json")
+
+    assert json.loads(done.stdout) == {
+        "runId": "models",
+        "files": 1,
+        "rows": 144,
+        "added": 0,
+        "replaced": 0,
+        "unchanged": 144,
+        "removed": 0,
+        "notes": [],
+    }
+
+
+def test_the_sessions_of_the_run_can_be_evaluated_and_the_evaluation_is_no_success(desk):
+    (desk.folder / "mine.py").write_text("def given(evidence):\n    return True\n")
+    (run,) = desk.json("runs")["runs"]
+
+    done = desk(
+        *("evaluate", "start", "--run", "models", "--evaluator", "mine:given", "--max-sessions", "3"),
+        *("--name", "check"),
+    )
+
+    assert done.returncode == 0, done.stderr
+    report = desk("report", "--start-date", "2020-01-01").stdout
+    assert f"{run['counts']['success']} of 144 evaluated items" in report
+
+
+def test_the_run_can_be_deleted_and_imported_anew(desk):
+    assert desk("delete", "models", "--yes").returncode == 0
+    assert desk.json("runs")["runs"] == []
+    assert desk.json("sessions", "list")["sessions"] == []
+
+    assert desk("import", "table", "results.csv", "--run", "models", *MAPPED).returncode == 0
+
+
+def test_it_can_be_neither_resumed_nor_aborted(desk):
+    resumed, aborted = desk("resume", "models"), desk("abort-run", "models")
+
+    assert (resumed.returncode, aborted.returncode) == (2, 2)
+    assert "an imported run cannot be resumed; import again" in resumed.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("results.csv",), "there is no column `task`\nName it: --column task=instance_id."),
+        (("results.csv", "--column", "task"), "task does not map a column"),
+        (("results.csv", *MAPPED, "--column", "cost=resolved"), "results.csv:2: column `resolved`"),
+        (("gone.csv",), "there is no file or folder gone.csv"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place_and_nothing_is_stored(proctor, words, problem):
+    shutil.copytree(EXAMPLE, proctor.folder, dirs_exist_ok=True)
+
+    done = proctor("import", "table", *words, "--run", "models")
+
+    assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
+    assert proctor.json("runs")["runs"] == []

@@ -1,0 +1,520 @@
+"""Tables of results: what columns and cells mean, and what is wrong with them."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from databases import new_store
+from proctor.errors import UsageError
+from proctor.jobs.imported.table import TableError, import_table
+from proctor.stats.comparison import compare_within
+from proctor.stats.summary import summarise
+from proctor.store import ItemFilter, Scope, Store
+from proctor.store.keys import Keys, LocalKey
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(str(tmp_path / "store.db")) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either_store(request, tmp_path):
+    """An empty store, in each of the databases."""
+    is_file = request.param == "sqlite"
+    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
+    with Store(url) as opened:
+        yield opened
+
+
+def write(folder, text, name="results.csv", encoding="utf-8"):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def imported(store, *paths, run="r", now=NOW, **options):
+    return import_table(store, list(paths), run, now, **options)
+
+
+def items(store, run="r"):
+    return store.read.items(run, limit=1000)
+
+
+def told(store, *names, run="r"):
+    return [tuple(row[name] for name in names) for row in items(store, run)]
+
+
+def counted(done):
+    return done.counts.added, done.counts.replaced, done.counts.unchanged, done.counts.removed
+
+
+def refused(store, *paths, **options):
+    with pytest.raises(UsageError) as caught:
+        imported(store, *paths, **options)
+    assert store.read.batches(NOW) == []
+    return str(caught.value)
+
+
+def test_a_row_is_an_item_with_its_task_factors_repeat_outcome_cost_and_time(store, tmp_path):
+    imported(
+        store,
+        write(
+            tmp_path,
+            "task,model,effort,repeat,success,score,cost,seconds,tokens\n"
+            "a,m1,high,1,true,0.9,0.25,12.5,700\na,m1,low,2,false,0.1,,,\n",
+        ),
+    )
+
+    first, second = items(store)
+    assert (first["prompt"], first["model"], first["repeat"], first["status"]) == ("a", "m1", 1, "success")
+    assert json.loads(first["factors"]) == {"task": "a", "model": "m1", "effort": "high"}
+    assert (first["costUsd"], first["tokensTotal"], first["reason"]) == (0.25, 700, "completed")
+    assert (second["repeat"], second["status"], second["reason"]) == (2, "fail", "checks_failed")
+    assert (second["costUsd"], second["startedAt"], second["tokensTotal"]) == (None, None, 0)
+    session = store.read.session(first["sessionId"])
+    assert (session["runId"], session["workSeconds"], session["costUsd"]) == ("r", 12.5, 0.25)
+    (score,) = store.read.of_session("scores", first["sessionId"])
+    assert (score["evaluator"], score["value"]) == ("score", 0.9)
+    took = datetime.fromisoformat(first["finishedAt"]) - datetime.fromisoformat(first["startedAt"])
+    assert took == timedelta(seconds=12.5)
+    assert store.read.batch("r", NOW)["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("yes", "no"),
+    [
+        *(("true", "false"), ("True", "FALSE"), ("1", "0"), ("1.0", "0.0"), ("yes", "No"), ("y", "n")),
+        *(("pass", "fail"), ("PASSED", "failed"), ("resolved", "unresolved"), (" correct ", "incorrect")),
+    ],
+)
+def test_success_is_read_from_the_usual_words(store, tmp_path, yes, no):
+    imported(store, write(tmp_path, f"task,success\na,{yes}\nb,{no}\n"))
+
+    assert told(store, "status") == [("success",), ("fail",)]
+
+
+def test_the_status_column_tells_errors_and_timeouts_from_failures(store, tmp_path):
+    imported(store, write(tmp_path, "task,status\na,success\nb,fail\nc,error\nd,timeout\ne,Timed out\n"))
+
+    assert told(store, "status", "reason") == [
+        ("success", "completed"),
+        ("fail", "checks_failed"),
+        ("error", "internal_error"),
+        ("timeout", "timeout"),
+        ("timeout", "timeout"),
+    ]
+
+
+def test_repeats_that_nobody_numbered_are_counted_per_task_and_factors(store, tmp_path):
+    imported(store, write(tmp_path, "task,model,success\na,x,1\na,x,0\na,y,1\nb,x,1\na,x,1\n"))
+
+    assert told(store, "prompt", "model", "repeat") == [
+        ("a", "x", 1),
+        ("a", "x", 2),
+        ("a", "y", 1),
+        ("b", "x", 1),
+        ("a", "x", 3),
+    ]
+
+
+def test_repeats_counted_from_zero_begin_at_one(store, tmp_path):
+    imported(store, write(tmp_path, "task,repeat,success\na,1,1\na,0,1\n"))
+
+    assert told(store, "repeat") == [(2,), (1,)]
+
+
+def test_without_success_a_score_decides_and_the_import_says_from_where_on(store, tmp_path):
+    path = write(tmp_path, "task,score\na,1\nb,0.99\n")
+
+    whole = imported(store, path)
+    lower = imported(store, path, run="lower", pass_score=0.5)
+
+    assert told(store, "status") == [("success",), ("fail",)]
+    assert told(store, "status", run="lower") == [("success",), ("success",)]
+    assert whole.notes == ["a score of 1 or more counts as success (change it: --pass-score)"]
+    assert lower.notes == ["a score of 0.5 or more counts as success (change it: --pass-score)"]
+
+
+def test_scores_on_another_scale_need_a_pass_score(store, tmp_path):
+    message = refused(store, write(tmp_path, "task,score\na,0.5\nb,87\n"))
+
+    assert "results.csv:3: the score 87 is not between 0 and 1" in message
+    assert "--pass-score SCORE" in message
+
+
+def test_further_scores_are_named(store, tmp_path):
+    imported(
+        store, write(tmp_path, "task,success,score:style\na,1,4\n"), columns={"score:tone": "score:style"}
+    )
+
+    (row,) = items(store)
+    scores = store.read.of_session("scores", row["sessionId"])
+    assert [(each["evaluator"], each["value"]) for each in scores] == [("tone", 4.0)]
+
+
+def test_columns_are_mapped_and_names_match_in_any_case(store, tmp_path):
+    path = write(tmp_path, "instance_id,Model,resolved,secs\nx-1,m,yes,3\n")
+
+    imported(store, path, columns={"task": "instance_id", "success": "resolved", "seconds": "secs"})
+
+    assert told(store, "prompt", "model", "status") == [("x-1", "m", "success")]
+
+
+def test_a_mapped_column_can_be_a_factor_of_any_name(store, tmp_path):
+    path = write(tmp_path, "task,repeat,success\na,red,1\na,blue,1\n")
+
+    imported(store, path, columns={"color": "repeat"})
+
+    assert [json.loads(row["factors"])["color"] for row in items(store)] == ["red", "blue"]
+    assert told(store, "repeat") == [(1,), (1,)]
+
+
+def test_columns_that_identify_rows_are_not_factors_unless_they_are_mapped(store, tmp_path):
+    lines = "".join(f"t{n},m{n % 2},2026-01-{n + 1:02},{n % 2}\n" for n in range(20))
+    path = write(tmp_path, f"task,model,date,success\n{lines}")
+
+    done = imported(store, path)
+    imported(store, path, run="dated", columns={"date": "date"})
+
+    assert "not used as factors" in done.notes[0]
+    assert "date" in done.notes[0]
+    assert {tuple(json.loads(row["factors"])) for row in items(store)} == {("task", "model")}
+    assert all("date" in json.loads(row["factors"]) for row in items(store, "dated"))
+
+
+def test_a_column_can_be_ignored(store, tmp_path):
+    path = write(tmp_path, "task,status,success,effort\na,done,1,x\n")
+
+    imported(store, path, columns={"status": "", "effort": ""})
+
+    assert told(store, "status", "factors") == [("success", '{"task":"a"}')]
+
+
+def test_a_folder_of_one_file_for_each_model_names_the_model_by_the_file(store, tmp_path):
+    for name in ("gpt", "qwen"):
+        write(tmp_path, "task,success\na,1\nb,0\n", f"board/{name}.csv")
+    write(tmp_path, "not a table", "board/notes.txt")
+
+    done = imported(store, tmp_path / "board", columns={"model": "@file"})
+
+    assert (done.files, done.rows) == (2, 4)
+    assert told(store, "model", "prompt", "status") == [
+        ("gpt", "a", "success"),
+        ("gpt", "b", "fail"),
+        ("qwen", "a", "success"),
+        ("qwen", "b", "fail"),
+    ]
+
+
+def test_models_of_a_table_are_compared_by_task(store, tmp_path):
+    rows = "".join(f"t{n},good,1\nt{n},bad,{int(n < 2)}\n" for n in range(10))
+    imported(store, write(tmp_path, f"task,model,success\n{rows}"))
+
+    comparison = compare_within(store.read, "r", "model", NOW)
+
+    (success,) = [each for each in comparison.contrasts if each.metric == "success"]
+    assert (success.pairs, success.difference.value) == (10, pytest.approx(-0.8))
+
+
+def test_json_lines_json_and_semicolons_are_read_too(store, tmp_path):
+    rows = [{"task": "a", "model": "m", "success": True}, {"task": 7, "success": False, "cost": 0.5}]
+    write(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "t/lines.jsonl")
+    write(tmp_path, json.dumps(rows[:1]), "t/list.json")
+    write(tmp_path, "task;success\nb;0\n", "t/excel.csv")
+    write(tmp_path, "task\tsuccess\nc\t1\n", "t/tabs.tsv")
+
+    imported(store, tmp_path / "t")
+
+    assert sorted(told(store, "prompt", "status", "repeat")) == [
+        ("7", "fail", 1),
+        ("a", "success", 1),
+        ("a", "success", 2),
+        ("b", "fail", 1),
+        ("c", "success", 1),
+    ]
+
+
+def test_parquet_is_read_with_duckdb(store, tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    path = tmp_path / "t.parquet"
+    with duckdb.connect() as connection:
+        connection.execute(
+            "COPY (SELECT * FROM (VALUES ('a', 'm', true, 0.5), ('b', 'm', false, 'NaN'::DOUBLE)) "
+            f"AS t(task, model, success, cost)) TO '{path}' (FORMAT parquet)"
+        )
+
+    imported(store, path)
+
+    assert told(store, "prompt", "status", "costUsd") == [("a", "success", 0.5), ("b", "fail", None)]
+
+
+def test_a_broken_parquet_file_is_a_problem_of_that_file(store, tmp_path):
+    pytest.importorskip("duckdb")
+
+    assert "t.parquet: it is not a readable Parquet file" in refused(
+        store, write(tmp_path, "no", "t.parquet")
+    )
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_marks_of_encodings_and_windows_lines_are_no_part_of_the_table(store, tmp_path, encoding):
+    imported(store, write(tmp_path, "task,success\r\nзадача,1\r\n\r\nb,0\r\n", encoding=encoding))
+
+    assert told(store, "prompt") == [("задача",), ("b",)]
+
+
+def test_a_mark_at_the_beginning_of_json_lines_is_no_part_of_them(store, tmp_path):
+    imported(store, write(tmp_path, '{"task": "a", "success": 1}\n', "t.jsonl", "utf-8-sig"))
+
+    assert told(store, "prompt") == [("a",)]
+
+
+def test_quoted_line_breaks_stay_in_their_cell_and_lines_are_still_counted(store, tmp_path):
+    text = 'task,success\n"two\nlines",1\n"plain, with comma",1\nc,maybe\n'
+
+    assert 'results.csv:5: column `success`: "maybe" is neither success nor failure' in refused(
+        store, write(tmp_path, text)
+    )
+    imported(store, write(tmp_path, text.replace("maybe", "0")))
+    assert told(store, "prompt")[:2] == [("two\nlines",), ("plain, with comma",)]
+
+
+def test_hostile_cells_stay_text(store, tmp_path):
+    cells = ["=cmd|'/C calc'!A0", "'; DROP TABLE sessions; --", "<script>alert(1)</script>", "a\x00b\x1b[31m"]
+    path = write(
+        tmp_path, "".join(json.dumps({"task": each, "success": 1}) + "\n" for each in cells), "t.jsonl"
+    )
+
+    imported(store, path)
+
+    assert told(store, "prompt") == [(each.replace("\x00", "\ufffd"),) for each in cells]
+
+
+def test_missing_values_are_unknown_and_infinite_ones_are_refused(store, tmp_path):
+    imported(store, write(tmp_path, "task,success,cost,seconds\na,1,NaN,N/A\nb,1,null,\n"))
+    assert told(store, "costUsd", "startedAt") == [(None, None), (None, None)]
+
+    with pytest.raises(TableError) as caught:
+        imported(store, write(tmp_path, "task,success,cost,seconds\na,1,inf,-3\n", "bad.csv"), run="bad")
+    assert [each.column for each in caught.value.problems] == ["cost", "seconds"]
+    assert 'bad.csv:2: column `cost`: "inf" is not a finite number' in str(caught.value)
+    assert "-3 is negative" in str(caught.value)
+
+
+def test_every_problem_is_reported_with_its_place_and_nothing_is_stored(store, tmp_path):
+    text = "task,repeat,success,cost\n,1,1,1\na,x,1,1\nb,1,perhaps,1\nc,1,1,cheap\nd,1,,1\ne,1,1\n"
+
+    message = refused(store, write(tmp_path, text))
+
+    for place in (
+        "results.csv:2: column `task`: it is empty",
+        'results.csv:3: column `repeat`: "x" is not a whole number',
+        'results.csv:4: column `success`: "perhaps" is neither success nor failure',
+        'results.csv:5: column `cost`: "cheap" is not a finite number',
+        "results.csv:6: column `success`: the row has no result",
+        "results.csv:7: the row has 3 cells, the header 4",
+    ):
+        assert place in message
+
+
+def test_many_problems_are_counted_and_some_are_listed(store, tmp_path):
+    message = refused(store, write(tmp_path, "task,success\n" + "a,maybe\n" * 1000))
+
+    assert message.count("is neither success nor failure") == 20
+    assert "… and 980 more problems" in message
+
+
+def test_a_missing_column_is_named_with_the_nearest_one(store, tmp_path):
+    message = refused(store, write(tmp_path, "instance_id,model,resolved\nx,m,1\n"))
+
+    assert "there is no column `task`\nName it: --column task=instance_id." in message
+    assert (
+        "there is no column `success`, `score` or `status`\nName one: --column success=resolved." in message
+    )
+    assert "There are: instance_id, model, resolved." in message
+
+
+def test_a_mapped_column_that_does_not_exist_is_named_with_the_nearest_one(store, tmp_path):
+    path = write(tmp_path, "instance_id,success\nx,1\n")
+
+    message = refused(store, path, columns={"task": "instance_idd"})
+
+    assert "there is no column `instance_idd`\nDid you mean `instance_id`?" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("task,model,model,success\na,x,y,1\n", "results.csv:1: the header names a column twice: model"),
+        ("task,success\n", "results.csv: it has no rows"),
+        ("", "results.csv: it has no rows"),
+        ("task,status\na,finished\n", '"finished" is not a status'),
+        ("task,status,success\na,fail,1\n", "it is fail, but success is true"),
+        ("task,repeat,success\na,1,1\na,1,0\n", "results.csv:3: the same task, factors and repeat as in"),
+    ],
+)
+def test_contradictions_are_refused_in_words(store, tmp_path, text, problem):
+    assert problem in refused(store, write(tmp_path, text))
+
+
+def test_text_in_another_encoding_is_refused(store, tmp_path):
+    message = refused(store, write(tmp_path, "task,success\na,1\ncafé,1\n", encoding="latin-1"))
+
+    assert "it is not UTF-8" in message
+    assert "Save the file as CSV in UTF-8." in message
+
+
+def test_a_line_that_is_no_object_is_refused(store, tmp_path):
+    message = refused(store, write(tmp_path, '{"task": "a", "success": 1}\n[1]\n{"task":\n', "t.jsonl"))
+
+    assert "t.jsonl:2: it is not a JSON object" in message
+    assert "t.jsonl:3: it is not JSON" in message
+
+
+def test_rows_before_the_first_with_a_task_are_refused(store, tmp_path):
+    message = refused(store, write(tmp_path, '{"success": 1}\n{"task": "a", "success": 1}\n', "t.jsonl"))
+
+    assert "t.jsonl:1: the row has no task" in message
+
+
+def test_the_index_that_pandas_writes_is_not_a_factor(store, tmp_path):
+    imported(store, write(tmp_path, ",task,success\n0,a,1\n1,b,1\n2,c,0\n"))
+
+    assert all(list(json.loads(row["factors"])) == ["task"] for row in items(store))
+
+
+def test_importing_the_same_file_again_changes_nothing(store, tmp_path):
+    path = write(tmp_path, "task,model,success\na,x,1\na,x,0\nb,x,1\n")
+    first = imported(store, path)
+    before = items(store)
+
+    again = imported(store, path, now=NOW + timedelta(days=1))
+    copy = imported(store, write(tmp_path, path.read_text(), "copy.csv"))
+
+    assert counted(first) == (3, 0, 0, 0)
+    assert counted(again) == counted(copy) == (0, 0, 3, 0)
+    assert items(store) == before
+
+
+def test_a_file_that_changed_replaces_its_rows(store, tmp_path):
+    imported(store, write(tmp_path, "task,success,cost\na,1,1\nb,0,1\nc,1,1\n"))
+    before = {row["prompt"]: row["id"] for row in items(store)}
+
+    done = imported(store, write(tmp_path, "task,success,cost\na,1,1\nb,1,2\nd,1,1\n"))
+
+    assert counted(done) == (1, 1, 1, 1)
+    assert told(store, "prompt", "status", "costUsd") == [
+        ("a", "success", 1.0),
+        ("b", "success", 2.0),
+        ("d", "success", 1.0),
+    ]
+    assert {row["prompt"]: row["id"] for row in items(store)}["b"] == before["b"]
+    assert len(store.read.sessions(Scope(run_id="r"))) == 3
+
+
+def test_more_files_add_to_the_run_and_further_repeats_are_counted_on(store, tmp_path):
+    one = write(tmp_path, "task,model,success\na,x,1\nb,x,1\n", "one.csv")
+    imported(store, one)
+
+    more = imported(store, write(tmp_path, "task,model,success\na,x,0\nc,x,1\n", "two.csv"))
+    again = imported(store, one)
+
+    assert counted(more) == (2, 0, 0, 0)
+    assert counted(again) == (0, 0, 2, 0)
+    assert told(store, "prompt", "repeat", "status") == [
+        ("a", 1, "success"),
+        ("b", 1, "success"),
+        ("a", 2, "fail"),
+        ("c", 1, "success"),
+    ]
+
+
+def test_a_numbered_repeat_of_another_file_replaces_the_one_there_is(store, tmp_path):
+    imported(store, write(tmp_path, "task,repeat,success\na,1,0\n", "one.csv"))
+
+    done = imported(store, write(tmp_path, "task,repeat,success\na,1,1\n", "corrected.csv"))
+
+    assert counted(done) == (0, 1, 0, 0)
+    assert told(store, "repeat", "status") == [(1, "success")]
+    assert len(store.read.sessions(Scope(run_id="r"))) == 1
+
+
+def test_two_files_with_equal_rows_and_the_model_in_their_names_are_two_models(store, tmp_path):
+    text = "task,success\na,0\n"
+    imported(store, write(tmp_path, text, "x.csv"), columns={"model": "@file"})
+
+    done = imported(store, write(tmp_path, text, "y.csv"), columns={"model": "@file"})
+
+    assert counted(done) == (1, 0, 0, 0)
+    assert told(store, "model") == [("x",), ("y",)]
+
+
+def test_the_name_of_a_run_that_was_not_imported_is_refused(store, tmp_path):
+    store.create_batch({"runId": "mine", "createdAt": "2026", "job": "coding", "status": "completed"}, [])
+
+    with pytest.raises(UsageError, match="the run mine exists and was not imported"):
+        imported(store, write(tmp_path, "task,success\na,1\n"), run="mine")
+    with pytest.raises(UsageError, match="is not a valid run ID"):
+        imported(store, write(tmp_path, "task,success\na,1\n"), run="no/slash")
+
+
+def test_a_missing_file_an_empty_folder_and_another_suffix_are_refused(store, tmp_path):
+    (tmp_path / "empty").mkdir()
+
+    assert "there is no file or folder" in refused(store, tmp_path / "gone.csv")
+    assert "has no tables" in refused(store, tmp_path / "empty")
+    assert "is not a table" in refused(store, write(tmp_path, "x", "t.xlsx"))
+
+
+def test_rows_are_streamed_so_that_memory_does_not_grow_with_the_file(store, tmp_path):
+    import tracemalloc
+
+    path = tmp_path / "big.jsonl"
+    with path.open("w") as file:
+        for n in range(20_000):
+            row = {"task": f"t{n % 2000}", "model": f"m{n % 5}", "success": n % 3 == 0, "log": "x" * 2000}
+            file.write(json.dumps(row) + "\n")
+    tracemalloc.start()
+    try:
+        done = imported(store, path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert (done.rows, done.counts.added) == (20_000, 20_000)
+    # The file has 41 MB.
+    assert peak < 25_000_000
+    assert store.read.count_items("r", ItemFilter(statuses=("success",))) == 6667
+
+
+def test_every_database_takes_a_table_once(either_store, tmp_path):
+    path = write(tmp_path, "task,model,success,cost\na,x,1,0.5\na,x,0,0.5\nb,y,1,\n")
+    imported(either_store, path)
+
+    again = imported(either_store, path)
+    summary = summarise(either_store.read, Scope(run_id="r"), NOW)
+
+    assert counted(again) == (0, 0, 3, 0)
+    assert (summary.outcomes.tally.rate.successes, summary.cost.known_usd) == (2, 1.0)
+    either_store.delete_batch("r")
+    assert either_store.read.sessions(Scope()) == []
+
+
+def test_an_encrypted_store_holds_no_readable_cell(tmp_path):
+    path = write(tmp_path, "task,model,success,error\nthe-secret-task,x,0,the-secret-error\n")
+    with Store(str(tmp_path / "sealed.db"), KEYS) as store:
+        imported(store, path)
+        assert counted(imported(store, path)) == (0, 0, 1, 0)
+        assert told(store, "prompt", "error") == [("the-secret-task", "the-secret-error")]
+
+    files = [each.read_bytes() for each in tmp_path.glob("sealed.db*")]
+    assert not any(b"the-secret" in each for each in files)

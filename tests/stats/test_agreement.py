@@ -1,0 +1,183 @@
+"""Kappa, alpha and rank correlation against published values, with intervals that hold."""
+
+import numpy as np
+import pytest
+
+from proctor.stats.agreement import _kappa_error, alpha, kappa, rank_correlation
+
+
+def labels_of(table, names="abc"):
+    """The labels of two raters from their table."""
+    pairs = [
+        (names[i], names[j])
+        for i, row in enumerate(table)
+        for j, count in enumerate(row)
+        for _ in range(count)
+    ]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+THREE = [[10, 2, 1], [1, 8, 2], [0, 3, 9]]
+
+
+def test_kappa_is_that_of_statsmodels():
+    """statsmodels cohens_kappa: 0.4; 0.625866, with quadratic weights 0.750289."""
+    assert kappa(*labels_of([[20, 5], [10, 15]])).value == pytest.approx(0.4)
+    assert kappa(*labels_of(THREE)).value == pytest.approx(0.625866, abs=1e-6)
+    assert kappa(*labels_of(THREE), order="abc").value == pytest.approx(0.750289, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("table", "weights", "value", "error"),
+    [
+        ([[20, 5], [10, 15]], np.eye(2), 0.4, 0.126996),
+        (THREE, np.eye(3), 0.625866, 0.107518),
+        (THREE, 1 - np.subtract.outer(np.arange(3), np.arange(3)) ** 2 / 4, 0.750289, 0.096049),
+    ],
+)
+def test_the_standard_error_of_kappa_is_that_of_statsmodels(table, weights, value, error):
+    shares = np.array(table) / np.sum(table)
+
+    assert _kappa_error(shares, weights, value, np.sum(table)) == pytest.approx(error, abs=1e-6)
+
+
+def test_the_interval_of_kappa_is_close_to_the_plain_one_in_mid_range():
+    interval = kappa(*labels_of([[20, 5], [10, 15]]))
+
+    # The plain one is 0.151092 to 0.648908.
+    assert interval.low == pytest.approx(0.12, abs=0.02) and interval.high == pytest.approx(0.62, abs=0.02)
+
+
+def test_kappa_of_agreement_throughout_has_an_interval_that_is_no_point():
+    interval = kappa(*labels_of([[30, 0], [0, 30]]))
+
+    assert interval.value == 1 and 0.7 < interval.low < 0.9 and interval.high == 1
+
+
+def drawn(rng, n, true, prevalence):
+    """Labels of two raters with this kappa."""
+    first = rng.random(n) < prevalence
+    same = rng.random(n) < true
+    second = np.where(same, first, rng.random(n) < prevalence)
+    return first.tolist(), second.tolist()
+
+
+@pytest.mark.parametrize(("n", "true", "prevalence"), [(50, 0.4, 0.5), (50, 0.8, 0.5), (100, 0.8, 0.8)])
+def test_the_interval_of_kappa_covers_the_true_one(n, true, prevalence):
+    rng, runs, covered = np.random.default_rng(1), 600, 0
+    for _ in range(runs):
+        interval = kappa(*drawn(rng, n, true, prevalence))
+        if interval.low is not None:
+            covered += interval.low <= true <= interval.high
+        else:
+            runs -= 1
+
+    assert 0.925 <= covered / runs <= 0.98
+
+
+def test_turns_of_one_session_are_no_independent_evidence():
+    rng = np.random.default_rng(2)
+    first, second = drawn(rng, 40, 0.6, 0.5)
+    unit = [place for place in range(40) for _ in range(5)]
+    repeated = [a for a in first for _ in range(5)], [b for b in second for _ in range(5)]
+
+    alone, together = kappa(first, second), kappa(*repeated, unit=unit)
+    naive = kappa(*repeated)
+
+    assert together.high - together.low == pytest.approx(alone.high - alone.low, rel=0.15)
+    assert naive.high - naive.low < 0.6 * (together.high - together.low)
+    assert (together.n, together.runs) == (40, 200)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ([], [], "Nothing was rated by both."),
+        (["y"] * 30, ["y"] * 30, "One label throughout: kappa is not defined."),
+        (["y", "n"] * 9, ["y", "n"] * 9, "Fewer than 20 units: no interval."),
+        (["y"] * 28 + ["n"] * 2, ["y"] * 28 + ["n"] * 2, "One label has 93%: no interval below 50 units."),
+    ],
+)
+def test_kappa_without_evidence_gives_words(first, second, words):
+    interval = kappa(first, second)
+
+    assert (interval.low, interval.high) == (None, None) and interval.note.startswith(words)
+
+
+def krippendorff():
+    _ = None
+    coders = [
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, _, _, _],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, _, 3],
+        [_, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, _],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, _],
+    ]
+    return [[value for value in unit if value is not None] for unit in zip(*coders, strict=True)]
+
+
+def test_alpha_is_that_of_krippendorffs_four_coders():
+    """Values of the package krippendorff."""
+    units = krippendorff()
+
+    assert alpha(units, "nominal").value == pytest.approx(0.743421, abs=1e-6)
+    assert alpha(units, "ordinal").value == pytest.approx(0.815388, abs=1e-6)
+    assert alpha(units, "interval").value == pytest.approx(0.849107, abs=1e-6)
+    assert alpha(units).note == "Fewer than 20 units: no interval." and alpha(units).left_out == 1
+
+
+def rated(rng, n, agreement, raters=3):
+    truth = rng.random(n) < 0.5
+    keep = rng.random((n, raters)) < agreement
+    return np.where(keep, truth[:, None], rng.random((n, raters)) < 0.5).astype(int).tolist()
+
+
+@pytest.mark.parametrize(("n", "agreement"), [(30, 0.9), (60, 0.7)])
+def test_the_interval_of_alpha_covers_the_true_one(n, agreement):
+    # Two raters agree beyond chance where both keep the truth: alpha is the product of both chances.
+    rng, runs, true = np.random.default_rng(3), 400, agreement**2
+    covered = 0
+    for _ in range(runs):
+        interval = alpha(rated(rng, n, agreement))
+        covered += interval.low <= true <= interval.high
+
+    assert 0.92 <= covered / runs <= 0.985
+
+
+def test_perfect_agreement_has_an_interval_that_is_no_point():
+    interval = alpha([[n % 2, n % 2] for n in range(40)])
+
+    assert interval.value == 1 and 0.4 < interval.low < 0.9 and interval.high == 1
+    assert "two units of opposite ratings" in interval.note
+
+
+@pytest.mark.parametrize(
+    ("units", "words"),
+    [
+        ([], "Nothing was rated twice."),
+        ([[1], [2]], "Nothing was rated twice."),
+        ([[1, 1]] * 30, "One rating"),
+    ],
+)
+def test_alpha_without_evidence_gives_words(units, words):
+    interval = alpha(units)
+
+    assert interval.value is None and interval.note.startswith(words)
+
+
+def test_rank_correlation_is_that_of_the_textbook():
+    # Spearman's classic: IQ against hours of television, -0.1758.
+    iq = [106, 86, 100, 101, 99, 103, 97, 113, 112, 110]
+    hours = [7, 0, 27, 50, 28, 29, 20, 12, 6, 17]
+
+    assert rank_correlation(iq, hours).value == pytest.approx(-29 / 165)
+    assert rank_correlation(iq, hours).note == "Fewer than 20 units: no interval."
+    assert rank_correlation([1, 1, 1], [1, 2, 3]).value is None
+
+
+def test_the_interval_of_a_rank_correlation_covers_zero_where_there_is_none():
+    rng, covered = np.random.default_rng(4), 0
+    for _ in range(200):
+        interval = rank_correlation(rng.normal(size=40), rng.normal(size=40))
+        covered += interval.low <= 0 <= interval.high
+
+    assert 0.91 <= covered / 200 <= 0.99

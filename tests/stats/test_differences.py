@@ -1,0 +1,530 @@
+"""Differences, families and gates: values of scipy and statsmodels, properties, words for degenerate data.
+
+Reference values: scipy 1.17 (`stats.ttest_rel`, `ttest_ind(equal_var=False)`, `ttest_1samp`, `fisher_exact`,
+`f_oneway`), statsmodels 0.15 (`mcnemar`, `multipletests`, `confint_proportions_2indep`, `compare_f_test`).
+"""
+
+import math
+from dataclasses import fields
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from proctor.stats import (
+    clopper_pearson,
+    cohen_h,
+    difference,
+    factor_test,
+    family,
+    fisher,
+    gate,
+    holm,
+    mcnemar,
+    newcombe,
+    newcombe_paired,
+    ratio,
+)
+from proctor.stats.differences import adjust, bonferroni, sidak
+
+# Student's sleep data (1908).
+ONE = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+TWO = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+# Pairs: both 20, only the first 2, only the second 9, neither 5.
+BEFORE, AFTER = [1] * 22 + [0] * 14, [1] * 20 + [0] * 2 + [1] * 9 + [0] * 5
+CHEAP, CHEAPER = [1.0, 2.0, 4.0, 3.0, 1.5, 2.5], [0.8, 1.5, 3.9, 2.2, 1.0, 2.4]
+
+
+def limits(result):
+    return (result.low, result.high)
+
+
+def is_finite(result):
+    numbers = [getattr(result, each.name) for each in fields(result)]
+    return all(math.isfinite(number) for number in numbers if isinstance(number, float))
+
+
+# Reference values.
+
+
+def test_pairs_of_outcomes_have_the_plus_interval_and_its_p():
+    change = difference(BEFORE, AFTER, lo=0, hi=1)
+
+    assert (change.value, *limits(change), change.p) == pytest.approx(
+        (0.194444, 0.008261, 0.371050, 0.040940), abs=1e-6
+    )
+    assert (change.mean_a, change.mean_b, change.n) == (pytest.approx(22 / 36), pytest.approx(29 / 36), 36)
+    assert change.is_significant
+
+
+def test_six_unanimous_tasks_are_significant_and_five_are_not():
+    six, five = (difference([0] * tasks, [1] * tasks, lo=0, hi=1) for tasks in (6, 5))
+
+    # The exact sign test has 0.031250.
+    assert (six.p, six.low) == pytest.approx((0.030099, 0.107355), abs=1e-6)
+    assert six.is_significant
+    assert five.p > 0.05 and not five.is_significant
+    assert (five.needs, five.low < 0 < five.high) == (6, True)
+    assert "Fewer than 6 common tasks: no verdict." in five.note
+
+
+def test_equal_sides_have_an_interval_around_no_difference():
+    change = difference([0.5] * 8, [0.5] * 8, lo=0, hi=1)
+
+    assert (change.value, *limits(change), change.p) == pytest.approx((0, -0.352497, 0.352497, 1), abs=1e-6)
+
+
+def test_a_coarse_score_is_tested_with_plus():
+    deltas = [place / 3 for place in (1, 0, 0, 1, 2, 0, -1, 1, 1, 0, 0, 1)]
+    change = difference([1 / 3] * 12, [1 / 3 + delta for delta in deltas], lo=0, hi=1)
+
+    assert (*limits(change), change.p) == pytest.approx((-0.106152, 0.404025, 0.225167), abs=1e-6)
+
+
+def test_without_a_scale_pairs_have_students_interval():
+    change = difference(ONE, TWO)
+
+    assert (change.value, *limits(change), change.p) == pytest.approx(
+        (1.58, 0.7001142, 2.4598858, 0.0028329), abs=1e-6
+    )
+    assert change.effect_size == pytest.approx(1.58 / 1.229995, rel=1e-5)
+    # (2.262157 + 0.883404) · 1.229995 / √10, with quantiles of t at 9 degrees of freedom.
+    assert change.detectable == pytest.approx(1.223493, abs=1e-5)
+    assert "roughly normal" in change.note
+
+
+def test_without_pairs_and_scale_it_is_welchs_interval():
+    change = difference(ONE, TWO, paired=False)
+
+    assert (change.value, *limits(change), change.p) == pytest.approx(
+        (1.58, -0.2054832, 3.3654832, 0.0793941), abs=1e-6
+    )
+    assert change.effect_size == pytest.approx(1.58 / 1.898624, rel=1e-5)
+    assert (change.method, change.tasks) == ("Welch's t", (10, 10))
+
+
+def test_unpaired_rates_agree_with_newcombe():
+    value, low, high = newcombe(9, 22, 14, 20)
+    assert (value, low, high) == pytest.approx((0.290909, -0.008066, 0.525517), abs=1e-6)
+
+    change = difference([1] * 9 + [0] * 13, [1] * 14 + [0] * 6, lo=0, hi=1, paired=False)
+    assert change.value == pytest.approx(value)
+    assert limits(change) == pytest.approx((low, high), abs=0.05)
+    assert (change.mean_a, change.mean_b) == pytest.approx((9 / 22, 0.7))
+    assert not change.is_significant
+
+
+def test_newcombes_interval_is_the_one_in_his_paper():
+    # Newcombe (1998), 56/70 against 48/80.
+    assert newcombe(48, 80, 56, 70) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
+    assert newcombe_paired(20, 2, 9, 5) == pytest.approx((0.194444, 0.012989, 0.360961), abs=1e-6)
+
+
+def test_the_ratio_of_costs_has_the_t_interval_of_logs():
+    change = ratio(CHEAP, CHEAPER)
+
+    assert (change.value, *limits(change), change.p) == pytest.approx(
+        (0.8061940, 0.6866289, 0.9465794, 0.0182434), abs=1e-6
+    )
+    assert (change.mean_a, change.mean_b) == pytest.approx((2.1169329, 1.7066585), abs=1e-6)
+    assert change.is_significant and change.null == 1
+
+    one_of_three = ratio(CHEAP, CHEAPER, family=3)
+    assert limits(one_of_three) == pytest.approx((0.6465318, 1.0052850), abs=1e-6)
+    assert one_of_three.p_adjusted == pytest.approx(3 * 0.0182434, abs=1e-6)
+    assert not one_of_three.is_significant
+
+
+def test_exact_tests_are_those_of_scipy_and_statsmodels():
+    assert mcnemar(2, 9) == pytest.approx(0.065430, abs=1e-6)
+    assert mcnemar(9, 2, mid_p=True) == pytest.approx(0.038574, abs=1e-6)
+    assert (mcnemar(0, 0), mcnemar(3, 3), mcnemar(5, 0)) == (1, 1, pytest.approx(0.0625))
+    assert fisher(14, 6, 9, 13) == pytest.approx(0.071804, abs=1e-6)
+    assert fisher(3, 1, 1, 3) == pytest.approx(0.4857143)
+    assert fisher(8, 2, 1, 5) == pytest.approx(5 / 143)
+    assert fisher(0, 0, 3, 4) == pytest.approx(1)
+    assert clopper_pearson(8, 10) == pytest.approx((0.443905, 0.974789), abs=1e-6)
+    assert clopper_pearson(10, 10) == pytest.approx((0.691503, 1), abs=1e-6)
+    assert clopper_pearson(3, 7, level=0.9) == pytest.approx((0.128756, 0.774678), abs=1e-6)
+
+
+def test_corrections_are_those_of_statsmodels():
+    p = [0.001, 0.011, 0.02, 0.04, 0.3]
+
+    assert holm(p) == pytest.approx([0.005, 0.044, 0.06, 0.08, 0.3])
+    assert bonferroni(p) == pytest.approx([0.005, 0.055, 0.1, 0.2, 1])
+    assert sidak(p) == pytest.approx([0.004990, 0.053803, 0.096079, 0.184627, 0.831930], abs=1e-6)
+    assert holm([0.01, 0.04, None, 0.03]) == pytest.approx([0.03, 0.06, None, 0.06])
+
+
+def test_the_effect_size_of_two_rates_is_cohens_h():
+    # Cohen (1988), table 6.2.2: phi is 2.214 at 0.80, 1.772 at 0.60 and 1.369 at 0.40.
+    assert cohen_h(0.6, 0.8) == pytest.approx(2.214 - 1.772, abs=0.001)
+    assert cohen_h(0.8, 0.4) == pytest.approx(1.369 - 2.214, abs=0.001)
+    assert cohen_h(0.5, 0.5) == 0
+
+
+def test_a_factor_is_tested_as_scipy_and_statsmodels_do():
+    groups = [[3, 4, 5], [6, 7, 5], [2, 2, 3], [8, 7, 9]]
+    values = [float(value) for group in groups for value in group]
+    levels = [[float(row == level) for level in (1, 2, 3)] for row in range(4) for _ in range(3)]
+
+    share = factor_test(values, [()] * 12, levels)
+    assert (share.p, share.freedom) == (pytest.approx(0.000337190, abs=1e-9), 3)
+
+    # OLS.compare_f_test: F 32.886780, p 0.0022580749; 83.4006% of the sum of squares.
+    y = [10.1, 12.3, 9.8, 14.2, 11.0, 13.5, 15.1, 9.9]
+    first, second = [[float(place > 3)] for place in range(8)], [[float(b)] for b in (0, 1, 0, 1, 0, 1, 1, 0)]
+    share = factor_test(y, first, second)
+    assert (share.p, share.explained) == pytest.approx((0.0022580749, 0.8340062808), abs=1e-9)
+
+
+def test_a_factor_does_not_depend_on_units():
+    y = [1.0, 2.5, 2.0, 4.0, 3.5, 5.0]
+    rows = [[1e-8 * place, 1e8 * (place % 2)] for place in range(6)]
+
+    scaled = factor_test(y, [[row[0]] for row in rows], [[row[1]] for row in rows])
+    plain = factor_test(y, [[float(place)] for place in range(6)], [[float(place % 2)] for place in range(6)])
+
+    assert (scaled.p, scaled.freedom) == (pytest.approx(plain.p), plain.freedom)
+
+
+# Tasks.
+
+
+def test_repeats_are_averaged_and_tasks_that_only_one_side_has_are_left_out():
+    change = difference(
+        [1, 0, 1, 1, 0],
+        [1, 1, 1, 0, 1, 1, 0],
+        task_a=["a", "a", "b", "c", "only a"],
+        task_b=["a", "a", "b", "b", "c", "only b", "only b"],
+        lo=0,
+        hi=1,
+    )
+
+    assert (change.n, change.left_out, change.runs) == (3, 2, 9)
+    assert (change.mean_a, change.mean_b) == pytest.approx(((0.5 + 1 + 1) / 3, (1 + 0.5 + 1) / 3))
+    assert change.value == pytest.approx(change.mean_b - change.mean_a)
+
+
+def test_a_missing_value_takes_its_pair_out():
+    change = difference([1, None, 0, 1], [0, 1, None, 1], lo=0, hi=1)
+
+    assert (change.n, change.left_out, change.missing) == (2, 2, 2)
+    assert (change.mean_a, change.mean_b, change.value) == (1, 0.5, -0.5)
+
+
+def test_a_data_frame_is_compared_by_its_columns():
+    frame = pd.DataFrame({"task": list("aabbccddeeff"), "old": [0, 1] * 6, "new": [1] * 12})
+
+    change = difference(frame["old"], frame["new"], frame["task"], lo=0, hi=1)
+
+    assert (change.value, change.n, change.runs) == (0.5, 6, 24)
+
+
+def test_means_difference_and_interval_of_an_unpaired_comparison_are_per_task():
+    change = difference(
+        [1, 1, 1, 1, 0, 0, 0, 1],
+        [1, 0, 1, 1, 1, 0, 1],
+        task_a=["a"] * 4 + ["b", "c", "d", "e"],
+        task_b=list("uvwxyzz"),
+        lo=0,
+        hi=1,
+        paired=False,
+    )
+
+    assert change.tasks == (5, 6)
+    assert (change.mean_a, change.mean_b) == pytest.approx((2 / 5, (1 + 0 + 1 + 1 + 1 + 0.5) / 6))
+    assert change.value == pytest.approx(change.mean_b - change.mean_a)
+    assert change.low <= change.value <= change.high
+
+
+def test_a_declared_span_narrows_the_interval_and_is_named():
+    wide, narrow = (difference([0.5] * 20, [0.5] * 20, lo=0, hi=1, span=span) for span in (None, 0.25))
+
+    assert narrow.high == pytest.approx(wide.high / 4)
+    assert "no task changes by more than 0.25" in narrow.note
+    broken = difference([0.0] * 20, [1.0] * 20, lo=0, hi=1, span=0.25)
+    assert broken.low is None and "more than the declared span" in broken.note
+
+
+# Degenerate data.
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        ([], [], "Neither side has any values."),
+        ([1], [], "One side has no values."),
+        ([None], [1.0], "One side has no values."),
+        ([math.nan, 1], [1, 1], "Baseline: 1 of 2 values is NaN or infinite."),
+        ([1, 0], [math.inf, 1], "Candidate: 1 of 2 values is NaN or infinite."),
+        ([1], [0], "One common task: no interval; needs at least 6."),
+        ([1, 0, 3], [1, 1, 1], "1 of 6 values lie outside the scale 0 to 1: no interval."),
+    ],
+)
+def test_a_difference_that_cannot_be_given_has_words(a, b, words):
+    change = difference(a, b, lo=0, hi=1)
+
+    assert change.note == words
+    assert (change.low, change.high, change.p) == (None, None, None)
+    assert not change.is_significant
+
+
+def test_sides_without_a_common_task():
+    change = difference([1, 0], [1, 1], task_a=["a", "b"], task_b=["c", "d"], lo=0, hi=1)
+
+    assert (change.value, change.note) == (None, "The two sides have no task in common.")
+    assert ratio([1], [2], task_a=["a"], task_b=["b"]).note == "The two sides have no task in common."
+
+
+def test_no_spread_without_a_scale_is_refused():
+    assert "Declare the scale" in difference([3.0] * 9, [5.0] * 9).note
+    assert "Declare the scale" in difference([3.0] * 9, [5.0] * 9, paired=False).note
+    assert "Fewer than 5 tasks" in difference([1.0, 2, 3], [2.0, 4, 3]).note
+
+
+def test_ratios_that_cannot_be_given():
+    assert "imported constants" in ratio([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]).note
+    assert "imported constants" in ratio([1.0] * 9, [1.0] * 9).note
+    assert "Fewer than 3 common tasks" in ratio([1.0, 2.0], [2.0, 3.0]).note
+    assert "1 of 3 common tasks have no positive value" in ratio([1.0, 0.0, 2.0], [1.0, 1.0, 2.0]).note
+    wild = ratio([1e-149, 1e149, 1e-149], [1e149, 1e-149, 1e140])
+    assert is_finite(wild)
+    assert wild.high is None and "No upper limit" in wild.note
+
+
+def test_arguments_that_do_not_fit_are_errors():
+    for wrong in (
+        {"task": ["a"], "task_a": ["a"]},
+        {"task_a": ["a"]},
+        {"lo": 1, "hi": 0},
+        {"level": 2},
+        {"family": 0},
+        {"span": -1, "lo": 0, "hi": 1},
+    ):
+        with pytest.raises(ValueError):
+            difference([1], [1], **wrong)
+    # What can be read only once is read once.
+    assert difference((x for x in [1, 0, 1]), iter([1, 1, 1]), lo=0, hi=1).n == 3
+
+
+# Properties.
+
+outcomes = st.lists(
+    st.tuples(st.sampled_from([0, 1 / 3, 2 / 3, 1]), st.sampled_from([0, 1 / 3, 2 / 3, 1])),
+    min_size=2,
+    max_size=60,
+)
+
+
+@given(outcomes, st.booleans(), st.integers(1, 20))
+def test_value_interval_and_p_agree(pairs, is_paired, number):
+    a, b = [first for first, _ in pairs], [second for _, second in pairs]
+    change = difference(a, b, lo=0, hi=1, paired=is_paired, family=number)
+
+    assert -1 <= change.low <= change.value <= change.high <= 1
+    assert change.high - change.low > 0
+    assert change.p_adjusted == pytest.approx(min(1, number * change.p))
+    assert is_finite(change)
+    assume(abs(change.p_adjusted - 0.05) > 1e-9)
+    assert (change.p_adjusted <= 0.05) == (not change.low <= 0 <= change.high)
+    if change.n < 6:
+        assert not change.is_significant
+    mirrored = difference(b, a, lo=0, hi=1, paired=is_paired, family=number)
+    assert limits(mirrored) == pytest.approx((-change.high, -change.low), abs=1e-9)
+    assert mirrored.p == pytest.approx(change.p, abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1e4), st.floats(0.01, 1e4)), min_size=3, max_size=30))
+def test_a_ratio_turned_around_is_its_inverse(pairs):
+    a, b = [first for first, _ in pairs], [second for _, second in pairs]
+    change, inverse = ratio(a, b), ratio(b, a)
+
+    assert is_finite(change)
+    if change.low is None:
+        assert change.note
+        return
+    assert change.low < change.value < change.high
+    assert (inverse.low, inverse.high) == pytest.approx((1 / change.high, 1 / change.low), rel=1e-6)
+    assume(abs(change.p - 0.05) > 1e-9)
+    assert (change.p <= 0.05) == (not change.low <= 1 <= change.high)
+
+
+numbers = st.lists(st.none() | st.floats(allow_nan=True, allow_infinity=True), max_size=9)
+
+
+@given(numbers, numbers, st.booleans())
+def test_no_difference_is_ever_nan(a, b, is_paired):
+    for change in (
+        difference(a, b, paired=is_paired),
+        difference(a, b, lo=-5, hi=5, paired=is_paired),
+        ratio(a, b),
+    ):
+        assert is_finite(change)
+        assert change.note or (change.low is not None and change.high is not None)
+
+
+# Families.
+
+
+def test_a_family_is_adjusted_together_and_leaves_out_what_tells_nothing_new():
+    rng = np.random.default_rng(5)
+    a, b = rng.integers(0, 2, 40), rng.integers(0, 2, 40)
+    c, d = rng.random(40), rng.random(40)
+    page = family(
+        {
+            "success": difference(a, b, lo=0, hi=1),
+            "expect": difference(a, b, lo=0, hi=1),
+            "failure": difference(1 - a, 1 - b, lo=0, hi=1),
+            "points": difference(10 * a, 10 * b, lo=0, hi=10),
+            "score": difference(c, d, lo=0, hi=1),
+            "constant": difference([1] * 40, [1] * 40, lo=0, hi=1),
+            "rare": difference([0.5, 0.1, *[None] * 38], [0.5, 0.2, *[None] * 38], lo=0, hi=1),
+            "cost": ratio(c + 1, (d + 1) ** 2),
+            "one task": difference([1], [0], lo=0, hi=1),
+        }
+    )
+
+    assert list(page.members) == ["success", "score", "cost"]
+    assert page.left_out == {
+        "expect": "a copy of success",
+        "failure": "a linear copy of success",
+        "points": "a linear copy of success",
+        "constant": "all values are equal",
+        "rare": "missing in 76 of 80 runs",
+        "one task": "One common task: no interval; needs at least 6",
+    }
+    assert page.size == 3
+    for name, member in page.members.items():
+        assert member.family == 3
+        alone = adjust(member, 1)
+        assert member.p_adjusted == pytest.approx(min(1, 3 * alone.p)), name
+        assert member.low < alone.low and alone.high < member.high
+    assert page.descriptive["expect"].family == 1
+
+
+def test_a_family_without_members():
+    page = family({"constant": difference([1] * 9, [1] * 9, lo=0, hi=1)})
+
+    assert (page.size, page.left_out) == (0, {"constant": "all values are equal"})
+    assert family({}).size == 0
+
+
+# Gates.
+
+
+def changed(tasks, losses=0, gains=0):
+    """A difference of so many tasks, of which some are lost and some are gained."""
+    rest = [1.0] * (tasks - losses - gains)
+    return difference(
+        [1.0] * losses + [0.0] * gains + rest, [0.0] * losses + [1.0] * gains + rest, lo=0, hi=1
+    )
+
+
+@pytest.mark.parametrize(("margin", "fewest"), [(0.01, 368), (0.02, 183), (0.05, 72), (0.10, 36), (0.20, 17)])
+def test_an_untouched_candidate_passes_from_the_fewest_tasks_that_show_a_collapse(margin, fewest):
+    below, at = gate(changed(fewest - 1), margin), gate(changed(fewest), margin)
+
+    assert (below.verdict, below.needs, below.fewest) == ("inconclusive", fewest, fewest)
+    assert f"fewer than {fewest}" in below.note
+    assert (at.verdict, at.needs, at.note) == ("pass", None, "Within the margin.")
+
+
+def test_equal_scores_on_two_tasks_do_not_pass():
+    result = gate(difference([0.8, 0.8], [0.8, 0.8], lo=0, hi=1), 0.02)
+
+    assert (result.verdict, result.needs) == ("inconclusive", 183)
+
+
+def test_a_smaller_loss_per_task_needs_fewer_tasks():
+    same = difference([0.5] * 60, [0.5] * 60, lo=0, hi=1, span=1 / 3)
+
+    assert gate(same, 0.02).fewest == 60
+    assert gate(same, 0.02).verdict == "pass"
+    assert gate(difference([0.5] * 60, [0.5] * 60, lo=0, hi=1), 0.02, loss=1 / 3).fewest == 60
+
+
+def test_a_regression_fails():
+    result = gate(changed(40, losses=15), 0.05)
+
+    assert (result.verdict, result.note) == ("fail", "Significantly worse.")
+
+
+def test_worse_within_the_margin_passes_with_words():
+    result = gate(changed(400, losses=12), 0.1)
+
+    assert result.difference.high < 0
+    assert (result.verdict, result.note) == ("pass", "Worse, but within the margin.")
+
+
+def test_too_few_tasks_are_inconclusive_with_the_number_that_would_do():
+    result = gate(changed(80, losses=5, gains=5), 0.05)
+
+    assert result.verdict == "inconclusive"
+    assert result.needs > 80
+    assert f"about {result.needs} would decide it" in result.note
+
+
+def test_a_required_improvement():
+    better, same, worse = changed(40, gains=30), changed(40), changed(40, losses=20)
+
+    assert gate(better, -0.2).verdict == "pass"
+    assert gate(same, -0.2).verdict == "fail"
+    assert gate(same, -0.2).note == "The required improvement is excluded."
+    assert gate(worse, -0.2).verdict == "fail"
+
+
+def test_costs_have_a_relative_margin():
+    rng = np.random.default_rng(1)
+    base = rng.lognormal(size=50)
+    similar, dearer = base * rng.lognormal(0, 0.05, 50), base * rng.lognormal(0.3, 0.05, 50)
+
+    assert gate(ratio(base, similar), 0.1).verdict == "pass"
+    assert gate(ratio(base, dearer), 0.1).verdict == "fail"
+    assert gate(ratio(base[:4], similar[:4]), 0.1).verdict == "inconclusive"
+    assert gate(ratio(base, base * 1.0), 0.1).verdict == "inconclusive"
+
+
+def test_less_may_be_better():
+    fewer, more = changed(60, losses=25), changed(60, gains=25)
+
+    assert gate(fewer, 0.05, lower_is_better=True).verdict == "inconclusive"
+    assert gate(changed(80, losses=25), 0.05, lower_is_better=True).verdict == "pass"
+    assert gate(more, 0.05, lower_is_better=True).verdict == "fail"
+
+
+def test_errors_that_decide_make_a_gate_inconclusive():
+    a = [1.0] * 100
+    finished = difference(a, [1.0] * 70 + [None] * 30, lo=0, hi=1)
+    as_failures = difference(a, [1.0] * 70 + [0.0] * 30, lo=0, hi=1)
+
+    assert gate(finished, 0.1).verdict == "pass"
+    result = gate(finished, 0.1, with_errors=as_failures, errors=30)
+    assert result.verdict == "inconclusive"
+    assert result.note == (
+        "30 infrastructure errors decide it: pass with errors excluded, fail with errors as failures."
+    )
+    assert gate(finished, 0.1, with_errors=finished).verdict == "pass"
+
+
+def test_a_gate_without_an_interval_has_the_words_of_its_difference():
+    result = gate(difference([], [], lo=0, hi=1), 0.1)
+
+    assert (result.verdict, result.note) == ("inconclusive", "Neither side has any values.")
+
+
+@given(outcomes, st.sampled_from([0.02, 0.1, 0.3, -0.1]))
+def test_a_gate_never_contradicts_its_interval(pairs, margin):
+    change = difference([a for a, _ in pairs], [b for _, b in pairs], lo=0, hi=1)
+    result = gate(change, margin)
+
+    if result.verdict == "pass":
+        assert change.low > -margin and change.n >= 6
+    if result.verdict == "fail":
+        assert change.high < max(0, -margin)
+    if result.verdict == "inconclusive":
+        assert result.note
+        assert result.needs is None or result.needs > change.n

@@ -1,0 +1,55 @@
+"""The examples in the docstrings of `proctor.stats` run and print what they say."""
+
+import doctest
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from proctor import stats
+
+MODULES = ("intervals", "differences", "power", "ranking", "samples")
+OF_THE_STORE = {"progress", "summarise"}
+FUNCTIONS = [name for name in stats.__all__ if inspect.isfunction(getattr(stats, name))]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_print_what_they_say(name):
+    module = import_module(f"proctor.stats.{name}")
+
+    result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_public_function_is_documented_with_an_example(name):
+    function = getattr(stats, name)
+
+    assert function.__doc__
+    assert ">>>" in function.__doc__ or name in OF_THE_STORE
+    assert function.__module__.startswith("proctor.stats")
+
+
+def test_the_package_names_its_public_functions_once():
+    assert sorted(stats.__all__) == list(stats.__all__)
+    assert all(hasattr(stats, name) for name in stats.__all__)
+    # Loading a module must not hide a function of the same name.
+    assert all(not inspect.ismodule(getattr(stats, name)) for name in stats.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'means'"):
+        _ = stats.means
+
+
+def test_a_plain_run_loads_neither_numpy_nor_scipy():
+    code = (
+        "import sys, proctor.stats, proctor.stats.progress, proctor.stats.intervals;"
+        "from proctor.stats import Estimate, Rate, wilson; wilson(3, 4);"
+        "print(sorted({'numpy', 'scipy'} & set(sys.modules)))"
+    )
+
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert output.strip() == "[]"

@@ -1,0 +1,164 @@
+"""Tasks needed and differences detectable.
+
+Reference: statsmodels 0.15 `TTestPower().solve_power(effect_size=detect / sd, alpha=0.05, power=0.8)`
+rounded up: 117.05 and 253.09 become 118 and 254. scipy 1.17: `stats.chi2.ppf(0.2, 9)` is 5.380053.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.stats import detectable, fewest_for_gate, tasks_needed
+from proctor.stats.power import required_tasks, variation
+from proctor.stats.samples import t_quantile
+
+
+@pytest.mark.parametrize(("repeats", "tasks"), [(1, 254), (3, 118), (5, 90)])
+def test_the_tasks_for_a_known_variance_are_those_of_statsmodels(repeats, tasks):
+    assert required_tasks(0.06 + 0.26 / repeats, 0.1) == tasks
+    assert required_tasks(0.06 + 0.26 / repeats, -0.1) == tasks
+
+
+def test_a_family_and_more_power_need_more_tasks():
+    # solve_power(0.2 / sqrt(0.11), alpha=0.05 / 4, power=0.9) is 42.449.
+    assert required_tasks(0.11, 0.2, power=0.9, family=4) == 43
+
+
+def test_few_tasks_pay_for_the_wider_interval():
+    # 31 (30.76 in statsmodels) without the addition.
+    assert required_tasks(0.06 + 0.26 / 3, 0.2) == 31 + 4
+    assert required_tasks(1e-6, 0.5) == 6
+
+
+def test_a_pilots_variance_is_raised_for_assurance():
+    assert required_tasks(0.1, 0.1, pilot=10) == required_tasks(0.1 * 9 / 5.380053, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("margin", "loss", "tasks"),
+    [(0.01, 1, 368), (0.02, 1, 183), (0.05, 1, 72), (0.1, 1, 36), (0.2, 1, 17), (0.02, 1 / 3, 60), (1, 1, 1)],
+)
+def test_a_gate_needs_tasks_enough_to_see_a_collapse(margin, loss, tasks):
+    assert fewest_for_gate(margin, loss) == tasks
+    if tasks > 1:
+        # With one task fewer, a collapse on a share margin/loss stays unseen in more than 2.5% of runs.
+        assert (1 - margin / loss) ** (tasks - 1) > 0.025 >= (1 - margin / loss) ** tasks
+
+
+def test_variance_is_separated_into_tasks_and_repeats():
+    # Two tasks of four runs: rates 0.75 and 0.5, then 0.5 and 0.75; within x(1 − x)·4/3.
+    a, b = [1, 1, 1, 0, 1, 1, 0, 0], [1, 1, 0, 0, 1, 1, 1, 0]
+    parts = variation(a, b, [0] * 4 + [1] * 4)
+
+    within = (0.75 * 0.25 + 0.25) * 4 / 3 / 2
+    assert parts.within == pytest.approx(2 * within)
+    assert parts.observed == pytest.approx(np.var([-0.25, 0.25], ddof=1))
+    assert parts.between == pytest.approx(max(0, parts.observed - 2 * within / 4), abs=1e-12)
+    assert (parts.tasks, parts.repeats) == (2, 4)
+
+
+def test_the_parts_of_the_variance_are_those_of_the_simulation():
+    rng = np.random.default_rng(2)
+    first = rng.uniform(0.2, 0.8, 4000)
+    second = np.clip(first + rng.normal(0, 0.1, 4000), 0, 1)
+    a = (rng.random((4000, 3)) < first[:, None]).ravel()
+    b = (rng.random((4000, 3)) < second[:, None]).ravel()
+
+    parts = variation(a, b, np.repeat(np.arange(4000), 3))
+
+    true_within = float((first * (1 - first)).mean() + (second * (1 - second)).mean())
+    assert parts.within == pytest.approx(true_within, rel=0.03)
+    assert parts.between == pytest.approx(float(np.var(second - first)), abs=0.012)
+
+
+def test_without_repeats_the_number_holds_for_one_repeat():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 2, 30), rng.integers(0, 2, 30)
+
+    design = tasks_needed(a, b, detect=0.1, repeats=5)
+
+    assert design.repeats is None
+    assert "the number holds for one repeat" in design.note
+    assert design.tasks == tasks_needed(a, b, detect=0.1).tasks
+    assert detectable(a, b, repeats=5).value is None
+
+
+def test_a_missing_value_does_not_shift_the_pairs():
+    a, b = [1, None, 0, 1, 0, 1], [1, 1, 0, 1, 0, 0]
+
+    assert variation(a, b).tasks == 5
+    assert variation(a, b).observed == pytest.approx(np.var([0, 0, 0, 0, -1], ddof=1))
+
+
+def test_one_run_is_enough_to_plan_with_an_assumption():
+    rng = np.random.default_rng(0)
+    baseline, tasks = rng.integers(0, 2, 60), np.repeat(np.arange(20), 3)
+
+    design = tasks_needed(baseline, task=tasks, detect=0.1, repeats=3, lo=0, hi=1)
+
+    assert "From one run" in design.note
+    assert design.tasks > 50
+    assert tasks_needed(baseline, task=tasks, detect=0.1, repeats=9, lo=0, hi=1).tasks < design.tasks
+
+
+def test_the_cheapest_number_of_repeats():
+    rng = np.random.default_rng(4)
+    rates = rng.uniform(0.1, 0.9, 200)
+    a = (rng.random((200, 4)) < rates[:, None]).ravel()
+    b = (rng.random((200, 4)) < np.clip(rates + rng.normal(0, 0.2, 200), 0, 1)[:, None]).ravel()
+    design = tasks_needed(a, b, np.repeat(np.arange(200), 4), detect=0.1, task_cost=8, run_cost=1)
+
+    parts = design.variation
+    assert design.best_repeats == round(math.sqrt(8 * parts.within / parts.between))
+
+
+def test_a_gate_raises_the_number_to_what_shows_a_collapse():
+    rng = np.random.default_rng(4)
+    a = rng.random(40) * 0.02 + 0.5
+
+    assert tasks_needed(a, a[::-1], detect=0.05, lo=0, hi=1).tasks < 72
+    assert tasks_needed(a, a[::-1], detect=0.05, lo=0, hi=1, loss=1).tasks == 72
+
+
+def test_what_a_run_could_have_shown():
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(0, 2, 100), rng.integers(0, 2, 100)
+
+    shown = detectable(a, b, lo=0, hi=1)
+    spread = float(np.std(b - a, ddof=1))
+    # t(0.975, 99) = 1.984217, t(0.8, 99) = 0.845267
+    assert shown.value == pytest.approx((1.984217 + 0.845267) * spread / 10, abs=1e-6)
+    assert detectable(a, b, tasks=400, lo=0, hi=1).value == pytest.approx(shown.value / 2, rel=0.01)
+
+
+def test_degenerate_pilots_have_words():
+    assert "at least two tasks" in tasks_needed([1], [0], detect=0.1).note
+    assert tasks_needed([], [], detect=0.1).tasks is None
+    assert "Declare the scale" in tasks_needed([1] * 9, [1] * 9, detect=0.1).note
+    cautious = tasks_needed([1] * 9, [1] * 9, detect=0.1, lo=0, hi=1)
+    assert "No spread" in cautious.note
+    assert cautious.tasks > 9
+    assert "NaN" in tasks_needed([math.nan, 1], [1, 1], detect=0.1).note
+    assert (
+        "that both sides have" in tasks_needed([1, 0], [1, 0], task_a=[1, 2], task_b=[3, 4], detect=0.1).note
+    )
+    assert tasks_needed([1, 0, 1, 0], [0, 1, 1, 0], detect=1e-9).tasks is None
+    assert detectable([1], [0]).value is None
+    with pytest.raises(ValueError, match="other than 0"):
+        tasks_needed([1, 0], [0, 1], detect=0)
+
+
+@given(st.floats(1e-4, 1), st.floats(0.01, 1), st.integers(1, 10))
+def test_the_number_is_the_smallest_that_does(variance, detect, family):
+    def is_enough(tasks):
+        reach = float(t_quantile(1 - 0.025 / family, tasks - 1)) + float(t_quantile(0.8, tasks - 1))
+        return reach <= detect * math.sqrt(tasks / variance)
+
+    tasks = required_tasks(variance, detect, family=family)
+    assert tasks >= 6
+    assert is_enough(tasks)
+    if tasks >= 44:
+        assert not is_enough(tasks - 1)

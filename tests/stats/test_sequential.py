@@ -1,0 +1,285 @@
+"""Intervals that stay valid while a run is watched, and goals that are decided by them."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from proctor.errors import UsageError
+from proctor.stats.sequential import (
+    ConfidenceSequence,
+    DifferenceGoal,
+    LogConfidenceSequence,
+    Monitor,
+    RankGoal,
+    WidthGoal,
+    hedged,
+    log_wealths,
+    stakes_of,
+)
+
+OUTCOMES = [int(digit) for digit in "11011101111101111110"]
+
+
+def wealth(x, v, alpha):
+    """Log wealth against one candidate mean after each observation of each run (rows)."""
+    return np.array([hedged(*log_wealths(row, np.array([v]), stakes_of(row, alpha)))[:, 0] for row in x])
+
+
+def looks(wealths, alpha, every=5):
+    """Whether each run excludes the candidate at any look up to its end."""
+    return (wealths[:, every - 1 :: every] >= -math.log(alpha)).any(axis=1)
+
+
+def beta_success(rng, runs, tasks, repeats, mean, icc):
+    """Success rates of tasks with repeats at an intra-class correlation."""
+    scale = 1 / icc - 1
+    p = rng.beta(mean * scale, (1 - mean) * scale, (runs, tasks))
+    return rng.binomial(repeats, p) / repeats
+
+
+def test_the_sequence_is_that_of_the_reference():
+    """Computed with an independent script: candidates 0.0005 + 0.001 j, alpha 0.05."""
+    sequence = ConfidenceSequence(0, 1, 0.05).add(*OUTCOMES)
+
+    assert sequence.candidates() == (0.5355, 0.9845)
+    assert wealth([np.array(OUTCOMES, float)], 0.5, 0.05)[0, -1] == pytest.approx(3.033777, abs=1e-6)
+    interval = sequence.interval()
+    assert (interval.low, interval.high, interval.value, interval.n) == (0.535, 0.985, 0.8, 20)
+
+
+def test_one_by_one_and_at_once_give_the_same_interval_and_so_does_a_restored_state():
+    one, many = ConfidenceSequence(), ConfidenceSequence().add(*OUTCOMES * 20)
+    for value in OUTCOMES * 20:
+        one.add(value)
+
+    restored = ConfidenceSequence.from_state(json.loads(json.dumps(many.state())))
+
+    assert one.interval() == many.interval() == restored.interval()
+    assert one.add(1).interval() == restored.add(1).interval()
+
+
+def test_the_interval_lies_on_the_scale_and_only_shrinks():
+    scores, sequence = [5, 4, 5, 5, 3, 5, 4, 5] * 10, ConfidenceSequence(1, 5)
+    before = sequence.interval()
+    assert (before.value, before.low, before.high) == (None, 1, 5)
+    assert before.note == "No task has finished."
+
+    for score in scores:
+        now = sequence.add(score).interval()
+        assert before.low <= now.low < now.high <= before.high
+        before = now
+
+    assert 1 < before.low < 4.5 < before.high < 5
+
+
+def test_equal_observations_leave_an_interval_of_some_width():
+    assert ConfidenceSequence().add(1, 1).interval().low < 0.3
+    sure = ConfidenceSequence().add(*[1.0] * 200).interval()
+    assert 0.9 < sure.low < 0.99 and sure.high == 1
+
+
+def test_observations_that_no_mean_explains_give_words():
+    interval = ConfidenceSequence().add(*[0.0] * 300, *[1.0] * 3000).interval()
+
+    assert (interval.low, interval.high) == (None, None)
+    assert "order is not random" in interval.note
+
+
+@pytest.mark.parametrize("value", [1.01, -1, math.nan, math.inf])
+def test_a_value_that_is_not_on_the_scale_is_an_error(value):
+    with pytest.raises(UsageError, match="is not on the scale from 0 to 1"):
+        ConfidenceSequence().add(value)
+
+
+@pytest.mark.parametrize("bounds", [(1, 1), (2, 1), (0, math.inf), (math.nan, 1)])
+def test_a_scale_needs_two_bounds(bounds):
+    with pytest.raises(UsageError, match="no bounds of a scale"):
+        ConfidenceSequence(*bounds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [("half", 0.04), ("rare failure", 0.03), ("repeats", 0.035), ("ceiling", 0.02)]
+)
+def test_looking_every_five_tasks_excludes_the_truth_in_less_than_a_twentieth_of_runs(kind, most):
+    """2,000 runs of 100 tasks. A t interval looked at as often fails in 24 to 67 % of them."""
+    rng, runs, tasks = np.random.default_rng(9), 2000, 100
+    x, truth = {
+        "half": lambda: (rng.binomial(1, 0.5, (runs, tasks)), 0.5),
+        "rare failure": lambda: (rng.binomial(1, 0.9, (runs, tasks)), 0.9),
+        "repeats": lambda: (beta_success(rng, runs, tasks, 3, 0.5, 0.5), 0.5),
+        "ceiling": lambda: (
+            rng.choice([0, 1 / 3, 2 / 3, 1], (runs, tasks), p=[0.02, 0.03, 0.05, 0.9]),
+            0.03 / 3 + 0.05 * 2 / 3 + 0.9,
+        ),
+    }[kind]()
+
+    excluded = looks(wealth(x.astype(float), truth, 0.05), 0.05).mean()
+
+    assert excluded <= most
+
+
+def test_six_identical_models_are_hardly_ever_told_apart_however_often_one_looks():
+    """15 pairs at alpha/15, 300 runs of 100 tasks with 3 repeats."""
+    rng, false = np.random.default_rng(3), 0
+    for _ in range(300):
+        p = rng.beta(0.6, 0.4, 100)
+        models = rng.binomial(3, p, (6, 100)) / 3
+        pairs = [(models[i] - models[j] + 1) / 2 for i in range(6) for j in range(i)]
+        false += looks(wealth(pairs, 0.5, 0.05 / 15), 0.05 / 15).any()
+
+    assert false <= 3
+
+
+def test_a_true_difference_of_a_fifth_is_decided_after_about_44_tasks():
+    """Base rate 0.4, 3 repeats, 500 runs: 98 % are decided by 100 tasks."""
+    rng, runs = np.random.default_rng(4), 500
+    p = rng.beta(0.4, 0.6, (runs, 100)) * 0.8
+    base, better = rng.binomial(3, p) / 3, rng.binomial(3, np.minimum(1, p + 0.2)) / 3
+
+    exceeded = wealth((better - base + 1) / 2, 0.5, 0.05) >= -math.log(0.05)
+
+    assert exceeded.any(axis=1).mean() >= 0.95
+    first = np.where(exceeded.any(axis=1), exceeded.argmax(axis=1) + 1, 101)
+    assert 30 <= np.median(first) <= 50
+
+
+def test_ratios_have_an_approximate_interval_from_thirty_tasks_on():
+    """1,000 runs of 200 lognormal ratios looked at after every task from the 30th on."""
+    rng, missed = np.random.default_rng(5), 0
+    for row in rng.normal(0.2, 1.0, (1000, 200)):
+        interval = LogConfidenceSequence(0.05).add(*row).interval()
+        missed += interval.low is None or not interval.low <= math.exp(0.2) <= interval.high
+
+    assert missed / 1000 <= 0.05
+    early = LogConfidenceSequence().add(*[0.1, 0.3] * 14).interval()
+    assert (early.low, early.needs, early.note) == (None, 30, "No interval before 30 tasks.")
+    assert early.value == pytest.approx(math.exp(0.2))
+    late = LogConfidenceSequence().add(*[0.1, 0.3] * 50)
+    assert "approximate" in late.interval().method and late.interval().low > 1
+    assert (
+        LogConfidenceSequence.from_state(json.loads(json.dumps(late.state()))).interval() == late.interval()
+    )
+    assert "equal" in LogConfidenceSequence().add(*[0.1] * 40).interval().note
+
+
+def feed(monitor, cell, values):
+    for position, repeats in enumerate(values):
+        monitor.add(cell, position, repeats)
+
+
+def test_a_difference_is_decided_once_the_valid_interval_excludes_zero():
+    monitor = Monitor([DifferenceGoal(baseline="old", candidate="new")])
+    rng = np.random.default_rng(1)
+    (open_,) = monitor.decisions()
+    assert (open_.outcome, open_.undecided) == ("open", ("old", "new"))
+
+    for position in range(60):
+        monitor.add("old", position, list(rng.binomial(1, 0.3, 3).astype(float)))
+        monitor.add("new", position, list(rng.binomial(1, 0.8, 3).astype(float)))
+
+    (decision,) = monitor.decisions()
+    assert decision.outcome == "better" and decision.is_decided and monitor.undecided() == []
+    interval = monitor.estimate("old", "new")
+    assert 0 < interval.low < 0.5 < interval.high and interval.n == 60
+    back = monitor.estimate("new", "old")
+    assert (back.low, back.high) == (-interval.high, -interval.low)
+
+
+def test_a_result_counts_once_all_earlier_tasks_of_its_cell_have_finished():
+    monitor = Monitor([WidthGoal(cell="a", width=0.2)])
+
+    monitor.add("a", 1, [1.0])
+    monitor.add("a", 2, [1.0])
+    assert monitor.finished("a") == 0 and monitor.estimate("a").n == 0
+    monitor.add("a", 0, [0.0])
+
+    assert monitor.finished("a") == 3 and monitor.estimate("a").value == pytest.approx(2 / 3)
+    with pytest.raises(UsageError, match="task 1 of a was already added"):
+        monitor.add("a", 1, [1.0])
+    with pytest.raises(UsageError, match="no goal is about b"):
+        monitor.add("b", 0, [1.0])
+
+
+def test_errors_that_would_change_the_answer_leave_it_open():
+    monitor = Monitor([DifferenceGoal(baseline="old", candidate="new")])
+    feed(monitor, "old", [[float(n % 2)] for n in range(80)])
+    feed(monitor, "new", [[1.0] if n % 2 else [None] for n in range(80)])
+
+    (decision,) = monitor.decisions()
+
+    # Without its errors the candidate shows no loss; with them as failures it equals the baseline.
+    assert decision.outcome == "open"
+    assert monitor.estimate("old", "new").left_out == 40
+    assert monitor.estimate("old", "new", errors_fail=True).value == 0
+    assert monitor.estimate("new").value == 1
+    assert monitor.estimate("new", errors_fail=True).value == 0.5
+
+
+def test_errors_that_would_decide_are_named():
+    monitor = Monitor([DifferenceGoal(baseline="old", candidate="new")])
+    feed(monitor, "old", [[0.5, 0.5] for _ in range(80)])
+    feed(monitor, "new", [[1.0, None] for _ in range(80)])
+
+    (decision,) = monitor.decisions()
+
+    assert decision.outcome == "open" and decision.reason.endswith("errors decide it")
+
+
+def test_a_margin_is_met_by_a_candidate_that_is_hardly_worse():
+    goal = DifferenceGoal(baseline="old", candidate="new", margin=0.1)
+    monitor = Monitor([goal])
+    feed(monitor, "old", [[0.8] for _ in range(150)])
+    feed(monitor, "new", [[0.8] for _ in range(150)])
+
+    assert monitor.decisions()[0].outcome == "within margin"
+    assert Monitor([goal]).decisions()[0].outcome == "open"
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(0.5, "better"), (2.0, "worse"), (1.02, "within margin")])
+def test_costs_are_compared_as_ratios_where_less_is_better(factor, outcome):
+    goal = DifferenceGoal(baseline="old", candidate="new", margin=0.2)
+    monitor = Monitor([goal], ratio=True, higher_is_better=False)
+    rng = np.random.default_rng(2)
+    for position, cost in enumerate(rng.lognormal(0, 1, 120)):
+        monitor.add("old", position, [cost])
+        monitor.add("new", position, [cost * factor * math.exp(rng.normal(0, 0.2))])
+
+    assert monitor.decisions()[0].outcome == outcome
+    assert monitor.estimate("old", "new").value == pytest.approx(factor, rel=0.1)
+    with pytest.raises(UsageError, match="no positive amount"):
+        monitor.add("old", 200, [0.0])
+
+
+def test_ranks_settle_the_first_place_before_all_of_them():
+    rates = {"a": 0.9, "b": 0.3, "c": 0.3}
+    top = Monitor([RankGoal(cells=tuple(rates), places=1)])
+    every = Monitor([RankGoal(cells=tuple(rates))])
+    rng = np.random.default_rng(6)
+    for position in range(120):
+        for cell, rate in rates.items():
+            repeats = list(rng.binomial(1, rate, 2).astype(float))
+            top.add(cell, position, repeats)
+            every.add(cell, position, repeats)
+
+    assert top.decisions()[0].outcome == "settled" and top.decisions()[0].reason == "the order is a"
+    (decision,) = every.decisions()
+    assert decision.outcome == "open" and set(every.undecided()) == {"b", "c"}
+    assert every.ranks() == {"a": (1, 1), "b": (2, 3), "c": (2, 3)}
+
+
+def test_each_of_several_goals_has_its_share_of_the_error_rate_and_one_pair_only_one():
+    pair = DifferenceGoal(baseline="a", candidate="b")
+    monitor = Monitor([pair, RankGoal(cells=("b", "a", "c")), WidthGoal(cell="a", width=0.1)])
+
+    # Three pairs and one cell.
+    assert monitor.estimate("a", "b").level == monitor.estimate("a").level == pytest.approx(1 - 0.05 / 4)
+    assert monitor.estimate("b").level == 0.95
+
+
+def test_the_next_tasks_go_to_the_undecided_cell_that_has_the_fewest():
+    monitor = Monitor([WidthGoal(cell="a", width=0.1), WidthGoal(cell="b", width=0.1)])
+    feed(monitor, "a", [[1.0]] * 3)
+
+    assert monitor.undecided() == ["b", "a"]
