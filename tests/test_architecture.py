@@ -52,9 +52,6 @@ SQL = re.compile(
 SQL_OUTSIDE_THE_STORE = ("export/tables.py",)
 """DuckDB converts a file of its own."""
 
-USED_TWICE = {"Judge", "Settings", "Table", "_Dialogue"}
-"""Class names that still occur twice; the younger of the two gets another."""
-
 JOBS = {"coding", "benchmark", "scenario", "dialogue", "evaluation"}
 
 COMPARES_A_JOB = {}
@@ -213,7 +210,7 @@ def test_no_class_name_occurs_twice():
         for node in ast.walk(tree_of(file)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(name_of(file))
-    twice = {name: files for name, files in places.items() if len(files) > 1 and name not in USED_TWICE}
+    twice = {name: files for name, files in places.items() if len(files) > 1}
     assert twice == {}
 
 

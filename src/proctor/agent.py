@@ -111,5 +111,5 @@ def model_access_of(agent: Agent) -> Reach:
 
 def records_transcript(agent: Agent) -> bool:
     """Whether its own events contain its messages and tool calls; otherwise they are read from gateway
-    traffic."""
-    return bool(getattr(agent, "records_transcript", True))
+    traffic. `tells_all` is its deprecated name in older adapters."""
+    return bool(getattr(agent, "tells_all", getattr(agent, "records_transcript", True)))

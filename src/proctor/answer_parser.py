@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.json_values import parse_json
+from proctor.json_values import JsonObject, parse_json
 
 KINDS = ("text", "integer", "number", "truth", "list")
 _KIND = re.compile(r"(text|integer|number|truth|list)(?:\s+(-?[\d.]+)\s*\.\.\s*(-?[\d.]+))?")
@@ -81,7 +81,7 @@ def read_answer(text: str, fields: Mapping[str, AnswerField]) -> ParsedFields:
         # Asked for a single field, models tend to answer with its bare value.
         (name,) = fields
         document = {name: text.strip().strip('"`')}
-    values, missing = dict[str, Any](), list[str]()
+    values, missing = JsonObject(), list[str]()
     names = {_normalized(name): value for name, value in (document or {}).items()}
     for name, expected in fields.items():
         value = _value(names.get(_normalized(name)), expected)
@@ -100,7 +100,7 @@ def _normalized(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold()
 
 
-def _best_object(text: str, fields: Mapping[str, AnswerField]) -> dict[str, Any] | None:
+def _best_object(text: str, fields: Mapping[str, AnswerField]) -> JsonObject | None:
     """The object with most of the fields; of equals the last, since reasoning comes before the answer."""
     expected = {_normalized(name) for name in fields}
     best, most = None, 0
@@ -111,8 +111,8 @@ def _best_object(text: str, fields: Mapping[str, AnswerField]) -> dict[str, Any]
     return best
 
 
-def _objects(text: str) -> list[dict[str, Any]]:
-    objects: list[dict[str, Any]] = []
+def _objects(text: str) -> list[JsonObject]:
+    objects: list[JsonObject] = []
     position, tries = text.find("{"), 0
     # Bounded: an answer of nothing but braces must not cost one parse per brace.
     while position >= 0 and tries < 200:
@@ -130,7 +130,7 @@ def _objects(text: str) -> list[dict[str, Any]]:
     return objects
 
 
-def _parsed(part: str) -> dict[str, Any] | None:
+def _parsed(part: str) -> JsonObject | None:
     for attempt in (part, re.sub(r",\s*([}\]])", r"\1", part)):
         try:
             value = parse_json(attempt)

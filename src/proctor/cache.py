@@ -2,11 +2,12 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from proctor.item import RUNNING
+from proctor.json_values import JsonMap
 
 MAX_RESULTS = 200
 Key = TypeVar("Key", bound=Hashable)
@@ -46,10 +47,10 @@ class ResultCache(Generic[Value]):
         """`while_running` is how long the result of a running run is valid."""
         self._now = now
         self._while_running = while_running
-        self._results: LruCache[Hashable, tuple[Mapping[str, Any], datetime, Value]] = LruCache(MAX_RESULTS)
+        self._results: LruCache[Hashable, tuple[JsonMap, datetime, Value]] = LruCache(MAX_RESULTS)
         self._lock = threading.Lock()
 
-    def get(self, batch: Mapping[str, Any], about: Hashable, compute: Callable[[], Value]) -> Value:
+    def get(self, batch: JsonMap, about: Hashable, compute: Callable[[], Value]) -> Value:
         """The result `about` a run, whose current row is `batch`."""
         key = (batch["runId"], about)
         # One at a time: concurrent requests for the same run must not each compute it.
@@ -60,7 +61,7 @@ class ResultCache(Generic[Value]):
             self._results.put(key, (batch, began, result))
             return result
 
-    def _is_valid(self, before: Mapping[str, Any], began: datetime, batch: Mapping[str, Any]) -> bool:
+    def _is_valid(self, before: JsonMap, began: datetime, batch: JsonMap) -> bool:
         if batch["status"] != RUNNING:
             return before == batch
         same = before["status"] == RUNNING and before["owner"] == batch["owner"]

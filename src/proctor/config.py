@@ -8,15 +8,16 @@ that may sign requests: `AKID = "secret"`, or `"${VARIABLE}"`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from proctor.errors import UsageError
+from proctor.json_values import JsonMap, JsonObject, as_cost, as_map, as_text
 from proctor.secrets import KEY_VARIABLE
-from proctor.store.keys import SOURCES
+from proctor.store.keys import SOURCES, EncryptionSection
 
 FILE = "proctor.toml"
 SECTIONS = {
@@ -27,12 +28,24 @@ SECTIONS = {
 """Sections with named entries, and the settings of an entry."""
 SERVE = ("log_group", "region", "account")
 """Settings of `[serve]`, besides `access_keys`."""
-EVALUATION = ("judge", "harmful_value", "limits", "lambdas")
-"""Settings of `[evaluation]`."""
 ENCRYPTION = (*SOURCES, "keys")
 """Settings of `[encryption]`."""
 SINGLE = ("serve", "budget", "evaluation", "encryption")
 """Sections with settings but no entries."""
+
+
+class EvaluationSection(TypedDict, total=False):
+    """Settings of `[evaluation]`."""
+
+    judge: str
+    harmful_value: float
+    limits: JsonMap
+    """Limits of the server."""
+    lambdas: Mapping[str, str | Sequence[str]]
+    """By ARN: `module:function`, or a program and its arguments."""
+
+
+EVALUATION = tuple(EvaluationSection.__annotations__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +64,9 @@ class Config:
     """Access key ids and their secrets, for callers of `proctor serve` that sign their requests."""
     budget_usd: float | None = None
     """Budget of all runs on one store together; None: no limit."""
-    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: EvaluationSection = field(default_factory=EvaluationSection)
     """Settings of evaluations: `judge`, `harmful_value`, `limits` of the server, and `lambdas`."""
-    encryption: Mapping[str, Any] = field(default_factory=dict)
+    encryption: EncryptionSection = field(default_factory=EncryptionSection)
     """The key of the store: `key_file`, `key_env` or `kms_key`; and `keys`."""
     files: tuple[str, ...] = ()
 
@@ -61,7 +74,8 @@ class Config:
 def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Config:
     """Read the `proctor.toml` of each folder; earlier folders take precedence."""
     files = [folder / FILE for folder in dict.fromkeys(folders) if (folder / FILE).is_file()]
-    merged: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, *SINGLE)}
+    # The checks of `_read` vouch for the types.
+    merged: dict[str, Any] = {section: {} for section in (*SECTIONS, *SINGLE)}
     keys: dict[str, str] = {}
     budgets: list[float] = []
     for path in reversed(files):
@@ -112,7 +126,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     return data
 
 
-def _check(path: Path, section: str, name: str, entry: Any) -> None:
+def _check(path: Path, section: str, name: str, entry: object) -> None:
     where = f"{path}: [{section}.{name}]"
     if not isinstance(entry, dict):
         raise UsageError(
@@ -151,15 +165,15 @@ def _names_a_variable(text: str) -> bool:
     return not name or bool(re.fullmatch(r"[A-Za-z_]\w*", name) and not is_random)
 
 
-def _check_budget(path: Path, entries: Any) -> None:
-    usd: Any = entries.get("usd", -1) if isinstance(entries, dict) and len(entries) == 1 else -1
-    if type(usd) not in (int, float) or not 0 <= usd < float("inf"):
+def _check_budget(path: Path, entries: object) -> None:
+    usd = as_cost(entries.get("usd")) if isinstance(entries, dict) and len(entries) == 1 else None
+    if usd is None:
         raise UsageError(
             f"{path}: [budget] limits the spending of all runs on a store together\nWrite:  usd = 50"
         )
 
 
-def _check_evaluation(path: Path, entries: Any) -> None:
+def _check_evaluation(path: Path, entries: object) -> None:
     if not isinstance(entries, dict):
         raise UsageError(f"{path}: `evaluation` is not a section\nWrite [evaluation].")
     for setting, value in entries.items():
@@ -182,7 +196,7 @@ def _check_evaluation(path: Path, entries: Any) -> None:
             )
 
 
-def _check_encryption(path: Path, entries: Any) -> None:
+def _check_encryption(path: Path, entries: object) -> None:
     if not isinstance(entries, dict):
         raise UsageError(f"{path}: `encryption` is not a section\nWrite [encryption].")
     for setting in entries:
@@ -199,7 +213,7 @@ def _check_encryption(path: Path, entries: Any) -> None:
         _check_key(where, source)
 
 
-def _check_key(where: str, source: Mapping[str, Any]) -> None:
+def _check_key(where: str, source: JsonMap) -> None:
     if len(source) > 1:
         raise UsageError(f"{where} names several keys: {', '.join(source)}\nKeep one.")
     for setting, value in source.items():
@@ -207,18 +221,18 @@ def _check_key(where: str, source: Mapping[str, Any]) -> None:
             raise UsageError(f"{where}: `{setting}` should be text")
 
 
-def _beside(path: Path, entries: Mapping[str, Any]) -> dict[str, Any]:
+def _beside(path: Path, entries: JsonMap) -> JsonObject:
     """The same settings, with paths of key files relative to the file that names them."""
 
-    def located(source: Mapping[str, Any]) -> dict[str, Any]:
-        file = source.get("key_file")
+    def located(source: JsonMap) -> JsonObject:
+        file = as_text(source.get("key_file"))
         return {**source, "key_file": str(path.parent / Path(file).expanduser())} if file else {**source}
 
-    keys = {arn: located(source) for arn, source in entries.get("keys", {}).items()}
+    keys = {arn: located(as_map(source)) for arn, source in as_map(entries, "keys").items()}
     return {**located(entries), **({"keys": keys} if keys else {})}
 
 
-def _check_serve(path: Path, entries: Any) -> None:
+def _check_serve(path: Path, entries: object) -> None:
     if not isinstance(entries, dict):
         raise UsageError(f"{path}: `serve` is not a section\nWrite [serve].")
     for setting, value in entries.items():
@@ -232,7 +246,7 @@ def _check_serve(path: Path, entries: Any) -> None:
             raise UsageError(f"{path}: [serve]: `{setting}` should be text")
 
 
-def _access_keys(path: Path, entries: Any, environment: Mapping[str, str]) -> dict[str, str]:
+def _access_keys(path: Path, entries: object, environment: Mapping[str, str]) -> dict[str, str]:
     """Access key IDs and secrets; `${VARIABLE}` refers to the environment."""
     if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
         raise UsageError(f'{path}: [serve.access_keys] must contain lines like  AKID = "secret"')
@@ -265,7 +279,7 @@ def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[
     return variables
 
 
-_CHECKS: Mapping[str, Callable[[Path, Any], None]] = {
+_CHECKS: Mapping[str, Callable[[Path, object], None]] = {
     "serve": _check_serve,
     "budget": _check_budget,
     "evaluation": _check_evaluation,

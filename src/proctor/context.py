@@ -12,7 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from proctor.config import EvaluationSection
 from proctor.errors import NotFound, UsageError
+from proctor.json_values import JsonMap
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.prices import SpendingRequest
@@ -23,6 +25,7 @@ from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.secrets import redactor, visible
 from proctor.store import Store
+from proctor.store.keys import EncryptionSection
 
 if TYPE_CHECKING:
     from proctor.agent import Agent
@@ -62,8 +65,8 @@ class Settings:
     serve: Mapping[str, str] = field(default_factory=dict)
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secret keys of the callers of the AWS-compatible interface."""
-    evaluation: Mapping[str, Any] = field(default_factory=dict)
-    encryption: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: EvaluationSection = field(default_factory=EvaluationSection)
+    encryption: EncryptionSection = field(default_factory=EncryptionSection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class ModelOptions:
 class Functions:
     """Python functions and objects of this process that stand for names in a run."""
 
-    agents: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    agents: dict[str, Callable[..., object]] = field(default_factory=dict)
     """`function(prompt)` or `function(prompt, context)`."""
     models: dict[str, Callable[[Request], Any]] = field(default_factory=dict)
     """`function(request)`."""
@@ -123,7 +126,7 @@ class People(Protocol):
         """The answer of the person who plays an actor; empty: nobody is there."""
 
 
-def no_evaluators(name: str, settings: Mapping[str, Any], models: Model) -> "Evaluator":  # noqa: ARG001
+def no_evaluators(name: str, settings: JsonMap, models: Model) -> "Evaluator":  # noqa: ARG001
     """Raise: the run has no evaluators."""
     raise NotFound(f"there is no evaluator {name} here")
 
@@ -177,7 +180,7 @@ class AttemptContext:
     environment: Mapping[str, str]
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
-    find_agent: "Callable[[str, Mapping[str, Any]], Agent]"
+    find_agent: "Callable[[str, JsonMap], Agent]"
     """Find an agent by name, with its settings and the keys of its own service."""
     find_runner: Callable[[str], Runner]
     models: ModelsForAttempt
@@ -234,7 +237,7 @@ def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "Ev
     )
 
 
-def find_agent_with_keys(name: str, settings: Mapping[str, Any], environment: Mapping[str, str]) -> "Agent":
+def find_agent_with_keys(name: str, settings: JsonMap, environment: Mapping[str, str]) -> "Agent":
     """An agent with its settings and the keys of its own service."""
     # Loaded with the first agent; runs of plain prompts have none.
     from proctor.agents import find_agent, with_keys
@@ -339,7 +342,7 @@ class RunContext:
             router.add_route(name, CallableRoute(function))
         return router
 
-    def find_agent(self, name: str, settings: Mapping[str, Any]) -> "Agent":
+    def find_agent(self, name: str, settings: JsonMap) -> "Agent":
         """The agent of this name, with its settings and the keys of its own service."""
         if name in self.functions.agents:
             from proctor.agents._function import FunctionAgent

@@ -6,8 +6,9 @@ the targets to score and the ground truth. Evaluators of users receive it, so it
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
+from proctor.json_values import JsonMap
 from proctor.model import Model
 from proctor.score import Level, Score
 from proctor.session import Message, ModelCall, ToolCall
@@ -53,11 +54,11 @@ class Evidence:
     targets: frozenset[str] = frozenset()
     """Score only these traces or tool calls, by id. Empty: all."""
     system_prompt: str = ""
-    tools: Sequence[Mapping[str, Any]] = ()
+    tools: Sequence[JsonMap] = ()
     """Tools available to the agent: `name`, `description`, `parameters`."""
     reference: Reference | None = None
     """Ground truth; None: there is none."""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: JsonMap = field(default_factory=dict)
     """Further properties of the session: service, model, role, …."""
 
     @property
@@ -89,7 +90,7 @@ class Evaluator(Protocol):
         """
 
 
-FindEvaluator = Callable[[str, Mapping[str, Any], Model], Evaluator]
+FindEvaluator = Callable[[str, JsonMap, Model], Evaluator]
 """Finds an evaluator by name for one attempt, with its settings and the models it calls."""
 FindReference = Callable[[str, str], Reference | None]
 """Ground truth of a session by its external id and its scenario; None: there is none."""

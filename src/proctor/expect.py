@@ -9,11 +9,12 @@ expect:
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from proctor.item import digest_of
+from proctor.json_values import JsonMap
 from proctor.score import Score
 
 # Bounds the cost of a slow expression.
@@ -32,12 +33,12 @@ class ExpectationResult(NamedTuple):
     """Why it does not hold, or what matched."""
 
 
-def check_answer(expect: Mapping[str, Any], answer: str) -> list[ExpectationResult]:
+def check_answer(expect: JsonMap, answer: str) -> list[ExpectationResult]:
     """Check an answer against each expectation, in their order."""
     return [KINDS[name].check(expected, answer) for name, expected in expect.items()]
 
 
-def scores_of(expect: Mapping[str, Any], answer: str) -> list[Score]:
+def scores_of(expect: JsonMap, answer: str) -> list[Score]:
     """The same as scores, one per expectation: 1 when it holds, else 0."""
     return [
         Score(
@@ -56,7 +57,7 @@ def _digest(name: str, expected: str) -> str:
     return digest_of([name, expected])[:16]
 
 
-def problems_of(expect: Any) -> list[str]:
+def problems_of(expect: object) -> list[str]:
     """Problems of an `expect` map, for the author of a plan; empty when it is valid."""
     if not isinstance(expect, Mapping) or not expect:
         return [f"`expect` is a map with any of: {', '.join(KINDS)}"]
@@ -71,7 +72,7 @@ def problems_of(expect: Any) -> list[str]:
     return problems
 
 
-def _contains(expected: Any, answer: str) -> ExpectationResult:
+def _contains(expected: str | Sequence[str], answer: str) -> ExpectationResult:
     texts = [expected] if isinstance(expected, str) else expected
     missing = [text for text in texts if text not in answer]
     if not missing:
@@ -83,7 +84,7 @@ def _contains(expected: Any, answer: str) -> ExpectationResult:
     )
 
 
-def _equals(expected: Any, answer: str) -> ExpectationResult:
+def _equals(expected: object, answer: str) -> ExpectationResult:
     if answer.strip() == str(expected).strip():
         return ExpectationResult("equals", True, "equal")
     return ExpectationResult("equals", False, f"answer is not {_quoted(str(expected))}; {_beginning(answer)}")
@@ -98,7 +99,7 @@ def _regex(expression: str, answer: str) -> ExpectationResult:
     )
 
 
-def _json_schema(expected: Mapping[str, Any], answer: str) -> ExpectationResult:
+def _json_schema(expected: JsonMap, answer: str) -> ExpectationResult:
     fenced = FENCED.search(answer[:SEARCHED_CHARACTERS])
     try:
         value = json.loads(fenced[1] if fenced else answer)
@@ -140,17 +141,17 @@ def _validator(schema: str) -> Callable[[Any], str]:
     return complaint
 
 
-def _contains_problem(expected: Any) -> str:
+def _contains_problem(expected: object) -> str:
     texts = expected if isinstance(expected, list) else [expected]
     fits = texts and all(isinstance(text, str) and text for text in texts)
     return "" if fits else "takes a text or a list of texts"
 
 
-def _equals_problem(expected: Any) -> str:
+def _equals_problem(expected: object) -> str:
     return "" if isinstance(expected, str | int | float) else "takes a text"
 
 
-def _regex_problem(expected: Any) -> str:
+def _regex_problem(expected: object) -> str:
     if not isinstance(expected, str):
         return "takes a regular expression"
     try:
@@ -160,7 +161,7 @@ def _regex_problem(expected: Any) -> str:
     return ""
 
 
-def _json_schema_problem(expected: Any) -> str:
+def _json_schema_problem(expected: object) -> str:
     if not isinstance(expected, Mapping):
         return "takes a JSON schema, which is a map"
     # Imported here for the same reason as above.
@@ -185,7 +186,7 @@ def _beginning(answer: str) -> str:
 
 class _ExpectationKind(NamedTuple):
     check: Callable[[Any, str], ExpectationResult]
-    problem: Callable[[Any], str]
+    problem: Callable[[object], str]
     """Problem of the expected value; empty when it is valid."""
 
 

@@ -17,7 +17,7 @@ from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
 from proctor.store import Resource, RetrySelection, Store
-from proctor.store.tables import ItemRow
+from proctor.store.tables import BatchRow, ItemRow
 
 if TYPE_CHECKING:
     from proctor.evaluator import FindReference
@@ -137,7 +137,7 @@ class JobPlan:
         """
         return self
 
-    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "JobPlan":  # noqa: ARG002
+    def for_run(self, batch: BatchRow, ctx: RunContext) -> "JobPlan":  # noqa: ARG002
         """The plan with what depends on its run, to extend an earlier one."""
         return self
 
@@ -149,7 +149,7 @@ class JobPlan:
         """The columns of the batch row that record what was asked for."""
         return {}
 
-    def is_unchanged(self, batch: Mapping[str, Any]) -> bool:  # noqa: ARG002
+    def is_unchanged(self, batch: BatchRow) -> bool:  # noqa: ARG002
         """Whether a run was made from exactly this plan, so that it need not be extended."""
         return False
 
@@ -239,7 +239,7 @@ class Job:
         """Read and check a plan. Raises `PlanError` with every problem; starts nothing."""
         raise self._missing("read")
 
-    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> JobPlan:  # noqa: ARG002
+    def restore(self, batch: BatchRow, ctx: RunContext) -> JobPlan:  # noqa: ARG002
         """The plan of a run, from its row in the store alone, to resume it."""
         raise self._missing("restore")
 
@@ -327,7 +327,7 @@ class BatchChanges:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def make_overrides(job: Job, values: Mapping[str, object]) -> Any:
+def make_overrides(job: Job, values: Mapping[str, object]) -> object:
     """The overrides of a job from loosely named values: `timeoutSec`, `timeout_sec` and its aliases are one.
 
     Raises `UsageError` for a name the job does not have. Values that are None are left out.

@@ -300,3 +300,8 @@ def _part(part: object) -> str:
     if isinstance(kind, str) and kind in _MEDIA:
         return _MEDIA[kind]
     return as_text(part, "text") or as_text(part, "content") or as_text(part, "refusal")
+
+
+def as_sequence(value: object) -> Sequence[object]:
+    """The value if it is a list or a tuple, else an empty one."""
+    return value if isinstance(value, list | tuple) else ()

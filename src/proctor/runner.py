@@ -8,10 +8,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from proctor.errors import NotFound
 from proctor.item import SUCCESS, Item
+from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Model
 from proctor.session import Record
 
@@ -39,7 +40,7 @@ async def no_sessions(
     raise NotFound(f"there is no session {session_id} to look at here")
 
 
-def no_evaluator(name: str, settings: Mapping[str, Any]) -> "Evaluator":  # noqa: ARG001
+def no_evaluator(name: str, settings: JsonMap) -> "Evaluator":  # noqa: ARG001
     """Raise: evaluators are not available here."""
     raise NotFound(f"there is no evaluator {name} here")
 
@@ -107,7 +108,7 @@ class Services:
     models: Model
     access: "Callable[[Agent], Awaitable[Access | None]]"
     """Gateway access of an agent for the duration of the attempt; None: it needs none."""
-    agent: "Callable[[str, Mapping[str, Any]], Agent]"
+    agent: "Callable[[str, JsonMap], Agent]"
     """Find an agent by name and give it its settings."""
     home: Path
     """Folder of the worker: worktrees, copies of repositories and agents' homes are below it."""
@@ -117,7 +118,7 @@ class Services:
     time_limit: Callable[[float | None, str], AbstractAsyncContextManager[None]]
     """`async with time_limit(seconds, "the agent")`: raises a `TimeLimit` when the body takes longer.
     Time spent waiting for a rate limit does not count. None: no limit."""
-    evaluator: "Callable[[str, Mapping[str, Any]], Evaluator]" = no_evaluator
+    evaluator: "Callable[[str, JsonMap], Evaluator]" = no_evaluator
     """Find an evaluator by name, with its `judge`, `votes` and `parameters`. Its model calls are recorded and
     charged as part of this attempt."""
     sessions: LoadSession = no_sessions
@@ -144,7 +145,7 @@ class Outcome:
     reason: str = "completed"
     error: str = ""
     """Message for the user: what did not pass. Empty on success."""
-    result: Mapping[str, Any] = field(default_factory=dict)
+    result: JsonMap = field(default_factory=dict)
     """Further columns of the item's row: `iterSha`."""
 
 
@@ -158,7 +159,7 @@ class Runner(Protocol):
         """
 
 
-def agent_settings(item: Item) -> dict[str, Any]:
+def agent_settings(item: Item) -> JsonObject:
     """The configuration of an item's agent: its settings, and its command or script."""
     program = {name: item.details[name] for name in ("command", "script") if name in item.details}
     return {**(item.details.get("settings") or {}), **program}

@@ -232,9 +232,9 @@ class Session:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     steps: Sequence[Step] = ()
-    tools: Sequence[Mapping[str, Any]] = ()
+    tools: Sequence[Mapping[str, object]] = ()
     """Tools available to the agent: `name`, `description`, `parameters`."""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, object] = field(default_factory=dict)
     """Further attributes of the source, for filters."""
     scores: "Sequence[Score]" = ()
     """Scores that came with it."""

@@ -243,3 +243,10 @@ def test_what_an_agent_says_of_its_model_has_a_reason(said, status, reason):
     error = model_failure(said, status)
     assert error.reason == reason
     assert isinstance(error, RateLimited) is (reason == "rate_limit")
+
+
+@pytest.mark.parametrize("tells_all", [True, False])
+def test_an_adapter_written_with_the_old_name_of_records_transcript_works(tells_all):
+    older = type("Older", (type(find_agent("codex", {})),), {"tells_all": tells_all})
+
+    assert records_transcript(older()) is tells_all

@@ -7,7 +7,7 @@ prints, exits or installs signal handlers.
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -135,7 +135,7 @@ class ProgressBar(Observer):
         return self._show_progress(run_id)
 
     @asynccontextmanager
-    async def _show_progress(self, run_id: str) -> Any:
+    async def _show_progress(self, run_id: str) -> AsyncIterator["ProgressBar"]:
         # Drawing takes libraries that a run without a bar need not load.
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -180,7 +180,7 @@ def run(
     command (`timeout_sec`, `retries`, …). Inside a running event loop (a notebook) the run gets its own
     thread; use `run_async` to await it instead.
     """
-    return _outside_of_any_loop(
+    return outside_of_any_loop(
         lambda: run_async(
             plan,
             items=items,
@@ -290,10 +290,14 @@ def compare(
     if not by and len(names) < 2:
         raise UsageError("there is nothing to compare with\nGive two runs, or one and by=FACTOR.")
     read = _opened(store, home, []).context.store.read
-    options: dict[str, Any] = {"metrics": metrics, "gates": [gate_of(each) for each in gates], "pair": pair}
+    conditions = [gate_of(each) for each in gates]
     if by:
-        return ComparisonResult(compare_within(read, names[0], by, now(), against=against, **options))
-    return ComparisonResult(compare_runs(read, names, now(), **options))
+        result = compare_within(
+            read, names[0], by, now(), metrics=metrics, gates=conditions, pair=pair, against=against
+        )
+    else:
+        result = compare_runs(read, names, now(), metrics=metrics, gates=conditions, pair=pair)
+    return ComparisonResult(result)
 
 
 def evaluate(
@@ -309,7 +313,7 @@ def evaluate(
 
     `options` are further members of the evaluation request, such as `votes` or `groundTruth`.
     """
-    return _outside_of_any_loop(
+    return outside_of_any_loop(
         lambda: evaluate_async(sessions, evaluators, judge=judge, store=store, home=home, **options)
     )
 
@@ -456,7 +460,7 @@ class ProctorStore:
                 observer=_observer(ctx.store, progress),
             )
 
-        return self.handle(_outside_of_any_loop(work).run_id)
+        return self.handle(outside_of_any_loop(work).run_id)
 
 
 class ComparisonResult:
@@ -502,15 +506,10 @@ def _item_maker(
     unfilled = list(items() if callable(items) else items)
 
     def filled(item: Item) -> Item:
-        changes: dict[str, Any] = {}
         if agent and not item.agent:
-            changes["agent"] = agent
             # Without a repository, a function needs no worktree.
-            if item.runner == "prompt":
-                changes["runner"] = "function"
-        if model and not item.model:
-            changes["model"] = model
-        return replace(item, **changes) if changes else item
+            item = replace(item, agent=agent, runner="function" if item.runner == "prompt" else item.runner)
+        return replace(item, model=model) if model and not item.model else item
 
     return lambda: map(filled, unfilled)
 
@@ -544,7 +543,7 @@ def _is_interactive() -> bool:
     return console.is_terminal or console.is_jupyter
 
 
-def _outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine to its end; inside a running event loop in a thread with a loop of its own."""
     try:
         asyncio.get_running_loop()

@@ -8,7 +8,6 @@ import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from proctor.agents._function import AgentContext as AgentContext
 from proctor.errors import UsageError
@@ -16,13 +15,13 @@ from proctor.evaluator import Evaluator, Evidence
 from proctor.evaluators.event import failed, scored
 from proctor.item import Item
 from proctor.model import Answer, Request
-from proctor.score import Score
+from proctor.score import Level, Score
 
-AgentFunction = Callable[..., Any]
+AgentFunction = Callable[..., object]
 """`function(prompt)` or `function(prompt, context)`, synchronous or not; returns the answer."""
 ModelFunction = Callable[[Request], str | Answer | Awaitable[str | Answer]]
 """`function(request)`, synchronous or not; returns the text of the answer or an `Answer`."""
-EvaluatorFunction = Callable[..., Any]
+EvaluatorFunction = Callable[..., object]
 """`function(evidence)`: returns a bool, a number, a label or a mapping with value, label, explanation."""
 Items = Iterable[Item] | Callable[[], Iterable[Item]]
 """Items, or a function that generates them."""
@@ -30,14 +29,14 @@ MODEL_PREFIX = "python/"
 """Provider of functions that stand as models."""
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., object]) -> str:
     """`module:qualname` of a function or another callable object."""
     named = function if hasattr(function, "__qualname__") else type(function)
     module = getattr(named, "__module__", "") or "__main__"
     return f"{module}:{getattr(named, '__qualname__', named.__class__.__name__)}"
 
 
-def digest_of_source(function: Callable[..., Any]) -> str:
+def digest_of_source(function: Callable[..., object]) -> str:
     """Digest of a function's source; of its name where there is no source."""
     try:
         source = inspect.getsource(function)
@@ -86,7 +85,7 @@ class CallableEvaluator:
 
     name: str
     function: EvaluatorFunction
-    level: Any = "session"
+    level: Level = "session"
 
     @property
     def digest(self) -> str:

@@ -5,19 +5,18 @@ results = run_batch(config)
 summary = aggregate_results(results, config.output_dir)
 """
 
-import asyncio
 import json
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
+from proctor.api import outside_of_any_loop
 from proctor.batch import lifecycle
 from proctor.bootstrap import now, open_context
 from proctor.jobs.dialogue.files import SUMMARY, write_json
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides, default_output
 from proctor.jobs.dialogue.tables import each_session
+from proctor.json_values import JsonMap, JsonObject
 from proctor.stats.dialogue import run_of_result, summary_of
 
 
@@ -25,8 +24,8 @@ from proctor.stats.dialogue import run_of_result, summary_of
 class BatchConfig:
     """A simulation. Fields are named as in a config file; None: the default of the config."""
 
-    clients: Sequence[Any] = ("patientPsi",)
-    therapists: Sequence[Any] = ("CBT",)
+    clients: Sequence[object] = ("patientPsi",)
+    therapists: Sequence[object] = ("CBT",)
     num_runs: int = 5
     max_turns: int = 20
     max_workers: int = 4
@@ -50,7 +49,7 @@ class BatchConfig:
     budget_limit: float | None = None
     cost_per_run_limit: float | None = None
     prices: Mapping[str, Mapping[str, float]] | None = None
-    evaluators: Sequence[Any] | None = None
+    evaluators: Sequence[object] | None = None
     record: str | None = None
     replay: str | None = None
     resume: bool = False
@@ -64,23 +63,23 @@ class BatchConfig:
         return DialogueOverrides(**{name: getattr(self, name) for name in names})
 
 
-def run_batch(config: BatchConfig) -> list[dict[str, Any]]:
+def run_batch(config: BatchConfig) -> list[JsonObject]:
     """Run every dialogue of a config; the contents of their files, failed ones included.
 
     Works inside a running event loop too, and leaves signals to the program.
     """
-    _outside_of_any_loop(lambda: _run(config))
+    outside_of_any_loop(lambda: _run(config))
     results = each_session(Path(config.output_dir), failed=True)
     return [{**result, "status": result.get("status", "success")} for result in results]
 
 
-def aggregate_results(results: Iterable[Mapping[str, Any]], output_dir: str | Path) -> dict[str, Any]:
+def aggregate_results(results: Iterable[JsonMap], output_dir: str | Path) -> JsonObject:
     """Summarize results; the summary is also written to `batch_summary.json` in the folder."""
     summary = summary_of(map(run_of_result, results))
     path = Path(output_dir) / SUMMARY
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        earlier: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        earlier: JsonObject = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         earlier = {}
     summary = {**summary, **{name: value for name, value in earlier.items() if name not in summary}}
@@ -88,32 +87,10 @@ def aggregate_results(results: Iterable[Mapping[str, Any]], output_dir: str | Pa
     return summary
 
 
-def _run(config: BatchConfig) -> None:
+async def _run(config: BatchConfig) -> None:
     with open_context([Path.cwd()], home=config.home or "") as ctx:
         plan = JOB.read_overrides(config.overrides(), ctx)
         if config.resume:
-            asyncio.run(lifecycle.resume(JOB, lifecycle.find_earlier(JOB, plan, ctx), ctx, plan=plan))
+            await lifecycle.resume(JOB, lifecycle.find_earlier(JOB, plan, ctx), ctx, plan=plan)
         else:
-            asyncio.run(lifecycle.start(JOB, plan, ctx))
-
-
-def _outside_of_any_loop(work: Callable[[], None]) -> None:
-    """Call `work` where no event loop runs: notebooks have one, in which no other can be started."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        work()
-        return
-    failed: list[BaseException] = []
-
-    def in_thread() -> None:
-        try:
-            work()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=in_thread, name="proctor")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
+            await lifecycle.start(JOB, plan, ctx)

@@ -7,15 +7,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from proctor.batch.lifecycle import summarize
+from proctor.batch.lifecycle import RunSummary, summarize
 from proctor.context import Notice
 from proctor.errors import NotFound, UsageError
 from proctor.export import tables
 from proctor.export.tables import TABLES, columns
+from proctor.json_values import JsonMap, JsonObject
 from proctor.report import html, markdown
 from proctor.session import Message, ModelCall, ToolCall
 from proctor.stats.summary import summarise
 from proctor.store import ItemFilter, Scope, Store
+from proctor.store.tables import BatchRow, ItemRow, SessionRow
 from proctor.store.transcripts import last_commit, scores
 from proctor.workspace import merge_queue
 from proctor.workspace.source_repository import open_source
@@ -38,7 +40,7 @@ def snake_case(name: str) -> str:
 class Record:
     """A row of the store with its columns as attributes: `costUsd` is `cost_usd`."""
 
-    def __init__(self, row: Mapping[str, Any]) -> None:
+    def __init__(self, row: JsonMap) -> None:
         self._row = row
         self._names = {snake_case(name): name for name in row}
 
@@ -51,12 +53,12 @@ class Record:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._names})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The row as plain data, with the column names of the store."""
         return dict(self._row)
 
 
-class Table(list[dict[str, Any]]):
+class Table(list[JsonObject]):
     """Rows that print as an aligned table and convert to a data frame."""
 
     def __str__(self) -> str:
@@ -79,7 +81,9 @@ class Table(list[dict[str, Any]]):
 class RunSession(Record):
     """One session: what an attempt, or an imported recording, said and did."""
 
-    def __init__(self, store: Store, row: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    _row: SessionRow
+
+    def __init__(self, store: Store, row: SessionRow, environment: Mapping[str, str]) -> None:
         super().__init__(row)
         self._store, self._environment = store, environment
 
@@ -127,7 +131,9 @@ class RunSession(Record):
 class RunItem(Record):
     """One item of a run."""
 
-    def __init__(self, store: Store, row: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    _row: ItemRow
+
+    def __init__(self, store: Store, row: ItemRow, environment: Mapping[str, str]) -> None:
         super().__init__(row)
         self._store, self._environment = store, environment
 
@@ -182,7 +188,7 @@ class Run:
         """Why it stopped before its end; empty when it did not."""
         return str(self._batch()["reason"] or "")
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> RunSummary:
         """Counts, tokens, cost and failures: the document of the command's `--json`."""
         return summarize(self._store, self._batch(), self._now())
 
@@ -211,7 +217,7 @@ class Run:
         """The session of this id, or of the beginning of one."""
         return RunSession(self._store, self._store.read.session(session_id), self._environment)
 
-    def rows(self, table: str = "items") -> Iterator[dict[str, Any]]:
+    def rows(self, table: str = "items") -> Iterator[JsonObject]:
         """The rows of one exported table that belong to this run."""
         name = {"items": "batch_items", "runs": "batches"}.get(table, table)
         if name not in TABLES:
@@ -250,14 +256,14 @@ class Run:
             raise UsageError("this run was opened for reading only\nUse proctor.resume(run).")
         return self._resume(self.id, retry=retry, budget_usd=budget_usd, concurrency=concurrency)
 
-    def _batch(self) -> Mapping[str, Any]:
+    def _batch(self) -> BatchRow:
         return self._store.read.batch(self.id, self._now())
 
     def _columns(self, table: str) -> list[str]:
         return list(columns({"items": "batch_items", "runs": "batches"}.get(table, table)))
 
 
-def session_diff(store: Store, row: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[str, bool]:
+def session_diff(store: Store, row: SessionRow, environment: Mapping[str, str]) -> tuple[str, bool]:
     """The changes of a coding session as a unified diff, and whether its branch still exists.
 
     Without the branch, the diff comes from its last commit, which git keeps for some weeks.
@@ -281,7 +287,7 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(row: JsonMap) -> JsonObject:
     import json
 
     return {

@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import SILENT, Observer, RunResult
 from proctor.context import RunContext
 from proctor.job import BatchChanges, BatchEnd, PlanText, make_overrides
 from proctor.jobs import find_job
+from proctor.json_values import JsonObject
 from proctor.store import RetrySelection
 from proctor.store.tables import BatchRow
 
@@ -113,7 +114,7 @@ class LaunchedProcess:
         return _tail(self.stderr)
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """The JSON document it printed; empty when there is none."""
         return parse_document(_tail(self.stdout))
 
@@ -174,7 +175,7 @@ def _send(process: "subprocess.Popen[bytes]", stdin: bytes) -> None:
         process.stdin.write(stdin)
 
 
-def parse_document(text: str | bytes) -> dict[str, Any]:
+def parse_document(text: str | bytes) -> JsonObject:
     """The JSON object in the output of a command; empty when there is none."""
     try:
         document = json.loads(text)

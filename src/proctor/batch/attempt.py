@@ -5,7 +5,7 @@ while it grows, so that a killed attempt leaves its transcript.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from proctor.context import AttemptContext
 from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError, TimeLimit
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import ItemFinished
+from proctor.json_values import JsonMap
 from proctor.model import Model
 from proctor.model_client import ModelClient
 from proctor.runner import (
@@ -228,7 +229,7 @@ class Attempt:
             checkpoint=self._work.checkpoint,
         )
 
-    def _evaluator(self, name: str, settings: Mapping[str, Any]) -> "Evaluator":
+    def _evaluator(self, name: str, settings: JsonMap) -> "Evaluator":
         return self._context.find_evaluator(name, settings, ModelClient(self._models(), self._record))
 
     def _models(self) -> Model:
@@ -290,7 +291,7 @@ class Attempt:
             self._limit_reached = limit
             self._task.cancel()
 
-    def _agent(self, name: str, settings: Mapping[str, Any]) -> "Agent":
+    def _agent(self, name: str, settings: JsonMap) -> "Agent":
         # Loaded with the first agent; runs of plain prompts have none.
         from proctor.agent import model_access_of
 

@@ -10,16 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from proctor.formatting import plural
 from proctor.item import QUEUED, RUNNING, Item
+from proctor.json_values import JsonMap
 from proctor.store import Resource, Store, StoreReader, timestamp
+from proctor.store.reader import ItemInput
 
 _ABSENT = object()
 
 
-def what_changed(new: Item, old: Iterable[Mapping[str, Any]]) -> list[str]:
+def what_changed(new: Item, old: Iterable[JsonMap]) -> list[str]:
     """The fields in which `new` differs from the nearest of the earlier `inputs`.
 
     `["runs"]` when it is one more repeat of an earlier item; empty when there was none before.
@@ -35,7 +36,7 @@ def what_changed(new: Item, old: Iterable[Mapping[str, Any]]) -> list[str]:
     return nearest or []
 
 
-def _differing(inputs: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
+def _differing(inputs: JsonMap, earlier: JsonMap) -> list[str]:
     names = dict.fromkeys((*inputs, *earlier))
     return [name for name in names if inputs.get(name, _ABSENT) != earlier.get(name, _ABSENT)]
 
@@ -75,7 +76,7 @@ class Extension:
 def create(
     store: Store,
     job: str,
-    columns: Mapping[str, Any],
+    columns: JsonMap,
     items: Iterable[Item],
     *,
     resources: Iterable[Resource] = (),
@@ -104,7 +105,7 @@ def create(
 def extend(
     store: Store,
     run_id: str,
-    columns: Mapping[str, Any],
+    columns: JsonMap,
     items: Iterable[Item],
     *,
     derived_fields: frozenset[str] = frozenset(),
@@ -131,12 +132,12 @@ def diff(
 class _BatchDiff:
     """The items of a batch, paired with those of a plan."""
 
-    earlier: Mapping[str, Mapping[str, Any]]
+    earlier: Mapping[str, ItemInput]
     new: list[Item]
     known: Mapping[str, Item]
 
     @property
-    def gone(self) -> list[Mapping[str, Any]]:
+    def gone(self) -> list[ItemInput]:
         return [row for item_id, row in self.earlier.items() if item_id not in self.known]
 
     @property
@@ -164,9 +165,7 @@ def _compare(read: StoreReader, run_id: str, items: Iterable[Item]) -> _BatchDif
     return _BatchDiff(earlier, new, known)
 
 
-def _reasons(
-    new: list[Item], earlier: Iterable[Mapping[str, Any]], derived_fields: frozenset[str]
-) -> Iterator[str]:
+def _reasons(new: list[Item], earlier: Iterable[ItemInput], derived_fields: frozenset[str]) -> Iterator[str]:
     # Comparing each with each would take minutes for large plans; the first ones suffice.
     sample = [
         {"runner": row["runner"], "agent": row["agent"], "model": row["model"], "prompt": row["prompt"]}

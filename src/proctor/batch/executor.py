@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from proctor.batch.engines import Engine, LocalEngine
 from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
@@ -23,7 +23,9 @@ from proctor.runner import MergeRequest, MergeResult
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, Writer, ledger
 from proctor.store.batches import end_items, finish
 from proctor.store.database import Connection
+from proctor.store.reader import QueuedItem
 from proctor.store.recorder import Rows
+from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
     from proctor.cache import LruCache
@@ -367,7 +369,7 @@ class Executor:
             raise self._failure
         await notifier.idle.wait()
 
-    def _worker_spec(self, batch: Mapping[str, Any], limits: MoneyLimits) -> WorkerSpec:
+    def _worker_spec(self, batch: BatchRow, limits: MoneyLimits) -> WorkerSpec:
         # The store, its password and the keys of the server's callers stay with the driver.
         settings = self._settings and replace(self._settings, store_url="", serve={}, access_keys={})
         return WorkerSpec(
@@ -383,7 +385,7 @@ class Executor:
             evaluators=self._context.evaluators,
         )
 
-    async def _load_page(self, after: int, writer: Writer) -> Sequence[Mapping[str, Any]]:
+    async def _load_page(self, after: int, writer: Writer) -> Sequence[QueuedItem]:
         # Loading the next page is the moment to let the writer catch up.
         if writer.backlog > MAX_BACKLOG:
             await asyncio.wrap_future(writer.flush())

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 from proctor import __version__
 from proctor.errors import UsageError
@@ -22,7 +21,7 @@ from proctor.store.intake import BuiltSessions
 from proctor.telemetry import sources
 from proctor.telemetry.documents import Document, SessionName, mark_of
 from proctor.telemetry.sessions import SOURCE, session_of
-from proctor.telemetry.sources import LogGroupQuery, read_log_groups
+from proctor.telemetry.sources import LogGroupQuery, LogsClient, read_log_groups
 
 # Prices of the model calls of imported sessions whose record has no cost.
 
@@ -213,7 +212,7 @@ def _begin(store: Store, run_id: str, now: datetime) -> ImportResult:
 
 
 def import_log_groups(
-    store: Store, client: Any, query: LogGroupQuery, now: datetime, run_id: str = ""
+    store: Store, client: LogsClient, query: LogGroupQuery, now: datetime, run_id: str = ""
 ) -> ImportResult:
     """Import log groups from CloudWatch Logs; `client` comes from `logs_client`."""
     done = _begin(store, run_id, now)

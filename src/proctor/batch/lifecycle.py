@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
@@ -22,6 +22,7 @@ from proctor.job import BatchChanges, BatchEnd, ItemFinished, Job, JobFiles, Job
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, RetrySelection, Scope, Store
 from proctor.store.batches import moment
+from proctor.store.tables import BatchRow, SessionRow
 
 MOST_FAILURES = 1000
 """Failures listed in the summary; all of them are in the store."""
@@ -53,6 +54,26 @@ class Observer:
 
 
 SILENT = Observer()
+
+
+class RunSummary(TypedDict):
+    """The documented JSON summary of a run."""
+
+    runId: str
+    status: str
+    reason: str
+    itemCount: int
+    successCount: int
+    failCount: int
+    timeoutCount: int
+    errorCount: int
+    unfinishedCount: int
+    tokensTotal: int
+    toolCalls: int
+    costUsd: float | None
+    durationSec: float | None
+    failures: list[dict[str, str]]
+    """The first failed items: their ids, inputs, statuses and errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +157,7 @@ async def resume(
     return await _execute(job, restored, run_id, ctx, models, resumed=True, engine=engine, observer=observer)
 
 
-def _restored(job: Job, batch: Mapping[str, Any], ctx: RunContext) -> JobPlan:
+def _restored(job: Job, batch: BatchRow, ctx: RunContext) -> JobPlan:
     """The stored plan of a run. Without one, resuming would execute something else than what was started."""
     try:
         return job.restore(batch, ctx)
@@ -258,7 +279,7 @@ async def _run_items(
             models.recording.close()
 
 
-def summarize(store: Store, batch: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     """The documented JSON summary of a run."""
     totals = store.read.totals(batch["runId"])
     counts = totals["counts"]
@@ -282,8 +303,14 @@ def summarize(store: Store, batch: Mapping[str, Any], now: datetime) -> dict[str
         "durationSec": round((finished - started).total_seconds(), 3) if started else None,
         "failures": [
             {
-                name: row[name]
-                for name in ("id", "repo", "prompt", "agent", "model", "status", "reason", "error")
+                "id": row["id"],
+                "repo": row["repo"],
+                "prompt": row["prompt"],
+                "agent": row["agent"],
+                "model": row["model"],
+                "status": row["status"],
+                "reason": row["reason"],
+                "error": row["error"],
             }
             for row in failures
         ],
@@ -312,7 +339,7 @@ def abort_run(
     return str(store.read.batch(run_id, now())["status"])
 
 
-def clear_leftovers(sessions: Iterable[Mapping[str, Any]], home: Path) -> None:
+def clear_leftovers(sessions: Iterable[SessionRow], home: Path) -> None:
     """Kill every process that attempts of a killed driver left running, and remove their worktrees."""
     # Loaded here: only a run that was killed has left anything.
     from proctor.processes import end_attempt

@@ -9,10 +9,11 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from proctor import secrets
 from proctor.errors import UsageError
+from proctor.json_values import JsonMap
 from proctor.model import ModelDirectory
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class PreflightContext:
     """Where names are looked up."""
 
     environment: Mapping[str, str]
-    find_agent: "Callable[[str, Mapping[str, Any]], Agent]"
+    find_agent: "Callable[[str, JsonMap], Agent]"
     models: ModelDirectory
 
 
@@ -75,7 +76,7 @@ def check_model(
 
 
 def check_agent(
-    name: str, settings: Mapping[str, Any], context: PreflightContext, remarks: set[str]
+    name: str, settings: JsonMap, context: PreflightContext, remarks: set[str]
 ) -> Iterator[Missing]:
     """An agent must exist and be installed; a mock is remarked on."""
     try:
@@ -102,7 +103,7 @@ def mock_model_remark(name: str) -> str:
     return f"`{name}` is a mock model; its results say nothing about real models"
 
 
-def has_own_models(name: str, settings: Mapping[str, Any], context: PreflightContext) -> bool:
+def has_own_models(name: str, settings: JsonMap, context: PreflightContext) -> bool:
     """Whether an agent reaches models by itself, so that its model cannot be checked here."""
     # Loaded with the first agent.
     from proctor.agent import model_access_of

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from proctor.item import Item
 from proctor.store import item_of
+from proctor.store.reader import QueuedItem
 
 PAGE_SIZE = 500
 
@@ -30,7 +30,7 @@ class WorkItem:
     """Where its earlier attempts were interrupted, for its runner; None: it starts over."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "WorkItem":
+    def of(cls, row: QueuedItem) -> "WorkItem":
         """The work item of a queued row."""
         return cls(
             item=item_of(row),
@@ -49,7 +49,7 @@ class WorkQueue:
 
     def __init__(
         self,
-        load: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]],
+        load: Callable[[int], Awaitable[Sequence[QueuedItem]]],
         load_checkpoint: Callable[[str], Awaitable[object | None]] | None = None,
     ) -> None:
         """`load(after)` returns the next page of queued rows after a position, `load_checkpoint(item_id)`

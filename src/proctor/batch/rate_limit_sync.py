@@ -5,12 +5,14 @@ limit: more demand gives a larger share, and the latest 429 counts for all.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
+from proctor.json_values import JsonObject
 from proctor.models.rate_limits import PoolState, RatePools
 from proctor.store import timestamp
+from proctor.store.tables import PoolRow
 
 INTERVAL_SECONDS = 1.0
 
@@ -67,7 +69,7 @@ def _latest_limit(limit: float, state: PoolState, rest: Sequence[PoolState]) -> 
     return max(rejected)[1] if rejected else limit
 
 
-def pool_row(state: PoolState, run_id: str, now: datetime) -> dict[str, Any]:
+def pool_row(state: PoolState, run_id: str, now: datetime) -> JsonObject:
     """The row of a pool in the store."""
     held_until = timestamp(now + timedelta(seconds=state.held_seconds)) if state.held_seconds else None
     ago = state.cut_seconds_ago
@@ -85,7 +87,7 @@ def pool_row(state: PoolState, run_id: str, now: datetime) -> dict[str, Any]:
     }
 
 
-def pool_state(row: Mapping[str, Any], now: datetime) -> PoolState:
+def pool_state(row: PoolRow, now: datetime) -> PoolState:
     """A pool of another process, from its row."""
 
     def seconds_until(moment: str) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ from proctor.item import Item
 from proctor.job import JobPlan, PlanText, check_run_id
 from proctor.jobs.coding.job import JOB
 from proctor.jobs.coding.plan import Overrides
+from proctor.json_values import JsonObject
 from proctor.plan.source import bytes_of
 from proctor.store import RetrySelection
 
@@ -144,7 +145,7 @@ def _dry_run(plan: JobPlan, remarks: Sequence[str], *, as_json: bool) -> int:
     return 0
 
 
-def _document(item: Item) -> dict[str, Any]:
+def _document(item: Item) -> JsonObject:
     return {
         "id": item.id,
         "repo": item.settings.get("repo"),

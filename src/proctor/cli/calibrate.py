@@ -23,7 +23,7 @@ from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.evaluators.rendering import turns_of
 from proctor.formatting import count_words
 from proctor.jobs.evaluation.prepare import judge_options
-from proctor.json_values import parse_json
+from proctor.json_values import JsonObject, parse_json
 from proctor.models import is_stand_in
 from proctor.score import Score
 from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue
@@ -160,11 +160,9 @@ def labels_from_file(path: Path) -> Labels:
     return _gathered(_renamed(path, number, row) for number, row in enumerate(rows, 2))
 
 
-def _renamed(path: Path, number: int, row: Mapping[Any, Any]) -> dict[str, Any]:
+def _renamed(path: Path, number: int, row: Mapping[str, object]) -> dict[str, Any]:
     bare = {
-        str(key).strip().casefold(): (value or "").strip()
-        for key, value in row.items()
-        if isinstance(value, str)
+        str(key).strip().casefold(): value.strip() for key, value in row.items() if isinstance(value, str)
     }
     document: dict[str, Any] = {
         name: next((bare[each] for each in known if bare.get(each)), "") for name, known in COLUMNS.items()
@@ -428,8 +426,8 @@ def _root(variance: float | None) -> float | None:
     return None if variance is None else variance**0.5
 
 
-def _document(calibration: Calibration) -> dict[str, Any]:
-    def around(each: Estimate | Rate) -> dict[str, Any]:
+def _document(calibration: Calibration) -> JsonObject:
+    def around(each: Estimate | Rate) -> JsonObject:
         return {"value": each.value, "low": each.low, "high": each.high}
 
     return {

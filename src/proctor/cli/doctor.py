@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -33,6 +33,7 @@ from proctor.item import SUCCESS
 from proctor.job import PlanText
 from proctor.jobs.coding.job import JOB
 from proctor.jobs.coding.plan import NO_OVERRIDES
+from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Answer, Request
 from proctor.models import ModelRouter, is_stand_in, local
 from proctor.models.client import CallRetryPolicy, Client
@@ -71,7 +72,7 @@ class TrialResult:
     """Result of a test of a model or an agent: for the terminal and for `--json`."""
 
     check: CheckResult
-    document: Mapping[str, Any]
+    document: JsonMap
 
 
 def check_machine(settings: Settings) -> Iterator[CheckResult]:
@@ -205,7 +206,7 @@ def try_agent(
         with Store(str(folder / "proctor.db")) as store:
             _work(folder, store, settings, name, model)
             outcome = _outcome_of(store)
-    document = {"name": name, "model": model, "version": availability.version} | outcome
+    document = {"name": name, "model": model, "version": availability.version, **outcome}
     reach = model_access_of(agent)
     parts = [f"{availability.version or 'installed'}; {_outcome(outcome)}", _calls(outcome, reach)]
     if outcome["said"]:
@@ -229,7 +230,7 @@ def _work(folder: Path, store: Store, settings: Settings, name: str, model: str)
         ("commit", "--quiet", "-m", "a start"),
     ):
         git(*arguments)
-    entry: dict[str, Any] = {"repo": str(repository), "prompt": TASK, "agent": name, "scriptCommand": CHECK}
+    entry: JsonObject = {"repo": str(repository), "prompt": TASK, "agent": name, "scriptCommand": CHECK}
     entry |= {"timeoutSec": MOST_SECONDS} | ({"model": model} if model else {})
     own = replace(settings, home=folder / "home", store_url=store.url, store_budget_usd=None)
     ctx = RunContext(
@@ -254,7 +255,23 @@ class _Quiet(TerminalObserver):
         return LineView(run_id, 1, 0, quiet=True)
 
 
-def _outcome_of(store: Store) -> dict[str, Any]:
+class TrialOutcome(TypedDict):
+    """How the attempt of an agent went."""
+
+    status: str
+    standIn: bool
+    reason: str
+    error: str
+    seconds: float | None
+    calls: int
+    failedCalls: list[str]
+    tokens: int
+    costUsd: float | None
+    toolCalls: int
+    said: str
+
+
+def _outcome_of(store: Store) -> TrialOutcome:
     """The only attempt in the store."""
     (session,) = store.read.sessions(Scope())
     calls = store.read.call_figures(session["id"])
@@ -279,7 +296,7 @@ def _outcome_of(store: Store) -> dict[str, Any]:
     }
 
 
-def _outcome(outcome: Mapping[str, Any]) -> str:
+def _outcome(outcome: TrialOutcome) -> str:
     took = seconds(outcome["seconds"])
     if outcome["status"] == SUCCESS:
         return f"completed the task in {took}{' (mock)' if outcome['standIn'] else ''}"
@@ -287,7 +304,7 @@ def _outcome(outcome: Mapping[str, Any]) -> str:
     return f"{outcome['status']} ({outcome['reason']}) after {took}: {error}"
 
 
-def _calls(outcome: Mapping[str, Any], reach: Reach) -> str:
+def _calls(outcome: TrialOutcome, reach: Reach) -> str:
     if reach == "own":
         return ""
     if not outcome["calls"]:
@@ -298,7 +315,7 @@ def _calls(outcome: Mapping[str, Any], reach: Reach) -> str:
     return f"{calls}, {len(failed)} failed ({printable(failed[-1], width=MOST_SHOWN)})" if failed else calls
 
 
-def _advice(outcome: Mapping[str, Any], reach: Reach) -> str:
+def _advice(outcome: TrialOutcome, reach: Reach) -> str:
     """What to do about an agent that did not complete its task."""
     if reach == "gateway" and not outcome["calls"]:
         return (
@@ -477,7 +494,7 @@ def _skipped(name: str) -> TrialResult:
     return TrialResult(check, {"name": name, "status": "not tried"})
 
 
-def _document(checks: Sequence[CheckResult], trials: dict[str, Any]) -> dict[str, Any]:
+def _document(checks: Sequence[CheckResult], trials: JsonObject) -> JsonObject:
     return {"well": all_passed(checks), "findings": [asdict(check) for check in checks], **trials}
 
 

@@ -1,8 +1,9 @@
 """`proctor encryption`: create, inspect, and rotate the keys of an encrypted store."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import typer
 
@@ -10,6 +11,7 @@ from proctor.bootstrap import load_settings, locate
 from proctor.cli import output
 from proctor.cli.output import Json, count, print_json, print_note, print_table, printable
 from proctor.errors import KeyMissing, UsageError
+from proctor.json_values import JsonObject
 from proctor.store import Store
 from proctor.store.keys import KEY_BYTES, Keys, KmsKey, MasterKey, key_in, new_key_text, read_keys
 
@@ -105,14 +107,16 @@ def rotate(
         raise UsageError(
             "no key is configured\nSet key_file under [encryption] in proctor.toml; see docs/encryption.md."
         )
-    document: dict[str, Any] = {"keyId": keys.own.id}
+    document: JsonObject = {"keyId": keys.own.id}
     with Store(settings.store_url, keys) as store:
         if again:
-            document["rows"] = store.reencrypt(_print_progress)
-            print_note(f"re-encrypted {count(document['rows'], 'row')}")
+            rows = store.reencrypt(_print_progress)
+            document["rows"] = rows
+            print_note(f"re-encrypted {count(rows, 'row')}")
         if new is not None:
-            document |= {"dataKeys": store.data_keys.rewrap(new), "keyId": new.id}
-            print_note(f"re-encrypted {count(document['dataKeys'], 'data key')} with {new.id}")
+            data_keys = store.data_keys.rewrap(new)
+            document |= {"dataKeys": data_keys, "keyId": new.id}
+            print_note(f"re-encrypted {count(data_keys, 'data key')} with {new.id}")
             print_note("Set the new key in proctor.toml now: the old one no longer opens the store.")
     if as_json:
         print_json(document)
@@ -129,7 +133,7 @@ def _new_key(file: Path | None, variable: str, arn: str) -> MasterKey | None:
     return KmsKey(arn=arn) if arn else None
 
 
-def _keys(options: dict[str, Any]) -> tuple[Keys | None, str]:
+def _keys(options: Mapping[str, Any]) -> tuple[Keys | None, str]:
     """The configured keys, or None and why encrypted data cannot be read with them."""
     try:
         settings = load_settings(**options)
@@ -140,7 +144,21 @@ def _keys(options: dict[str, Any]) -> tuple[Keys | None, str]:
     return keys, ""
 
 
-def _status(store: Store, keys: Keys | None, problem: str) -> dict[str, Any]:
+class EncryptionStatus(TypedDict):
+    """The document of `proctor encryption status --json`."""
+
+    sealed: bool
+    keyId: str | None
+    isHere: bool
+    problem: str
+    dataKeys: list[JsonObject]
+    ownKeys: int
+    unfinished: bool
+    tables: dict[str, dict[str, int]]
+    """Numbers of values by table, then by how they are encrypted."""
+
+
+def _status(store: Store, keys: Keys | None, problem: str) -> EncryptionStatus:
     counts = store.count_encrypted()
     mine = [row for row in store.data_keys.rows if not row["scope"]]
     living = [row for row in mine if not row["retiredAt"]]
@@ -167,7 +185,7 @@ def _status(store: Store, keys: Keys | None, problem: str) -> dict[str, Any]:
     }
 
 
-def _print_status(document: dict[str, Any]) -> None:
+def _print_status(document: EncryptionStatus) -> None:
     if not document["sealed"]:
         print("The store is not encrypted. Create a key:  proctor encryption new-key FILE")
     else:

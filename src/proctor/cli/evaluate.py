@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -46,6 +46,7 @@ from proctor.jobs.evaluation.state import (
     evaluations_page,
     stop_evaluation,
 )
+from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.plan.source import bytes_of
 from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight
 
@@ -162,7 +163,7 @@ def results(
     return codes.SUCCEEDED
 
 
-def _insight_members(insights: Sequence[Insight]) -> dict[str, Any]:
+def _insight_members(insights: Sequence[Insight]) -> JsonObject:
     return {"insightsFound": [asdict(each) for each in insights]} if insights else {}
 
 
@@ -427,7 +428,7 @@ def _cells(result: EvaluatorResult) -> tuple[str, ...]:
 class Flags:
     """The request on the command line. None or empty: not given."""
 
-    top: Mapping[str, Any] = field(default_factory=dict)
+    top: JsonMap = field(default_factory=dict)
     """Members of the request itself."""
     evaluators: Sequence[str] = ()
     log_groups: Sequence[str] = ()
@@ -447,7 +448,7 @@ class Flags:
 
 def read_request(plan: Path | None, flags: Flags) -> PendingEvaluationRequest:
     """The request of a plan, of flags, or of both; flags take precedence. Raises with every problem."""
-    document, text, folder = dict[str, Any](), b"", Path.cwd()
+    document, text, folder = JsonObject(), b"", Path.cwd()
     if plan is not None:
         text = bytes_of(plan, "the plan", remedy="Give a YAML or JSON file.")
         folder = plan.resolve().parent
@@ -455,7 +456,7 @@ def read_request(plan: Path | None, flags: Flags) -> PendingEvaluationRequest:
     document |= {name: value for name, value in flags.top.items() if value is not None}
     if flags.evaluators:
         document["evaluators"] = list(flags.evaluators)
-    if source := _source(flags, document.get("dataSourceConfig") or {}):
+    if source := _source(flags, as_map(document, "dataSourceConfig")):
         document["dataSourceConfig"] = source
     return pending_request(
         document,
@@ -482,7 +483,7 @@ def _extension(
     return replace(pending, folder=JOB.restore(ctx.store.read.batch(evaluation.id, ctx.now()), ctx).folder)
 
 
-def _source(flags: Flags, planned: Mapping[str, Any]) -> dict[str, Any]:
+def _source(flags: Flags, planned: JsonMap) -> JsonObject:
     """The source of sessions on the command line; filters alone narrow the source of the plan."""
     period = {name: value for name, value in (("startTime", flags.start), ("endTime", flags.end)) if value}
     places = {"logGroupNames": list(flags.log_groups), "logGroupNamePrefixes": list(flags.log_group_prefixes)}
@@ -523,20 +524,19 @@ def _source(flags: Flags, planned: Mapping[str, Any]) -> dict[str, Any]:
     return {"store": chosen | ({"timeRange": period} if period else {})}
 
 
-def _narrowed(
-    planned: Mapping[str, Any], session_ids: list[str], period: Mapping[str, str]
-) -> dict[str, Any]:
+def _narrowed(planned: JsonMap, session_ids: list[str], period: Mapping[str, str]) -> JsonObject:
     """The source of a plan, narrowed by flags; empty when there are none."""
-    ((kind, source),) = planned.items()
+    ((kind, planned_source),) = planned.items()
+    source = as_map(planned_source)
     if not session_ids and not period:
         return {}
     if session_ids and kind == "onlineEvaluationConfigSource":
         raise UsageError("--session-id does not apply to an online configuration")
-    inside = dict(source.get("filterConfig") or {}) if kind == "cloudWatchLogs" else dict(source)
+    inside = dict(as_map(source, "filterConfig")) if kind == "cloudWatchLogs" else dict(source)
     if session_ids:
         inside["sessionIds"] = session_ids
         # Either list would do; the flag means these alone.
         inside.pop("sessionTraceIds", None)
     if period:
-        inside["timeRange"] = {**(inside.get("timeRange") or {}), **period}
+        inside["timeRange"] = {**as_map(inside, "timeRange"), **period}
     return {kind: {**source, "filterConfig": inside} if kind == "cloudWatchLogs" else inside}

@@ -1,7 +1,6 @@
 """`proctor evaluators`: list, create, test and calibrate evaluators; save human labels."""
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from proctor.cli.output import Json, count, money, print_json, print_note, print
 from proctor.cli.run import terminal_context
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.evaluator import Evaluator
+from proctor.evaluator import Evaluator, Evidence
 from proctor.evaluators import definition_files, read_definition
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.definition import FUNCTION, new_evaluator
@@ -27,6 +26,7 @@ from proctor.evaluators.registry import (
     definition_listing,
     list_evaluators,
 )
+from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.score import Level, Score
 from proctor.store.labels import Label
 
@@ -152,7 +152,7 @@ def label(
         evidence = ctx.store.read.evidence(session)
         target = _target_in(evidence, target)
         human_label = Label(
-            session_id=evidence.attributes["id"],
+            session_id=str(evidence.attributes["id"]),
             evaluator=evaluator,
             who=who or ctx.settings.user_environment.get("USER") or "someone",
             label=label,
@@ -196,7 +196,7 @@ def _folders(ctx: RunContext) -> list[Path]:
     return [Path.cwd() / "evaluators", ctx.home / "evaluators"]
 
 
-def _listing_document(listing: EvaluatorListing) -> dict[str, Any]:
+def _listing_document(listing: EvaluatorListing) -> dict[str, str]:
     path, here = listing.path or Path(), Path.cwd()
     file = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
     return {
@@ -212,7 +212,7 @@ def _listing_document(listing: EvaluatorListing) -> dict[str, Any]:
 
 def _cells(listing: EvaluatorListing) -> tuple[str, ...]:
     document = _listing_document(listing)
-    columns = [str(document[name]) for name in ("name", "level", "kind", "from")]
+    columns = [document[name] for name in ("name", "level", "kind", "from")]
     return (*columns, document["problem"] or document["judges"])
 
 
@@ -225,7 +225,7 @@ def _describe(ctx: RunContext, name: str) -> dict[str, Any]:
         return _describe_builtin(name)
     source, definition = _definition(ctx, name)
     listing = definition_listing(definition, id_=str(definition.get("evaluatorId") or ""))
-    judge = definition["evaluatorConfig"].get("llmAsAJudge")
+    judge = as_map(definition, "evaluatorConfig", "llmAsAJudge")
     return _listing_document(listing) | {
         "id": listing.id or listing.name,
         "from": source,
@@ -248,7 +248,7 @@ def _describe_builtin(name: str) -> dict[str, Any]:
     }
 
 
-def _definition(ctx: RunContext, name: str) -> tuple[str, Mapping[str, Any]]:
+def _definition(ctx: RunContext, name: str) -> tuple[str, JsonMap]:
     """Where a definition comes from, and the definition."""
     if name.endswith(SUFFIXES) and Path(name).is_file():
         return name, read_definition(Path(name))
@@ -268,17 +268,17 @@ def _definition(ctx: RunContext, name: str) -> tuple[str, Mapping[str, Any]]:
     raise EvaluatorNotFound(f"there is no evaluator `{name}`")
 
 
-def _target_in(evidence: Any, target: str) -> str:
+def _target_in(evidence: Evidence, target: str) -> str:
     """What a target is called: `turn-2` is the second turn also where turns have ids of their own."""
     turn, _, number = target.partition("-")
     known = {trace.id for trace in evidence.traces}
     if turn == "turn" and number.isdecimal() and target not in known:
         place = int(number)
-        return str(evidence.traces[place - 1].id) if 1 <= place <= len(evidence.traces) else target
+        return evidence.traces[place - 1].id if 1 <= place <= len(evidence.traces) else target
     return target
 
 
-def _level_of(evidence: Any, target: str) -> Level:
+def _level_of(evidence: Evidence, target: str) -> Level:
     if not target:
         return "session"
     if target in {trace.id for trace in evidence.traces}:
@@ -308,7 +308,7 @@ def _print_scores(evaluator: Evaluator, scores: list[Score]) -> None:
         print_note(f"{count(tokens, 'token')}, {money(sum(costs) if costs else None)}")
 
 
-def _document(score: Score) -> dict[str, Any]:
+def _document(score: Score) -> JsonObject:
     return {
         "level": score.level,
         "target": score.target,

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -17,6 +17,7 @@ from proctor.cli.output import Json, print_json, print_note, print_table, printa
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.benchmark.models import ModelSupply, read_supply, with_discovered
 from proctor.jobs.dialogue.roles import BUILT_IN, RoleFolder, Roles, new_role
+from proctor.json_values import JsonObject
 from proctor.models.discovery import DiscoveredModel
 from proctor.models.prices import Price, price_of
 from proctor.models.router import is_stand_in
@@ -24,7 +25,7 @@ from proctor.models.router import is_stand_in
 agents_app = typer.Typer(add_completion=False)
 
 # Required settings, which a plan would have.
-NEEDED: dict[str, dict[str, Any]] = {"command": {"command": "true"}, "scripted": {"script": []}}
+NEEDED: dict[str, JsonObject] = {"command": {"command": "true"}, "scripted": {"script": []}}
 
 
 @agents_app.command()
@@ -51,7 +52,7 @@ def look(name: str) -> tuple[Availability, bool]:
     return agent.availability(variables), agent.stand_in
 
 
-def _agents_document(name: str, availability: Availability, stand_in: bool) -> dict[str, Any]:
+def _agents_document(name: str, availability: Availability, stand_in: bool) -> JsonObject:
     return {
         "name": name,
         "ready": availability.ready,
@@ -133,7 +134,7 @@ def _configured(supply: ModelSupply) -> Iterator[_Listed]:
             )
 
 
-def _models_document(model: _Listed, price: Price | None) -> dict[str, Any]:
+def _models_document(model: _Listed, price: Price | None) -> JsonObject:
     return {
         "name": model.name,
         "source": model.source,
@@ -145,7 +146,9 @@ def _models_document(model: _Listed, price: Price | None) -> dict[str, Any]:
     }
 
 
-def _model_cells(model: _Listed, prices: Any, moment: datetime) -> tuple[str, ...]:
+def _model_cells(
+    model: _Listed, prices: Mapping[str, Mapping[str, float]], moment: datetime
+) -> tuple[str, ...]:
     price = price_of(model.name, prices, at=moment)
     rates = ("unknown", "unknown") if price is None else (f"{price.rates.input:g}", f"{price.rates.output:g}")
     remark = "mock model" if is_stand_in(model.name) else model.remark
@@ -248,7 +251,7 @@ def _role_cells(name: str, role: RoleFolder | str) -> tuple[str, ...]:
     return (name + mine, ", ".join(role.plays), str(len(role.profiles)), languages, role.description)
 
 
-def _roles_document(name: str, role: RoleFolder | str) -> dict[str, Any]:
+def _roles_document(name: str, role: RoleFolder | str) -> JsonObject:
     if isinstance(role, str):
         return {"name": name, "error": role}
     return {

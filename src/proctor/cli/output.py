@@ -6,7 +6,7 @@ The library raises; only this module turns an error into a message and an exit c
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from typer.exceptions import TyperException
 from proctor import formatting
 from proctor.bootstrap import now
 from proctor.errors import PlanError, ProctorError, StoreError, StoreUnavailable, UsageError
+from proctor.json_values import JsonMap
 from proctor.store import Scope, Store
 
 
@@ -40,7 +41,7 @@ def money(usd: float | None) -> str:
     return formatting.usd(usd, unknown="unknown")
 
 
-def print_json(document: Any) -> None:
+def print_json(document: object) -> None:
     """Print the JSON document of a command."""
     print(json.dumps(document, ensure_ascii=False, indent=2, default=str))
 
@@ -107,7 +108,7 @@ def placeholder(param: Any) -> str:
     return str(param.metavar or PLACEHOLDERS.get(getattr(annotation, "__name__", ""), "TEXT"))
 
 
-def with_placeholders(app: typer.Typer) -> Any:
+def with_placeholders(app: typer.Typer) -> Callable[..., int]:
     """The command of an app, whose help shows placeholders in place of type names."""
     command = typer.main.get_command(app)
     commands = [command]
@@ -129,14 +130,14 @@ def _no_type(ctx: typer.Context) -> None:  # noqa: ARG001
     return None
 
 
-def unknown_command(name: str, commands: Mapping[str, Any]) -> UsageError:
+def unknown_command(name: str, commands: JsonMap) -> UsageError:
     """The error for an unknown command, with the most similar one."""
     near = get_close_matches(name, commands, n=1)
     remedy = f"Did you mean `{near[0]}`?" if near else "`proctor --help` lists them."
     return UsageError(f"there is no command `{name}`\n{remedy}")
 
 
-def _print_error(message: str, code: int, *, as_json: bool, **more: Any) -> int:
+def _print_error(message: str, code: int, *, as_json: bool, **more: object) -> int:
     if as_json:
         print(json.dumps({"error": message, **more}, ensure_ascii=False))
     print(printable(f"proctor: {message}", lines=True), file=sys.stderr)

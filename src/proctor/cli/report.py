@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -98,7 +98,7 @@ class AnalyzeRequest:
 class AnalysisOutput:
     """The result of an analysis."""
 
-    document: Any
+    document: object
     """All of it, for `--json`."""
     text: str
     """The summary that is printed."""

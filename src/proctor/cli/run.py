@@ -22,6 +22,7 @@ from proctor.cli.output import count, money, print_json, print_note, printable, 
 from proctor.context import Notice, RunContext
 from proctor.item import SUCCESS, Item
 from proctor.job import BatchEnd, ItemFinished
+from proctor.json_values import JsonMap, JsonObject
 from proctor.store import Store
 
 LINE_EACH = 2000
@@ -238,7 +239,7 @@ def run_command(
     return exit_code(finished.end, finished.summary)
 
 
-def print_document(document: Mapping[str, Any], output: OutputOptions) -> None:
+def print_document(document: JsonMap, output: OutputOptions) -> None:
     """Print the summary for programs, where they asked for one."""
     if output.as_json:
         print_json(document)
@@ -246,7 +247,7 @@ def print_document(document: Mapping[str, Any], output: OutputOptions) -> None:
         print(json.dumps({"type": "done", **document}, ensure_ascii=False, default=str), flush=True)
 
 
-def exit_code(ending: BatchEnd, document: Mapping[str, Any]) -> int:
+def exit_code(ending: BatchEnd, document: JsonMap) -> int:
     """The exit code for how a batch ended."""
     if ending.status == "interrupted":
         return output.CTRL_C
@@ -255,7 +256,7 @@ def exit_code(ending: BatchEnd, document: Mapping[str, Any]) -> int:
     return output.SUCCEEDED if document["successCount"] == document["itemCount"] else output.SOME_DID_NOT
 
 
-def notify(command: str | None, document: Mapping[str, Any]) -> None:
+def notify(command: str | None, document: JsonMap) -> None:
     """Notify the user that a run has ended: by the command they set, or on the desktop."""
     if not command:
         return
@@ -265,7 +266,7 @@ def notify(command: str | None, document: Mapping[str, Any]) -> None:
     facts = {
         f"PROCTOR_{name.upper()}": str(document[name]) for name in ("status", "itemCount", "successCount")
     }
-    environment = os.environ | facts | {"PROCTOR_RUN": document["runId"], "PROCTOR_MESSAGE": message}
+    environment = os.environ | facts | {"PROCTOR_RUN": str(document["runId"]), "PROCTOR_MESSAGE": message}
     desktop = (
         ["notify-send", "Proctor", message]
         if sys.platform != "darwin"
@@ -357,7 +358,7 @@ def print_preview(extension: Extension, noun: str, name: Callable[[Item], str]) 
         )
 
 
-def preview_document(extension: Extension, name: Callable[[Item], str]) -> dict[str, Any]:
+def preview_document(extension: Extension, name: Callable[[Item], str]) -> JsonObject:
     """The same as a JSON document."""
     return {
         "new": [name(item) for item in extension.new],

@@ -29,8 +29,10 @@ from proctor.cli.output import (
 from proctor.cli.run import terminal_context
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
+from proctor.json_values import JsonObject
 from proctor.store import ItemFilter, Store
 from proctor.store.reader import BatchWithTotals
+from proctor.store.tables import BatchRow, ItemRow, SessionRow
 
 runs_app = typer.Typer(add_completion=False)
 abort_app = typer.Typer(add_completion=False)
@@ -114,7 +116,7 @@ def delete(
     return output.SUCCEEDED
 
 
-def _run_document(row: BatchWithTotals) -> dict[str, Any]:
+def _run_document(row: BatchWithTotals) -> JsonObject:
     totals = row["totals"]
     return {
         "runId": row["runId"],
@@ -164,25 +166,22 @@ def show(
     Example:  proctor show nightly-42 --status fail,timeout
     """
     with terminal_context(context.obj) as ctx:
-        kind, row = _find(ctx.store, thing)
-        if kind == "run":
-            _show_run(ctx.store, row, ItemFilter(statuses=_statuses(status), search=search), limit, as_json)
-        elif kind == "item":
-            _show_item(ctx.store, row, as_json)
+        store = ctx.store
+        try:
+            batch = store.read.batch(thing, now())
+        except NotFound:
+            if items := store.read.item(thing):
+                _show_item(store, items[0], as_json)
+            else:
+                show_session(store, _session(store, thing), full, as_json)
         else:
-            show_session(ctx.store, row, full, as_json)
+            _show_run(store, batch, ItemFilter(statuses=_statuses(status), search=search), limit, as_json)
     return output.SUCCEEDED
 
 
-def _find(store: Store, thing: str) -> tuple[str, Mapping[str, Any]]:
+def _session(store: Store, thing: str) -> SessionRow:
     try:
-        return "run", store.read.batch(thing, now())
-    except NotFound:
-        pass
-    if items := store.read.item(thing):
-        return "item", items[0]
-    try:
-        return "session", store.read.session(thing)
+        return store.read.session(thing)
     except NotFound:
         raise NotFound(f"there is no run, item or session {thing}\n`proctor runs` lists the runs.") from None
 
@@ -195,19 +194,17 @@ def _statuses(text: str) -> list[str]:
     return statuses
 
 
-def _show_run(
-    store: Store, batch: Mapping[str, Any], item_filter: ItemFilter, limit: int, as_json: bool
-) -> None:
+def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int, as_json: bool) -> None:
     items = store.read.items(batch["runId"], item_filter, limit=limit)
     document = summarize(store, batch, now())
     if as_json:
-        print_json(document | {"items": [_item_document(row) for row in items]})
+        print_json({**document, "items": [_item_document(row) for row in items]})
         return
     took, cost = seconds(document["durationSec"]), document["costUsd"]
     spent = "" if cost is None else money(cost)
     print(f"{printable(batch['runId'])}  {batch['status']}  {took}  {spent}".rstrip())
     names = ("successCount", "failCount", "timeoutCount", "errorCount", "unfinishedCount")
-    print("  ".join(f"{document[name]} {name.removesuffix('Count')}" for name in names))
+    print("  ".join(f"{document[name]} {name.removesuffix('Count')}" for name in names))  # type: ignore[literal-required]
     if items:
         print()
         print_table(
@@ -218,7 +215,7 @@ def _show_run(
         print(f"… and {total - len(items):,} more (--limit)")
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: ItemRow) -> tuple[str, ...]:
     # Items without a repository have a label: the variation of a scenario, an evaluator.
     label = json.loads(row["settings"]).get("label") or ""
     where = printable(label or row["repo"].rstrip("/").rpartition("/")[2], width=40)
@@ -226,7 +223,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return row["id"], row["status"], row["reason"], where, row["agent"], row["model"], prompt, error
 
 
-def _show_item(store: Store, row: Mapping[str, Any], as_json: bool) -> None:
+def _show_item(store: Store, row: ItemRow, as_json: bool) -> None:
     attempts = store.read.attempts(row["runId"], row["id"])
     if as_json:
         print_json(_item_document(row) | {"attempts": attempts})
@@ -240,7 +237,7 @@ def _show_item(store: Store, row: Mapping[str, Any], as_json: bool) -> None:
     print_table(heads, map(_attempt_cells, attempts))
 
 
-def _attempt_cells(row: Mapping[str, Any]) -> tuple[object, ...]:
+def _attempt_cells(row: SessionRow) -> tuple[object, ...]:
     cost = "" if row["costUsd"] is None else money(row["costUsd"])
     took = seconds(row["workSeconds"])
     return (
@@ -255,12 +252,12 @@ def _attempt_cells(row: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _item_document(row: Mapping[str, Any]) -> dict[str, Any]:
-    opened = {name: json.loads(row[name]) for name in ("factors", "details", "settings")}
-    return {**row, **opened}
+def _item_document(row: ItemRow) -> JsonObject:
+    factors, details, settings = (json.loads(row[name]) for name in ("factors", "details", "settings"))
+    return {**row, "factors": factors, "details": details, "settings": settings}
 
 
-def show_session(store: Store, row: Mapping[str, Any], full: bool, as_json: bool) -> None:
+def show_session(store: Store, row: SessionRow, full: bool, as_json: bool) -> None:
     """Print a session: transcript, tool calls, changes, and scores."""
     parts = store.read.parts_of_session(row["id"])
     if as_json:
@@ -280,7 +277,7 @@ def show_session(store: Store, row: Mapping[str, Any], full: bool, as_json: bool
         print(f"score {printable(score['evaluator'])}: {printable(value)}  {printable(score['explanation'])}")
 
 
-def _print_head(row: Mapping[str, Any]) -> None:
+def _print_head(row: SessionRow) -> None:
     print(f"session {row['id']}  {row['status']}  {printable(row['endReason'])}  {printable(row['name'])}")
     facts = {
         "agent": row["agent"],

@@ -3,10 +3,10 @@
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -29,8 +29,10 @@ from proctor.cli.runs import show_session
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.item import RUNNING
+from proctor.json_values import JsonObject
 from proctor.runner import MergeRequest
 from proctor.store import Scope
+from proctor.store.tables import ItemRow, SessionRow
 from proctor.workspace import merge_queue
 from proctor.workspace.source_repository import SourceRepository, open_source
 
@@ -84,22 +86,22 @@ Message = Annotated[
 class _SessionMatch:
     """A session with its item and its repository."""
 
-    row: Mapping[str, Any]
-    item: Mapping[str, Any]
+    row: SessionRow
+    item: ItemRow | None
     source: SourceRepository
 
     @property
     def branch(self) -> str:
-        return str(self.row["branch"])
+        return self.row["branch"]
 
     @property
     def base_branch(self) -> str:
-        return str(self.row["baseBranch"])
+        return self.row["baseBranch"]
 
     @property
     def title(self) -> str:
         """Default commit message of a squash."""
-        first = str(self.item.get("prompt", "")).strip().splitlines()[:1]
+        first = (self.item["prompt"] if self.item else "").strip().splitlines()[:1]
         return f"{(first or ['A session'])[0][:72]}\n\n{self.row['name']}"
 
 
@@ -245,7 +247,11 @@ def merge(
         for tried in merged.merges:
             ctx.store.save_merge(match.row["id"], tried, ctx.now())
     end = merged.result
-    document = {"result": end.result, "conflictFiles": list(end.conflict_files), "commitSha": end.after_sha}
+    document: JsonObject = {
+        "result": end.result,
+        "conflictFiles": list(end.conflict_files),
+        "commitSha": end.after_sha,
+    }
     if end.result == "success":
         return _print_result(
             match, document, f"{match.branch} is merged to {end.base_branch}, {end.after_sha[:12]}", as_json
@@ -292,14 +298,14 @@ def _find(ctx: RunContext, session: str) -> _SessionMatch:
         raise UsageError(f"session {row['id']} has no branch\nOnly sessions of a repository have one.")
     items = ctx.store.read.item(row["itemId"] or "", row["runId"] or "") if row["itemId"] else []
     return _SessionMatch(
-        row, items[0] if items else {}, open_source(Path(row["repo"]), ctx.settings.user_environment)
+        row, items[0] if items else None, open_source(Path(row["repo"]), ctx.settings.user_environment)
     )
 
 
 def _with_check(request: MergeRequest, ctx: RunContext, match: _SessionMatch) -> MergeRequest:
-    details = json.loads(match.item.get("details", "{}"))
+    details = json.loads(match.item["details"]) if match.item else {}
     command = details.get("scriptCommand")
-    if not command:
+    if not match.item or not command:
         return request
     visible = secrets.visible(
         ctx.settings.user_environment, named=secrets.referenced(map(str, details.get("env", {}).values()))
@@ -309,27 +315,26 @@ def _with_check(request: MergeRequest, ctx: RunContext, match: _SessionMatch) ->
     return replace(request, check=command, environment=visible, attempt=attempt, time_limit=limit)
 
 
-def _to_clean(ctx: RunContext, session: str, run: str) -> Sequence[Mapping[str, Any]]:
-    rows: Sequence[Mapping[str, Any]]
+def _to_clean(ctx: RunContext, session: str, run: str) -> Sequence[SessionRow]:
     if session:
         rows = [ctx.store.read.session(session)]
     else:
-        rows = list(
-            ctx.store.read.table("sessions", Scope(run_id=ctx.store.read.batch(run, ctx.now())["runId"]))
-        )
+        scope = Scope(run_id=ctx.store.read.batch(run, ctx.now())["runId"])
+        rows = ctx.store.read.sessions(scope, limit=1_000_000)
+        rows.sort(key=lambda row: (row["startedAt"] or "", row["id"]))
     if any(row["status"] == RUNNING for row in rows) and _is_running(ctx, rows):
         raise UsageError("the run is still running\nWait for it, or stop it:  proctor abort-run RUN")
     return rows
 
 
-def _is_running(ctx: RunContext, rows: Sequence[Mapping[str, Any]]) -> bool:
+def _is_running(ctx: RunContext, rows: Sequence[SessionRow]) -> bool:
     return any(
         row["runId"] and ctx.store.read.batch(row["runId"], ctx.now())["status"] == RUNNING
         for row in rows[:1]
     )
 
 
-def _clean(ctx: RunContext, row: Mapping[str, Any], branches: bool) -> str:
+def _clean(ctx: RunContext, row: SessionRow, branches: bool) -> str:
     if branches and row["branch"] and Path(row["repo"]).is_dir():
         source = open_source(Path(row["repo"]), ctx.settings.user_environment)
         if source.git.commit_of(f"refs/heads/{row['branch']}"):
@@ -337,7 +342,7 @@ def _clean(ctx: RunContext, row: Mapping[str, Any], branches: bool) -> str:
     return merge_queue.clean_up(ctx.home, row["id"])
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: SessionRow) -> tuple[str, ...]:
     started = (row["startedAt"] or "")[:19].replace("T", " ")
     ended = (row["status"], row["endReason"])
     # Imported sessions show the name they have in their source.
@@ -345,14 +350,14 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return row["id"], *ended, row["agent"], row["model"], started, row["branch"], named
 
 
-def _print_result(match: _SessionMatch, document: dict[str, Any], message: str, as_json: bool) -> int:
+def _print_result(match: _SessionMatch, document: JsonObject, message: str, as_json: bool) -> int:
     if as_json:
         print_json({"sessionId": match.row["id"], "branch": match.branch, **document})
     print_note(printable(message))
     return output.SUCCEEDED
 
 
-def _print_text(text: str, document: dict[str, Any], as_json: bool) -> None:
+def _print_text(text: str, document: JsonObject, as_json: bool) -> None:
     if as_json:
         print_json(document)
     elif sys.stdout.isatty():

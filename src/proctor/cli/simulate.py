@@ -46,6 +46,7 @@ from proctor.jobs.dialogue.tables import (
     write_turn_csv,
 )
 from proctor.jobs.scenario.analysis import analysis_folder, write_pages
+from proctor.json_values import JsonObject
 from proctor.plan.source import bytes_of
 from proctor.stats.dialogue import crossing, measures_of
 from proctor.store import RetrySelection
@@ -153,7 +154,7 @@ def _dry_run(plan: JobPlan, preview: lifecycle.Preview, *, as_json: bool) -> int
             {"id": item.id, "file": item.settings["file"], "model": item.model or None, **item.factors}
             for item in items
         ]
-        document: dict[str, Any] = {"dryRun": True, "itemCount": len(items), "items": listed}
+        document: JsonObject = {"dryRun": True, "itemCount": len(items), "items": listed}
         if preview.extension is not None:
             document["resume"] = preview_document(preview.extension, _file)
         print_json(document)
@@ -202,7 +203,7 @@ def export_dialogues(folder: Path, output: Path | None, *, level: str, stats: bo
     else:
         rows = write_session_csv(folder, output, skipped)
         written = len(rows)
-    figures: list[dict[str, Any]] = []
+    figures: list[JsonObject] = []
     if stats:
         if rows is None:
             rows = [session_row(session) for session in each_session(folder, skipped=skipped)]

@@ -20,6 +20,7 @@ from proctor.dialogue.participant import (
     Utterance,
 )
 from proctor.dialogue.steps import speak
+from proctor.json_values import JsonMap
 from proctor.model_client import ClientTotals
 
 
@@ -27,7 +28,7 @@ from proctor.model_client import ClientTotals
 class Side:
     """State of one side after a turn."""
 
-    state: Mapping[str, Any]
+    state: JsonMap
     usage: ClientTotals
     """Tokens and cost of its model calls so far."""
 
@@ -81,7 +82,7 @@ def parse_conversation(text: str) -> ConversationCheckpoint:
     )
 
 
-def survives_json(state: Mapping[str, Any]) -> bool:
+def survives_json(state: JsonMap) -> bool:
     """Whether a state comes back from JSON as it was."""
     if not state:
         return True

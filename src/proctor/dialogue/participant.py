@@ -4,11 +4,12 @@ import random
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from proctor.answer_parser import strip_reasoning
 from proctor.dialogue.templating import fill, value_of
 from proctor.item import digest_of
+from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Request
 from proctor.model_client import ModelClient
 from proctor.runner import Services
@@ -22,6 +23,41 @@ SIDES = (CLIENT, THERAPIST)
 support agent who answers is on the therapist's side."""
 
 
+class PromptTemplates(TypedDict, total=False):
+    """The templates of a prompt to the model."""
+
+    system: str
+    history: bool | int
+    """Whether the conversation is sent along, or its last messages."""
+    prompt: str
+
+
+TurnStep = TypedDict(
+    "TurnStep",
+    {
+        "ask": str | PromptTemplates,
+        "into": str,
+        "read": Mapping[str, str | Sequence[str]],
+        "otherwise": JsonMap,
+        "parameters": JsonMap,
+        "set": JsonMap,
+        "draw": str,
+        "from": object,
+        "rules": str,
+        "say": str,
+        "for": str,
+        "in": object,
+        "repeat": int,
+        "until": object,
+        "do": "Sequence[TurnStep]",
+        "end": str,
+        "when": object,
+    },
+    total=False,
+)
+"""A step of a turn, as `proctor.dialogue.steps` executes it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
     """A role in one language: templates, steps and data."""
@@ -29,13 +65,13 @@ class Role:
     name: str
     plays: Sequence[str]
     """The sides it can take: `client`, `therapist`."""
-    steps: Sequence[Mapping[str, Any]]
+    steps: Sequence[TurnStep]
     """Executed each time the other side has spoken."""
     templates: Mapping[str, str] = field(default_factory=dict)
     """Jinja texts by name."""
-    state: Mapping[str, Any] = field(default_factory=dict)
+    state: JsonMap = field(default_factory=dict)
     """State variables with their initial values; a text is an expression."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonMap = field(default_factory=dict)
     """Settings of the user, with defaults."""
     data: Mapping[str, Any] = field(default_factory=dict)
     opening: str = ""
@@ -46,7 +82,7 @@ class Role:
     """State variables that are recorded after each of its turns."""
     end_words: Sequence[str] = ("END", "end", "exit")
     """It ends the session by saying exactly one of these."""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: JsonMap = field(default_factory=dict)
     """Defaults for its model: temperature and the like."""
     model: str = ""
     """The model it was made for; empty: any."""
@@ -62,7 +98,7 @@ class Role:
         """Whether it needs a model at all."""
         return any("ask" in step for step in every_step(self.steps))
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """The role as plain data."""
         return asdict(self)
 
@@ -77,7 +113,7 @@ def role_of(document: Mapping[str, Any]) -> Role:
     return Role(**document)
 
 
-def every_step(steps: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def every_step(steps: Sequence[TurnStep]) -> Iterator[TurnStep]:
     """The steps and those inside them."""
     for step in steps:
         yield step
@@ -107,7 +143,7 @@ class RolePrompt:
     """A prompt of a role to its model."""
 
     messages: Sequence[Mapping[str, str]]
-    parameters: Mapping[str, Any]
+    parameters: JsonMap
     """Parameters of this prompt alone, such as temperature 0 for a classification."""
     is_inner: bool
     """Whether it is internal: not part of the conversation."""
@@ -138,8 +174,8 @@ class Participant:
         self,
         role: Role,
         side: str,
-        profile: Mapping[str, Any],
-        options: Mapping[str, Any],
+        profile: JsonMap,
+        options: JsonMap,
         *,
         ask: Ask,
         note: AddNote,
@@ -156,7 +192,7 @@ class Participant:
             what = f"the state `{name}` of {role.name}"
             self.state[name] = _copied(value_of(start, {**fixed, **self.state}, what))
 
-    def values(self, moment: ConversationState) -> dict[str, Any]:
+    def values(self, moment: ConversationState) -> JsonObject:
         """The variables of templates and expressions."""
         return {
             "profile": self.profile,
@@ -176,7 +212,7 @@ class Participant:
         """A conversation as text, one line a message."""
         return "\n".join(f"{self.titles[each.side]}: {each.text}" for each in history)
 
-    def text(self, template: str, values: Mapping[str, Any]) -> str:
+    def text(self, template: str, values: JsonMap) -> str:
         """One of the role's templates, filled."""
         return fill(
             self.role.templates[template], values, f"the template `{template}` of role {self.role.name}"
@@ -206,7 +242,7 @@ class Participant:
         return [*messages, {"role": "user", "content": moment.prompt}]
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> object:
     """A deep copy: changes of the state must not change the profile."""
     if isinstance(value, dict):
         return {name: _copied(inner) for name, inner in value.items()}
@@ -216,9 +252,7 @@ def _copied(value: Any) -> Any:
 class SideClient:
     """The model of one side of a dialogue."""
 
-    def __init__(
-        self, side: str, model: str, parameters: Mapping[str, Any], services: Services, seed: int
-    ) -> None:
+    def __init__(self, side: str, model: str, parameters: JsonMap, services: Services, seed: int) -> None:
         self.client = ModelClient(services.models, services.record)
         self._record = services.record
         self._side, self._model, self._parameters, self._seed = side, model, parameters, seed

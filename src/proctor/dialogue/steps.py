@@ -21,7 +21,14 @@ from functools import lru_cache
 from typing import Any
 
 from proctor.answer_parser import field_of, instructions_for, read_answer
-from proctor.dialogue.participant import MARK, ConversationState, Participant, RolePrompt
+from proctor.dialogue.participant import (
+    MARK,
+    ConversationState,
+    Participant,
+    PromptTemplates,
+    RolePrompt,
+    TurnStep,
+)
 from proctor.dialogue.templating import evaluate, value_of
 from proctor.errors import AgentError
 
@@ -121,7 +128,7 @@ class _Turn:
         self.ends = ""
         self._taken = 0
 
-    async def take(self, steps: Sequence[Mapping[str, Any]]) -> None:
+    async def take(self, steps: Sequence[TurnStep]) -> None:
         for step in steps:
             if self.ends:
                 return
@@ -136,7 +143,7 @@ class _Turn:
                 continue
             await self._take(step)
 
-    async def _take(self, step: Mapping[str, Any]) -> None:
+    async def _take(self, step: TurnStep) -> None:
         kind = next(kind for kind in KINDS if kind in step)
         match kind:
             case "ask":
@@ -147,10 +154,8 @@ class _Turn:
             case "draw":
                 self._put(step["draw"], self._drawn(step))
             case "rules":
-                rules, memory = (
-                    self.participant.role.data[step["rules"]],
-                    self.participant.state.get("memory", []),
-                )
+                rules = self.participant.role.data[step["rules"]]
+                memory = self.participant.state.get("memory", [])
                 utterance = self.moment.prompt.partition(f"\n{MARK}")[0]
                 self._put(step.get("into", "reply"), answer(rules, utterance, memory, self.rng))
             case "say":
@@ -167,13 +172,13 @@ class _Turn:
             case _:
                 self.ends = step["end"]
 
-    async def _ask(self, step: Mapping[str, Any]) -> None:
+    async def _ask(self, step: TurnStep) -> None:
         if "read" in step:
             await self._ask_for_fields(step)
         else:
             self._put(step.get("into", "reply"), await self.participant.ask(self._question(step)))
 
-    async def _ask_for_fields(self, step: Mapping[str, Any]) -> None:
+    async def _ask_for_fields(self, step: TurnStep) -> None:
         fields = {name: field_of(kind) for name, kind in step["read"].items()}
         question = self._question(step, instructions_for(fields))
         for _ in range(TRIES):
@@ -200,8 +205,8 @@ class _Turn:
         for name, written in defaults.items():
             self._put(name, self._value(written, f"otherwise {name}"))
 
-    def _question(self, step: Mapping[str, Any], field_instructions: str = "") -> RolePrompt:
-        ask = step["ask"] if isinstance(step["ask"], Mapping) else {"prompt": step["ask"]}
+    def _question(self, step: TurnStep, field_instructions: str = "") -> RolePrompt:
+        ask: PromptTemplates = {"prompt": step["ask"]} if isinstance(step["ask"], str) else step["ask"]
         messages: list[Mapping[str, str]] = []
         if "system" in ask:
             messages.append({"role": "system", "content": self.participant.text(ask["system"], self.values)})
@@ -217,7 +222,7 @@ class _Turn:
             is_inner=not history,
         )
 
-    def _drawn(self, step: Mapping[str, Any]) -> Any:
+    def _drawn(self, step: TurnStep) -> object:
         options = self._value(step["from"], "from")
         rng = self.rng
         if not options:
@@ -229,12 +234,12 @@ class _Turn:
             return rng.choice(list(options))
         return rng.choices(list(options), weights)[0]
 
-    def _put(self, name: str, value: Any) -> None:
+    def _put(self, name: str, value: object) -> None:
         self.values[name] = value
         if name in self.participant.state:
             self.participant.state[name] = value
 
-    def _value(self, written: Any, where: str) -> Any:
+    def _value(self, written: object, where: str) -> Any:
         what = f"`{where}` of role {self.participant.role.name}"
         if where in ("when", "until", "in", "from"):
             return evaluate(str(written), self.values, what) if isinstance(written, str) else written

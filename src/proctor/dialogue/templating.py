@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError
+from jinja2 import StrictUndefined, Template, TemplateError
 from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from proctor.errors import UsageError
+from proctor.json_values import JsonMap, JsonObject
 
 _WORD = re.compile(r"[^\W_]{3,}")
 
@@ -84,11 +85,11 @@ def _weight(table: Mapping[str, float], name: str) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _without(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _without(table: JsonMap, *names: str) -> JsonObject:
     return {name: value for name, value in table.items() if name not in names}
 
 
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "clamp": _clamp,
     "mixed": _mixed,
     "without": _without,
@@ -110,12 +111,12 @@ _ENVIRONMENT.tests["no"] = lambda answer: bool(re.match(r"\W*no\b", str(answer),
 
 
 @lru_cache(maxsize=2048)
-def _template(text: str) -> Any:
+def _template(text: str) -> Template:
     return _ENVIRONMENT.from_string(text)
 
 
 @lru_cache(maxsize=2048)
-def _expression(text: str) -> Callable[..., Any]:
+def _expression(text: str) -> Callable[..., object]:
     return _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
 
 
@@ -143,16 +144,15 @@ def names_in(text: str, *, is_expression: bool = False) -> set[str]:
     return set(find_undeclared_variables(parsed)) - set(_ENVIRONMENT.globals)
 
 
-def fill(text: str, values: Mapping[str, Any], what: str) -> str:
+def fill(text: str, values: JsonMap, what: str) -> str:
     """Render a template; `what` names it in an error."""
     try:
-        rendered: str = _template(text).render(values)
+        return _template(text).render(values)[:LONGEST_TEXT].strip()
     except Exception as error:
         raise UsageError(f"{what}: {error}") from error
-    return rendered[:LONGEST_TEXT].strip()
 
 
-def evaluate(text: str, values: Mapping[str, Any], what: str) -> Any:
+def evaluate(text: str, values: JsonMap, what: str) -> Any:
     """Evaluate an expression; `what` names it in an error."""
     try:
         value = _expression(text)(**values)
@@ -164,6 +164,6 @@ def evaluate(text: str, values: Mapping[str, Any], what: str) -> Any:
     return value
 
 
-def value_of(written: Any, values: Mapping[str, Any], what: str) -> Any:
+def value_of(written: object, values: JsonMap, what: str) -> Any:
     """Evaluate a text; anything else is its own value."""
     return evaluate(written, values, what) if isinstance(written, str) else written

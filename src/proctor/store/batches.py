@@ -7,10 +7,11 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import cast
 
 from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
+from proctor.json_values import JsonMap
 from proctor.session import Merge
 from proctor.store import ledger
 from proctor.store.database import Connection, extended, insertion, literals, places
@@ -65,7 +66,7 @@ class Resource:
 
 def create(
     connection: Connection,
-    batch: Mapping[str, Any],
+    batch: JsonMap,
     items: Iterable[Item],
     resources: Iterable[Resource] = (),
 ) -> int:
@@ -75,10 +76,11 @@ def create(
             f"there is already a run called {batch['runId']}\n"
             "Resume it (--resume), delete it (proctor delete), or give the plan another runId."
         )
-    connection.set_key_scope(batch["runId"])
+    run_id = str(batch["runId"])
+    connection.set_key_scope(run_id)
     connection.run(insertion("batches", batch), tuple(batch.values()))
-    add_resources(connection, batch["runId"], resources)
-    return add_items(connection, batch["runId"], items)
+    add_resources(connection, run_id, resources)
+    return add_items(connection, run_id, items)
 
 
 def add_resources(connection: Connection, run_id: str, resources: Iterable[Resource]) -> None:

@@ -13,9 +13,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from proctor.errors import StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    import psycopg
 
 Row = dict[str, Any]
 R = TypeVar("R")
@@ -198,7 +201,7 @@ class PostgresDatabase:
 class PostgresConnection:
     """A connection to a PostgreSQL server, in autocommit mode until `begin`."""
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: "psycopg.Connection") -> None:
         self._raw = raw
         self._streams = 0
 
@@ -216,7 +219,7 @@ class PostgresConnection:
         ):
             cursor.execute(_percent(sql), parameters)
             while page := cursor.fetchmany(1000):
-                names = [column.name for column in cursor.description]
+                names = [column.name for column in cursor.description or ()]
                 yield from (_plain(names, row) for row in page)
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
@@ -308,7 +311,7 @@ def _percent(sql: str) -> str:
     return sql.replace("%", "%%").replace("?", "%s")
 
 
-def _as_rows(cursor: Any) -> list[Row]:
+def _as_rows(cursor: "psycopg.Cursor") -> list[Row]:
     if cursor.description is None:
         return []
     names = [column.name for column in cursor.description]

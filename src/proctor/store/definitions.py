@@ -12,6 +12,7 @@ from typing import Any, TypedDict, TypeVar, cast
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
+from proctor.json_values import JsonMap, JsonObject, as_text
 from proctor.store.batches import moment
 from proctor.store.database import Connection, Row, extended, insertion
 from proctor.store.reader import CountRow, StoreReader
@@ -65,7 +66,7 @@ class OnlineConfig(OnlineConfigRow):
     """An online configuration."""
 
     document: dict[str, Any]
-    """`documentJson`, read."""
+    """`documentJson`, read; it was checked before it was stored."""
 
 
 class _Document(TypedDict):
@@ -91,30 +92,31 @@ class Definitions:
         self._keys = keys
 
     def create_evaluator(
-        self, row: Mapping[str, Any], config: Mapping[str, object], token: Token
+        self, row: JsonMap, config: Mapping[str, object], token: Token
     ) -> EvaluatorDefinition:
         """Create an evaluator; `row` has all its columns except the configuration.
 
         With a `kmsKeyArn`, the configuration is encrypted with that key. Raises `KeyUnusable` if that fails.
         """
-        key = self._key(row["id"], row.get("kmsKeyArn", ""), row["createdAt"])
+        new_id, at = str(row["id"]), str(row["createdAt"])
+        key = self._key(new_id, as_text(row.get("kmsKeyArn")), at)
 
         def work(connection: Connection) -> None:
             _insert_named(connection, EVALUATORS, {**row, "configJson": ""})
-            self._write_config(connection, row["id"], config, key)
+            self._write_config(connection, new_id, config, key)
 
-        return self.evaluator(self._once(token, row["id"], row["createdAt"], work), with_config=False)
+        return self.evaluator(self._once(token, new_id, at, work), with_config=False)
 
     def update_evaluator(
-        self, evaluator_id: str, values: Mapping[str, Any], config: Mapping[str, object] | None, token: Token
+        self, evaluator_id: str, values: JsonMap, config: Mapping[str, object] | None, token: Token
     ) -> EvaluatorDefinition:
         """Change an evaluator. Raises a `Contradiction` while it is in use."""
-        arn = values.get("kmsKeyArn", "")
+        arn, at = as_text(values.get("kmsKeyArn")), str(values["updatedAt"])
         # With another key it has to be encrypted again.
         new_config = (
             json.loads(self.evaluator(evaluator_id)["configJson"]) if arn and config is None else config
         )
-        key = self._key(evaluator_id, arn, values["updatedAt"])
+        key = self._key(evaluator_id, arn, at)
 
         def work(connection: Connection) -> None:
             _check_not_in_use(connection, evaluator_id)
@@ -122,7 +124,7 @@ class Definitions:
             if new_config is not None:
                 self._write_config(connection, evaluator_id, new_config, key)
 
-        return self.evaluator(self._once(token, evaluator_id, values["updatedAt"], work), with_config=False)
+        return self.evaluator(self._once(token, evaluator_id, at, work), with_config=False)
 
     def delete_evaluator(self, evaluator_id: str) -> None:
         """Delete an evaluator. Raises a `Contradiction` while it is in use."""
@@ -160,7 +162,7 @@ class Definitions:
         connection.set_key_scope(evaluator_id)
         _change(connection, EVALUATORS, evaluator_id, _config_columns(connection, config))
 
-    def document(self, evaluator_id: str) -> dict[str, Any] | None:
+    def document(self, evaluator_id: str) -> JsonObject | None:
         """The definition of an evaluator, by id or name; None: not found."""
         try:
             row = self.evaluator(evaluator_id)
@@ -196,25 +198,23 @@ class Definitions:
     def _in_use(self) -> dict[str, str]:
         return _users(self._read.rows(_Document, _ENABLED, (1,)))
 
-    def create_config(
-        self, row: Mapping[str, Any], document: Mapping[str, object], token: Token
-    ) -> OnlineConfig:
+    def create_config(self, row: JsonMap, document: Mapping[str, object], token: Token) -> OnlineConfig:
         """Create a configuration."""
 
         def work(connection: Connection) -> None:
             _insert_named(connection, CONFIGS, {**row, "documentJson": _json(document)})
 
-        return self.config(self._once(token, row["id"], row["createdAt"], work))
+        return self.config(self._once(token, str(row["id"]), str(row["createdAt"]), work))
 
     def update_config(
-        self, config_id: str, values: Mapping[str, Any], document: Mapping[str, object], token: Token
+        self, config_id: str, values: JsonMap, document: Mapping[str, object], token: Token
     ) -> OnlineConfig:
         """Change a configuration."""
 
         def work(connection: Connection) -> None:
             _change(connection, CONFIGS, config_id, {**values, "documentJson": _json(document)})
 
-        return self.config(self._once(token, config_id, values["updatedAt"], work))
+        return self.config(self._once(token, config_id, str(values["updatedAt"]), work))
 
     def delete_config(self, config_id: str) -> None:
         """Delete a configuration. Its results stay."""
@@ -361,7 +361,7 @@ class Definitions:
         return str(self._transaction(step))
 
 
-def _insert_named(connection: Connection, table: str, row: Mapping[str, Any]) -> None:
+def _insert_named(connection: Connection, table: str, row: JsonMap) -> None:
     if connection.rows(f'SELECT 1 FROM "{table}" WHERE "name" = ?', (row["name"],)):
         raise Contradiction(
             f"the name {row['name']} is taken\nChoose another, or delete the one that has it."
@@ -369,7 +369,7 @@ def _insert_named(connection: Connection, table: str, row: Mapping[str, Any]) ->
     connection.run(insertion(table, row), tuple(row.values()))
 
 
-def _change(connection: Connection, table: str, resource_id: str, values: Mapping[str, Any]) -> None:
+def _change(connection: Connection, table: str, resource_id: str, values: JsonMap) -> None:
     columns = ", ".join(f'"{name}" = ?' for name in values)
     if not connection.run(f'UPDATE "{table}" SET {columns} WHERE "id" = ?', (*values.values(), resource_id)):
         raise NotFound(f"there is no {resource_id}")

@@ -12,6 +12,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import RUNNING
+from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.store import batches
 from proctor.store.database import (
     Connection,
@@ -80,7 +81,7 @@ class EvaluationRecord:
     """Of the whole request; two requests with one client token must have the same."""
     metadata: Sequence[Mapping[str, object]] = ()
     """By session: scenario, ground truth."""
-    definitions: Mapping[str, Any] = field(default_factory=dict)
+    definitions: JsonMap = field(default_factory=dict)
     """Definitions of the evaluators at the start, by requested name."""
     client_token: str = ""
     kms_key_arn: str = ""
@@ -161,14 +162,14 @@ class Evaluations:
             (*last, limit),
         )
 
-    def metadata(self, evaluation_id: str) -> list[dict[str, Any]]:
+    def metadata(self, evaluation_id: str) -> list[JsonObject]:
         """Metadata of sessions given with an evaluation: scenario ids and ground truth."""
         rows = self._read.rows(
             _Metadata,
             'SELECT "metadataJson", "metadataJsonBlob" FROM "evaluations" WHERE "id" = ?',
             (evaluation_id,),
         )
-        metadata: list[dict[str, Any]] = [
+        metadata: list[JsonObject] = [
             entry for row in self._read.with_long_texts(rows) for entry in json.loads(row["metadataJson"])
         ]
         return metadata
@@ -227,7 +228,9 @@ class Evaluations:
         )
         # The copy of an evaluator that has its own key must not be stored in plain text.
         copied = [
-            str(definition.get("evaluatorId", "")) for definition in new.definitions.values() if definition
+            str(as_map(definition).get("evaluatorId", ""))
+            for definition in new.definitions.values()
+            if definition
         ]
         connection.set_key_scope(self._keys.first_with_own([new.id, *copied]))
         connection.run(

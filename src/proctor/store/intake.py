@@ -13,6 +13,7 @@ from typing import Any, TypedDict, TypeVar
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import digest_of
+from proctor.json_values import JsonObject
 from proctor.session import Iteration, ModelCall, Note, Session, Step
 from proctor.store import imported_runs
 from proctor.store.database import Connection, Row, id_pages, insertion, places
@@ -102,7 +103,7 @@ def delete_sessions(connection: Connection, session_ids: Iterable[str]) -> None:
     delete_unused_blobs(connection)
 
 
-def _session_row(session: Session, began: str) -> dict[str, Any]:
+def _session_row(session: Session, began: str) -> JsonObject:
     return {
         "job": IMPORTED,
         "name": clean(session.name),
@@ -147,10 +148,10 @@ class _Rows:
     """Collects the rows of a recorder for one transaction."""
 
     def __init__(self) -> None:
-        self.session: Row = {}
+        self.session: JsonObject = {}
         self._appended: dict[str, list[tuple[object, ...]]] = {}
 
-    def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> None:  # noqa: ARG002
+    def add(self, table: str, key: tuple[str, ...], row: JsonObject) -> None:  # noqa: ARG002
         self.session = dict(row)
 
     def change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None:  # noqa: ARG002
@@ -170,7 +171,7 @@ class _Rows:
 
 T = TypeVar("T")
 Transaction = Callable[[Callable[[Connection], T]], T]
-Document = dict[str, Any]
+Document = JsonObject
 SessionBuilder = Callable[[SessionName, Sequence[Document], int], Session | None]
 """Builds a session from its documents; the number is that of the documents left out."""
 MOST_DOCUMENTS = 20_000

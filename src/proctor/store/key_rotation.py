@@ -8,7 +8,6 @@ import hashlib
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from proctor.store.database import Connection, Row, insertion, literals, places
 from proctor.store.sealer import (
@@ -127,15 +126,17 @@ def _reencrypt_page(
     return rows
 
 
-def _reencrypted(connection: Connection, sealer: Sealer, table: str, column: str, value: Any) -> Any:
+def _reencrypted(
+    connection: Connection, sealer: Sealer, table: str, column: str, value: str | bytes | None
+) -> str | bytes | None:
     """A value under the current key; one under the own key of a run or an evaluator is unchanged."""
     if value is None or value in EMPTY or _key_of(value) in sealer.current_or_own():
         return value
-    if f"{table}.{column}" in LEVELS:
-        return sealer.encrypt_current(f"{table}.{column}", sealer.decrypt_levels(value))
-    if is_digest(table, column):
-        return _reencrypted_blob(connection, sealer, value)
     place = f"{table}.{column}"
+    if isinstance(value, str) and place in LEVELS:
+        return sealer.encrypt_current(place, sealer.decrypt_levels(value))
+    if isinstance(value, str) and is_digest(table, column):
+        return _reencrypted_blob(connection, sealer, value)
     plain = sealer.decrypt(value, column, f'"{table}" "{column}"') if is_encrypted(value) else value
     return sealer.encrypt_current(place, plain)
 
@@ -167,9 +168,9 @@ def _key_of(value: str | bytes) -> str:
     return parts[0] if parts else ""
 
 
-def _outdated(sealer: Sealer, table: str) -> tuple[str, list[Any]]:
+def _outdated(sealer: Sealer, table: str) -> tuple[str, list[object]]:
     """A condition on the rows with a value that is not under the current or an own key."""
-    parts, parameters = list[str](), list[Any]()
+    parts, parameters = list[str](), list[object]()
     for column in _columns(table):
         if f"{table}.{column}" in LEVELS:
             # An object has no prefix; a row with one always has other texts.
@@ -189,7 +190,7 @@ def _counted(connection: Connection, sealer: Sealer, table: str) -> RotationCoun
     for column in ENCRYPTED[table]:
         if f"{table}.{column}" in LEVELS:
             continue
-        cases, parameters = list[str](), list[Any]()
+        cases, parameters = list[str](), list[object]()
         for kind in ("current", "retired", "own"):
             begins = _prefixes(table, column, kinds[kind] or ["-" * 12])
             head = f'SUBSTR("{column}", 1, {len(begins[0])})'
@@ -213,11 +214,11 @@ def _is_not_empty(column: str, table: str) -> str:
     return f'"{column}" NOT IN ({literals(EMPTY)})'
 
 
-def _prefixes(table: str, column: str, key_ids: list[str]) -> list[Any]:
+def _prefixes(table: str, column: str, key_ids: list[str]) -> list[str] | list[bytes]:
     """Prefixes of the values of a column under these keys. All key ids have the same length."""
     head = KEYED if is_digest(table, column) else MARK
     begins = [f"{head}{key_id}:" for key_id in key_ids]
-    return [each.encode() for each in begins] if f"{table}.{column}" in BYTES else list(begins)
+    return [each.encode() for each in begins] if f"{table}.{column}" in BYTES else begins
 
 
 def _columns(table: str) -> tuple[str, ...]:

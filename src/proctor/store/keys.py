@@ -11,15 +11,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from proctor.errors import KeyMissing, KeyUnusable
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 VARIABLE = "PROCTOR_ENCRYPTION_KEY"
 """Default environment variable of the key."""
 KEY_BYTES = 32
 NONCE_BYTES = 12
 SOURCES = ("key_file", "key_env", "kms_key")
+
+
+class KeySource(TypedDict, total=False):
+    """Where a master key is."""
+
+    key_file: str
+    key_env: str
+
+
+class EncryptionSection(KeySource, total=False):
+    """Settings of `[encryption]`."""
+
+    kms_key: str
+    keys: Mapping[str, KeySource]
+    """Local replacements of AWS KMS keys, by ARN."""
 
 
 class MasterKey(Protocol):
@@ -50,14 +68,14 @@ class LocalKey:
 
     def wrap(self, secret: bytes, context: Mapping[str, str]) -> bytes:
         nonce = os.urandom(NONCE_BYTES)
-        return nonce + bytes(aes_gcm(self.secret).encrypt(nonce, secret, _bytes_of(context)))
+        return nonce + aes_gcm(self.secret).encrypt(nonce, secret, _bytes_of(context))
 
     def unwrap(self, wrapped: bytes, context: Mapping[str, str]) -> bytes:
         from cryptography.exceptions import InvalidTag
 
         nonce, encrypted = wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:]
         try:
-            return bytes(aes_gcm(self.secret).decrypt(nonce, encrypted, _bytes_of(context)))
+            return aes_gcm(self.secret).decrypt(nonce, encrypted, _bytes_of(context))
         except InvalidTag:
             raise KeyMissing(f"the key {self.id} cannot decrypt what was encrypted with it") from None
 
@@ -73,25 +91,27 @@ class KmsKey:
         return self.arn
 
     def wrap(self, secret: bytes, context: Mapping[str, str]) -> bytes:
-        def work(client: Any) -> bytes:
-            response = client.encrypt(KeyId=self.arn, Plaintext=secret, EncryptionContext=dict(context))
-            return bytes(response["CiphertextBlob"])
-
-        return self._call(work, KeyUnusable)
+        return self._call(
+            "encrypt", "CiphertextBlob", KeyUnusable, Plaintext=secret, EncryptionContext=dict(context)
+        )
 
     def unwrap(self, wrapped: bytes, context: Mapping[str, str]) -> bytes:
-        def work(client: Any) -> bytes:
-            response = client.decrypt(KeyId=self.arn, CiphertextBlob=wrapped, EncryptionContext=dict(context))
-            return bytes(response["Plaintext"])
+        return self._call(
+            "decrypt", "Plaintext", KeyMissing, CiphertextBlob=wrapped, EncryptionContext=dict(context)
+        )
 
-        return self._call(work, KeyMissing)
-
-    def _call(self, work: Any, problem: type[KeyMissing] | type[KeyUnusable]) -> bytes:
+    def _call(
+        self,
+        operation: str,
+        result: str,
+        problem: type[KeyMissing] | type[KeyUnusable],
+        **request: bytes | dict[str, str],
+    ) -> bytes:
         client = _kms(self.arn)
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            return bytes(work(client))
+            return bytes(getattr(client, operation)(KeyId=self.arn, **request)[result])
         except (BotoCoreError, ClientError) as error:
             raise problem(
                 f"the key {self.arn} cannot be used: {error}\n"
@@ -123,7 +143,7 @@ class Keys:
         )
 
 
-def read_keys(section: Mapping[str, Any], environment: Mapping[str, str]) -> Keys:
+def read_keys(section: EncryptionSection, environment: Mapping[str, str]) -> Keys:
     """The keys of `[encryption]` and the environment. Raises `KeyUnusable` for an invalid one."""
     named = {
         arn: LocalKey(secret=_secret(source, environment), name=arn)
@@ -156,7 +176,7 @@ def new_key_text(secret: bytes) -> str:
 
 
 @lru_cache(maxsize=64)
-def aes_gcm(secret: bytes) -> Any:
+def aes_gcm(secret: bytes) -> "AESGCM":
     """AES-256-GCM under a key."""
     # A large optional dependency: imported only when something is encrypted.
     try:
@@ -168,7 +188,7 @@ def aes_gcm(secret: bytes) -> Any:
     return AESGCM(secret)
 
 
-def _secret(source: Mapping[str, Any], environment: Mapping[str, str]) -> bytes:
+def _secret(source: KeySource, environment: Mapping[str, str]) -> bytes:
     if source.get("key_file"):
         return key_in(Path(source["key_file"])).secret
     variable = source.get("key_env") or VARIABLE
@@ -206,7 +226,7 @@ def _base64(text: bytes) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def _kms(arn: str) -> Any:
+def _kms(arn: str) -> object:
     # An optional dependency.
     try:
         import boto3

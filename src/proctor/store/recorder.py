@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from proctor.json_values import JsonObject
 from proctor.session import (
     Event,
     Intervention,
@@ -69,7 +70,7 @@ class Rows(Protocol):
 
     def append(self, table: str, row: tuple[object, ...]) -> None: ...
 
-    def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> None: ...
+    def add(self, table: str, key: tuple[str, ...], row: JsonObject) -> None: ...
 
     def change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None: ...
 
@@ -81,7 +82,7 @@ class Recorder:
         self,
         writer: Rows,
         session_id: str,
-        row: dict[str, Any],
+        row: JsonObject,
         now: Callable[[], datetime],
         redact: Callable[[str], str] = str,
     ) -> None:

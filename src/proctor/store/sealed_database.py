@@ -226,18 +226,18 @@ class SealedConnection:
     def close(self) -> None:
         self._connection.close()
 
-    def _encrypt(self, parameters: Sequence[Any], written: tuple[WriteStatement, ...]) -> list[Any]:
+    def _encrypt(self, parameters: Sequence[object], written: tuple[WriteStatement, ...]) -> list[object]:
         sealer, key = self._sealer, self._sealer.key_for(self._scope)
         values = list(parameters)
         if not key:
             return values
         for each in written:
             value = values[each.index]
-            if value is None:
+            if not isinstance(value, str | bytes):
                 continue
             values[each.index] = (
                 sealer.keyed(key, value)
-                if each.is_digest
+                if each.is_digest and isinstance(value, str)
                 else sealer.encrypt(key, each.place, value, is_deterministic=each.is_deterministic)
             )
         return values
@@ -276,24 +276,24 @@ class SealedConnection:
         return LockedRow(row, self._sealer) if missing else row
 
 
-class LockedRow(dict[str, Any]):
+class LockedRow(Row):
     """A row with values whose key is not available: reading one of them raises `KeyMissing`."""
 
     def __init__(self, row: Row, sealer: Sealer) -> None:
         super().__init__(row)
         self._sealer = sealer
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         return self._checked(super().__getitem__(name))
 
     def __iter__(self) -> Iterator[str]:
         # Defined so that `dict(row)` and `{**row}` use `__getitem__`.
         return super().__iter__()
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> object:
         return self._checked(super().get(name, default))
 
-    def pop(self, name: str, *default: Any) -> Any:
+    def pop(self, name: str, *default: object) -> object:
         return self._checked(super().pop(name, *default))
 
     def values(self) -> Any:
@@ -302,7 +302,7 @@ class LockedRow(dict[str, Any]):
     def items(self) -> Any:
         return [(name, self[name]) for name in self]
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: Row) -> Row:  # type: ignore[override]
         return LockedRow({**self._raw(), **other}, self._sealer)
 
     def copy(self) -> "LockedRow":
@@ -311,7 +311,7 @@ class LockedRow(dict[str, Any]):
     def _raw(self) -> Row:
         return {name: super(LockedRow, self).__getitem__(name) for name in self}
 
-    def _checked(self, value: Any) -> Any:
+    def _checked(self, value: object) -> object:
         if contains_encrypted(value):
             key = self._sealer.master_of(value)
             raise KeyMissing(

@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
+from proctor.json_values import JsonMap
 from proctor.store.database import Connection, Database, Row, insertion
 from proctor.store.keys import KEY_BYTES, NONCE_BYTES, Keys, MasterKey, aes_gcm
 from proctor.store.tables import COLUMNS
@@ -183,22 +184,23 @@ class DataKey:
     def decrypt(self, place: str, encrypted: bytes) -> bytes:
         """The plain value. Raises the error of the cipher if it was changed."""
         head = f"{MARK}{self.id}:{place}:".encode()
-        return bytes(self._cipher.decrypt(encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], head))
+        return self._cipher.decrypt(encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], head)
 
     def digest(self, plain: str) -> str:
         """The keyed digest of a text, from its digest."""
         return f"{KEYED}{self.id}:{hmac.digest(self._digests, plain.encode(), 'sha256').hex()}"
 
 
-def is_encrypted(value: Any) -> bool:
+def is_encrypted(value: object) -> TypeGuard[str | bytes]:
     """Whether a value looks encrypted."""
-    kind = value.__class__
-    return (kind is str and value.startswith(MARK)) or (kind is bytes and value.startswith(MARK_BYTES))
+    if type(value) is str:
+        return value.startswith(MARK)
+    return type(value) is bytes and value.startswith(MARK_BYTES)
 
 
-def contains_encrypted(value: Any) -> bool:
+def contains_encrypted(value: object) -> TypeGuard[str | bytes]:
     """Whether a value is encrypted, or a JSON object with an encrypted text."""
-    return is_encrypted(value) or (value.__class__ is str and value[:1] == "{" and f'"{MARK}' in value)
+    return is_encrypted(value) or (type(value) is str and value[:1] == "{" and f'"{MARK}' in value)
 
 
 def parts_of(value: str | bytes) -> tuple[str, str, bytes] | None:
@@ -372,7 +374,7 @@ class Sealer:
         """The keyed digest of a long text; one that is already keyed is not changed."""
         return digest if digest.startswith(KEYED) else self._key(key_id).digest(digest)
 
-    def encrypted_forms(self, places: tuple[str, ...], value: Any) -> list[Any]:
+    def encrypted_forms(self, places: tuple[str, ...], value: object) -> list[object]:
         """All forms of a text in columns that are compared: plain, and encrypted with each known key."""
         if not isinstance(value, str) or value in EMPTY:
             return [value]
@@ -423,7 +425,7 @@ class Sealer:
             "emptiedAt": None,
         }
 
-    def unwrapped(self, row: Mapping[str, Any]) -> bytes:
+    def unwrapped(self, row: Row) -> bytes:
         """Unwrap the data key of a row."""
         master = self.keys.find(row["masterKeyId"])
         return master.unwrap(base64.b64decode(row["wrapped"]), json.loads(row["contextJson"]))
@@ -476,7 +478,7 @@ def rows_of(database: Database) -> list[Row]:
         connection.close()
 
 
-def insert(connection: Connection, row: Mapping[str, Any]) -> None:
+def insert(connection: Connection, row: JsonMap) -> None:
     """Write a data key."""
     columns = COLUMNS["data_keys"]
     connection.run(insertion("data_keys", columns), tuple(row[name] for name in columns))
@@ -548,7 +550,7 @@ class DataKeys:
         """A new data key of a run or an evaluator, not yet written. Raises `KeyUnusable` if that fails."""
         return self._sealer.new_row(scope, self._sealer.keys.find(master_key_id), context, timestamp(now))
 
-    def write(self, connection: Connection, row: Mapping[str, Any]) -> None:
+    def write(self, connection: Connection, row: JsonMap) -> None:
         """Write the data key of a run or an evaluator, replacing its previous one."""
         connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (row["scope"],))
         insert(connection, row)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from proctor.errors import UsageError
 from proctor.item import ERROR, RUNNING
@@ -81,7 +81,7 @@ def session_ids(read: StoreReader, sessions: Sessions) -> list[str]:
     return [row["id"] for row in rows]
 
 
-def _source_condition(sessions: Sessions) -> tuple[str, list[Any]]:
+def _source_condition(sessions: Sessions) -> tuple[str, list[object]]:
     """A condition on `sessions s`, and its parameters."""
     match sessions:
         case LogGroupSessions():
@@ -92,7 +92,7 @@ def _source_condition(sessions: Sessions) -> tuple[str, list[Any]]:
             return _one_of('s."id"', sessions.session_ids)
 
 
-def _log_group_condition(source: LogGroupSessions) -> tuple[str, list[Any]]:
+def _log_group_condition(source: LogGroupSessions) -> tuple[str, list[object]]:
     groups, parameters = _in_log_groups(source.names, source.prefixes)
     # Sessions that were executed here have no log group.
     parts = ['s."runId" IS NULL', f"({groups})" if groups else "1 = 1"]
@@ -105,9 +105,9 @@ def _log_group_condition(source: LogGroupSessions) -> tuple[str, list[Any]]:
     return _within(source.period, parts, parameters)
 
 
-def _in_log_groups(names: Sequence[str], prefixes: Sequence[str]) -> tuple[str, list[Any]]:
+def _in_log_groups(names: Sequence[str], prefixes: Sequence[str]) -> tuple[str, list[object]]:
     """A condition on `sessions s`; empty when nothing is named."""
-    parts, parameters = list[str](), list[Any]()
+    parts, parameters = list[str](), list[object]()
     if names:
         condition, parameters = _one_of('s."logGroup"', names)
         parts.append(condition)
@@ -117,8 +117,8 @@ def _in_log_groups(names: Sequence[str], prefixes: Sequence[str]) -> tuple[str, 
     return " OR ".join(parts), parameters
 
 
-def _own_condition(source: OwnSessions) -> tuple[str, list[Any]]:
-    parts, parameters = list[str](), list[Any]()
+def _own_condition(source: OwnSessions) -> tuple[str, list[object]]:
+    parts, parameters = list[str](), list[object]()
     if source.session_ids:
         one, ids = _one_of('s."id"', source.session_ids)
         other, _ = _one_of('s."externalId"', source.session_ids)
@@ -161,7 +161,7 @@ def _factor_pattern(role: str) -> str:
     return f"%:{escape_like(json.dumps(role, ensure_ascii=False))}%"
 
 
-def _within(period: Period, parts: list[str], parameters: list[Any]) -> tuple[str, list[Any]]:
+def _within(period: Period, parts: list[str], parameters: list[object]) -> tuple[str, list[object]]:
     if period.start or period.end:
         began = 'COALESCE(t."startTime", s."startedAt")'
         ended = f'COALESCE(t."endTime", t."startTime", s."finishedAt", {began})'
@@ -176,7 +176,7 @@ def _within(period: Period, parts: list[str], parameters: list[Any]) -> tuple[st
     return " AND ".join(parts), parameters
 
 
-def _one_of(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+def _one_of(column: str, values: Sequence[str]) -> tuple[str, list[object]]:
     return f"{column} IN ({places(values)})", list(values)
 
 

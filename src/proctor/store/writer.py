@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from proctor.errors import OwnershipLost, StoreError
+from proctor.json_values import JsonObject
 from proctor.store.database import Connection, Database, insertion
 
 T = TypeVar("T")
@@ -46,8 +47,8 @@ class Ownership:
 @dataclass(slots=True)
 class _PendingRows:
     appended: dict[str, list[tuple[object, ...]]] = field(default_factory=lambda: defaultdict(list))
-    added: dict[tuple[str, Key], dict[str, Any]] = field(default_factory=dict)
-    changed: dict[tuple[str, Key], dict[str, Any]] = field(default_factory=dict)
+    added: dict[tuple[str, Key], JsonObject] = field(default_factory=dict)
+    changed: dict[tuple[str, Key], JsonObject] = field(default_factory=dict)
     submitted: list[tuple[Callable[[Connection], Any], Future[Any]]] = field(default_factory=list)
     rows: int = 0
 
@@ -87,7 +88,7 @@ class Writer:
             self._pending.rows += 1
         self._notify()
 
-    def add(self, table: str, key: Key, row: dict[str, Any]) -> None:
+    def add(self, table: str, key: Key, row: JsonObject) -> None:
         """Add a row that may change later."""
         with self._lock:
             self._check_open()

@@ -173,7 +173,7 @@ def _stopped_batch(site: AppState, run_id: str) -> BatchRow:
     return batch
 
 
-async def _resume(site: AppState, batch: Mapping[str, Any], retry: RetrySelection) -> SteeringAnswer:
+async def _resume(site: AppState, batch: BatchRow, retry: RetrySelection) -> SteeringAnswer:
     """Start a process that resumes a run; wait until it owns the run, or has ended."""
     run_id, name = batch["runId"], f"resume-{batch['runId']}-{secrets.token_hex(3)}"
     request = LaunchRequest(job=batch["job"], run_id=run_id, retry=retry)

@@ -233,7 +233,7 @@ class _RecentComparisons:
                 cache.popitem(last=False)
             return cache[key][1]
 
-    def _state(self, runs: Iterable[str]) -> tuple[Any, ...]:
+    def _state(self, runs: Iterable[str]) -> tuple[object, ...]:
         """A value that changes whenever items or scores of the runs may have changed."""
         read, now = self._site.store.read, self._site.now()
         batches = [read.batch(run, now) for run in runs]

@@ -1,9 +1,8 @@
 """Response schemas of comparisons, evaluations and human labels. Part of the API manual."""
 
-from typing import Any
-
 from pydantic import Field
 
+from proctor.json_values import JsonObject
 from proctor.web.run_schemas import ChartShape, RowModel
 
 
@@ -226,7 +225,7 @@ class EvaluationAnswer(EvaluationLine):
     """An evaluation: request and results."""
 
     description: str
-    source: dict[str, Any]
+    source: JsonObject
     judge: str
     votes: int
     ground_truth: list[str]

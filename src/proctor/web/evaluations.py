@@ -27,6 +27,7 @@ from proctor.jobs.evaluation.results import (
     worst_targets,
 )
 from proctor.jobs.evaluation.state import EvaluationState, delete_evaluation, evaluation_of, stop_evaluation
+from proctor.json_values import as_map, as_whole_number, maps_in
 from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, high_is_bad
 from proctor.stats.intervals import Estimate, Rate
 from proctor.store import evaluations, timestamp
@@ -84,10 +85,12 @@ class EvaluationLines:
         return EvaluationAnswer(
             **self._line(job, run, plots=True),
             description=str(document.get("description") or ""),
-            source=dict(document.get("dataSourceConfig") or {}),
+            source=dict(as_map(document, "dataSourceConfig")),
             judge=str(document.get("judge") or ""),
-            votes=document.get("votes") or 1,
-            ground_truth=[each["dataset"] for each in document.get("groundTruth") or () if "dataset" in each],
+            votes=as_whole_number(document.get("votes")) or 1,
+            ground_truth=[
+                str(each["dataset"]) for each in maps_in(document.get("groundTruth")) if "dataset" in each
+            ],
             completed=results.completed,
             in_progress=results.in_progress,
             failed=results.failed,

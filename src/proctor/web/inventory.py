@@ -7,7 +7,7 @@ since discovery starts programs and waits for servers.
 import asyncio
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 from urllib.parse import urlsplit, urlunsplit
 
 from fastapi import APIRouter, Request
@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from proctor import __version__
 from proctor.errors import NotFound, ProctorError, UsageError
+from proctor.json_values import JsonObject
 from proctor.models.providers import PROVIDERS, Endpoint, find_endpoint, is_loopback
 from proctor.web.actions import error_message, run_command
 from proctor.web.responses import ERRORS, page
@@ -146,7 +147,7 @@ def manual_router(_: AppState) -> APIRouter:
     @routes.get("/api/docs")
     def show_page(request: Request) -> Response:
         document = request.app.openapi()
-        groups: dict[str, list[dict[str, Any]]] = {}
+        groups: dict[str, list[ManualOperation]] = {}
         for operation in _operations(document):
             groups.setdefault(operation["group"], []).append(operation)
         schemas = {
@@ -159,7 +160,20 @@ def manual_router(_: AppState) -> APIRouter:
     return routes
 
 
-def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+class ManualOperation(TypedDict):
+    """One operation, as the template of the manual shows it."""
+
+    group: str
+    method: str
+    path: str
+    summary: str
+    description: str
+    parameters: list[JsonObject]
+    body: str
+    answers: list[JsonObject]
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[ManualOperation]:
     for path, entry in document["paths"].items():
         for method in METHODS:
             if method not in entry:
@@ -180,7 +194,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _parameter(each: Mapping[str, Any]) -> dict[str, Any]:
+def _parameter(each: Mapping[str, Any]) -> JsonObject:
     return {
         "name": each["name"],
         "where": each["in"],
@@ -190,7 +204,7 @@ def _parameter(each: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _members(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _members(schema: Mapping[str, Any]) -> Iterator[JsonObject]:
     needed = schema.get("required", ())
     for name, about in schema["properties"].items():
         yield {
@@ -234,7 +248,7 @@ class ProviderSetting(BaseModel):
     """`present`, `missing`, or `not needed`. Never the key itself."""
 
 
-class Settings(BaseModel):
+class SettingsAnswer(BaseModel):
     """Settings of the server."""
 
     version: str
@@ -259,8 +273,8 @@ def settings_router(site: AppState) -> APIRouter:
         return page(request, "settings.html", title="Settings")
 
     @routes.get("/api/settings", summary="The settings of the server")
-    def settings() -> Settings:
-        return Settings(
+    def settings() -> SettingsAnswer:
+        return SettingsAnswer(
             version=__version__,
             python=platform.python_version(),
             store=site.store.url,

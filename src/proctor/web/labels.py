@@ -14,6 +14,7 @@ from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.registry import EvaluatorListing, builtin_listing, list_evaluators
 from proctor.evaluators.registry import ratings_of as definition_ratings
+from proctor.json_values import JsonMap
 from proctor.score import Level
 from proctor.stats.calibration import LabeledJudge, judges
 from proctor.store import transcripts
@@ -67,7 +68,7 @@ def ratings_of(site: AppState, evaluator: str, dimension: str = "") -> list[Rati
     """The rating scale of an evaluator; empty: unknown or free."""
     if evaluator in MATCHINGS or evaluator in {PREFIX + name for name in JUDGED}:
         return _ratings(builtin_listing(evaluator).ratings)
-    document: Mapping[str, Any] | None = site.store.definitions.document(evaluator)
+    document: JsonMap | None = site.store.definitions.document(evaluator)
     if document is None:
         definitions = filter(None, map(_read, definition_files(_folders(site))))
         document = next((each for each in definitions if each.get("evaluatorName") == evaluator), None)
@@ -86,7 +87,7 @@ def _folders(site: AppState) -> list[Path]:
     return [site.folder / "evaluators", site.home / "evaluators"]
 
 
-def _read(path: Path) -> Mapping[str, Any] | None:
+def _read(path: Path) -> JsonMap | None:
     try:
         return read_definition(path)
     except UsageError:
@@ -167,7 +168,7 @@ class _Judges:
 
         return [judge_shape(each) for each in judges(self._site.store.read, order, evaluator=evaluator)]
 
-    def _state(self, evaluator: str) -> tuple[Any, ...]:
+    def _state(self, evaluator: str) -> tuple[object, ...]:
         return tuple(labels_state(self._site.store.read, evaluator).values())
 
 

@@ -27,7 +27,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from proctor.errors import ProctorError, StoreError
 from proctor.item import QUEUED, RUNNING
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, JsonObject, parse_json
 from proctor.stats.progress import Progress
 from proctor.store import items as pages
 from proctor.store import runs, timestamp, transcripts
@@ -167,7 +167,7 @@ class _Tab:
                 self._watches[watch.topic, watch.id] = watch
         self._changed.set()
 
-    async def _watch(self, entry: Mapping[str, Any], before: Mapping[Any, _Watch]) -> _Watch | None:
+    async def _watch(self, entry: JsonMap, before: Mapping[tuple[str, str], _Watch]) -> _Watch | None:
         topic, id_ = str(entry.get("topic", "")), str(entry.get("id", ""))
         try:
             epoch = await self._hub.watch(topic, id_)
@@ -180,7 +180,7 @@ class _Tab:
         if known and version:
             return known
         caught_up = entry.get("epoch") == epoch and isinstance(version, int)
-        return _Watch(topic, id_, epoch, version if caught_up and version is not None else 0)
+        return _Watch(topic, id_, epoch, version if caught_up and isinstance(version, int) else 0)
 
     async def _send_changes(self) -> None:
         while True:
@@ -211,7 +211,7 @@ class _Tab:
         problem, _, remedy = str(error).partition("\n")
         await self._send({"topic": topic, "id": id_, "error": {"problem": problem, "remedy": remedy}})
 
-    async def _send(self, message: Mapping[str, Any]) -> None:
+    async def _send(self, message: JsonMap) -> None:
         text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
         try:
             await self._socket.send_text(text)
@@ -220,7 +220,7 @@ class _Tab:
             raise WebSocketDisconnect(1006) from error
 
 
-def _entries(text: str) -> list[Mapping[str, Any]] | None:
+def _entries(text: str) -> list[JsonMap] | None:
     """The entries of a watch message; None: malformed."""
     try:
         message = parse_json(text) if len(text) <= MOST_CHARACTERS else None
@@ -293,7 +293,7 @@ class RunTopic:
             if self._standing is None or self._site.now() - self._checked_at >= BETWEEN_LOOKS:
                 await asyncio.to_thread(self._look)
         assert self._standing is not None
-        changes: dict[str, Any] = {"run": self._standing.model_dump(by_alias=True)}
+        changes: JsonObject = {"run": self._standing.model_dump(by_alias=True)}
         if version == self._version:
             return version, changes
         changed = self._changed_since(version)
@@ -424,7 +424,7 @@ class SessionTopic:
         self._site = site
         self._id = find_session(site, session_id)["id"]
         self._version = 0
-        self._state: dict[str, Any] = {}
+        self._state: JsonObject = {}
 
     async def state(self, version: int) -> tuple[int, Any]:
         """The complete state."""
@@ -433,7 +433,7 @@ class SessionTopic:
             self._state, self._version = current, max(self._version, version) + 1
         return self._version, self._state
 
-    def _look(self) -> dict[str, Any]:
+    def _look(self) -> JsonObject:
         row = find_session(self._site, self._id)
         last, count = transcripts.extent(self._site.store.read, self._id)
         steps = transcripts.step_count(self._site.store.read, self._id)

@@ -6,9 +6,8 @@ An evaluation is checked and opened in this process; a detached process executes
 import asyncio
 import re
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -25,6 +24,7 @@ from proctor.jobs.evaluation.prepare import (
     prepare,
 )
 from proctor.jobs.evaluation.request import NAME, EvaluationRequest
+from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.source import MOST_BYTES
 from proctor.store import evaluations
 from proctor.web.actions import execute_evaluation
@@ -61,7 +61,7 @@ class SessionSource(RowModel, extra="forbid"):
     end: Moment = Field(default="", description="Active before.")
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """The member `dataSourceConfig` of a request."""
         if self.kind == "files":
             if not self.paths:
@@ -82,7 +82,7 @@ class SessionSource(RowModel, extra="forbid"):
         return {"cloudWatchLogs": named | ({"filterConfig": filters} if filters else {})}
 
 
-def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(values: JsonMap) -> JsonObject:
     return {name: value for name, value in values.items() if value not in (None, "", [], {})}
 
 

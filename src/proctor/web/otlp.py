@@ -6,10 +6,9 @@ arrives. Bodies that are too large or malformed are rejected in the encoding of 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.requests import ClientDisconnect, Request
@@ -17,6 +16,7 @@ from starlette.responses import Response
 
 from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import StoreError
+from proctor.json_values import JsonObject
 from proctor.telemetry.otlp import (
     LOGS,
     METRICS,
@@ -68,7 +68,7 @@ def router(site: AppState) -> APIRouter:
     return routes
 
 
-def _endpoint(intake: "Intake", signal: str) -> Any:
+def _endpoint(intake: "Intake", signal: str) -> Callable[[Request], Awaitable[Response]]:
     async def receive(request: Request) -> Response:
         return await intake.receive(request, signal)
 
@@ -196,7 +196,7 @@ def _accepted(decoded: DecodedSpans, signal: str, encoding: str) -> Response:
         why = "metrics are taken and not kept: sessions are made of traces and logs"
     counted = "rejectedLogRecords" if signal == LOGS else "rejectedSpans"
     counted = "rejectedDataPoints" if signal == METRICS else counted
-    partial: dict[str, Any] = {counted: str(decoded.rejected)} if decoded.rejected else {}
+    partial: JsonObject = {counted: str(decoded.rejected)} if decoded.rejected else {}
     partial |= {"errorMessage": why} if why else {}
     if encoding == JSON:
         return Response(json.dumps({"partialSuccess": partial} if partial else {}), media_type=JSON)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,6 +22,7 @@ from proctor.api.launch import LaunchedProcess, LaunchRequest
 from proctor.batch import lifecycle
 from proctor.errors import Place, PlanError, Problem, UsageError
 from proctor.job import Job, JobPlan, PlanText, make_overrides
+from proctor.json_values import JsonMap, JsonObject, as_text, as_whole_number, maps_in
 from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
 from proctor.stats.estimate import AgentModel, forecast
@@ -44,7 +45,7 @@ class Example(BaseModel):
     name: str
     job: str
     text: str
-    overrides: dict[str, Any]
+    overrides: JsonObject
     """Overrides it needs."""
 
 
@@ -152,7 +153,7 @@ class JobKind(BaseModel):
     name: str
     title: str
     overrides: list[str]
-    json_schema: dict[str, Any] = Field(alias="schema")
+    json_schema: JsonObject = Field(alias="schema")
 
 
 def router(site: AppState) -> APIRouter:
@@ -341,15 +342,15 @@ async def _wait_for_run(site: AppState, path: Path, launched: LaunchedProcess) -
     )
 
 
-def _start_error(document: Mapping[str, Any], messages: str) -> UsageError:
+def _start_error(document: JsonMap, messages: str) -> UsageError:
     """Why a process ended before its run started."""
     problems = [
         Problem(
-            at=Place(each["file"], each["line"], each["column"]),
-            problem=each["problem"],
-            remedy=each["remedy"],
+            at=Place(as_text(each["file"]), as_whole_number(each["line"]), as_whole_number(each["column"])),
+            problem=as_text(each["problem"]),
+            remedy=as_text(each["remedy"]),
         )
-        for each in document.get("problems") or ()
+        for each in maps_in(document.get("problems"))
     ]
     if problems:
         return PlanError(problems)

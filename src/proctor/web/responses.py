@@ -1,7 +1,6 @@
 """Responses: pages from templates, errors in one shape, security headers."""
 
 from functools import cache
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -12,6 +11,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from proctor import __version__
 from proctor.errors import NotFound, PlanError, ProctorError, StoreError, UsageError
+from proctor.json_values import JsonObject
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -53,7 +53,7 @@ class ErrorAnswer(BaseModel):
 
 # A reference for all statuses but one: a model for each would slow down the start of the server.
 _ERROR = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}}}
-ERRORS: dict[int | str, dict[str, Any]] = {
+ERRORS: dict[int | str, JsonObject] = {
     400: {"description": "The request is invalid.", "model": ErrorAnswer},
     404: {"description": "Not found.", "content": _ERROR},
     422: {"description": "The request does not match the schema.", "content": _ERROR},
@@ -64,7 +64,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 """`responses=` of routes that can fail."""
 
 
-def page(request: Request, template: str, *, title: str, status: int = 200, **values: Any) -> HTMLResponse:
+def page(request: Request, template: str, *, title: str, status: int = 200, **values: object) -> HTMLResponse:
     """A page from a template."""
     html = (
         _templates()

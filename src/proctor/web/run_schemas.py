@@ -1,10 +1,12 @@
 """Response schemas of runs, items and sessions. Their descriptions are part of the API manual."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+from proctor.json_values import JsonObject
 
 RunId = Annotated[str, Path(description="Run ID or an unambiguous prefix.", max_length=200)]
 SessionId = Annotated[str, Path(description="Session ID or an unambiguous prefix.", max_length=300)]
@@ -141,7 +143,7 @@ class ItemShape(RowModel):
     prompt: str
     agent: str
     model: str
-    factors: dict[str, Any]
+    factors: JsonObject
     status: str
     reason: str
     error: str
@@ -252,8 +254,8 @@ class ItemOfSession(RowModel):
     prompt: TextShape
     repeat: int
     status: str
-    factors: dict[str, Any]
-    details: dict[str, Any] = Field(description="Further settings; empty if long.")
+    factors: JsonObject
+    details: JsonObject = Field(description="Further settings; empty if long.")
 
 
 class SessionAnswer(RowModel):
@@ -389,5 +391,5 @@ class BranchAnswer(RowModel):
 class TurnsAnswer(RowModel):
     """Turns of a scenario."""
 
-    turns: list[dict[str, Any]]
+    turns: list[JsonObject]
     total: int

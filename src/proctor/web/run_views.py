@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Lock
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -53,7 +52,7 @@ class ItemQuery:
 @dataclass(frozen=True, slots=True)
 class _CachedListing:
     listing: Listing
-    state: tuple[Any, ...]
+    state: tuple[object, ...]
     """State of the run at that time."""
     created_at: datetime
 
@@ -63,7 +62,7 @@ class Listings:
 
     def __init__(self, site: AppState) -> None:
         self._site = site
-        self._cache: OrderedDict[tuple[Any, ...], _CachedListing] = OrderedDict()
+        self._cache: OrderedDict[tuple[object, ...], _CachedListing] = OrderedDict()
         self._lock = threading.Lock()
 
     def window(self, run_id: str, query: ItemQuery, *, offset: int, limit: int) -> ItemsAnswer:
@@ -99,10 +98,10 @@ class Listings:
             return cached.listing
 
     @staticmethod
-    def _may_be_old(cached: _CachedListing, state: tuple[Any, ...], now: datetime) -> bool:
+    def _may_be_old(cached: _CachedListing, state: tuple[object, ...], now: datetime) -> bool:
         return bool(state[0] == RUNNING and cached.state[0] == RUNNING and now - cached.created_at < LIVE)
 
-    def _state(self, run_id: str) -> tuple[Any, ...]:
+    def _state(self, run_id: str) -> tuple[object, ...]:
         """A value that changes whenever the items may have changed."""
         read = self._site.store.read
         batch = read.batch(run_id, self._site.now())

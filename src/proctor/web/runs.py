@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path as FilePath
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
@@ -18,6 +18,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.export import export_tables
 from proctor.item import RUNNING
 from proctor.jobs import job_of_run
+from proctor.json_values import JsonObject
 from proctor.report import charts as report_charts
 from proctor.report import html, markdown
 from proctor.stats.outcomes import Tally, by_factor
@@ -286,7 +287,7 @@ def downloads_router(site: AppState) -> APIRouter:
     return routes
 
 
-def _file(*types: str) -> dict[int | str, dict[str, Any]]:
+def _file(*types: str) -> dict[int | str, JsonObject]:
     """`responses=` of a route that sends a file of one of these types."""
     return {200: {"content": {one: {} for one in types}, "description": "The file."}}
 

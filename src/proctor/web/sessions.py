@@ -324,7 +324,7 @@ def diffs_router(site: AppState) -> APIRouter:
         format_: Annotated[
             Literal["json", "patch"], Query(alias="format", description="`patch`: the complete patch file.")
         ] = "json",
-    ) -> Any:
+    ) -> object:
         """Against its base commit; also after the merge, as long as git keeps the commits."""
         row = find_session(site, session_id)
         if format_ == "patch":
@@ -358,7 +358,7 @@ def _with_branch(site: AppState, session_id: str) -> str:
     return str(row["id"])
 
 
-async def _run_detached(site: AppState, arguments: list[str], name: str) -> dict[str, Any]:
+async def _run_detached(site: AppState, arguments: list[str], name: str) -> Row:
     """Run a command that continues if the client disconnects; its JSON document."""
     launched = await asyncio.to_thread(site.launcher.start, arguments, f"{name}-{secrets.token_hex(3)}")
     while launched.process.poll() is None:

@@ -4,13 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from proctor.api.launch import Launcher
 from proctor.context import ModelOptions, RunContext
 from proctor.models import ModelRouter
 from proctor.session import DEFAULT_LOG_GROUP
 from proctor.store import Store
+
+if TYPE_CHECKING:
+    from proctor.config import EvaluationSection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,7 @@ class AppState:
         return self.context.settings.environment
 
     @property
-    def evaluation(self) -> Mapping[str, Any]:
+    def evaluation(self) -> "EvaluationSection":
         """The section `[evaluation]` of the configuration."""
         return self.context.settings.evaluation
 

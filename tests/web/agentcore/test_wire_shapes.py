@@ -10,10 +10,10 @@ from proctor.web.agentcore.shapes import (
     Anything,
     Flag,
     Many,
+    MapShape,
     Number,
     ShapeProblem,
     Structure,
-    Table,
     Text,
     TimestampShape,
     Union,
@@ -56,7 +56,7 @@ def differences(model, ours, path):
     if kind == "map":
         found = (
             []
-            if isinstance(ours, Table) and _bounds(model)[1] == ours.most
+            if isinstance(ours, MapShape) and _bounds(model)[1] == ours.most
             else [f"{path}: {_bounds(model)}"]
         )
         return (
@@ -135,7 +135,7 @@ def test_requests_are_held_to_the_clients_model(operation):
         (TimestampShape(), 10**30, "Member must be a timestamp"),
         (Many(of=Text()), {}, "Member must be a list"),
         (Many(of=Text(), most=1), ["a", "b"], "Member must have length less than or equal to 1"),
-        (Table(most=1), {"a": "b", "c": "d"}, "Member must have length less than or equal to 1"),
+        (MapShape(most=1), {"a": "b", "c": "d"}, "Member must have length less than or equal to 1"),
         (Union({"a": Text(), "b": Text()}), {}, "Member must have exactly one of: a, b"),
         (Union({"a": Text(), "b": Text()}), {"a": "x", "b": "y"}, "Member must have exactly one of: a, b"),
         (Union({"a": Text(), "b": Text()}), {"c": "x"}, "Member must have exactly one of: a, b"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.agents import find_agent
 from proctor.batch.preflight import PreflightContext, check_agent, has_own_models, missing_program
@@ -39,7 +39,9 @@ from proctor.jobs.benchmark.plan import (
 )
 from proctor.jobs.benchmark.results import RESULTS, ResultFolder, new_run_id, write_about
 from proctor.jobs.benchmark.tasks import Task, read_task, read_tasks
+from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
+from proctor.store.tables import BatchRow
 from proctor.workspace.source_repository import open_source
 
 
@@ -95,7 +97,7 @@ def _commands(task: Task, context: PreflightContext) -> Iterator[str]:
 
 def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: set[str]) -> Iterator[str]:
     for item in benchmark.items():
-        settings: dict[str, Any] = dict(item.details.get("settings") or {})
+        settings: JsonObject = dict(item.details.get("settings") or {})
         if "script" in item.details:
             settings["script"] = item.details["script"]
         for problem, remedy in check_agent(item.agent, settings, context, remarks):
@@ -241,7 +243,7 @@ class BenchmarkJobPlan(JobPlan):
         write_about(self.output, run_id, self._options())
         return self
 
-    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "BenchmarkJobPlan":  # noqa: ARG002
+    def for_run(self, batch: BatchRow, ctx: RunContext) -> "BenchmarkJobPlan":  # noqa: ARG002
         """The plan with the folder of an earlier run, unless another is set."""
         stored = json.loads(batch["optionsJson"]).get("output")
         output = _as_path(self.overrides.output) or self.output or _as_path(stored)
@@ -274,7 +276,7 @@ class BenchmarkJobPlan(JobPlan):
             "budgetUsd": self.overrides.budget,
         }
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> JsonObject:
         config = self.supply.config_path
         names = "" if self._mocks else ",".join(model.name for model in self.selection.models)
         return {
@@ -348,7 +350,7 @@ class BenchmarkJob(Job):
             task = replace(read_task(file), file=source.folder / file.name)
         return BenchmarkJobPlan([task], overrides, ctx, path=None)
 
-    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> BenchmarkJobPlan:
+    def restore(self, batch: BatchRow, ctx: RunContext) -> BenchmarkJobPlan:
         """The benchmark of a run; its task is checked again if it still exists."""
         options = json.loads(batch["optionsJson"])
         overrides = replace(BenchmarkOverrides().with_defaults(options), parallel=batch["concurrency"])

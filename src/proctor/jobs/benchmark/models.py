@@ -21,12 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from proctor.context import Settings
 from proctor.errors import NotFound, Problem, UsageError
+from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
 from proctor.models.discovery import ModelDiscovery, discover
 from proctor.models.providers import PROVIDERS, find_endpoint, is_loopback
@@ -102,7 +103,7 @@ class ConfiguredModel:
     """The variable that holds its key; empty: its provider's usual one."""
     base_url: str = ""
     """Empty: its provider's usual one."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: JsonMap = field(default_factory=dict)
     price: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -214,7 +215,7 @@ class Candidate:
     model: str
     """`provider/model`, as it is called."""
     display_name: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: JsonMap = field(default_factory=dict)
     """Parameters of its calls."""
     is_usual: bool = True
     """Whether `all` includes it. Models of hosted providers cost money and are named one by one."""

@@ -13,6 +13,7 @@ from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.tasks import Task, TaskFolder
+from proctor.json_values import JsonObject
 from proctor.workspace.starting_files import text_files
 
 DEFAULT_AGENT = "builtin"
@@ -64,7 +65,7 @@ class BenchmarkOverrides:
             noop=self.noop or (not self.models and bool(earlier.get("noop"))),
         )
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """What a later resume needs."""
         return {
             "agent": self.agent,
@@ -136,9 +137,9 @@ class BenchmarkDefinition:
             repeat=repeat,
         )
 
-    def _details(self, task: Task, model: Candidate, agent: str) -> dict[str, Any]:
+    def _details(self, task: Task, model: Candidate, agent: str) -> JsonObject:
         commit = self.commits.get(task.name, "")
-        details: dict[str, Any] = {
+        details: JsonObject = {
             "task": task.name,
             "start": commit or task.start_digest,
             "baseBranch": commit or "main",
@@ -156,9 +157,9 @@ class BenchmarkDefinition:
             details["settings"] = {"parameters": dict(model.settings)}
         return details
 
-    def _settings(self, task: Task, model: Candidate) -> dict[str, Any]:
+    def _settings(self, task: Task, model: Candidate) -> JsonObject:
         timeout = self.timeout_seconds or task.timeout_seconds or self.default_timeout_seconds
-        settings: dict[str, Any] = {
+        settings: JsonObject = {
             "timeoutSec": timeout,
             "retries": self.retries,
             "title": task.title,
@@ -183,7 +184,7 @@ def stand_in(name: str) -> Candidate:
     return Candidate(name=name, model=name, display_name=name, is_usual=False)
 
 
-def script_of(model: Candidate, task: Task) -> list[dict[str, Any]]:
+def script_of(model: Candidate, task: Task) -> list[JsonObject]:
     """What a mock does in a task, as steps of the scripted agent."""
     if model.model == NOOP:
         return []
@@ -196,11 +197,12 @@ def script_of(model: Candidate, task: Task) -> list[dict[str, Any]]:
     return [*steps, {"say": task.answer}] if task.answer else steps
 
 
-def _written(solution: TaskFolder) -> Iterator[dict[str, Any]]:
+def _written(solution: TaskFolder) -> Iterator[JsonObject]:
     for path, content in text_files(solution.path):
         first, *more = _in_parts(content)
         yield {"write": {"path": path, "content": first}}
-        yield from ({"append": {"path": path, "content": part}} for part in more)
+        for part in more:
+            yield {"append": {"path": path, "content": part}}
 
 
 def _in_parts(content: str) -> Sequence[str]:

@@ -8,11 +8,11 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
 from proctor.formatting import UNKNOWN, interval, percent, seconds, short, usd
+from proctor.json_values import JsonMap, JsonObject, as_map, as_number
 from proctor.report.charts import Bar, Point, bars, scatter
 from proctor.report.render import page
 from proctor.stats.leaderboard import Leaderboard, ModelFigures, Rank, Ranking
@@ -22,7 +22,7 @@ LISTED_MODELS = 10
 GB = 1024**3
 
 
-def machine_info(now: datetime, folder: Path, ollama_models: Sequence[str] | None = None) -> dict[str, Any]:
+def machine_info(now: datetime, folder: Path, ollama_models: Sequence[str] | None = None) -> JsonObject:
     """System, processor, memory, disk of `folder`, graphics card and what a running Ollama has."""
     return {
         "timestamp": now.isoformat(),
@@ -42,7 +42,7 @@ def machine_info(now: datetime, folder: Path, ollama_models: Sequence[str] | Non
     }
 
 
-def _processor() -> dict[str, Any]:
+def _processor() -> JsonObject:
     facts = _facts(Path("/proc/cpuinfo"))
     cores = {
         (package, core)
@@ -56,7 +56,7 @@ def _processor() -> dict[str, Any]:
     }
 
 
-def _memory() -> dict[str, Any]:
+def _memory() -> JsonObject:
     facts = _facts(Path("/proc/meminfo"))
     sizes = {name: _number(values[0].partition(" ")[0]) for name, values in facts.items()}
 
@@ -67,7 +67,7 @@ def _memory() -> dict[str, Any]:
     return {"total_gb": gigabytes("MemTotal"), "available_gb": gigabytes("MemAvailable")}
 
 
-def _disk(folder: Path) -> dict[str, Any] | None:
+def _disk(folder: Path) -> JsonObject | None:
     try:
         usage = shutil.disk_usage(folder)
     except OSError:
@@ -75,7 +75,7 @@ def _disk(folder: Path) -> dict[str, Any] | None:
     return {"total_gb": round(usage.total / GB, 2), "free_gb": round(usage.free / GB, 2)}
 
 
-def _graphics() -> dict[str, Any] | None:
+def _graphics() -> JsonObject | None:
     if platform.system() == "Darwin" and platform.machine() == "arm64":
         return {"apple_silicon": True}
     arguments = ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
@@ -86,7 +86,7 @@ def _graphics() -> dict[str, Any] | None:
     return {"nvidia": {"model": parts[0], "memory_mb": _number(parts[1]), "driver": parts[2]}}
 
 
-def _ollama(models: Sequence[str] | None) -> dict[str, Any] | None:
+def _ollama(models: Sequence[str] | None) -> JsonObject | None:
     if models is None:
         return None
     version = _printed("ollama", "--version").strip().rpartition(" ")[2] or None
@@ -130,7 +130,7 @@ DRAWN_MODELS = 30
 SAID: Mapping[str, Callable[[float | None], str]] = {"fastest": seconds, "best_value": usd}
 
 
-def benchmark_html(comparison: Leaderboard, machine: Mapping[str, Any], now: datetime) -> str:
+def benchmark_html(comparison: Leaderboard, machine: JsonMap, now: datetime) -> str:
     """The page `comparison_report.html`: no script, nothing from outside."""
     plots = {
         "success": success_rates(comparison),
@@ -221,9 +221,9 @@ def cost_against_success(comparison: Leaderboard) -> str:
     )
 
 
-def grid_of(comparison: Leaderboard) -> list[dict[str, Any]]:
+def grid_of(comparison: Leaderboard) -> list[JsonObject]:
     """One row per task: successes of each model, and of each criterion."""
-    rows = []
+    rows = list[JsonObject]()
     for task in comparison.tasks:
         cells, criteria = list[str](), dict[str, list[str]]()
         for model in comparison.models:
@@ -265,10 +265,10 @@ def shared_ranks(ranking: Ranking) -> bool:
     return len(set(ranks)) < len(ranks)
 
 
-def machine_text(machine: Mapping[str, Any]) -> str:
+def machine_text(machine: JsonMap) -> str:
     """The machine in one line."""
-    system, processor = machine.get("system") or {}, machine.get("cpu") or {}
-    memory = (machine.get("memory") or {}).get("total_gb")
+    system, processor = as_map(machine, "system"), as_map(machine, "cpu")
+    memory = as_number(as_map(machine, "memory").get("total_gb"))
     parts = [
         system.get("hostname"),
         f"{system.get('platform', '')} {system.get('release', '')}".strip(),
@@ -276,5 +276,5 @@ def machine_text(machine: Mapping[str, Any]) -> str:
         f"{processor['logical_cores']} cores" if processor.get("logical_cores") else None,
         f"{memory:g} GB memory" if memory else None,
     ]
-    card = (machine.get("gpu") or {}).get("nvidia") or {}
-    return " · ".join(str(part) for part in [*parts, card.get("model")] if part)
+    card = as_map(machine, "gpu", "nvidia").get("model")
+    return " · ".join(str(part) for part in [*parts, card] if part)

@@ -22,7 +22,7 @@ from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT
 from proctor.job import BatchEnd, ItemFinished, JobFiles
 from proctor.jobs.benchmark.report import benchmark_html, machine_info
 from proctor.jobs.benchmark.results_import import RESULT, import_runs, read_results, requeue
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, JsonObject, maps_in, parse_json
 from proctor.stats.intervals import Estimate, Rate
 from proctor.stats.leaderboard import BenchmarkRun, Leaderboard, ModelFigures, Ranking, compare
 from proctor.store import Store
@@ -122,7 +122,7 @@ class ResultFolder(JobFiles):
         return result_files([json.loads(row["factors"])["model"] for row in rows])
 
 
-def write_about(folder: Path, run_id: str, options: Mapping[str, Any]) -> None:
+def write_about(folder: Path, run_id: str, options: JsonMap) -> None:
     """Write the options of a run into its folder, enough to resume it on another machine."""
     write_file(folder / ABOUT, as_json({"batch_id": run_id, "format": FORMAT, **options}))
 
@@ -148,16 +148,16 @@ def write_result(folder: Path, name: str, comparison: Leaderboard, figures: Mode
     return write_file(folder / name, as_json(result_of(comparison, figures)))
 
 
-def write_comparison(
-    folder: Path, comparison: Leaderboard, machine: Mapping[str, Any], now: datetime
-) -> dict[str, Any]:
+def write_comparison(folder: Path, comparison: Leaderboard, machine: JsonMap, now: datetime) -> JsonObject:
     """Write comparison_report.json and .csv; the document they hold."""
     document = document_of(comparison, machine, now)
     write_file(folder / "comparison_report.json", as_json(document))
     making = folder / ".comparison_report.csv.making"
     try:
         write_csv(
-            making, COLUMNS, ({name: _cell(row, name) for name in COLUMNS} for row in document["results"])
+            making,
+            COLUMNS,
+            ({name: _cell(row, name) for name in COLUMNS} for row in maps_in(document["results"])),
         )
         making.replace(folder / "comparison_report.csv")
     except OSError as error:
@@ -185,12 +185,12 @@ def _cannot_write(folder: Path, error: OSError) -> UsageError:
     )
 
 
-def as_json(document: Any) -> str:
+def as_json(document: object) -> str:
     """A document as the text of a file."""
     return json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
-def document_of(comparison: Leaderboard, machine: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def document_of(comparison: Leaderboard, machine: JsonMap, now: datetime) -> JsonObject:
     """The whole comparison, for programs."""
     statuses = [run.status for run in comparison.runs]
     ended = [run for run in comparison.runs if run.is_finished]
@@ -217,7 +217,7 @@ def document_of(comparison: Leaderboard, machine: Mapping[str, Any], now: dateti
     }
 
 
-def result_of(comparison: Leaderboard, figures: ModelFigures) -> dict[str, Any]:
+def result_of(comparison: Leaderboard, figures: ModelFigures) -> JsonObject:
     """One model's results: the documented fields are its run, or what its runs come to together."""
     ended = [run for run in figures.runs if run.is_finished]
     whole = run_of(ended[0]) if len(ended) == 1 else _together(comparison, figures, ended)
@@ -232,9 +232,7 @@ def result_of(comparison: Leaderboard, figures: ModelFigures) -> dict[str, Any]:
     }
 
 
-def _together(
-    comparison: Leaderboard, figures: ModelFigures, ended: Sequence[BenchmarkRun]
-) -> dict[str, Any]:
+def _together(comparison: Leaderboard, figures: ModelFigures, ended: Sequence[BenchmarkRun]) -> JsonObject:
     """Several runs as one: it succeeded when all did, and its figures are means over those that did."""
     broken = [run for run in ended if not run.succeeded]
     return {
@@ -255,7 +253,7 @@ def _together(
     }
 
 
-def run_of(run: BenchmarkRun) -> dict[str, Any]:
+def run_of(run: BenchmarkRun) -> JsonObject:
     """One run with the documented fields first."""
     return {
         "model": run.model,
@@ -294,7 +292,7 @@ def run_of(run: BenchmarkRun) -> dict[str, Any]:
     }
 
 
-def _model(figures: ModelFigures) -> dict[str, Any]:
+def _model(figures: ModelFigures) -> JsonObject:
     return {
         "model": figures.name,
         "display_name": figures.display_name,
@@ -315,18 +313,18 @@ def _model(figures: ModelFigures) -> dict[str, Any]:
     }
 
 
-def _ranks(ranking: Ranking) -> list[dict[str, Any]]:
+def _ranks(ranking: Ranking) -> list[JsonObject]:
     return [
         {"model": place.name, "rank": place.rank, "worst_rank": place.worst_rank, **_estimate(place.estimate)}
         for place in ranking.places
     ]
 
 
-def _estimate(estimate: Estimate) -> dict[str, Any]:
+def _estimate(estimate: Estimate) -> JsonObject:
     return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n}
 
 
-def _rate(rate: Rate) -> dict[str, Any]:
+def _rate(rate: Rate) -> JsonObject:
     return {"value": rate.value, "low": rate.low, "high": rate.high, "n": rate.trials}
 
 
@@ -335,12 +333,12 @@ def _stand_ins(comparison: Leaderboard) -> list[str]:
     return [f"{name} is a stand-in: its figures say nothing about a real model." for name in names]
 
 
-def _cell(row: Mapping[str, Any], name: str) -> Any:
-    checked = [each for each in row["criteria"] if each["passed"] is not None]
+def _cell(row: JsonMap, name: str) -> object:
+    checked = [each["passed"] for each in maps_in(row["criteria"]) if each["passed"] is not None]
     if name == "checks":
         return len(checked)
     if name == "checks_passed":
-        return sum(each["passed"] for each in checked)
+        return checked.count(True)
     return row[name]
 
 
@@ -394,7 +392,7 @@ def new_run_id(store: Store, moment: datetime) -> str:
     raise UsageError(f"there are too many runs called {stem}")
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> JsonObject:
     """The JSON object in a file; empty: none can be read."""
     try:
         with path.open("rb") as file:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from proctor.item import ERROR, FINISHED, QUEUED
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, JsonObject, parse_json
 from proctor.store import Store, Writer, timestamp
 from proctor.store.batches import moment
+from proctor.store.tables import ItemRow
 
 RESULT = "_result.json"
 """Suffix of result files."""
@@ -44,13 +45,13 @@ class DamagedResult:
 class ImportedResults:
     """The result files of a folder."""
 
-    runs: tuple[Mapping[str, Any], ...]
+    runs: tuple[JsonMap, ...]
     damaged: tuple[DamagedResult, ...]
 
 
 def read_results(folder: Path) -> ImportedResults:
     """Read every result file of a folder; damaged files are renamed, so that none is lost."""
-    runs, damaged = list[Mapping[str, Any]](), list[DamagedResult]()
+    runs, damaged = list[JsonMap](), list[DamagedResult]()
     for file in sorted(folder.glob(f"*{RESULT}")):
         try:
             runs += _runs_in(file)
@@ -90,7 +91,7 @@ def requeue(store: Store, run_id: str, models: Iterable[str]) -> int:
     return len(rows)
 
 
-def _runs_in(file: Path) -> Sequence[Mapping[str, Any]]:
+def _runs_in(file: Path) -> Sequence[JsonMap]:
     if file.stat().st_size > LARGEST_BYTES:
         raise ValueError(f"it is larger than {LARGEST_BYTES >> 20} MiB")
     document = parse_json(file.read_bytes())
@@ -102,7 +103,7 @@ def _runs_in(file: Path) -> Sequence[Mapping[str, Any]]:
     return runs
 
 
-def _check(run: Any) -> None:
+def _check(run: object) -> None:
     if not isinstance(run, dict):
         raise ValueError("one of its runs is no object")
     for name in TEXTS:
@@ -139,7 +140,7 @@ class _ImportedRun:
 
     store: Store
     run_id: str
-    item: Mapping[str, Any]
+    item: ItemRow
     run: Mapping[str, Any]
     source: str
 
@@ -178,7 +179,7 @@ class _ImportedRun:
         ended = moment(self.run["timestamp"] or None)
         return timestamp(ended - timedelta(seconds=self.run["wall_time"] or 0)) if ended else None
 
-    def _session(self, session_id: str) -> dict[str, Any]:
+    def _session(self, session_id: str) -> JsonObject:
         run = self.run
         return {
             "id": session_id,
@@ -207,7 +208,7 @@ class _ImportedRun:
             "notes": json.dumps([f"imported from {self.source}, without its transcript"]),
         }
 
-    def _iteration(self, session_id: str) -> dict[str, Any]:
+    def _iteration(self, session_id: str) -> JsonObject:
         run = self.run
         when = run["timestamp"] or None
         return {
@@ -225,7 +226,7 @@ class _ImportedRun:
             "costUsd": run["cost_usd"],
         }
 
-    def _scores(self) -> Iterable[dict[str, Any]]:
+    def _scores(self) -> Iterable[JsonObject]:
         for one in self.run["criteria"]:
             passed = one.get("passed") if isinstance(one, dict) else None
             if isinstance(passed, bool) and isinstance(name := one.get("criterion"), str):

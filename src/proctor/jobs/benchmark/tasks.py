@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
+from proctor.json_values import JsonMap
 from proctor.plan.source import KeyPath, PlanSource, ValuePlace, refuse, resolved
 from proctor.plan.validate import Expectation, Seconds, SectionLabel, Text, check_shape, names_of, suggestion
 from proctor.plan.yaml_loader import read_source
@@ -92,7 +93,7 @@ def bullets(section: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _is_check(value: Any) -> Any:
+def _is_check(value: object) -> object:
     commands = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
     if not commands or not all(isinstance(command, str) and command.strip() for command in commands):
         raise ValueError("should be a command, a list of commands, or commands under their success criteria")
@@ -177,7 +178,7 @@ class Task:
     ref: str = "HEAD"
     setup: str = ""
     check_files: TaskFolder | None = None
-    expect: Mapping[str, Any] = field(default_factory=dict)
+    expect: JsonMap = field(default_factory=dict)
     timeout_seconds: float | None = None
     agent: str = ""
     solution: TaskFolder | None = None
@@ -324,7 +325,7 @@ def _unknown_criteria(
             yield header.problem(("check", criterion), problem, remedy, of_key=True)
 
 
-def _checks(checks: Any, boxes: Sequence[TextLine]) -> tuple[TaskCheck, ...]:
+def _checks(checks: object, boxes: Sequence[TextLine]) -> tuple[TaskCheck, ...]:
     commands = checks if isinstance(checks, dict) else {}
     by_name = {_bare(criterion): command for criterion, command in commands.items()}
     listed = [TaskCheck(criterion=box.text, command=by_name.pop(_bare(box.text), "")) for box in boxes]

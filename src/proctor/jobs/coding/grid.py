@@ -17,6 +17,7 @@ from typing import Any
 from proctor.errors import Problem
 from proctor.item import Item
 from proctor.jobs.coding.schema import DEFAULT_AGENT, is_grid_of_commands, settled, vocabulary
+from proctor.json_values import JsonMap, JsonObject
 from proctor.plan import source as sources
 from proctor.plan.source import PlanSource, repository_names, resolved
 from proctor.plan.validate import subject
@@ -48,7 +49,7 @@ class GridExclusion:
 
     path: tuple[str | int, ...]
     """Its position in the plan."""
-    axes: tuple[tuple[int, Sequence[Any]], ...]
+    axes: tuple[tuple[int, Sequence[object]], ...]
 
     def matches(self, combination: Combination) -> bool:
         return all(combination[axis] in values for axis, values in self.axes)
@@ -112,26 +113,26 @@ class Grid:
         return every if self.is_whole else filter(self.has, every)
 
 
-def axes_of(settled: Mapping[str, Any], *, default_agent: str) -> tuple[list[Any], ...]:
+def axes_of(settled: JsonMap, *, default_agent: str) -> tuple[list[Any], ...]:
     """The values on each axis; `[None]`: the entry has none, or ignores them."""
     is_prompt = settled.get("repo") is None
     return tuple(_values(settled, axis, is_prompt, default_agent) for axis in AXES)
 
 
-def _values(settled: Mapping[str, Any], axis: str, is_prompt: bool, default_agent: str) -> list[Any]:
+def _values(settled: JsonMap, axis: str, is_prompt: bool, default_agent: str) -> list[Any]:
     if is_prompt and axis in WORKTREE_ONLY:
         return [None]
     value = settled.get(axis, default_agent if axis == "agent" else None)
     if axis == "command":
         if "command" not in as_list(settled.get("agent")):
             return [None]
-        return list(value) if is_grid_of_commands(value) else [value]
+        return as_list(value) if is_grid_of_commands(value) else [value]
     if axis == "system" and not is_prompt:
         return [None]
     return as_list(value)
 
 
-def as_list(value: Any) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """A single value as a list."""
     return list(value) if isinstance(value, list) else [value]
 
@@ -171,7 +172,7 @@ class _ItemBuilder:
         self.fixed = {name: grid.settled[name] for name in names if name in grid.settled}
         self.script = grid.settled.get("script")
         self.tasks = {prompt: task_of(prompt) for prompt in grid.axes[PROMPT]}
-        self.settings: dict[tuple[Any, Any], dict[str, Any]] = {}
+        self.settings: dict[tuple[float, str | None], JsonObject] = {}
         self.item = self._prompt_item if grid.is_prompt else self._worktree_item
 
     def marked(self) -> Iterator[tuple[Combination, int]]:
@@ -205,7 +206,7 @@ class _ItemBuilder:
     def _worktree_item(self, combination: Combination, repeat: int) -> Item:
         repo, prompt, agent, model, branch, check, command, setup, seed, _, timeout = combination
         repository = self.repositories[repo]
-        details: dict[str, Any] = {"repository": repository, "baseBranch": branch, **self.fixed}
+        details: JsonObject = {"repository": repository, "baseBranch": branch, **self.fixed}
         if check is not None:
             details["scriptCommand"] = check
         if setup is not None:
@@ -245,7 +246,7 @@ class _ItemBuilder:
             repeat=repeat,
         )
 
-    def _settings(self, timeout: float, repo: str | None) -> dict[str, Any]:
+    def _settings(self, timeout: float, repo: str | None) -> JsonObject:
         if (timeout, repo) not in self.settings:
             names = _PROMPT_SETTINGS if repo is None else _SETTINGS
             values = {name: self.grid.settled[name] for name in names if name in self.grid.settled}
@@ -259,7 +260,7 @@ def _mark_of_text(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _mark_of(value: Any) -> str:
+def _mark_of(value: object) -> str:
     return _mark_of_text(json.dumps(value, sort_keys=True))
 
 
@@ -279,9 +280,7 @@ class Layout:
     """The name of each repository by its path."""
 
 
-def lay_out(
-    source: PlanSource, defaults: Mapping[str, Any], scripts: Mapping[str, Any], folder: Path, home: Path
-) -> Layout:
+def lay_out(source: PlanSource, defaults: JsonMap, scripts: JsonMap, folder: Path, home: Path) -> Layout:
     """The grids of a plan under these defaults. Raises `PlanError`."""
     maker = _LayoutBuilder(source.data, defaults, scripts, folder, home)
     grids = maker.grids()
@@ -310,8 +309,8 @@ def lay_out(
 @dataclass(frozen=True, slots=True)
 class _LayoutBuilder:
     data: Mapping[str, Any]
-    defaults: Mapping[str, Any]
-    scripts: Mapping[str, Any]
+    defaults: JsonMap
+    scripts: JsonMap
     folder: Path
     home: Path
 
@@ -328,7 +327,9 @@ class _LayoutBuilder:
         own = self._exclusions(("matrix", index, "exclude"), entry.get("exclude"))
         return Grid(index, holds, axes_of(holds, default_agent=DEFAULT_AGENT), own + everywhere)
 
-    def _exclusions(self, path: sources.KeyPath, entries: Sequence[Any] | None) -> tuple[GridExclusion, ...]:
+    def _exclusions(
+        self, path: sources.KeyPath, entries: Sequence[JsonMap] | None
+    ) -> tuple[GridExclusion, ...]:
         return tuple(
             GridExclusion(
                 (*path, number), tuple(self._axis_values(name, value) for name, value in each.items())
@@ -336,7 +337,7 @@ class _LayoutBuilder:
             for number, each in enumerate(entries or ())
         )
 
-    def _axis_values(self, name: str, value: Any) -> tuple[int, list[Any]]:
+    def _axis_values(self, name: str, value: object) -> tuple[int, list[Any]]:
         values = as_list(value)
         if name == "repo":
             values = [repo if repo is None else self._path(repo) for repo in values]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor import secrets
 from proctor.batch.preflight import (
@@ -19,8 +19,10 @@ from proctor.errors import PlanError, Problem, WorkspaceError
 from proctor.item import Item
 from proctor.job import Job, JobPlan, PlanText, Starter, StoredPlan, top_level_keys
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, Overrides, read_plan
+from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
 from proctor.runner import agent_settings
+from proctor.store.tables import BatchRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class _PreflightCheck:
     def __init__(self, context: PreflightContext, has_budget: bool) -> None:
         self._context = context
         self._has_budget = has_budget
-        self._seen: set[Any] = set()
+        self._seen: set[object] = set()
         self.remarks: set[str] = set()
 
     def at(self, item: Item) -> Iterator[Finding]:
@@ -71,7 +73,7 @@ class _PreflightCheck:
         if "expect" in details:
             yield from self._once(self._expectation, repr(details["expect"]), details["expect"])
 
-    def _once(self, check: Callable[..., Iterator[Finding]], *what: Any) -> Iterator[Finding]:
+    def _once(self, check: Callable[..., Iterator[Finding]], *what: object) -> Iterator[Finding]:
         key = (check.__name__, *(part for part in what if not isinstance(part, dict)))
         if key not in self._seen:
             self._seen.add(key)
@@ -125,7 +127,7 @@ class _PreflightCheck:
                 remedy = f"What a plan holds is stored. Write `{name}: ${{{name}}}` and set it outside."
                 yield "env", f"`{name}` looks like a secret that is written out", remedy
 
-    def _expectation(self, _: str, expect: Mapping[str, Any]) -> Iterator[Finding]:
+    def _expectation(self, _: str, expect: JsonMap) -> Iterator[Finding]:
         from proctor.expect import problems_of
 
         for problem in problems_of(expect):
@@ -201,7 +203,7 @@ class CodingJobPlan(JobPlan):
             "budgetUsd": self.plan.budget(self.overrides),
         }
 
-    def is_unchanged(self, batch: Mapping[str, Any]) -> bool:
+    def is_unchanged(self, batch: BatchRow) -> bool:
         """Whether a run was made from exactly this plan."""
         return batch["planDigest"] == self.plan.digest and self.overrides == NO_OVERRIDES
 
@@ -256,7 +258,7 @@ class CodingJob(Job):
         folders = ctx.settings.folders or (source.folder,)
         return CodingJobPlan(plan, overrides, source.stored_path, folders)
 
-    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> JobPlan:  # noqa: ARG002
+    def restore(self, batch: BatchRow, ctx: RunContext) -> JobPlan:  # noqa: ARG002
         """The plan of a run, from the store alone."""
         options = json.loads(batch["optionsJson"])
         folder = Path(options.get("folder") or Path(batch["planPath"]).parent)

@@ -25,6 +25,7 @@ from proctor.jobs.coding.schema import (
     vocabulary,
     with_agent,
 )
+from proctor.json_values import JsonMap, JsonObject
 from proctor.plan import source as sources
 from proctor.plan.source import MOST_BYTES, PlanSource, resolved
 from proctor.plan.validate import check_shape, is_finite
@@ -53,7 +54,7 @@ class Checker:
     home: Path
     broken: frozenset[sources.KeyPath]
     """Paths of settings, or of whole entries, that the schema has rejected."""
-    scripts: dict[str, Any] = field(default_factory=dict)
+    scripts: JsonObject = field(default_factory=dict)
 
     def problems(self) -> list[Problem]:
         """All problems."""
@@ -69,7 +70,7 @@ class Checker:
             problems += self._of_agent(path, level, defaults)
         return problems
 
-    def _level(self, path: sources.KeyPath, level: Any) -> Mapping[str, Any]:
+    def _level(self, path: sources.KeyPath, level: object) -> Mapping[str, Any]:
         return level if isinstance(level, dict) and path not in self.broken else {}
 
     def _is_sound(self, path: sources.KeyPath, *names: str) -> bool:
@@ -83,7 +84,7 @@ class Checker:
         if level.get("expect") is not None and self._is_sound(path, "expect"):
             yield from self._of_expectation((*path, "expect"), level["expect"])
 
-    def _of_implied_agents(self, path: sources.KeyPath, level: Mapping[str, Any]) -> Iterator[Problem]:
+    def _of_implied_agents(self, path: sources.KeyPath, level: JsonMap) -> Iterator[Problem]:
         implied = [name for name in IMPLIED_AGENTS if level.get(name) is not None]
         agents = as_list(level["agent"]) if level.get("agent") is not None else None
         if len(implied) > 1 and agents is None:
@@ -96,7 +97,7 @@ class Checker:
                 remedy = f"Remove one of them, or say `agent: {agent}`."
                 yield self.source.problem((*path, name), problem, remedy, of_key=True)
 
-    def _of_entry(self, path: sources.KeyPath, entry: Mapping[str, Any]) -> Iterator[Problem]:
+    def _of_entry(self, path: sources.KeyPath, entry: JsonMap) -> Iterator[Problem]:
         if not self._is_sound(path, "repo"):
             return
         if entry.get("repo") is None:
@@ -111,9 +112,7 @@ class Checker:
             remedy = "Put it into the prompt, or remove `repo` for a single call of a model."
             yield self.source.problem((*path, "system"), problem, remedy, of_key=True)
 
-    def _of_agent(
-        self, path: sources.KeyPath, entry: Mapping[str, Any], defaults: Mapping[str, Any]
-    ) -> Iterator[Problem]:
+    def _of_agent(self, path: sources.KeyPath, entry: JsonMap, defaults: JsonMap) -> Iterator[Problem]:
         sound = self._is_sound(path, "repo", *_ABOUT_AGENTS) and self._is_sound(("defaults",), *_ABOUT_AGENTS)
         if not sound or entry.get("repo") is None:
             return
@@ -126,7 +125,7 @@ class Checker:
                 problem = f"{_name(path)} has the agent `{agent}`, but no `{name}`"
                 yield self.source.problem(at, problem, f"Add `{name}`: what it shall run.")
 
-    def _of_expectation(self, path: sources.KeyPath, expect: Mapping[str, Any]) -> Iterator[Problem]:
+    def _of_expectation(self, path: sources.KeyPath, expect: JsonMap) -> Iterator[Problem]:
         if all(value is None for value in expect.values()):
             remedy = "It may have: contains, equals, regex, json_schema."
             yield self.source.problem(path, f"`expect` of {_name(path[:-1])} is empty", remedy)
@@ -149,7 +148,7 @@ class Checker:
             yield from error.problems
 
 
-def read_script(file: Path) -> Any:
+def read_script(file: Path) -> object:
     """The steps in a script file. Raises `OSError`, or `PlanError` with places in that file."""
     if not file.is_file():
         raise FileNotFoundError(errno.ENOENT, "there is no such file")
@@ -211,7 +210,7 @@ class Overrides:
             if getattr(self, name) is not None and not getattr(self, name).strip():
                 raise UsageError(f"the {name}'s name should not be empty")
 
-    def as_defaults(self) -> dict[str, Any]:
+    def as_defaults(self) -> JsonObject:
         """The overrides of defaults, by their names in a plan."""
         values = {
             "model": self.model,
@@ -243,7 +242,7 @@ def read_plan(
     source = read_source(text, file=file)
     home = home or Path.home()
     shape = check_shape(source, CodingPlanFile, vocabulary)
-    problems, scripts = list(shape.problems), dict[str, Any]()
+    problems, scripts = list(shape.problems), JsonObject()
     if isinstance(source.data, dict):
         # Cut to one setting of the defaults or of an entry.
         broken = frozenset(path[: 2 if path[:1] == ("defaults",) else 3] for path in shape.paths)
@@ -263,7 +262,7 @@ class CodingPlan:
     source: PlanSource
     folder: Path
     home: Path
-    scripts: Mapping[str, Any] = field(repr=False)
+    scripts: JsonMap = field(repr=False)
     """The contents of the script files it names."""
     _layouts: dict[Overrides, Layout] = field(default_factory=dict, repr=False, compare=False)
 
@@ -329,7 +328,7 @@ class CodingPlan:
         """Maximum items in parallel."""
         return overrides.concurrency or self._setting("concurrency") or DEFAULT_CONCURRENCY
 
-    def defaults_json(self, overrides: Overrides = NO_OVERRIDES) -> dict[str, Any]:
+    def defaults_json(self, overrides: Overrides = NO_OVERRIDES) -> JsonObject:
         """The effective defaults as plain data, for the batch row."""
         values = {name: value for name, value in self._defaults(overrides).items() if value is not None}
         holds = {**BUILT_IN, "agent": DEFAULT_AGENT, **with_agent(values)}
@@ -370,7 +369,7 @@ class CodingPlan:
     def _setting(self, name: str) -> Any:
         return self.source.data.get(name)
 
-    def _defaults(self, overrides: Overrides) -> dict[str, Any]:
+    def _defaults(self, overrides: Overrides) -> JsonObject:
         return {**(self._setting("defaults") or {}), **overrides.as_defaults()}
 
     def _path(self, position: int, key: str, overrides: Overrides) -> sources.KeyPath:

@@ -5,13 +5,13 @@ to `null` are different.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
 from proctor.job import RUN_ID
+from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
     Anything,
@@ -53,13 +53,13 @@ def _is_command(value: Any) -> Any:
     return value
 
 
-def _is_script(value: Any) -> Any:
+def _is_script(value: object) -> object:
     if not isinstance(value, (str, list, dict)) or not value:
         raise ValueError("should be a file's path, or the steps themselves")
     return is_finite(value)
 
 
-def is_grid_of_commands(value: Any) -> bool:
+def is_grid_of_commands(value: object) -> bool:
     """Whether this is several commands: a list of arguments is one, a list with lists several."""
     return isinstance(value, list) and any(isinstance(word, list) for word in value)
 
@@ -161,14 +161,14 @@ class CodingPlanFile(PlanModel):
     replay: Text | None = Field(None, description="File of a recording that answers in their place.")
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> JsonObject:
     """The plan's JSON schema: editors complete and check a plan with it."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **CodingPlanFile.model_json_schema()}
 
 
 DEFAULT_AGENT = "amp"
 DEFAULT_CONCURRENCY = 4
-BUILT_IN: Mapping[str, Any] = {
+BUILT_IN: JsonMap = {
     "baseBranch": "main",
     "jsonLogs": True,
     "timeoutSec": 900,
@@ -184,7 +184,7 @@ IMPLIED_AGENTS = {"command": "command", "script": "scripted"}
 _JOINED = ("env", "settings")
 
 
-def with_agent(level: Mapping[str, Any]) -> dict[str, Any]:
+def with_agent(level: JsonMap) -> JsonObject:
     """An entry or the defaults, with the agent that its own settings imply."""
     if level.get("agent") is None:
         for setting, agent in IMPLIED_AGENTS.items():
@@ -193,17 +193,17 @@ def with_agent(level: Mapping[str, Any]) -> dict[str, Any]:
     return dict(level)
 
 
-def settled(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def settled(entry: JsonMap, defaults: JsonMap) -> dict[str, Any]:
     """All settings of an entry: its own, then the defaults, then the built-in ones."""
     joined = {name: _joined(entry, defaults, name) for name in _JOINED}
     merged = {**with_agent(defaults), **with_agent(entry), **joined}
     return {**BUILT_IN, **{name: value for name, value in merged.items() if value is not None}}
 
 
-def _joined(entry: Mapping[str, Any], defaults: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+def _joined(entry: JsonMap, defaults: JsonMap, name: str) -> JsonObject | None:
     if name in entry and entry[name] is None:
         return None
-    both = {**(defaults.get(name) or {}), **(entry.get(name) or {})}
+    both = {**as_map(defaults, name), **as_map(entry, name)}
     return {key: value for key, value in both.items() if value is not None} or None
 
 

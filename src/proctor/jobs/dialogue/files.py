@@ -16,12 +16,13 @@ from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, pa
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
 from proctor.formatting import figure, percent
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT
+from proctor.json_values import JsonMap, JsonObject
 from proctor.report.charts import Bar, bars
 from proctor.report.render import Drawn, filed, page, text
 from proctor.stats.dialogue import runs_of, summary_of
 from proctor.store import ItemFilter, StoreReader
 from proctor.store.items import mock_models
-from proctor.store.tables import MetricRow
+from proctor.store.tables import BatchRow, ItemRow, IterationRow, MetricRow, SessionRow
 
 PAGE = 500
 INTERRUPTIONS = ("cost_limit", "halted", "rate_limit")
@@ -55,7 +56,7 @@ def read_checkpoint(read: StoreReader, run_id: str, item_id: str) -> Checkpoint 
     )
 
 
-def _started(read: StoreReader, run_id: str) -> Iterator[Mapping[str, Any]]:
+def _started(read: StoreReader, run_id: str) -> Iterator[ItemRow]:
     offset = 0
     while page := read.items(run_id, ItemFilter(statuses=(QUEUED,)), limit=PAGE, offset=offset):
         yield from (item for item in page if item["sessionId"])
@@ -76,7 +77,7 @@ def _furthest(read: StoreReader, run_id: str, item_id: str) -> tuple[Conversatio
     return best
 
 
-def _standing(steps: Sequence[Mapping[str, Any]]) -> ConversationCheckpoint | None:
+def _standing(steps: Sequence[IterationRow]) -> ConversationCheckpoint | None:
     for step in reversed(steps):
         try:
             checkpoint = parse_conversation(step["output"])
@@ -91,16 +92,16 @@ SUMMARY = "batch_summary.json"
 _USED = ("prompt_tokens", "completion_tokens", "total_tokens", "total_cost")
 
 
-def session_document(reader: StoreReader, item: Mapping[str, Any]) -> dict[str, Any]:
+def session_document(reader: StoreReader, item: ItemRow) -> JsonObject:
     """The file of a finished dialogue, from its item's row."""
     details, settings = json.loads(item["details"]), json.loads(item["settings"])
     session_id = item["sessionId"]
-    session: Mapping[str, Any] = reader.session(session_id) if session_id else {}
+    session = reader.session(session_id) if session_id else None
     metrics = reader.of_session("metrics", session_id) if session_id else []
     facts = dict[str, Any]()
     for row in metrics:
         facts[row["name"]] = row["label"] if row["value"] is None else row["value"]
-    document = {
+    document: JsonObject = {
         "profile": details[CLIENT]["profile"],
         "messages": _messages(reader, session_id),
         "num_turns": int(facts.get("num_turns") or 0),
@@ -117,7 +118,7 @@ def session_document(reader: StoreReader, item: Mapping[str, Any]) -> dict[str, 
         "seed": None if facts.get("seed") is None else int(facts["seed"]),
         "max_turns": details["maxTurns"],
         "opens": details["opens"],
-        "stand_in": bool(session.get("standIn")),
+        "stand_in": bool(session and session["standIn"]),
         "states": _states(metrics),
         "scores": _scores(reader, session_id),
         "item_id": item["id"],
@@ -127,7 +128,7 @@ def session_document(reader: StoreReader, item: Mapping[str, Any]) -> dict[str, 
     return document | {"record": _record(item, session)}
 
 
-def write_session(folder: Path, item: Mapping[str, Any], reader: StoreReader) -> Path:
+def write_session(folder: Path, item: ItemRow, reader: StoreReader) -> Path:
     """Write the file of one finished dialogue atomically."""
     path = folder / str(json.loads(item["settings"])["file"])
     write_json(path, session_document(reader, item))
@@ -155,7 +156,7 @@ def _attempt_in(path: Path) -> str:
         return ""
 
 
-def write_summary(folder: Path, reader: StoreReader, batch: Mapping[str, Any]) -> dict[str, Any]:
+def write_summary(folder: Path, reader: StoreReader, batch: BatchRow) -> JsonObject:
     """Write the summary of the results so far, and return it."""
     totals = reader.totals(batch["runId"])
     document = summary_of(runs_of(reader, batch["runId"])) | {
@@ -170,7 +171,7 @@ def write_summary(folder: Path, reader: StoreReader, batch: Mapping[str, Any]) -
     return document
 
 
-def finished_items(reader: StoreReader, run_id: str) -> Iterator[Mapping[str, Any]]:
+def finished_items(reader: StoreReader, run_id: str) -> Iterator[ItemRow]:
     """The finished items of a batch, page by page."""
     offset = 0
     while page := reader.items(run_id, ItemFilter(statuses=FINISHED), limit=PAGE, offset=offset):
@@ -178,7 +179,7 @@ def finished_items(reader: StoreReader, run_id: str) -> Iterator[Mapping[str, An
         offset += len(page)
 
 
-def write_json(path: Path, document: Any) -> None:
+def write_json(path: Path, document: object) -> None:
     """Write a document atomically."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
@@ -190,7 +191,7 @@ def _status_word(status: str) -> str:
     return status if status in ("fail", "timeout") else ERROR
 
 
-def _failed(item: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _failed(item: ItemRow, facts: Mapping[str, Any]) -> JsonObject:
     factors, settings = json.loads(item["factors"]), json.loads(item["settings"])
     return {
         "status": item["status"],
@@ -208,7 +209,7 @@ def _messages(reader: StoreReader, session_id: str | None) -> list[dict[str, str
     return [{"role": row["name"], "content": row["content"]} for row in rows if row["name"] in SIDES]
 
 
-def _usage(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _usage(facts: Mapping[str, Any]) -> JsonObject:
     usage: dict[str, Any] = {}
     for who in (*SIDES, "evaluators"):
         used = {name: facts[f"usage.{who}.{name}"] for name in _USED if f"usage.{who}.{name}" in facts}
@@ -221,14 +222,14 @@ def _usage(facts: Mapping[str, Any]) -> dict[str, Any]:
     return usage
 
 
-def _role(role: Mapping[str, Any]) -> dict[str, Any]:
+def _role(role: JsonMap) -> JsonObject:
     members = ("role", "digest", "profileName", "options", "model", "parameters")
     return {("profile" if name == "profileName" else name): role[name] for name in members}
 
 
-def _states(metrics: Sequence[MetricRow]) -> list[dict[str, Any]]:
+def _states(metrics: Sequence[MetricRow]) -> list[JsonObject]:
     """The recorded state of the roles, turn by turn."""
-    turns: dict[int, dict[str, Any]] = {}
+    turns: dict[int, JsonObject] = {}
     for row in metrics:
         if row["step"]:
             value = row["label"] if row["value"] is None else row["value"]
@@ -236,8 +237,8 @@ def _states(metrics: Sequence[MetricRow]) -> list[dict[str, Any]]:
     return list(turns.values())
 
 
-def _scores(reader: StoreReader, session_id: str | None) -> list[dict[str, Any]]:
-    rows: Sequence[Mapping[str, Any]] = reader.of_session("scores", session_id) if session_id else []
+def _scores(reader: StoreReader, session_id: str | None) -> list[JsonObject]:
+    rows: Sequence[JsonMap] = reader.of_session("scores", session_id) if session_id else []
     names = {
         "evaluator": "evaluator",
         "evaluatorDigest": "digest",
@@ -252,26 +253,26 @@ def _scores(reader: StoreReader, session_id: str | None) -> list[dict[str, Any]]
     return [{new: row[old] for old, new in names.items() if row[old] not in ("", None)} for row in rows]
 
 
-def _record(item: Mapping[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
+def _record(item: ItemRow, session: SessionRow | None) -> JsonObject:
     return {
         "batch_id": item["runId"],
         "session_id": item["sessionId"],
-        "attempt": session.get("attempt"),
-        "started_at": session.get("startedAt"),
-        "finished_at": session.get("finishedAt"),
-        "work_seconds": session.get("workSeconds"),
-        "waiting_seconds": session.get("waitingSeconds"),
-        "model_calls": session.get("modelCalls"),
-        "tokens": session.get("totalTokens"),
-        "cost_usd": session.get("costUsd"),
-        "notes": json.loads(session.get("notes") or "[]"),
+        "attempt": session and session["attempt"],
+        "started_at": session and session["startedAt"],
+        "finished_at": session and session["finishedAt"],
+        "work_seconds": session and session["workSeconds"],
+        "waiting_seconds": session and session["waitingSeconds"],
+        "model_calls": session and session["modelCalls"],
+        "tokens": session and session["totalTokens"],
+        "cost_usd": session and session["costUsd"],
+        "notes": json.loads((session and session["notes"]) or "[]"),
     }
 
 
 DRAWN_CELLS = 40
 
 
-def dialogue_html(document: Mapping[str, Any]) -> str:
+def dialogue_html(document: JsonMap) -> str:
     """The analysis as one self-contained HTML file."""
     plots = {
         name: [(caption, Markup(plot)) for caption, plot in drawn] for name, drawn in _plots(document).items()
@@ -279,18 +280,18 @@ def dialogue_html(document: Mapping[str, Any]) -> str:
     return page("dialogue.html.j2", document=document, plots=plots, figure=figure, around=around)
 
 
-def dialogue_markdown(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+def dialogue_markdown(document: JsonMap) -> tuple[str, dict[str, str]]:
     """The analysis as Markdown, and its plots: SVG files by name."""
     plots, files = filed(_plots(document))
     return _markdown(document, plots), files
 
 
-def dialogue_text(document: Mapping[str, Any]) -> str:
+def dialogue_text(document: JsonMap) -> str:
     """The analysis as text for a terminal, without plots."""
     return _markdown(document, {})
 
 
-def _markdown(document: Mapping[str, Any], plots: Mapping[str, Sequence[Drawn]]) -> str:
+def _markdown(document: JsonMap, plots: Mapping[str, Sequence[Drawn]]) -> str:
     return text("dialogue.md.j2", document=document, plots=plots, figure=figure, around=around)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.batch.preflight import check_model
 from proctor.context import AttemptContext, ModelOptions, RunContext
@@ -41,9 +41,11 @@ from proctor.jobs.dialogue.files import (
 )
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
+from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
 from proctor.store import Resource, Store
 from proctor.store.runs import batches_of_job
+from proctor.store.tables import BatchRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class DialogueOverrides:
     record: str | None = None
     replay: str | None = None
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """The settings that are set, as a config has them."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         model = values.pop("model")
@@ -139,7 +141,7 @@ class DialogueJobPlan(JobPlan):
             raise UsageError(f"cannot create the folder {folder}: {error.strerror}") from error
         return replace(self, output=folder)
 
-    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "DialogueJobPlan":  # noqa: ARG002
+    def for_run(self, batch: BatchRow, ctx: RunContext) -> "DialogueJobPlan":  # noqa: ARG002
         """The plan in the folder of an earlier run."""
         return replace(self, output=_output_of(batch))
 
@@ -259,7 +261,7 @@ class DialogueFiles(JobFiles):
         write_missing(self._folder, self._ctx.store.read, self._run_id, look_inside=self._has_stale_files)
         return {"outputDir": str(self._folder), "summary": self._write_summary()}
 
-    def _write_summary(self) -> dict[str, Any]:
+    def _write_summary(self) -> JsonObject:
         read = self._ctx.store.read
         return write_summary(self._folder, read, read.batch(self._run_id, self._ctx.now()))
 
@@ -318,7 +320,7 @@ class DialogueJob(Job):
             default_output=Path(default_output(ctx.now())).resolve(),
         )
 
-    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> StoredDialogues:
+    def restore(self, batch: BatchRow, ctx: RunContext) -> StoredDialogues:
         """The simulation of a run, from the store alone."""
         options = json.loads(batch["optionsJson"])
         evaluators = json.loads(batch["defaultsJson"]).get("evaluators") or ()
@@ -402,11 +404,11 @@ def _role_files(run_id: str, ctx: RunContext) -> list[Path]:
     return [folder / f"{digest}.json" for digest in sorted(digests)]
 
 
-def _output_of(batch: Mapping[str, Any]) -> Path:
+def _output_of(batch: BatchRow) -> Path:
     return Path(json.loads(batch["optionsJson"])["outputDir"])
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {name: _plain(inner) for name, inner in value.items()}
     return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

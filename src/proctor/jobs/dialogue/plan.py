@@ -15,6 +15,7 @@ from proctor.errors import Problem, UsageError
 from proctor.item import Item, digest_of
 from proctor.jobs.dialogue.roles import RoleFolder, Roles, read_profiles
 from proctor.jobs.dialogue.schema import DEFAULTS, DialogueSettings, as_list, read_settings
+from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import criteria_of, documents, evaluator_of, expectation_of, is_evaluator
 from proctor.plan.source import refuse
 from proctor.plan.validate import did_you_mean
@@ -33,11 +34,11 @@ class RoleChoice:
     role: Role
     digest: str
     """Digest of the role, stored because it is slow to compute."""
-    profiles: Sequence[tuple[str, Mapping[str, Any]]]
+    profiles: Sequence[tuple[str, JsonMap]]
     """In the order of the repeats."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonMap = field(default_factory=dict)
     model: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: JsonMap = field(default_factory=dict)
     remark: str = ""
     """A remark for the user; empty: none."""
 
@@ -45,7 +46,7 @@ class RoleChoice:
         """Name of its profile in one repeat."""
         return self.profiles[run % len(self.profiles)][0]
 
-    def details(self, run: int) -> dict[str, Any]:
+    def details(self, run: int) -> JsonObject:
         """This side in the details of an item."""
         name, profile = self.profiles[run % len(self.profiles)]
         return {
@@ -59,7 +60,7 @@ class RoleChoice:
             "parameters": dict(self.parameters),
         }
 
-    def settled(self, model: str, parameters: Mapping[str, Any]) -> "RoleChoice":
+    def settled(self, model: str, parameters: JsonMap) -> "RoleChoice":
         """The same with a default model and default parameters."""
         if not self.role.asks:
             return replace(self, model=STAND_IN_MODEL if self.role.stand_in else "", parameters={})
@@ -89,7 +90,7 @@ def cast(entry: Mapping[str, Any], side: str, language: str, folder: Path, roles
     )
 
 
-def _label(entry: Mapping[str, Any]) -> str:
+def _label(entry: JsonMap) -> str:
     label = str(entry.get("label") or entry["role"])
     # It becomes part of a file's name.
     if not all(letter.isalnum() or letter in "._-" for letter in label) or label.startswith("."):
@@ -97,7 +98,7 @@ def _label(entry: Mapping[str, Any]) -> str:
     return label
 
 
-def _check_options(role: RoleFolder, options: Mapping[str, Any]) -> None:
+def _check_options(role: RoleFolder, options: JsonMap) -> None:
     choices = role.source.data.get("choices") or {}
     for name, value in options.items():
         if name not in role.options:
@@ -111,7 +112,7 @@ def _check_options(role: RoleFolder, options: Mapping[str, Any]) -> None:
 
 def _profiles(
     role: RoleFolder, entry: Mapping[str, Any], side: str, folder: Path
-) -> list[tuple[str, Mapping[str, Any]]]:
+) -> list[tuple[str, JsonMap]]:
     there = dict(role.profiles)
     if file := entry.get("profiles_file"):
         there = _from_file(role, folder / Path(file).expanduser())
@@ -130,7 +131,7 @@ def _profiles(
     return [_one(role, there, each) for each in listed]
 
 
-def _one(role: RoleFolder, there: Mapping[str, Any], profile: str | int) -> tuple[str, Mapping[str, Any]]:
+def _one(role: RoleFolder, there: Mapping[str, JsonMap], profile: str | int) -> tuple[str, JsonMap]:
     names = list(there)
     if isinstance(profile, int) and 0 <= profile < len(names):
         return names[profile], there[names[profile]]
@@ -140,7 +141,7 @@ def _one(role: RoleFolder, there: Mapping[str, Any], profile: str | int) -> tupl
     raise UsageError(f"the role {role.name} has no profile `{profile}`\n{remedy}")
 
 
-def _from_file(role: RoleFolder, path: Path) -> dict[str, Mapping[str, Any]]:
+def _from_file(role: RoleFolder, path: Path) -> dict[str, JsonMap]:
     if not path.is_file():
         raise UsageError(f"there is no file {path} with profiles for {role.name}")
     there = read_profiles(path)
@@ -220,7 +221,7 @@ class DialoguePlan:
             for combination, details in shared:
                 yield self._item(combination, details, run, output_dir)
 
-    def _item(self, combination: Combination, details: Mapping[str, Any], run: int, output_dir: str) -> Item:
+    def _item(self, combination: Combination, details: JsonMap, run: int, output_dir: str) -> Item:
         client, therapist = combination.client, combination.therapist
         sides = {CLIENT: client.details(run), THERAPIST: therapist.details(run)}
         factors = {
@@ -241,7 +242,7 @@ class DialoguePlan:
             repeat=run + 1,
         )
 
-    def _settings(self, combination: Combination, run: int, output_dir: str) -> dict[str, Any]:
+    def _settings(self, combination: Combination, run: int, output_dir: str) -> JsonObject:
         config = self.config
         settings = {
             "outputDir": output_dir,
@@ -259,7 +260,7 @@ class DialoguePlan:
 
 
 def read_simulation(
-    text: str | bytes | None, overrides: Mapping[str, Any], *, file: str, folder: Path, roles: Roles
+    text: str | bytes | None, overrides: JsonMap, *, file: str, folder: Path, roles: Roles
 ) -> DialoguePlan:
     """Read and check a config and its overrides.
 
@@ -285,7 +286,7 @@ def read_simulation(
     )
 
 
-def _as_text(text: str | bytes | None, config: Mapping[str, Any]) -> str:
+def _as_text(text: str | bytes | None, config: JsonMap) -> str:
     if text is None:
         return json.dumps(dict(config), ensure_ascii=False)
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
@@ -293,9 +294,9 @@ def _as_text(text: str | bytes | None, config: Mapping[str, Any]) -> str:
 
 def _evaluators(
     settings: DialogueSettings, config: Mapping[str, Any], problems: list[Problem]
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     judge = config["judge_model"] or _default_models(config)[0]
-    evaluators: list[dict[str, Any]] = []
+    evaluators: list[JsonObject] = []
     for number, entry in enumerate(config["evaluators"] or ()):
         written = {"name": entry} if isinstance(entry, str) else entry
         try:
@@ -369,7 +370,7 @@ def _crossed(choices: Mapping[str, list[RoleChoice]], config: Mapping[str, Any])
 def _of_pair(
     choices: Mapping[str, list[RoleChoice]],
     models: Mapping[str, str],
-    parameters: Mapping[str, Any],
+    parameters: JsonMap,
     varied: Mapping[str, str],
 ) -> Iterator[Combination]:
     for client in choices[CLIENT]:
@@ -405,7 +406,7 @@ def _default_models(config: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _fixed(combination: Combination, config: Mapping[str, Any]) -> dict[str, Any]:
+def _fixed(combination: Combination, config: Mapping[str, Any]) -> JsonObject:
     opens = config["opens"] or (CLIENT if combination.client.role.opens else THERAPIST)
     return {
         "combination": combination.name,

@@ -28,6 +28,7 @@ from proctor.dialogue.participant import TEMPLATE_NAMES, Role, every_step
 from proctor.dialogue.steps import KINDS, pattern
 from proctor.dialogue.templating import check_expression, check_template, names_in
 from proctor.errors import NotFound, Place, Problem, UsageError
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import SectionLabel, check_shape, did_you_mean
@@ -36,9 +37,7 @@ Templates = Mapping[str, Mapping[str, str]]
 """By language, then by name."""
 
 
-def problems_of(
-    source: PlanSource, folder: Path, templates: Templates, data: Mapping[str, Any]
-) -> list[Problem]:
+def problems_of(source: PlanSource, folder: Path, templates: Templates, data: JsonMap) -> list[Problem]:
     """Problems between the parts of one role, each of which is valid by itself."""
     known = names_known(source.data)
     return [*_template_problems(folder, templates, known), *_step_problems(source, templates, data, known)]
@@ -77,7 +76,7 @@ def _line_of(name: str, text: str) -> int:
 
 
 def _step_problems(
-    source: PlanSource, templates: Templates, data: Mapping[str, Any], known: Set[str]
+    source: PlanSource, templates: Templates, data: JsonMap, known: Set[str]
 ) -> Iterator[Problem]:
     for template in _templates_used(source.data):
         for language in templates or ("en",):
@@ -94,10 +93,10 @@ def _step_problems(
             yield source.problem(("metrics",), f"`{name}` is not in the role's state", "Add it to `state`.")
 
 
-def _wrong_expressions(source: PlanSource, step: Mapping[str, Any], known: Set[str]) -> Iterator[Problem]:
+def _wrong_expressions(source: PlanSource, step: JsonMap, known: Set[str]) -> Iterator[Problem]:
     written = {name: step.get(name) for name in ("when", "until", "in", "from")}
     for key in ("set", "otherwise"):
-        written |= {f"{key}: {name}": text for name, text in (step.get(key) or {}).items()}
+        written |= {f"{key}: {name}": text for name, text in as_map(step, key).items()}
     for name, text in written.items():
         if not isinstance(text, str):
             continue
@@ -110,20 +109,20 @@ def _wrong_expressions(source: PlanSource, step: Mapping[str, Any], known: Set[s
             yield source.problem(("steps",), problem, remedy)
 
 
-def _wrong_parts(source: PlanSource, data: Mapping[str, Any], step: Mapping[str, Any]) -> Iterator[Problem]:
-    for name, kind in (step.get("read") or {}).items():
+def _wrong_parts(source: PlanSource, data: JsonMap, step: JsonMap) -> Iterator[Problem]:
+    for name, kind in as_map(step, "read").items():
         try:
             field_of(kind)
         except UsageError as error:
             yield source.problem(("steps",), f"`read: {name}`: {error}")
-    if rules := step.get("rules"):
+    if rules := as_text(step.get("rules")):
         if rules not in data:
             yield source.problem(("steps",), f"there is no data/{rules}.yaml", "Add it beside role.yaml.")
         elif wrong := _wrong_rules(data[rules]):
             yield source.problem(("steps",), f"data/{rules}.yaml: {wrong}")
 
 
-def _wrong_rules(rules: Any) -> str:
+def _wrong_rules(rules: object) -> str:
     """The problem of rules that answer without a model; empty: none."""
     if (
         not isinstance(rules, Mapping)
@@ -175,15 +174,15 @@ class RoleStep(BaseModel):
     ask: str | ModelPrompt | None = None
     into: Name | None = None
     read: dict[str, str | list[str]] | None = None
-    otherwise: dict[str, Any] | None = None
-    parameters: dict[str, Any] | None = None
-    set: dict[str, Any] | None = None
+    otherwise: JsonObject | None = None
+    parameters: JsonObject | None = None
+    set: JsonObject | None = None
     draw: Name | None = None
-    from_: Any = Field(default=None, alias="from")
+    from_: object = Field(default=None, alias="from")
     rules: str | None = None
     say: str | None = None
     for_: Name | None = Field(default=None, alias="for")
-    in_: Any = Field(default=None, alias="in")
+    in_: object = Field(default=None, alias="in")
     repeat: Annotated[int, Field(ge=1, le=20)] | None = None
     until: Expression | None = None
     do: "list[RoleStep] | None" = None
@@ -214,9 +213,9 @@ class RoleFile(BaseModel):
     title: str | None = None
     model: str | None = None
     own_models: str | None = None
-    parameters: dict[str, Any] | None = None
-    options: dict[str, Any] | None = None
-    choices: dict[str, list[Any]] | None = None
+    parameters: JsonObject | None = None
+    options: JsonObject | None = None
+    choices: dict[str, list[object]] | None = None
     state: dict[Name, Any] | None = None
     metrics: list[str] | None = None
     opening: str | None = None
@@ -254,12 +253,12 @@ class RoleFolder:
     name: str
     folder: Path
     source: PlanSource = field(repr=False)
-    data: Mapping[str, Any] = field(repr=False)
+    data: JsonMap = field(repr=False)
     templates: Mapping[str, Mapping[str, str]] = field(repr=False)
     """By language, then by name."""
-    profiles: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    profiles: Mapping[str, JsonMap] = field(repr=False)
     """By name: `file` or `file:number`; sorted."""
-    schema: Mapping[str, Any] | None = field(repr=False)
+    schema: JsonMap | None = field(repr=False)
 
     @property
     def is_built_in(self) -> bool:
@@ -279,7 +278,7 @@ class RoleFolder:
         return tuple(self.templates)
 
     @cached_property
-    def options(self) -> Mapping[str, Any]:
+    def options(self) -> JsonMap:
         """Its options, with defaults."""
         return self.source.data.get("options") or {}
 
@@ -306,7 +305,7 @@ class RoleFolder:
             language=language,
         )
 
-    def check_profile(self, profile: Any) -> list[str]:
+    def check_profile(self, profile: object) -> list[str]:
         """Problems of a profile."""
         if not isinstance(profile, Mapping):
             return ["a profile is a mapping of names to values"]
@@ -383,7 +382,7 @@ def read_role(folder: Path) -> RoleFolder:
     return role
 
 
-def read_profiles(path: Path) -> dict[str, Mapping[str, Any]]:
+def read_profiles(path: Path) -> dict[str, JsonMap]:
     """The profiles of one file: one, or a list."""
     return dict(_named(path.stem, read_data(path)))
 
@@ -411,23 +410,23 @@ def _data_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES) if folder.is_dir() else []
 
 
-def _profiles(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _profiles(folder: Path) -> Iterator[tuple[str, JsonMap]]:
     for path in _data_files(folder):
         yield from _named(path.stem, read_data(path))
 
 
-def _named(stem: str, data: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _named(stem: str, data: Any) -> Iterator[tuple[str, JsonMap]]:
     if isinstance(data, list):
         yield from ((f"{stem}:{number}", entry) for number, entry in enumerate(data))
     else:
         yield stem, data
 
 
-def _schema(folder: Path) -> Mapping[str, Any] | None:
+def _schema(folder: Path) -> JsonMap | None:
     path = folder / "profile.schema.yaml"
     if not path.is_file():
         return None
-    schema: Mapping[str, Any] = read_data(path)
+    schema: JsonMap = read_data(path)
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
@@ -435,7 +434,7 @@ def _schema(folder: Path) -> Mapping[str, Any] | None:
     return schema
 
 
-def _profile_problems(role: RoleFolder, name: str, profile: Any) -> list[Problem]:
+def _profile_problems(role: RoleFolder, name: str, profile: object) -> list[Problem]:
     at = Place(str(role.folder / "profiles" / name), 1, 1)
     remedy = "profile.schema.yaml says what is needed."
     return [Problem(at=at, problem=wrong, remedy=remedy) for wrong in role.check_profile(profile)]

@@ -1,12 +1,12 @@
 """The config of a simulation as pydantic models, and config and overrides as one set of settings."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from proctor.errors import Problem
+from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
 from proctor.plan.validate import SectionLabel, check_shape
@@ -18,7 +18,7 @@ Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")]
 Temperature = Annotated[float, Field(ge=0, le=5)]
 
 
-def as_list(value: Any) -> Any:
+def as_list(value: object) -> list[Any]:
     """A value as a list; a text is split at commas."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
@@ -37,7 +37,7 @@ class RoleEntry(BaseModel):
     label: Annotated[str, Field(min_length=1)] | None = None
     profile: str | int | list[str | int] | None = None
     profiles_file: str | None = None
-    options: dict[str, Any] | None = None
+    options: JsonObject | None = None
     model: str | None = None
     temperature: Temperature | None = None
 
@@ -69,7 +69,7 @@ class EvaluatorEntry(BaseModel):
     model: str | None = None
     passes_at: float | None = None
     aspects: list[AspectEntry] | None = None
-    expect: dict[str, Any] | None = None
+    expect: JsonObject | None = None
     paradigm: str | None = None
 
 
@@ -157,7 +157,7 @@ class DialogueSettings:
     """None: there is no file."""
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonObject:
         """All settings; overrides take precedence."""
         return {**(self.written.data if self.written else {}), **self.flags.data}
 
@@ -176,12 +176,12 @@ class DialogueSettings:
         return source.problem(path, problem, remedy)
 
 
-def read_settings(text: str | bytes | None, overrides: Mapping[str, Any], *, file: str) -> DialogueSettings:
+def read_settings(text: str | bytes | None, overrides: JsonMap, *, file: str) -> DialogueSettings:
     """Read a config and its overrides. `text` is None when there is no config."""
     return DialogueSettings(flags=_flags(overrides), written=_written(text, file))
 
 
-def _flags(overrides: Mapping[str, Any]) -> PlanSource:
+def _flags(overrides: JsonMap) -> PlanSource:
     """The overrides as a source; all are at its first position."""
     return PlanSource(
         FLAGS,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mode
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from proctor.dialogue.participant import CLIENT, THERAPIST
 from proctor.errors import UsageError
@@ -18,6 +18,7 @@ from proctor.export.tables import write_csv
 from proctor.formatting import count_words
 from proctor.item import FAIL, SUCCESS
 from proctor.jobs.dialogue.files import SUMMARY
+from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text, maps_in
 from proctor.stats.dialogue import analysis, mean_scores, told_apart
 
 if TYPE_CHECKING:
@@ -26,18 +27,18 @@ if TYPE_CHECKING:
 SIDES = ("client", "therapist")
 
 
-def misshapen(session: Mapping[str, Any]) -> str:
+def misshapen(session: JsonMap) -> str:
     """The problem of a session that tables cannot use; empty: none."""
     return next(_problems(session), "")
 
 
-def _problems(session: Mapping[str, Any]) -> Iterator[str]:
+def _problems(session: JsonMap) -> Iterator[str]:
     for name in ("roles", "record", "usage"):
         if session.get(name) and not isinstance(session[name], Mapping):
             yield f"`{name}` is no mapping"
             return
     for side in SIDES:
-        role, used = (session.get("roles") or {}).get(side), (session.get("usage") or {}).get(side)
+        role, used = as_map(session, "roles").get(side), as_map(session, "usage").get(side)
         if role and not isinstance(role, Mapping):
             yield f"`roles.{side}` is no mapping"
         if isinstance(used, Mapping) and not _is_figure(used.get("total_tokens")):
@@ -47,7 +48,7 @@ def _problems(session: Mapping[str, Any]) -> Iterator[str]:
     yield from _score_problems(session.get("scores") or [])
 
 
-def _score_problems(scores: Any) -> Iterator[str]:
+def _score_problems(scores: object) -> Iterator[str]:
     if not isinstance(scores, list):
         yield "`scores` is no list"
         return
@@ -58,7 +59,7 @@ def _score_problems(scores: Any) -> Iterator[str]:
             yield f"`scores[{number}].value` is no number"
 
 
-def _is_figure(value: Any) -> bool:
+def _is_figure(value: object) -> bool:
     """A finite number, or None."""
     if value is None:
         return True
@@ -89,7 +90,7 @@ class Skipped:
     """Reasons by path."""
 
 
-def load_sessions(folder: str | Path, *, failed: bool = False) -> list[dict[str, Any]]:
+def load_sessions(folder: str | Path, *, failed: bool = False) -> list[JsonObject]:
     """The sessions of a folder, as plain data, each with its `source_file`.
 
     A file contains one session or a list. Runs that ended in an error are excluded unless `failed` is set;
@@ -104,7 +105,7 @@ def load_sessions(folder: str | Path, *, failed: bool = False) -> list[dict[str,
 
 def each_session(
     folder: Path, *, failed: bool = False, skipped: Skipped | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     """Like `load_sessions`, one by one; unreadable files are added to `skipped`."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}\nGive the output folder of a simulation.")
@@ -127,12 +128,11 @@ def each_session(
                 yield {**session, "source_file": str(path)}
 
 
-def session_row(session: Mapping[str, Any]) -> dict[str, Any]:
+def session_row(session: JsonMap) -> JsonObject:
     """One session as a row: documented columns, further columns, and one per evaluator."""
-    messages = session["messages"]
-    roles, record = session.get("roles") or {}, session.get("record") or {}
-    usage = session.get("usage") or {}
-    row = {
+    messages = maps_in(session["messages"])
+    record, usage = as_map(session, "record"), as_map(session, "usage")
+    row: JsonObject = {
         "source_file": session.get("source_file", ""),
         "patient_name": patient_name(session),
         "num_turns": session.get("num_turns", len(messages) // 2),
@@ -146,8 +146,8 @@ def session_row(session: Mapping[str, Any]) -> dict[str, Any]:
         "status": session.get("status", SUCCESS),
         "end_reason": session.get("end_reason"),
         "caused_by": session.get("caused_by"),
-        "client_model": (roles.get(CLIENT) or {}).get("model"),
-        "therapist_model": (roles.get(THERAPIST) or {}).get("model"),
+        "client_model": as_map(session, "roles", CLIENT).get("model"),
+        "therapist_model": as_map(session, "roles", THERAPIST).get("model"),
         "seed": session.get("seed"),
         "total_tokens": record.get("tokens", _tokens(usage)),
         "cost_usd": record.get("cost_usd", usage.get("total_cost")),
@@ -155,13 +155,13 @@ def session_row(session: Mapping[str, Any]) -> dict[str, Any]:
     return row | {f"score.{name}": value for name, value in _scored(session).items()}
 
 
-def turn_rows(session: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def turn_rows(session: JsonMap) -> Iterator[JsonObject]:
     """One session as one row per message, with its scores."""
     scores = _turn_scores(session)
     counts = {CLIENT: 0, THERAPIST: 0}
-    for position, message in enumerate(session["messages"]):
+    for position, message in enumerate(maps_in(session["messages"])):
         role, content = str(message.get("role", "")), str(message.get("content", ""))
-        row = {
+        row: JsonObject = {
             "session_file": session.get("source_file", ""),
             "turn_idx": position // 2,
             "role": role,
@@ -173,7 +173,7 @@ def turn_rows(session: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield row | {f"score.{name}": value for name, value in scores.get((role, mine), {}).items()}
 
 
-def write_session_csv(folder: Path, output: Path, skipped: Skipped | None = None) -> list[dict[str, Any]]:
+def write_session_csv(folder: Path, output: Path, skipped: Skipped | None = None) -> list[JsonObject]:
     """Write one row per session; returns the rows."""
     rows = [session_row(session) for session in each_session(folder, skipped=skipped)]
     _some(rows, folder, skipped)
@@ -193,7 +193,7 @@ def write_turn_csv(folder: Path, output: Path, skipped: Skipped | None = None) -
     columns = [*TURN_COLUMNS, *(name for name in names if name not in TURN_COLUMNS)]
     written = 0
 
-    def rows() -> Iterator[dict[str, Any]]:
+    def rows() -> Iterator[JsonObject]:
         nonlocal written
         for session in each_session(folder):
             for row in turn_rows(session):
@@ -204,7 +204,7 @@ def write_turn_csv(folder: Path, output: Path, skipped: Skipped | None = None) -
     return written
 
 
-def sessions_to_dataframe(sessions: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
+def sessions_to_dataframe(sessions: Sequence[JsonMap]) -> "pandas.DataFrame":
     """Sessions as a pandas table.
 
     Columns that are not numeric, except the patient's name, are in the index, so that means work on all
@@ -225,17 +225,14 @@ def sessions_to_dataframe(sessions: Sequence[Mapping[str, Any]]) -> "pandas.Data
     return frame.set_index([name for name in frame.columns if name not in {*numeric, "patient_name"}])
 
 
-def patient_name(session: Mapping[str, Any]) -> str:
+def patient_name(session: JsonMap) -> str:
     """Name of the client: from its profile, else its profile file, else its role."""
     profile = session.get("profile")
     for path in NAMED_IN:
-        value: Any = profile
-        for step in path:
-            value = value.get(step) if isinstance(value, Mapping) else None
-        if isinstance(value, str) and value.strip().casefold() not in UNKNOWN_NAMES:
-            return value.strip()
-    role = (session.get("roles") or {}).get(CLIENT) or {}
-    return str(role.get("profile") or session.get("client") or "unknown")
+        name = as_text(as_map(profile, *path[:-1]).get(path[-1])).strip()
+        if name.casefold() not in UNKNOWN_NAMES:
+            return name
+    return str(as_map(session, "roles", CLIENT).get("profile") or session.get("client") or "unknown")
 
 
 def _load_document(path: Path) -> Any:
@@ -249,7 +246,7 @@ def _load_document(path: Path) -> Any:
         raise UsageError(f"it is not JSON: {error}") from error
 
 
-def _is_session(document: Any) -> bool:
+def _is_session(document: object) -> TypeGuard[JsonMap]:
     if not isinstance(document, Mapping) or not isinstance(document.get("messages"), list):
         return False
     return all(isinstance(message, Mapping) for message in document["messages"])
@@ -261,42 +258,42 @@ def _in_order(path: Path) -> tuple[str, int, str]:
     return (stem, int(number), path.name) if number.isdecimal() else (path.stem, -1, path.name)
 
 
-def _word_count(messages: Iterable[Mapping[str, Any]], role: str) -> int:
+def _word_count(messages: Iterable[JsonMap], role: str) -> int:
     return sum(count_words(str(each.get("content", ""))) for each in messages if each.get("role") == role)
 
 
-def _tokens(usage: Mapping[str, Any]) -> int | None:
-    sides = [usage[side] for side in (CLIENT, THERAPIST) if isinstance(usage.get(side), Mapping)]
-    return sum(int(side.get("total_tokens") or 0) for side in sides) if sides else None
+def _tokens(usage: JsonMap) -> int | None:
+    sides = [as_map(usage, side) for side in SIDES if isinstance(usage.get(side), Mapping)]
+    return sum(int(as_number(side.get("total_tokens")) or 0) for side in sides) if sides else None
 
 
-def _scored(session: Mapping[str, Any]) -> dict[str, Any]:
-    scores = session.get("scores") or []
+def _scored(session: JsonMap) -> JsonObject:
+    scores = maps_in(session.get("scores"))
     labels: dict[str, list[str]] = {}
     for score in scores:
         if "value" not in score and score.get("label"):
-            labels.setdefault(score["evaluator"], []).append(str(score["label"]))
+            labels.setdefault(str(score["evaluator"]), []).append(str(score["label"]))
     # Labels of messages are summarized by their mode, as numbers by their mean.
     return {**{name: mode(values) for name, values in labels.items()}, **mean_scores(scores)}
 
 
-def _turn_scores(session: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
+def _turn_scores(session: JsonMap) -> dict[tuple[str, int], JsonObject]:
     """Scores of each message, by role and its number among the role's messages."""
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for score in session.get("scores") or ():
+    rows: dict[tuple[str, int], JsonObject] = {}
+    for score in maps_in(session.get("scores")):
         role, _, number = str(score.get("target", "")).rpartition(".turn_")
         if number.isdecimal():
             value = score.get("value", score.get("label"))
-            rows.setdefault((role, int(number)), {})[score["evaluator"]] = value
+            rows.setdefault((role, int(number)), {})[str(score["evaluator"])] = value
     return rows
 
 
-def _columns(first: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def _columns(first: Sequence[str], rows: Iterable[JsonMap]) -> list[str]:
     named = dict.fromkeys(name for row in rows for name in row)
     return [*first, *(name for name in named if name not in first)]
 
 
-def _some(rows: Iterable[Any], folder: Path, skipped: Skipped | None) -> None:
+def _some(rows: Iterable[object], folder: Path, skipped: Skipped | None) -> None:
     if list(rows):
         return
     if skipped is not None and skipped.files:
@@ -305,7 +302,7 @@ def _some(rows: Iterable[Any], folder: Path, skipped: Skipped | None) -> None:
     raise UsageError(f"there is no session in {folder}\nGive the output folder of a simulation.")
 
 
-def _write(output: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+def _write(output: Path, columns: Sequence[str], rows: Iterable[JsonMap]) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     write_csv(output, columns, ({name: row.get(name) for name in columns} for row in rows))
 

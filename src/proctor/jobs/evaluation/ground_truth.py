@@ -20,13 +20,14 @@ that used it, so that later changes of the file are detected.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from proctor.evaluator import Reference
 from proctor.item import digest_of
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence
 from proctor.plan.source import KeyPath, refuse
 from proctor.plan.validate import SectionLabel, Text, check_shape, names_of
 from proctor.plan.yaml_loader import read_source
@@ -35,40 +36,39 @@ from proctor.plan.yaml_loader import read_source
 class GroundTruthIndex:
     """Metadata of sessions: scenario and ground truth."""
 
-    def __init__(self, metadata: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, metadata: Sequence[JsonMap]) -> None:
         """The last of two entries about the same session or scenario takes precedence."""
-        self._by_session = {entry["sessionId"]: entry for entry in metadata if entry.get("sessionId")}
+        self._by_session = {str(entry["sessionId"]): entry for entry in metadata if entry.get("sessionId")}
         self._by_scenario = {
-            entry["testScenarioId"]: entry for entry in metadata if not entry.get("sessionId")
+            str(entry["testScenarioId"]): entry for entry in metadata if not entry.get("sessionId")
         }
         self.unused = set(self._by_session)
         """IDs of sessions with an entry that was not used."""
 
-    def of(self, external_id: str, scenario: str = "") -> Mapping[str, Any]:
+    def of(self, external_id: str, scenario: str = "") -> JsonMap:
         """The entry of a session; an empty mapping: none."""
         self.unused.discard(external_id)
         return self._by_session.get(external_id) or self._by_scenario.get(scenario) or {}
 
 
-def reference_of(entry: Mapping[str, Any]) -> Reference | None:
+def reference_of(entry: JsonMap) -> Reference | None:
     """The ground truth of an entry; None: none."""
-    inline = (entry.get("groundTruth") or {}).get("inline")
+    inline = as_map(entry, "groundTruth", "inline")
     if not inline:
         return None
     trajectory = _bare(inline.get("expectedTrajectory"), "toolNames")
+    turns = [as_map(turn).get("expectedResponse") for turn in as_sequence(inline.get("turns"))]
     responses = {
-        number: str(_bare(turn.get("expectedResponse"), "text"))
-        for number, turn in enumerate(inline.get("turns") or ())
-        if turn.get("expectedResponse") is not None
+        number: str(_bare(response, "text")) for number, response in enumerate(turns) if response is not None
     }
     return Reference(
-        assertions=tuple(str(_bare(each, "text")) for each in inline.get("assertions") or ()),
-        trajectory=None if trajectory is None else tuple(map(str, trajectory)),
+        assertions=tuple(str(_bare(each, "text")) for each in as_sequence(inline.get("assertions"))),
+        trajectory=None if trajectory is None else tuple(map(str, as_sequence(trajectory))),
         responses=responses,
     )
 
 
-def _bare(value: Any, name: str) -> Any:
+def _bare(value: object, name: str) -> object:
     return value.get(name) if isinstance(value, Mapping) else value
 
 
@@ -111,7 +111,7 @@ class SessionMetadata(_GroundTruthModel):
     session_id: Text | None = None
     test_scenario_id: Text | None = None
     ground_truth: GroundTruth | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: JsonObject | None = None
 
 
 class DatasetFile(_GroundTruthModel):
@@ -130,7 +130,7 @@ class Dataset:
     name: str
     """`travel-regressions@3`; the file's name where it does not say."""
     digest: str
-    metadata: Sequence[Mapping[str, Any]] = field(repr=False)
+    metadata: Sequence[JsonMap] = field(repr=False)
 
     @property
     def mention(self) -> dict[str, str]:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from proctor.batch.create import Extension, extend
 from proctor.batch.ingest import build_sessions
@@ -16,6 +15,7 @@ from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.item import Item, digest_of
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
 from proctor.jobs.evaluation.request import EvaluationRequest
+from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Model, ModelDirectory
 from proctor.store import Store, StoreReader
 from proctor.store.session_selection import (
@@ -173,7 +173,7 @@ def _item(
     name: str,
     digest: str,
     jury: EvaluatorSet,
-    expected: Mapping[str, Any],
+    expected: JsonMap,
 ) -> Item:
     evaluator = jury.members[name]
     truth = expected.get("groundTruth")
@@ -181,7 +181,7 @@ def _item(
     scenario = str(expected.get("testScenarioId") or session.scenario)
     factors = {**session.factors, "evaluator": evaluator.name, "service": session.service}
     factors |= {"model": session.factors.get("model") or session.model, "scenario": scenario}
-    details: dict[str, Any] = {
+    details: JsonObject = {
         "evaluator": evaluator.name,
         "evaluatorDigest": digest,
         "level": evaluator.level,
@@ -193,7 +193,7 @@ def _item(
         details["reference"] = digest_of(truth)[:16]
     if traces:
         details["traces"] = list(traces)
-    settings: dict[str, Any] = {
+    settings: JsonObject = {
         "label": evaluator.name,
         "session": session.id,
         "evaluator": name,

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import ProctorError, UsageError
@@ -36,9 +36,11 @@ from proctor.jobs.evaluation.state import (
     evaluation_of,
     fail_evaluation,
 )
+from proctor.json_values import JsonMap, as_map, as_sequence, as_whole_number
 from proctor.models import ModelRouter
 from proctor.plan.validate import names_of
 from proctor.store import RetrySelection, Store
+from proctor.store.tables import BatchRow
 
 NAMED_SESSIONS = 5
 """Sessions that a notice names."""
@@ -83,7 +85,7 @@ class EvaluationJobPlan(JobPlan):
     @property
     def concurrency(self) -> int:
         """Maximum items in parallel."""
-        return int(self.pending.document.get("concurrency") or CONCURRENCY)
+        return as_whole_number(self.pending.document.get("concurrency")) or CONCURRENCY
 
     def model_options(self) -> ModelOptions:
         """How its judges are reached."""
@@ -111,7 +113,7 @@ class OpenedEvaluationPlan(JobPlan):
     evaluation_id: str
     folder: Path
     """Where functions, programs and scripted models are found."""
-    definitions: Mapping[str, Any]
+    definitions: JsonMap
     """The evaluators as they were when it was opened."""
     prices: Mapping[str, Mapping[str, float]] | None
 
@@ -154,8 +156,8 @@ class EvaluationStart(JobFiles):
         if row["discoveredAt"] is not None and row["sessionsFound"]:
             return True
         request = request_of(store, evaluation_id, ctx)
-        models = ctx.models(self.plan.model_options())
-        evaluators = make_jury(request, self.plan.find_evaluator(ctx), models, models)
+        with prepare.models_to_check(self.plan.model_options(), ctx) as models:
+            evaluators = make_jury(request, self.plan.find_evaluator(ctx), models, models)
         ground_truth = GroundTruthIndex(request.metadata)
         sessions = find_sessions(store, request, ctx.now())
         extension = fill(store, evaluation_id, request, sessions.ids, evaluators, ground_truth)
@@ -183,10 +185,10 @@ def request_of(store: Store, evaluation_id: str, ctx: RunContext) -> EvaluationR
     return EvaluationRequest.from_document(document, online_source=online_source(store))
 
 
-def _refuse_relative_paths(document: Mapping[str, Any]) -> None:
-    files = (document.get("dataSourceConfig") or {}).get("files") or {}
-    truth = document.get("groundTruth") or []
-    for path in (*files.get("paths", ()), *([truth] if isinstance(truth, str) else truth)):
+def _refuse_relative_paths(document: JsonMap) -> None:
+    paths = as_sequence(as_map(document, "dataSourceConfig", "files").get("paths"))
+    truth = document.get("groundTruth")
+    for path in map(str, (*paths, *([truth] if isinstance(truth, str) else as_sequence(truth)))):
         if not Path(path).expanduser().is_absolute():
             raise UsageError(
                 f"{path} is a relative path, and a typed plan has no folder\n"
@@ -236,7 +238,7 @@ class EvaluationJob(Job):
         if evaluation.state == COMPLETED and row["discoveredAt"] is not None and not retry.errors:
             raise UsageError(f"{evaluation.id} is {evaluation.state}\nThere is nothing left to do.")
 
-    def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> OpenedEvaluationPlan:
+    def restore(self, batch: BatchRow, ctx: RunContext) -> OpenedEvaluationPlan:
         """An evaluation from the store alone."""
         row = ctx.store.evaluations.row(batch["runId"], with_deleted=True)
         folder = json.loads(batch["optionsJson"]).get("folder")

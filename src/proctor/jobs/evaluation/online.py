@@ -7,19 +7,20 @@ configuration, which is executed like any other and grows with new sessions.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from proctor.errors import NotFound
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.item import RUNNING, digest_of
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.jobs.evaluation.state import FAILED, EvaluationState, evaluation_of, open_evaluation
+from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.store import Store, timestamp
+from proctor.store.definitions import OnlineConfig
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.session_selection import QuietSession, quiet_sessions
 from proctor.store.writer import is_alive, this_process
@@ -35,7 +36,7 @@ JUDGE, NOT_SAMPLED, FILTERED = "judge", "not_sampled", "filtered"
 class OnlineEvaluationState:
     """Settings of online evaluation on this server."""
 
-    judging: Mapping[str, Any]
+    judging: JsonMap
     """Further members of the requests: the judge."""
     version: str
     region: str
@@ -44,23 +45,22 @@ class OnlineEvaluationState:
     """Time without spans after which a session has ended, for all configurations. None: their own."""
 
 
-def is_online(document: Mapping[str, Any]) -> bool:
+def is_online(document: JsonMap) -> bool:
     """Whether an evaluation belongs to an online configuration."""
     return MARK in document
 
 
-def online_source(store: Store) -> Callable[[str], Mapping[str, Any]]:
+def online_source(store: Store) -> Callable[[str], JsonMap]:
     """A function that returns the log groups of a configuration by its ARN; raises `NotFound`."""
 
-    def source(arn: str) -> Mapping[str, Any]:
+    def source(arn: str) -> JsonMap:
         config = store.definitions.config(arn.rpartition("/")[2])
-        source: Mapping[str, Any] = config["document"]["dataSourceConfig"]["cloudWatchLogs"]
-        return source
+        return as_map(config["document"], "dataSourceConfig", "cloudWatchLogs")
 
     return source
 
 
-def copies_of(store: Store, names: Sequence[str]) -> dict[str, Any]:
+def copies_of(store: Store, names: Sequence[str]) -> JsonObject:
     """Copies of the stored evaluators' current definitions, for an evaluation."""
     return EvaluatorRegistry(folder=Path(), environment={}, definitions=store.definitions.document).copies(
         names
@@ -85,7 +85,7 @@ class OnlineWatch:
                 yield from self._look_for(config, now)
             after = page[-1]["id"]
 
-    def _look_for(self, config: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    def _look_for(self, config: OnlineConfig, now: datetime) -> Iterator[str]:
         if not self._store.definitions.watch_config(config["id"], self._owner, now):
             return
         self._store.definitions.record_decisions(config["id"], self._decide(config, now), now)
@@ -107,7 +107,7 @@ class OnlineWatch:
             self._store.definitions.assign_sessions(config["id"], due, run_id)
             yield run_id
 
-    def _job_of(self, config: Mapping[str, Any], now: datetime) -> EvaluationState | None:
+    def _job_of(self, config: OnlineConfig, now: datetime) -> EvaluationState | None:
         try:
             return evaluation_of(self._store, config["runId"], now) if config["runId"] else None
         except NotFound:
@@ -117,31 +117,30 @@ class OnlineWatch:
         batch = self._store.read.batch(job.id, now)
         return not batch["owner"] or batch["status"] != RUNNING
 
-    def _tell_failure(self, config: Mapping[str, Any], job: EvaluationState) -> None:
+    def _tell_failure(self, config: OnlineConfig, job: EvaluationState) -> None:
         """Record why evaluation failed; the sessions are evaluated once that is fixed."""
         message = " ".join(job.error_details) or "the job failed"
         self._store.definitions.unassign_sessions(config["id"], job.id)
         self._store.definitions.update_config_state(config["id"], failure=message, runId="")
 
-    def _decide(self, config: Mapping[str, Any], now: datetime) -> dict[str, str]:
+    def _decide(self, config: OnlineConfig, now: datetime) -> dict[str, str]:
         """The decision about each ended session that was not examined before."""
-        document = config["document"]
-        over = timestamp(now - timedelta(seconds=self._quiet_seconds(document)))
+        over = timestamp(now - timedelta(seconds=self._quiet_seconds(config)))
         since = max(config["enabledAt"] or "", self._seen_up_to.get(config["id"], ""))
         decisions = {
-            row["id"]: _decision(config["id"], document["rule"], row)
-            for row in _sessions_over(self._store, config["id"], document, since=since, over=over)
+            row["id"]: _decision(config, row)
+            for row in _sessions_over(self._store, config, since=since, over=over)
         }
         self._seen_up_to[config["id"]] = min(over, self._store.arrivals.oldest_new() or over)
         return decisions
 
-    def _quiet_seconds(self, document: Mapping[str, Any]) -> float:
+    def _quiet_seconds(self, config: OnlineConfig) -> float:
         if self._watching.quiet_seconds is not None:
             return self._watching.quiet_seconds
-        session = document["rule"].get("sessionConfig") or {}
+        session = config["document"]["rule"].get("sessionConfig") or {}
         return 60.0 * float(session.get("sessionTimeoutMinutes", TIMEOUT_MINUTES))
 
-    def _begin(self, config: Mapping[str, Any], sessions: Sequence[str], now: datetime) -> str:
+    def _begin(self, config: OnlineConfig, sessions: Sequence[str], now: datetime) -> str:
         watching, document = self._watching, config["document"]
         names = [entry["evaluatorId"] for entry in document["evaluators"]]
         job = open_evaluation(
@@ -160,7 +159,7 @@ class OnlineWatch:
         self._store.definitions.update_config_state(config["id"], runId=job.id)
         return job.id
 
-    def _grow(self, config: Mapping[str, Any], sessions: Sequence[str]) -> str:
+    def _grow(self, config: OnlineConfig, sessions: Sequence[str]) -> str:
         """Add sessions to the evaluation. Existing results stay."""
         row = self._store.evaluations.row(config["runId"])
         request = EvaluationRequest.from_document(self._request(config, sessions))
@@ -178,11 +177,11 @@ class OnlineWatch:
         self._store.change_batch(row["id"], {"status": RUNNING, "reason": "", "owner": "", **fresh})
         return str(row["id"])
 
-    def _request(self, config: Mapping[str, Any], sessions: Sequence[str]) -> dict[str, Any]:
+    def _request(self, config: OnlineConfig, sessions: Sequence[str]) -> JsonObject:
         document = config["document"]
         output = dict(document["outputConfig"]["cloudWatchConfig"])
         if output.get("resultDestination") == "SOURCE_LOG_GROUP":
-            output["logGroupName"] = _first_group(document)
+            output["logGroupName"] = _first_group(config)
         return {
             "batchEvaluationName": config["name"],
             "evaluators": document["evaluators"],
@@ -193,14 +192,12 @@ class OnlineWatch:
         }
 
 
-def _sessions_over(
-    store: Store, config_id: str, document: Mapping[str, Any], *, since: str, over: str
-) -> list[QuietSession]:
+def _sessions_over(store: Store, config: OnlineConfig, *, since: str, over: str) -> list[QuietSession]:
     """Undecided sessions of the watched log groups whose last span arrived in this period."""
-    source = document["dataSourceConfig"]["cloudWatchLogs"]
+    source = config["document"]["dataSourceConfig"]["cloudWatchLogs"]
     return quiet_sessions(
         store.read,
-        config_id,
+        config["id"],
         service=source["serviceNames"][0],
         log_groups=source.get("logGroupNames") or (),
         prefixes=source.get("logGroupNamePrefixes") or (),
@@ -209,8 +206,9 @@ def _sessions_over(
     )
 
 
-def _decision(config_id: str, rule: Mapping[str, Any], row: QuietSession) -> str:
-    if not is_sampled(config_id, row["externalId"], rule["samplingConfig"]["samplingPercentage"]):
+def _decision(config: OnlineConfig, row: QuietSession) -> str:
+    rule = config["document"]["rule"]
+    if not is_sampled(config["id"], row["externalId"], rule["samplingConfig"]["samplingPercentage"]):
         return NOT_SAMPLED
     columns = {name: value for name, value in row.items() if name not in ("id", "attributesJson")}
     attributes = {**columns, "service.name": row["service"], **json.loads(row["attributesJson"] or "{}")}
@@ -224,11 +222,11 @@ def is_sampled(config_id: str, session: str, percentage: float) -> bool:
     return drawn / 2**64 * 100 < percentage
 
 
-def does_match(attributes: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
+def does_match(attributes: JsonMap, condition: JsonMap) -> bool:
     """Whether the attributes of a session pass one filter. A missing attribute equals nothing."""
-    (expected,) = condition["value"].values()
-    value = attributes.get(condition["key"])
-    operator = condition["operator"]
+    (expected,) = as_map(condition, "value").values()
+    value = attributes.get(str(condition["key"]))
+    operator = str(condition["operator"])
     if operator in ("NotEquals", "NotContains"):
         positive = {"NotEquals": "Equals", "NotContains": "Contains"}[operator]
         return not does_match(attributes, {**condition, "operator": positive})
@@ -241,7 +239,7 @@ def does_match(attributes: Mapping[str, Any], condition: Mapping[str, Any]) -> b
     return _compares(value, expected, operator)
 
 
-def _like(value: Any, expected: Any) -> bool:
+def _like(value: object, expected: object) -> bool:
     if isinstance(expected, bool) or isinstance(value, bool):
         return str(value).lower() == str(expected).lower()
     if isinstance(expected, int | float):
@@ -250,7 +248,7 @@ def _like(value: Any, expected: Any) -> bool:
     return str(value) == str(expected)
 
 
-def _compares(value: Any, expected: Any, operator: str) -> bool:
+def _compares(value: object, expected: object, operator: str) -> bool:
     left, right = _number(value), _number(expected)
     if left is None or right is None:
         return False
@@ -262,15 +260,15 @@ def _compares(value: Any, expected: Any, operator: str) -> bool:
     }[operator]
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
+        return float(value) if isinstance(value, int | float | str) else None
+    except (ValueError, OverflowError):
         return None
 
 
-def _first_group(document: Mapping[str, Any]) -> str:
-    source = document["dataSourceConfig"]["cloudWatchLogs"]
+def _first_group(config: OnlineConfig) -> str:
+    source = config["document"]["dataSourceConfig"]["cloudWatchLogs"]
     return str([*(source.get("logGroupNames") or ()), *(source.get("logGroupNamePrefixes") or ())][0])
 
 

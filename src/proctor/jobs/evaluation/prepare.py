@@ -24,6 +24,7 @@ from proctor.jobs.evaluation.items import (
 )
 from proctor.jobs.evaluation.request import EvaluationRequest, is_name
 from proctor.jobs.evaluation.state import ACCOUNT, REGION, EvaluationState, evaluation_of, open_evaluation
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.session import Usage
@@ -59,7 +60,7 @@ class PreparedEvaluation:
     """A request that can be opened."""
 
     request: EvaluationRequest
-    definitions: Mapping[str, Any]
+    definitions: JsonMap
     """Copies of the evaluators' definitions as they are now."""
     pending: PendingEvaluationRequest
 
@@ -79,7 +80,7 @@ class EvaluatorEstimate:
     """None: the price of the model is unknown."""
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """As `--json` prints it."""
         return {
             "evaluator": self.evaluator,
@@ -114,7 +115,7 @@ class EvaluationEstimate:
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """As `--json` prints it."""
         return {
             "dryRun": True,
@@ -133,7 +134,7 @@ def judge_options(folder: Path, prices: Mapping[str, Mapping[str, float]] | None
 
 
 def pending_request(
-    document: Mapping[str, Any],
+    document: JsonMap,
     *,
     folder: Path,
     plan_path: str = "",
@@ -146,20 +147,20 @@ def pending_request(
     `ground_truth` are further files; `files_folder` is where the paths of `files` begin, if not in `folder`.
     """
     complete = dict(document)
-    entries = complete.pop("groundTruth", None) or []
-    named = [entries] if isinstance(entries, str) else entries
+    entries = complete.pop("groundTruth", None)
+    named = [entries] if isinstance(entries, str) else as_sequence(entries)
     # An evaluation that is extended has its datasets already, and keeps where they came from.
     datasets = [entry for entry in named if isinstance(entry, dict)]
     files = [*(folder / entry for entry in named if isinstance(entry, str)), *ground_truth]
     if files or datasets:
         read = [dataset_of(path) for path in files]
-        inline = (complete.get("evaluationMetadata") or {}).get("sessionMetadata") or []
+        inline = as_sequence(as_map(complete, "evaluationMetadata").get("sessionMetadata"))
         metadata = [*(entry for dataset in read for entry in dataset.metadata), *inline]
         complete["evaluationMetadata"] = {"sessionMetadata": metadata}
         complete["groundTruth"] = [*datasets, *(dataset.mention for dataset in read)]
     _check_complete(complete)
-    if isinstance(source := complete["dataSourceConfig"].get("files"), dict):
-        paths = [str((files_folder or folder) / path) for path in source["paths"]]
+    if source := as_map(complete, "dataSourceConfig", "files"):
+        paths = [str((files_folder or folder) / str(path)) for path in as_sequence(source["paths"])]
         complete["dataSourceConfig"] = {"files": {**source, "paths": paths}}
     return PendingEvaluationRequest(
         document=complete, folder=folder, plan_path=plan_path, plan_text=plan_text
@@ -172,7 +173,7 @@ def dataset_of(path: Path) -> Dataset:
     return read_dataset(content, file=str(path))
 
 
-def _check_complete(document: Mapping[str, Any]) -> None:
+def _check_complete(document: JsonMap) -> None:
     if not document.get("batchEvaluationName"):
         raise UsageError("the evaluation has no name\nGive --name NAME, or batchEvaluationName in the plan.")
     try:
@@ -189,6 +190,16 @@ def _check_complete(document: Mapping[str, Any]) -> None:
         )
 
 
+@contextmanager
+def models_to_check(options: ModelOptions, ctx: RunContext) -> Iterator[ModelRouter]:
+    """Models that are looked up, to check them or to read their prices, and not called."""
+    models = ctx.models(options, records=False)
+    try:
+        yield models
+    finally:
+        models.close_files()
+
+
 def check(pending: PendingEvaluationRequest, models: ModelRouter, ctx: RunContext) -> None:
     """Raise with every evaluator, model or key of a request that is missing. Calls no model."""
     request = EvaluationRequest.from_document(_with_settings(pending, ctx))
@@ -201,8 +212,8 @@ def prepare(pending: PendingEvaluationRequest, ctx: RunContext) -> PreparedEvalu
     document = _with_settings(pending, ctx)
     request = EvaluationRequest.from_document(document)
     find, copies = _evaluators(request, pending.folder, ctx)
-    models = ctx.models(pending.model_options())
-    make_jury(request, find, models, models)
+    with models_to_check(pending.model_options(), ctx) as models:
+        make_jury(request, find, models, models)
     return PreparedEvaluation(
         request=_with_files(ctx.store, request, document, ctx), definitions=copies, pending=pending
     )
@@ -226,8 +237,8 @@ def open_prepared(
         plan_text=pending.plan_text,
         is_detached=is_detached,
     )
-    if evaluation.is_new and (tags := prepared.request.document.get("tags")):
-        ctx.store.definitions.tag(evaluation.arn, tags)
+    if evaluation.is_new and (tags := as_map(prepared.request.document, "tags")):
+        ctx.store.definitions.tag(evaluation.arn, {name: str(value) for name, value in tags.items()})
     return evaluation
 
 
@@ -261,9 +272,11 @@ def estimate(pending: PendingEvaluationRequest, ctx: RunContext) -> EvaluationEs
     document = _with_settings(pending, ctx)
     request = EvaluationRequest.from_document(document)
     find, _ = _evaluators(request, pending.folder, ctx)
-    models = ctx.models(pending.model_options())
-    evaluators = make_jury(request, find, models, models)
-    with _store_of_sessions(document, ctx) as store:
+    with (
+        models_to_check(pending.model_options(), ctx) as models,
+        _store_of_sessions(document, ctx) as store,
+    ):
+        evaluators = make_jury(request, find, models, models)
         request = _with_files(store, request, document, ctx)
         discovery = find_sessions(store, request, ctx.now())
         sessions = select_sessions(store.read, discovery.ids)
@@ -274,9 +287,9 @@ def estimate(pending: PendingEvaluationRequest, ctx: RunContext) -> EvaluationEs
 
 
 @contextmanager
-def _store_of_sessions(document: Mapping[str, Any], ctx: RunContext) -> Iterator[Store]:
+def _store_of_sessions(document: JsonMap, ctx: RunContext) -> Iterator[Store]:
     """The store to discover sessions in: files are imported into a temporary one."""
-    if not document["dataSourceConfig"].get("files"):
+    if not as_map(document, "dataSourceConfig", "files"):
         yield ctx.store
         return
     with (
@@ -342,13 +355,13 @@ def _cost(model: str, usage: Usage, models: ModelRouter) -> float | None:
 
 def _evaluators(
     request: EvaluationRequest, folder: Path, ctx: RunContext
-) -> tuple[FindEvaluator, dict[str, Any]]:
+) -> tuple[FindEvaluator, JsonObject]:
     registry: EvaluatorRegistry = ctx.evaluators(folder)
     copies = registry.copies(request.evaluators)
     return registry.finder(copies), copies
 
 
-def _with_settings(pending: PendingEvaluationRequest, ctx: RunContext) -> dict[str, Any]:
+def _with_settings(pending: PendingEvaluationRequest, ctx: RunContext) -> JsonObject:
     """The request, completed by the section `evaluation` of `proctor.toml`."""
     section = ctx.settings_for([pending.folder]).evaluation
     defaults = {"judge": section.get("judge"), "harmfulValue": section.get("harmful_value")}
@@ -356,13 +369,13 @@ def _with_settings(pending: PendingEvaluationRequest, ctx: RunContext) -> dict[s
 
 
 def _with_files(
-    store: Store, request: EvaluationRequest, document: Mapping[str, Any], ctx: RunContext
+    store: Store, request: EvaluationRequest, document: JsonMap, ctx: RunContext
 ) -> EvaluationRequest:
-    files = document["dataSourceConfig"].get("files")
+    files = as_map(document, "dataSourceConfig", "files")
     if not files:
         return request
-    paths = [Path(path) for path in files["paths"]]
-    imported = import_paths(store, paths, files.get("kind") or "auto", ctx.now())
+    paths = [Path(str(path)) for path in as_sequence(files["paths"])]
+    imported = import_paths(store, paths, as_text(files.get("kind")) or "auto", ctx.now())
     _report_import(imported, ctx)
     source = {"files": {**files, "sessionIds": list(imported.session_ids)}}
     return EvaluationRequest.from_document({**document, "dataSourceConfig": source})

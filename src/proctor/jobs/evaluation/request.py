@@ -18,6 +18,7 @@ from proctor.errors import Problem, UsageError
 from proctor.item import digest_of
 from proctor.jobs.evaluation import ground_truth
 from proctor.jobs.evaluation.ground_truth import SessionMetadata, unwrapped
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import (
     Anything,
@@ -46,14 +47,14 @@ class EvaluationRequest:
     evaluators: tuple[str, ...]
     """Names as `proctor evaluators` takes them: `Builtin.X`, an id, a file, `module:function`."""
     sessions: Sessions
-    document: Mapping[str, Any]
+    document: JsonMap
     """The whole request, without the client token and the metadata of sessions."""
-    metadata: Sequence[Mapping[str, Any]] = ()
+    metadata: Sequence[JsonMap] = ()
     """Metadata of sessions: `sessionId`, `testScenarioId`, `groundTruth`, `metadata`."""
     client_token: str = ""
     judge: str = JUDGE
     votes: int = 1
-    judge_parameters: Mapping[str, Any] = field(default_factory=dict)
+    judge_parameters: JsonMap = field(default_factory=dict)
     harmful_value: float | None = None
     """Value of the label `Harmful`. None: the evaluators' default."""
     budget_usd: float | None = None
@@ -66,13 +67,13 @@ class EvaluationRequest:
     @classmethod
     def from_document(
         cls,
-        document: Mapping[str, Any],
+        document: JsonMap,
         *,
-        online_source: Callable[[str], Mapping[str, Any]] | None = None,
+        online_source: Callable[[str], JsonMap] | None = None,
     ) -> "EvaluationRequest":
         """Read a checked document. `online_source` gives the `cloudWatchLogs` source that an online
         configuration, by its ARN, watches."""
-        values = {name: value for name, value in document.items() if value is not None}
+        values: dict[str, Any] = {name: value for name, value in document.items() if value is not None}
         token = values.pop("clientToken", "")
         metadata = (values.pop("evaluationMetadata", None) or {}).get("sessionMetadata") or []
         return cls(
@@ -99,21 +100,20 @@ class EvaluationRequest:
         return digest_of([_plain(self.document), _plain(list(self.metadata))])
 
     @property
-    def judge_settings(self) -> dict[str, Any]:
+    def judge_settings(self) -> JsonObject:
         """Settings of the evaluators: judge, votes and parameters."""
         values = {"judge": self.judge, "votes": self.votes, "parameters": dict(self.judge_parameters)}
         return values if self.harmful_value is None else values | {"harmfulValue": self.harmful_value}
 
 
-def named(document: Mapping[str, Any], member: str) -> list[str]:
+def named(document: JsonMap, member: str) -> list[str]:
     """Names of the evaluators or insights of a request; insights are evaluators too."""
     id_ = {"evaluators": "evaluatorId", "insights": "insightId"}[member]
-    return [entry if isinstance(entry, str) else str(entry[id_]) for entry in document.get(member) or ()]
+    entries = as_sequence(document.get(member))
+    return [entry if isinstance(entry, str) else str(as_map(entry)[id_]) for entry in entries]
 
 
-def _sessions(
-    config: Mapping[str, Any], online_source: Callable[[str], Mapping[str, Any]] | None
-) -> Sessions:
+def _sessions(config: Mapping[str, Any], online_source: Callable[[str], JsonMap] | None) -> Sessions:
     present = [name for name, value in config.items() if value is not None]
     if len(present) != 1:
         raise UsageError(
@@ -134,7 +134,7 @@ def _sessions(
             filters = {_snake(name): _texts(source.get(name)) for name in names}
             # Evaluations are not evaluated themselves unless they are named.
             excluded = () if JOB_NAME in filters["jobs"] else (JOB_NAME,)
-            return OwnSessions(**filters, excluded_jobs=excluded, period=_period(source.get("timeRange")))
+            return OwnSessions(**filters, excluded_jobs=excluded, period=_period(as_map(source, "timeRange")))
         case "files":
             imported = _texts(source.get("sessionIds"))
             return FileSessions(
@@ -144,31 +144,33 @@ def _sessions(
             raise UsageError(f"there is no source of sessions called {other}")
 
 
-def _log_groups(source: Mapping[str, Any]) -> LogGroupSessions:
-    filters = source.get("filterConfig") or {}
-    traces = {entry["sessionId"]: tuple(entry["traceIds"]) for entry in filters.get("sessionTraceIds") or ()}
+def _log_groups(source: JsonMap) -> LogGroupSessions:
+    filters = as_map(source, "filterConfig")
+    traces = {
+        str(as_map(entry)["sessionId"]): _texts(as_map(entry)["traceIds"])
+        for entry in as_sequence(filters.get("sessionTraceIds"))
+    }
     return LogGroupSessions(
         names=_texts(source.get("logGroupNames")),
         prefixes=_texts(source.get("logGroupNamePrefixes")),
         services=_texts(source.get("serviceNames")),
         session_ids=_texts(filters.get("sessionIds")),
         traces=traces,
-        period=_period(filters.get("timeRange")),
+        period=_period(as_map(filters, "timeRange")),
     )
 
 
-def _texts(values: Any) -> tuple[str, ...]:
+def _texts(values: object) -> tuple[str, ...]:
     if isinstance(values, str):
         return (values,)
-    return tuple(map(str, values or ()))
+    return tuple(map(str, as_sequence(values)))
 
 
-def _period(period: Mapping[str, Any] | None) -> Period:
-    period = period or {}
+def _period(period: JsonMap) -> Period:
     return Period(start=moment_of(period.get("startTime")), end=moment_of(period.get("endTime")))
 
 
-def moment_of(value: Any) -> datetime | None:
+def moment_of(value: object) -> datetime | None:
     """Parse a time: ISO 8601 (default UTC), or seconds since 1970."""
     if value is None or value == "":
         return None
@@ -185,7 +187,7 @@ def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """The same with times as text, so that it can be hashed."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
@@ -295,7 +297,7 @@ class EvaluationPlan(_EvaluationModel):
     prices: dict[str, ModelPrice] | None = None
 
 
-def read_evaluation(text: str | bytes, *, file: str) -> dict[str, Any]:
+def read_evaluation(text: str | bytes, *, file: str) -> JsonObject:
     """Read a plan, YAML or JSON, as the document of a request; raises with everything wrong with it."""
     source = read_source(text, file=file)
     problems = [*check_shape(source, EvaluationPlan, _vocabulary).problems]

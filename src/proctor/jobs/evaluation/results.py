@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
 from proctor.evaluators.insight import FIELDS
 from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
+from proctor.json_values import JsonMap, JsonObject
 from proctor.report.charts import Bar, bars, stacked
 from proctor.report.render import page, text
 from proctor.stats.evaluation import (
@@ -31,6 +31,7 @@ from proctor.stats.evaluation import (
     insights_of,
 )
 from proctor.store import Store, StoreReader
+from proctor.store.evaluations import ListedEvaluation
 from proctor.store.items import mock_models
 from proctor.store.scores import (
     EvaluatedCall,
@@ -62,7 +63,6 @@ LEVELS = {"session": "Session", "trace": "Trace", "tool_call": "Span"}
 BUILT_IN = "arn:aws:bedrock-agentcore:::evaluator/"
 SHOWN = ("description", "dataSourceConfig", "kmsKeyArn", "insights", "judge", "votes", "groundTruth", "tags")
 """Members of a request that are part of the document."""
-Row = dict[str, Any]
 
 
 def results_of(store: Store, run_id: str) -> EvaluationResults:
@@ -176,7 +176,9 @@ def all_insights(store: Store, results: EvaluationResults) -> list[Insight]:
     return insights_of({name: insight_findings(store.read, results.run_id, name) for name in names})
 
 
-def records_of(store: Store, run_id: str, *, first: int = 0, limit: int | None = None) -> Iterator[Row]:
+def records_of(
+    store: Store, run_id: str, *, first: int = 0, limit: int | None = None
+) -> Iterator[JsonObject]:
     """The records of an evaluation, in the order of its items, loaded page by page.
 
     `first` and `limit` count items, each of which has the records of one session and one evaluator.
@@ -199,7 +201,7 @@ def evaluator_arn(job_arn: str, asked_as: str) -> str:
     return f"{job_arn.partition(':batch-evaluate/')[0]}:evaluator/{asked_as}"
 
 
-def summary_document(results: EvaluationResults) -> Row:
+def summary_document(results: EvaluationResults) -> JsonObject:
     """The results of an evaluation as JSON: members of the AWS interface, and our own."""
     return {
         "numberOfSessionsCompleted": results.completed,
@@ -214,7 +216,7 @@ def summary_document(results: EvaluationResults) -> Row:
     }
 
 
-def evaluation_document(evaluation: EvaluationState, results: EvaluationResults | None) -> Row:
+def evaluation_document(evaluation: EvaluationState, results: EvaluationResults | None) -> JsonObject:
     """An evaluation as JSON: members of the AWS Get operation, and our own."""
     document = dict(evaluation.document)
     place = {"logGroupName": evaluation.output_group, "logStreamName": evaluation.output_stream}
@@ -233,7 +235,7 @@ def evaluation_document(evaluation: EvaluationState, results: EvaluationResults 
     }
 
 
-def evaluator_summary(result: EvaluatorResult) -> Row:
+def evaluator_summary(result: EvaluatorResult) -> JsonObject:
     """One evaluator's part of a summary."""
     named = {"evaluationDimensionName": result.dimension} if result.dimension else {}
     has_value = result.average.value is not None
@@ -272,7 +274,7 @@ def write_results(store: Store, run_id: str, results: EvaluationResults, folder:
     return [records, summary]
 
 
-def _page(store: Store, job: Mapping[str, Any], position: int, size: int) -> list[Row] | None:
+def _page(store: Store, job: ListedEvaluation, position: int, size: int) -> list[JsonObject] | None:
     """The records of a page of items; None: no more items."""
     read = store.read
     items = items_page(read, job["id"], position, size)
@@ -294,12 +296,12 @@ def _page(store: Store, job: Mapping[str, Any], position: int, size: int) -> lis
 
 
 def _record(
-    job: Mapping[str, Any],
+    job: ListedEvaluation,
     item: EvaluationItem,
     score: ScoreRow,
     session: EvaluatedSession | None,
     calls: Mapping[tuple[str, str], EvaluatedCall],
-) -> Row:
+) -> JsonObject:
     settings, factors = json.loads(item["settings"]), json.loads(item["factors"])
     details = json.loads(item["details"])
     call = calls.get((score["judgedSessionId"], score["target"]))
@@ -327,7 +329,7 @@ def _record(
         "proctor.test_scenario.id": factors.get("scenario"),
         "proctor.ignored_reference_inputs": json.loads(score["ignored"] or "[]") or None,
     }
-    nanoseconds = _nanoseconds(score["timestamp"])
+    nanoseconds = _nanoseconds(score["timestamp"] or "")
     record = {
         "name": "gen_ai.evaluation.result",
         "traceId": trace,
@@ -342,7 +344,7 @@ def _record(
     return _without_nothing(record)
 
 
-def _verdict(score: ScoreRow) -> Row:
+def _verdict(score: ScoreRow) -> JsonObject:
     if score["error"]:
         code = score["errorCode"] or "InternalServerException"
         throttled = code == "ThrottlingException"
@@ -365,7 +367,7 @@ def _scale(score: ScoreRow) -> str | None:
     return "Categorical" if score["value"] is None else "Numerical"
 
 
-def _without_nothing(values: Mapping[str, Any]) -> Row:
+def _without_nothing(values: JsonMap) -> JsonObject:
     return {name: value for name, value in values.items() if value is not None and value != ""}
 
 

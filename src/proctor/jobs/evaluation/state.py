@@ -15,20 +15,21 @@ it discovers the sessions first. Its state is not stored: it is computed from th
 
 import json
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import SystemRandom
-from typing import Any
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import RUNNING, SUCCESS
-from proctor.jobs.evaluation.request import JOB_NAME, EvaluationRequest
+from proctor.jobs.evaluation.request import JOB_NAME, EvaluationRequest, named
+from proctor.json_values import JsonMap, as_map, as_text
 from proctor.store import Store, evaluations, timestamp
 from proctor.store.batches import moment
-from proctor.store.evaluations import EvaluationRecord
+from proctor.store.evaluations import EvaluationRecord, ListedEvaluation
 from proctor.store.scores import failed_sessions
 from proctor.store.session_selection import LogGroupSessions
+from proctor.store.tables import BatchRow
 
 PENDING, IN_PROGRESS, STOPPING = "PENDING", "IN_PROGRESS", "STOPPING"
 COMPLETED, COMPLETED_WITH_ERRORS = "COMPLETED", "COMPLETED_WITH_ERRORS"
@@ -55,7 +56,7 @@ class EvaluationState:
     state: str
     created_at: datetime
     updated_at: datetime
-    document: Mapping[str, Any]
+    document: JsonMap
     """The request, as `StartBatchEvaluation` takes it, with our own members; without ground truth."""
     output_group: str
     output_stream: str
@@ -73,8 +74,7 @@ class EvaluationState:
     @property
     def evaluators(self) -> tuple[str, ...]:
         """Evaluators of the request."""
-        evaluators = self.document.get("evaluators") or ()
-        return tuple(entry if isinstance(entry, str) else entry["evaluatorId"] for entry in evaluators)
+        return tuple(named(self.document, "evaluators"))
 
     @property
     def is_finished(self) -> bool:
@@ -90,7 +90,7 @@ def open_evaluation(
     version: str,
     region: str = REGION,
     account: str = ACCOUNT,
-    definitions: Mapping[str, Any] | None = None,
+    definitions: JsonMap | None = None,
     folder: str = "",
     plan_path: str = "",
     plan_text: str = "",
@@ -115,7 +115,7 @@ def open_evaluation(
         metadata=request.metadata,
         definitions=definitions or {},
         client_token=request.client_token,
-        kms_key_arn=request.document.get("kmsKeyArn") or "",
+        kms_key_arn=as_text(request.document.get("kmsKeyArn")),
         output_group=group,
         output_stream=stream,
     )
@@ -205,15 +205,14 @@ def fail_evaluation(store: Store, evaluation_id: str, reason: str, message: str,
     store.end_batch(evaluation_id, "aborted", reason, message, now)
 
 
-def _as_it_stands(store: Store, row: Mapping[str, Any], now: datetime) -> EvaluationState:
-    batch: Mapping[str, Any]
+def _as_it_stands(store: Store, row: ListedEvaluation, now: datetime) -> EvaluationState:
     try:
         batch = store.read.batch(row["id"], now)
     except NotFound:
-        batch = {"status": "aborted", "reason": "deleted", "owner": "", "heartbeatAt": None}
-    state = _state(store, row, batch)
+        batch = None
+    state = _state(store, row, batch) if batch else FAILED
     created = moment(row["createdAt"]) or now
-    updated = moment(batch.get("finishedAt")) or moment(batch["heartbeatAt"]) or created
+    updated = (batch and (moment(batch["finishedAt"]) or moment(batch["heartbeatAt"]))) or created
     return EvaluationState(
         id=row["id"],
         arn=row["arn"],
@@ -224,12 +223,12 @@ def _as_it_stands(store: Store, row: Mapping[str, Any], now: datetime) -> Evalua
         document=json.loads(row["requestJson"]),
         output_group=row["outputGroup"],
         output_stream=row["outputStream"],
-        error_details=_details(store, row, batch, state),
+        error_details=_details(store, row, batch["status"] if batch else "", state),
         sessions_found=row["sessionsFound"],
     )
 
 
-def _state(store: Store, row: Mapping[str, Any], batch: Mapping[str, Any]) -> str:
+def _state(store: Store, row: ListedEvaluation, batch: BatchRow) -> str:
     if batch["status"] == "completed":
         counts = store.read.totals(row["id"])
         return COMPLETED if counts["counts"][SUCCESS] == counts["items"] else COMPLETED_WITH_ERRORS
@@ -245,32 +244,32 @@ def _state(store: Store, row: Mapping[str, Any], batch: Mapping[str, Any]) -> st
     return STOPPING if batch["abortRequestedAt"] else IN_PROGRESS
 
 
-def _was_left(batch: Mapping[str, Any]) -> bool:
+def _was_left(batch: BatchRow) -> bool:
     """Whether it was stopped with Ctrl-C. If its process died, there is no reason."""
-    return bool(batch["status"] == "interrupted" and batch["reason"] == "interrupted")
+    return batch["status"] == "interrupted" and batch["reason"] == "interrupted"
 
 
-def _details(store: Store, row: Mapping[str, Any], batch: Mapping[str, Any], state: str) -> tuple[str, ...]:
+def _details(store: Store, row: ListedEvaluation, batch_status: str, state: str) -> tuple[str, ...]:
     if row["failure"]:
         return (row["failure"],)
     if state == COMPLETED_WITH_ERRORS:
         failed, total = failed_sessions(store.read, row["id"])
         return (f"{failed} of {total} sessions failed during batch evaluation.",)
-    if state == STOPPED and batch["status"] == "halted":
+    if state == STOPPED and batch_status == "halted":
         return ("The budget is spent. Go on with more: proctor resume RUN --budget USD.",)
-    if state == STOPPED and batch["status"] == "interrupted":
+    if state == STOPPED and batch_status == "interrupted":
         return ("It was interrupted. Go on with it: proctor resume RUN.",)
     return ()
 
 
 def _output(request: EvaluationRequest, evaluation_id: str) -> tuple[str, str]:
     """Log group and stream of the results."""
-    config = (request.document.get("outputConfig") or {}).get("cloudWatchConfig") or {}
-    group = config.get("logGroupName") or RESULTS_GROUP
+    config = as_map(request.document, "outputConfig", "cloudWatchConfig")
+    group = as_text(config.get("logGroupName")) or RESULTS_GROUP
     sessions = request.sessions
     if config.get("resultDestination") == "SOURCE_LOG_GROUP" and isinstance(sessions, LogGroupSessions):
         group = next(iter((*sessions.names, *sessions.prefixes)), RESULTS_GROUP)
-    return group, config.get("logStreamName") or f"run-{evaluation_id}"
+    return group, as_text(config.get("logStreamName")) or f"run-{evaluation_id}"
 
 
 def _ten_letters() -> str:

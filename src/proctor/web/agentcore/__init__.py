@@ -3,8 +3,8 @@
 Control plane and data plane, told apart by path, and the CloudWatch Logs operations that read results.
 """
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
@@ -35,7 +35,7 @@ def router(site: AppState) -> APIRouter:
     _ = service.limits
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> Any:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with watched(service):
             yield
 

@@ -4,9 +4,10 @@ Each has the name, HTTP status and members of its service model; the client read
 raises its own exception of that name.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
+from proctor.json_values import JsonMap, JsonObject
 from proctor.web.agentcore.shapes import ShapeProblem
 
 MOST_MESSAGE_CHARACTERS = 10_000
@@ -29,7 +30,7 @@ class WireError(Exception):
         return self.name or type(self).__name__
 
     @property
-    def body(self) -> Mapping[str, Any]:
+    def body(self) -> JsonMap:
         return {"message": str(self)}
 
 
@@ -46,8 +47,8 @@ class ValidationException(WireError):
         self.flaws = flaws[:MOST_FIELDS]
 
     @property
-    def body(self) -> Mapping[str, Any]:
-        body: dict[str, Any] = {"message": str(self), "reason": self.reason}
+    def body(self) -> JsonMap:
+        body: JsonObject = {"message": str(self), "reason": self.reason}
         if self.flaws:
             body["fieldList"] = [{"name": flaw.name, "message": flaw.constraint} for flaw in self.flaws]
         return body

@@ -8,7 +8,6 @@ is repeated while the first is in progress shares its response.
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
@@ -17,7 +16,7 @@ from proctor.evaluator import Evaluator, Evidence, Reference
 from proctor.evaluators import EvaluationSettings, find_evaluator
 from proctor.evaluators.rendering import EvaluationTarget, targets_of
 from proctor.item import digest_of
-from proctor.json_values import as_text, parse_json
+from proctor.json_values import JsonMap, JsonObject, as_text, parse_json
 from proctor.score import Score
 from proctor.secrets import visible
 from proctor.session import Session
@@ -33,14 +32,14 @@ from proctor.web.agentcore.shapes import EVALUATOR_NAMES, Members, ShapeProblem,
 INPUT = "evaluationInput.sessionSpans"
 
 
-def evidence_of_spans(spans: Sequence[Any], references: Sequence[Mapping[str, Any]]) -> Evidence:
+def evidence_of_spans(spans: Sequence[object], references: Sequence[JsonMap]) -> Evidence:
     """The session in spans, with its ground truth."""
     session = _session(_documents(spans))
     evidence = evidence_of_session(session)
     return replace(evidence, reference=_reference(evidence, references)) if references else evidence
 
 
-def _documents(spans: Sequence[Any]) -> list[Document]:
+def _documents(spans: Sequence[object]) -> list[Document]:
     documents, problems = list[Document](), list[str]()
     for number, span in enumerate(spans, start=1):
         try:
@@ -57,7 +56,7 @@ def _documents(spans: Sequence[Any]) -> list[Document]:
     return documents
 
 
-def _mapping(span: Any) -> Mapping[str, Any]:
+def _mapping(span: object) -> JsonMap:
     # Clients that read log streams pass documents as text.
     document = parse_json(span) if isinstance(span, str) else span
     if not isinstance(document, Mapping):
@@ -85,7 +84,7 @@ def _session(documents: Sequence[Document]) -> Session:
     return session
 
 
-def _reference(evidence: Evidence, references: Sequence[Mapping[str, Any]]) -> Reference:
+def _reference(evidence: Evidence, references: Sequence[Members]) -> Reference:
     turns = {trace.id: number for number, trace in enumerate(evidence.traces)}
     if flaws := list(_reference_flaws(evidence, references, turns)):
         raise validation_error(flaws)
@@ -103,7 +102,7 @@ def _reference(evidence: Evidence, references: Sequence[Mapping[str, Any]]) -> R
 
 
 def _reference_flaws(
-    evidence: Evidence, references: Sequence[Mapping[str, Any]], turns: Mapping[str, int]
+    evidence: Evidence, references: Sequence[Members], turns: Mapping[str, int]
 ) -> Iterator[ShapeProblem]:
     for number, entry in enumerate(references, start=1):
         name = f"evaluationReferenceInputs.{number}.member.context.spanContext"
@@ -127,7 +126,7 @@ CODES = {
 }
 
 
-async def evaluate(service: Service, request: Members) -> Mapping[str, Any]:
+async def evaluate(service: Service, request: Members) -> JsonMap:
     """Evaluate a session, or share the response of an identical request in progress."""
     key = await run_in_threadpool(lambda: digest_of(dict(request)))
     task = service.evaluations_in_progress.get(key)
@@ -141,17 +140,16 @@ async def evaluate(service: Service, request: Members) -> Mapping[str, Any]:
 
 OPERATIONS = (
     Operation(
-        name="Evaluate",
-        method="POST",
-        path="/evaluations/evaluate/{evaluatorId}",
-        shape=EVALUATE,
-        answer=evaluate,
+        "Evaluate",
+        "POST /evaluations/evaluate/{evaluatorId}",
+        EVALUATE,
+        evaluate,
         most_bytes="evaluate_bytes",
     ),
 )
 
 
-async def _evaluate(service: Service, request: Members) -> Mapping[str, Any]:
+async def _evaluate(service: Service, request: Members) -> JsonMap:
     evaluator_id = request["evaluatorId"]
     deadline = asyncio.get_running_loop().time() + service.limits.evaluate_seconds
     evaluator = await run_in_threadpool(_evaluator, service, evaluator_id)
@@ -185,9 +183,7 @@ def _evaluator(service: Service, evaluator_id: str) -> Evaluator:
         raise ResourceNotFoundException(str(error).partition("\n")[0]) from error
 
 
-def _targets(
-    evaluator: Evaluator, evidence: Evidence, requested: Mapping[str, Any]
-) -> list[EvaluationTarget]:
+def _targets(evaluator: Evaluator, evidence: Evidence, requested: Members) -> list[EvaluationTarget]:
     """Targets to evaluate, oldest first. Raises for targets of another level and for missing ones."""
     member = TARGETS.get(evaluator.level)
     for name in requested:
@@ -258,8 +254,8 @@ def _failed(evaluator: Evaluator, target: EvaluationTarget, code: str, message: 
     )
 
 
-def _result(service: Service, evaluator_id: str, evidence: Evidence, score: Score) -> dict[str, Any]:
-    members: dict[str, Any] = {
+def _result(service: Service, evaluator_id: str, evidence: Evidence, score: Score) -> JsonObject:
+    members: JsonObject = {
         "evaluatorArn": service.names.arn(EVALUATOR_NAMES, evaluator_id),
         "evaluatorId": evaluator_id,
         "evaluatorName": evaluator_id if is_managed(evaluator_id) else score.evaluator,

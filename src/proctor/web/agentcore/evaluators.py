@@ -4,18 +4,17 @@ Built-in evaluators are listed too and cannot be changed. A new evaluator is act
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 from proctor.errors import Contradiction
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.definition import problems_of
 from proctor.evaluators.matchers import MATCHINGS
+from proctor.json_values import JsonMap, JsonObject
 from proctor.judging.question import Rating
 from proctor.score import Level
-from proctor.store.definitions import EVALUATORS
+from proctor.store.definitions import EVALUATORS, EvaluatorDefinition, ListedEvaluator
 from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import (
@@ -89,7 +88,7 @@ BUILTIN_SINCE = 1_767_225_600
 """Creation time of built-in evaluators: a required member."""
 
 
-def create(service: Service, request: Members) -> Mapping[str, Any]:
+def create(service: Service, request: Members) -> JsonMap:
     """Create an evaluator."""
     if service.store.definitions.count(EVALUATORS) >= service.limits.evaluators:
         raise ServiceQuotaExceededException(f"There may be {service.limits.evaluators} evaluators.")
@@ -119,7 +118,7 @@ def create(service: Service, request: Members) -> Mapping[str, Any]:
     }
 
 
-def get(service: Service, request: Members) -> Mapping[str, Any]:
+def get(service: Service, request: Members) -> JsonMap:
     """Get an evaluator, with its configuration unless the request excludes it."""
     evaluator_id = request["evaluatorId"]
     with_config = request.get("includedData") != "METADATA_ONLY"
@@ -130,11 +129,11 @@ def get(service: Service, request: Members) -> Mapping[str, Any]:
     return {**_summary(service, row), **config}
 
 
-def list_all(service: Service, request: Members) -> Mapping[str, Any]:
+def list_all(service: Service, request: Members) -> JsonMap:
     """List evaluators, a page at a time: built-in ones first."""
     limit = request.get("maxResults", paging.PAGE)
     position = paging.key_of("evaluators", request.get("nextToken"), str, str) or ["builtin", ""]
-    entries: list[tuple[list[str], Mapping[str, Any]]] = []
+    entries: list[tuple[list[str], JsonMap]] = []
     if position[0] == "builtin":
         entries = [
             (["builtin", name], _builtin(service, name, with_config=False))
@@ -144,13 +143,13 @@ def list_all(service: Service, request: Members) -> Mapping[str, Any]:
     after = position[1] if position[0] == "kept" else ""
     rows = service.store.definitions.evaluators(after=after, limit=limit + 1)
     entries += [(["kept", row["id"]], _summary(service, row)) for row in rows]
-    answer: dict[str, Any] = {"evaluators": [summary for _, summary in entries[:limit]]}
+    answer: JsonObject = {"evaluators": [summary for _, summary in entries[:limit]]}
     if len(entries) > limit:
         answer["nextToken"] = paging.page_token_of("evaluators", entries[limit - 1][0])
     return answer
 
 
-def update(service: Service, request: Members) -> Mapping[str, Any]:
+def update(service: Service, request: Members) -> JsonMap:
     """Update an evaluator that no enabled online configuration uses."""
     evaluator_id = _own_id(request["evaluatorId"])
     definitions = service.store.definitions
@@ -179,7 +178,7 @@ def update(service: Service, request: Members) -> Mapping[str, Any]:
     }
 
 
-def delete(service: Service, request: Members) -> Mapping[str, Any]:
+def delete(service: Service, request: Members) -> JsonMap:
     """Delete an evaluator. Its scores stay."""
     evaluator_id = _own_id(request["evaluatorId"])
     definitions = service.store.definitions
@@ -190,56 +189,17 @@ def delete(service: Service, request: Members) -> Mapping[str, Any]:
     return {"evaluatorArn": arn, "evaluatorId": evaluator_id, "status": "DELETING"}
 
 
+_control = partial(Operation, plane="control")
 OPERATIONS = (
-    Operation(
-        name="CreateEvaluator",
-        method="POST",
-        path="/evaluators/create",
-        status=202,
-        shape=CREATE_EVALUATOR,
-        answer=create,
-        plane="control",
-    ),
-    Operation(
-        name="GetEvaluator",
-        method="GET",
-        path="/evaluators/{evaluatorId}",
-        shape=GET_EVALUATOR,
-        query=("includedData",),
-        answer=get,
-        plane="control",
-    ),
-    Operation(
-        name="ListEvaluators",
-        method="POST",
-        path="/evaluators",
-        shape=PAGING,
-        query=("maxResults", "nextToken"),
-        answer=list_all,
-        plane="control",
-    ),
-    Operation(
-        name="UpdateEvaluator",
-        method="PUT",
-        path="/evaluators/{evaluatorId}",
-        status=202,
-        shape=UPDATE_EVALUATOR,
-        answer=update,
-        plane="control",
-    ),
-    Operation(
-        name="DeleteEvaluator",
-        method="DELETE",
-        path="/evaluators/{evaluatorId}",
-        status=202,
-        shape=ONE_EVALUATOR,
-        answer=delete,
-        plane="control",
-    ),
+    _control("CreateEvaluator", "POST /evaluators/create", CREATE_EVALUATOR, create, status=202),
+    _control("GetEvaluator", "GET /evaluators/{evaluatorId}", GET_EVALUATOR, get, query=("includedData",)),
+    _control("ListEvaluators", "POST /evaluators", PAGING, list_all, query=("maxResults", "nextToken")),
+    _control("UpdateEvaluator", "PUT /evaluators/{evaluatorId}", UPDATE_EVALUATOR, update, status=202),
+    _control("DeleteEvaluator", "DELETE /evaluators/{evaluatorId}", ONE_EVALUATOR, delete, status=202),
 )
 
 
-def _check(definition: Mapping[str, Any]) -> None:
+def _check(definition: JsonMap) -> None:
     """Raise for an invalid definition."""
     members = {name: definition[name] for name in ("evaluatorName", "level", "evaluatorConfig")}
     flaws = [ShapeProblem(flaw.name, f"Member {flaw.message}") for flaw in problems_of(members, wire=True)]
@@ -256,7 +216,7 @@ def _own_id(evaluator_id: str) -> str:
     return evaluator_id
 
 
-def _summary(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(service: Service, row: EvaluatorDefinition | ListedEvaluator) -> JsonObject:
     members = {
         "evaluatorArn": service.names.arn(EVALUATOR_NAMES, row["id"]),
         "evaluatorId": row["id"],
@@ -273,7 +233,7 @@ def _summary(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
     return {**members, **optional}
 
 
-def _builtin(service: Service, evaluator_id: str, *, with_config: bool) -> dict[str, Any]:
+def _builtin(service: Service, evaluator_id: str, *, with_config: bool) -> JsonObject:
     evaluator = managed(service.harmful_value).get(evaluator_id)
     if evaluator is None:
         raise ResourceNotFoundException(f"There is no evaluator {evaluator_id}.")
@@ -294,7 +254,7 @@ def _builtin(service: Service, evaluator_id: str, *, with_config: bool) -> dict[
     return {**members, **({"evaluatorConfig": config} if config else {})}
 
 
-def _builtin_config(service: Service, evaluator: Managed) -> Mapping[str, Any] | None:
+def _builtin_config(service: Service, evaluator: Managed) -> JsonMap | None:
     """Configuration of a built-in judge; None for programs, which the union does not cover."""
     if not evaluator.instructions:
         return None
@@ -312,7 +272,7 @@ def _builtin_config(service: Service, evaluator: Managed) -> Mapping[str, Any] |
     }
 
 
-def tag(service: Service, request: Members) -> Mapping[str, Any]:
+def tag(service: Service, request: Members) -> JsonMap:
     """Add tags to a resource."""
     arn = _existing(service, request["resourceArn"])
     try:
@@ -322,45 +282,23 @@ def tag(service: Service, request: Members) -> Mapping[str, Any]:
     return {}
 
 
-def untag(service: Service, request: Members) -> Mapping[str, Any]:
+def untag(service: Service, request: Members) -> JsonMap:
     """Remove tags from a resource; tags it does not have are ignored."""
     service.store.definitions.untag(_existing(service, request["resourceArn"]), request["tagKeys"])
     return {}
 
 
-def list_tags(service: Service, request: Members) -> Mapping[str, Any]:
+def list_tags(service: Service, request: Members) -> JsonMap:
     """The tags of a resource."""
     return {"tags": service.store.definitions.tags(_existing(service, request["resourceArn"]))}
 
 
 TAG_OPERATIONS = (
-    Operation(
-        name="TagResource",
-        method="POST",
-        path="/tags/{resourceArn}",
-        status=204,
-        shape=TAG_RESOURCE,
-        answer=tag,
-        plane="control",
+    _control("TagResource", "POST /tags/{resourceArn}", TAG_RESOURCE, tag, status=204),
+    _control(
+        "UntagResource", "DELETE /tags/{resourceArn}", UNTAG_RESOURCE, untag, status=204, query=("tagKeys",)
     ),
-    Operation(
-        name="UntagResource",
-        method="DELETE",
-        path="/tags/{resourceArn}",
-        status=204,
-        shape=UNTAG_RESOURCE,
-        query=("tagKeys",),
-        answer=untag,
-        plane="control",
-    ),
-    Operation(
-        name="ListTagsForResource",
-        method="GET",
-        path="/tags/{resourceArn}",
-        shape=LIST_TAGS,
-        answer=list_tags,
-        plane="control",
-    ),
+    _control("ListTagsForResource", "GET /tags/{resourceArn}", LIST_TAGS, list_tags),
 )
 
 

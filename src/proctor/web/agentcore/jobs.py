@@ -7,9 +7,8 @@ they also show evaluations that were started from the command line.
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 from proctor import __version__
 from proctor.errors import NotFound
@@ -28,6 +27,7 @@ from proctor.jobs.evaluation.state import (
     page_mark,
     stop_evaluation,
 )
+from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.stats.evaluation import Cluster, EvaluatorResult, InsightFinding, bare, clusters
 from proctor.store import evaluations
 from proctor.web.agentcore import service as paging
@@ -64,9 +64,9 @@ def insight_flaws(request: Members) -> Iterable[ShapeProblem]:
             )
 
 
-def insight_members(service: Service, job: EvaluationState, created_at: str) -> Mapping[str, Any]:
+def insight_members(service: Service, job: EvaluationState, created_at: str) -> JsonMap:
     """Findings of the requested insights so far."""
-    requested, members = named(job.document, "insights"), dict[str, Any]()
+    requested, members = named(job.document, "insights"), JsonObject()
     read = service.store.read
     if FAILURES in requested:
         failures = insight_findings(read, job.run_id, FAILURES)
@@ -99,7 +99,7 @@ def _families(failures: list[InsightFinding]) -> list[Cluster]:
     return clusters(failures, lambda finding: family_of(finding.label))
 
 
-def _head(cluster: Cluster, name: str, description: str) -> dict[str, Any]:
+def _head(cluster: Cluster, name: str, description: str) -> JsonObject:
     return {
         "clusterId": cluster.id,
         "name": name,
@@ -108,18 +108,18 @@ def _head(cluster: Cluster, name: str, description: str) -> dict[str, Any]:
     }
 
 
-def _family(cluster: Cluster) -> dict[str, Any]:
+def _family(cluster: Cluster) -> JsonObject:
     kinds = clusters(cluster.findings, _category)
     meanings = "; ".join(CATEGORIES[each.key] for each in kinds)
     return {**_head(cluster, cluster.key, meanings), "subCategories": [_kind(each) for each in kinds]}
 
 
-def _kind(cluster: Cluster) -> dict[str, Any]:
+def _kind(cluster: Cluster) -> JsonObject:
     head = _head(cluster, kind_of(cluster.key), CATEGORIES[cluster.key])
     return {**head, "rootCauses": [_root_cause(each) for each in clusters(cluster.findings, _cause)]}
 
 
-def _root_cause(cluster: Cluster) -> dict[str, Any]:
+def _root_cause(cluster: Cluster) -> JsonObject:
     first = cluster.first
     return {
         "clusterId": cluster.id,
@@ -131,7 +131,7 @@ def _root_cause(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _affected(finding: InsightFinding) -> dict[str, Any]:
+def _affected(finding: InsightFinding) -> JsonObject:
     signal = {
         "category": finding.label,
         "evidence": finding.text("evidence") or MISSING,
@@ -148,7 +148,7 @@ def _affected(finding: InsightFinding) -> dict[str, Any]:
     }
 
 
-def _results(failures: list[InsightFinding], created_at: str) -> list[dict[str, Any]]:
+def _results(failures: list[InsightFinding], created_at: str) -> list[JsonObject]:
     """Failure categories with samples and causes."""
     return [
         {
@@ -164,7 +164,7 @@ def _results(failures: list[InsightFinding], created_at: str) -> list[dict[str, 
     ]
 
 
-def _insight_cause(cluster: Cluster) -> dict[str, Any]:
+def _insight_cause(cluster: Cluster) -> JsonObject:
     first = cluster.first
     return {
         "name": (first.text("root_cause_name") or MISSING)[:200],
@@ -175,7 +175,7 @@ def _insight_cause(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _samples(cluster: Cluster) -> list[dict[str, Any]]:
+def _samples(cluster: Cluster) -> list[JsonObject]:
     valid = [finding for finding in cluster.findings if SESSION_ID.fullmatch(finding.session)]
     return [
         {
@@ -203,7 +203,7 @@ def _confidence(finding: InsightFinding) -> float:
     return float(confidence) if isinstance(confidence, int | float) else 0.0
 
 
-def _intent(cluster: Cluster) -> dict[str, Any]:
+def _intent(cluster: Cluster) -> JsonObject:
     return {
         **_head(cluster, cluster.first.label, cluster.first.text("description")),
         "affectedSessions": [
@@ -213,7 +213,7 @@ def _intent(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _insight_summary(cluster: Cluster) -> dict[str, Any]:
+def _insight_summary(cluster: Cluster) -> JsonObject:
     return {
         **_head(cluster, cluster.first.label, cluster.first.text("approach_taken")),
         "affectedSessions": [
@@ -227,7 +227,7 @@ def _insight_summary(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def results_members(service: Service, job: EvaluationState, updated_at: str) -> Mapping[str, Any]:
+def results_members(service: Service, job: EvaluationState, updated_at: str) -> JsonMap:
     """Results of an evaluation so far; none before its sessions are discovered."""
     if job.state == PENDING or not (job.sessions_found or job.is_finished):
         return {}
@@ -251,7 +251,7 @@ def results_members(service: Service, job: EvaluationState, updated_at: str) -> 
     }
 
 
-def _result_summary(result: EvaluatorResult) -> dict[str, Any]:
+def _result_summary(result: EvaluatorResult) -> JsonObject:
     average = result.average.value
     return {
         "evaluatorId": result.asked_as,
@@ -270,7 +270,7 @@ WIRE_SOURCES = ("cloudWatchLogs", "onlineEvaluationConfigSource")
 _quota_lock = threading.Lock()
 
 
-def start(service: Service, request: Members) -> Mapping[str, Any]:
+def start(service: Service, request: Members) -> JsonMap:
     """Start an evaluation; a known client token returns the one it started."""
     flaws = collected(
         something_to_judge(request, with_insights=True),
@@ -316,10 +316,10 @@ def start(service: Service, request: Members) -> Mapping[str, Any]:
     }
 
 
-def get(service: Service, request: Members) -> Mapping[str, Any]:
+def get(service: Service, request: Members) -> JsonMap:
     """Get an evaluation, with its results so far."""
     job = _job(service, request)
-    source = job.document.get("dataSourceConfig") or {}
+    source = as_map(job.document, "dataSourceConfig")
     return {
         **_summary(job),
         # Other sources are not part of the client's union.
@@ -329,18 +329,18 @@ def get(service: Service, request: Members) -> Mapping[str, Any]:
     }
 
 
-def list_all(service: Service, request: Members) -> Mapping[str, Any]:
+def list_all(service: Service, request: Members) -> JsonMap:
     """List evaluations, newest first, a page at a time; without results."""
     limit = request.get("maxResults", paging.PAGE)
     key = paging.key_of("jobs", request.get("nextToken"), str, str)
     jobs = _listed(service, (key[0], key[1]) if key else None, limit + 1)
-    answer: dict[str, Any] = {"batchEvaluations": [_summary(job) for job in jobs[:limit]]}
+    answer: JsonObject = {"batchEvaluations": [_summary(job) for job in jobs[:limit]]}
     if len(jobs) > limit:
         answer["nextToken"] = paging.page_token_of("jobs", page_mark(jobs[limit - 1]))
     return answer
 
 
-def stop(service: Service, request: Members) -> Mapping[str, Any]:
+def stop(service: Service, request: Members) -> JsonMap:
     """Stop an evaluation. Results so far are kept."""
     job = stop_evaluation(service.store, _job(service, request).id, service.site.now)
     return {
@@ -350,51 +350,35 @@ def stop(service: Service, request: Members) -> Mapping[str, Any]:
     }
 
 
-def delete(service: Service, request: Members) -> Mapping[str, Any]:
+def delete(service: Service, request: Members) -> JsonMap:
     """Remove a finished evaluation from the list. Its results stay readable."""
     job = delete_evaluation(service.store, _job(service, request).id, service.now)
     return {**_identity(job), "status": job.state}
 
 
 OPERATIONS = (
+    Operation("StartBatchEvaluation", "POST /evaluations/batch-evaluate", START, start, status=202),
+    Operation("GetBatchEvaluation", "GET /evaluations/batch-evaluate/{batchEvaluationId}", ONE_JOB, get),
     Operation(
-        name="StartBatchEvaluation",
-        method="POST",
-        path="/evaluations/batch-evaluate",
-        status=202,
-        shape=START,
-        answer=start,
-    ),
-    Operation(
-        name="GetBatchEvaluation",
-        method="GET",
-        path="/evaluations/batch-evaluate/{batchEvaluationId}",
-        shape=ONE_JOB,
-        answer=get,
-    ),
-    Operation(
-        name="ListBatchEvaluations",
-        method="GET",
-        path="/evaluations/batch-evaluate",
-        shape=PAGING,
+        "ListBatchEvaluations",
+        "GET /evaluations/batch-evaluate",
+        PAGING,
+        list_all,
         query=("maxResults", "nextToken"),
-        answer=list_all,
     ),
     Operation(
-        name="StopBatchEvaluation",
-        method="POST",
-        path="/evaluations/batch-evaluate/{batchEvaluationId}/stop",
+        "StopBatchEvaluation",
+        "POST /evaluations/batch-evaluate/{batchEvaluationId}/stop",
+        ONE_JOB,
+        stop,
         status=202,
-        shape=ONE_JOB,
-        answer=stop,
     ),
     Operation(
-        name="DeleteBatchEvaluation",
-        method="DELETE",
-        path="/evaluations/batch-evaluate/{batchEvaluationId}",
+        "DeleteBatchEvaluation",
+        "DELETE /evaluations/batch-evaluate/{batchEvaluationId}",
+        ONE_JOB,
+        delete,
         status=202,
-        shape=ONE_JOB,
-        answer=delete,
     ),
 )
 
@@ -454,11 +438,11 @@ def _check_quotas(service: Service, client_token: str) -> None:
         raise ServiceQuotaExceededException(f"There may be {limits.jobs} batch evaluations; delete some.")
 
 
-def _identity(job: EvaluationState) -> dict[str, Any]:
+def _identity(job: EvaluationState) -> JsonObject:
     return {"batchEvaluationId": job.id, "batchEvaluationArn": job.arn}
 
 
-def _summary(job: EvaluationState) -> dict[str, Any]:
+def _summary(job: EvaluationState) -> JsonObject:
     return {
         **_identity(job),
         "batchEvaluationName": job.name,
@@ -470,7 +454,7 @@ def _summary(job: EvaluationState) -> dict[str, Any]:
     }
 
 
-def _request_members(job: EvaluationState) -> dict[str, Any]:
+def _request_members(job: EvaluationState) -> JsonObject:
     members = {name: job.document[name] for name in REQUEST_MEMBERS if job.document.get(name)}
     if members.get("evaluators"):
         # Files and functions cannot be expressed in this interface.
@@ -480,7 +464,7 @@ def _request_members(job: EvaluationState) -> dict[str, Any]:
     return members
 
 
-def _output(job: EvaluationState) -> dict[str, Any]:
-    config = (job.document.get("outputConfig") or {}).get("cloudWatchConfig") or {}
+def _output(job: EvaluationState) -> JsonObject:
+    config = as_map(job.document, "outputConfig", "cloudWatchConfig")
     place = {"logGroupName": job.output_group, "logStreamName": job.output_stream}
     return {"cloudWatchConfig": {**config, **place}}

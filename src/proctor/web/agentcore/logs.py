@@ -6,10 +6,9 @@ Spans that are put into a stream are ingested as sessions of its log group.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,9 +17,10 @@ from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import Contradiction, NotFound
 from proctor.jobs.evaluation.online import MARK
 from proctor.jobs.evaluation.results import records_of
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, JsonObject, as_map, parse_json
 from proctor.store import evaluations
 from proctor.store.batches import moment
+from proctor.store.evaluations import ListedEvaluation
 from proctor.store.intake import LogEvent
 from proctor.telemetry.documents import normalised
 from proctor.web.agentcore import service as paging
@@ -139,12 +139,10 @@ def _results(service: Service, group: str, stream: str) -> Iterator[StreamEvent]
             yield _result(_with_origin(service, config_id, job, record) if config_id else record, stream)
 
 
-def _with_origin(
-    service: Service, config_id: str, job: Mapping[str, Any], record: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def _with_origin(service: Service, config_id: str, job: ListedEvaluation, record: JsonMap) -> JsonMap:
     """A record with its online configuration and its value as an embedded metric."""
     attributes = {
-        **record["attributes"],
+        **as_map(record, "attributes"),
         "aws.bedrock_agentcore.online_evaluation_config.arn": service.names.arn(ONLINE, config_id),
         "aws.bedrock_agentcore.online_evaluation_config.name": job["name"],
     }
@@ -162,13 +160,13 @@ def _with_origin(
     return {**members, **dimensions, str(metric): value, "_aws": embedded}
 
 
-def _result(record: Mapping[str, Any], stream: str) -> StreamEvent:
+def _result(record: JsonMap, stream: str) -> StreamEvent:
     at = _time(record)
     return StreamEvent(stream=stream, timestamp=at, message=json.dumps(record), ingested=at)
 
 
-def _time(record: Mapping[str, Any]) -> int:
-    return int(record.get("observedTimeUnixNano") or record["timeUnixNano"]) // 1_000_000
+def _time(record: JsonMap) -> int:
+    return int(str(record.get("observedTimeUnixNano") or record["timeUnixNano"])) // 1_000_000
 
 
 def _milliseconds(stamp: str | None) -> int:
@@ -294,7 +292,7 @@ async def respond(service: Service, request: Request) -> Response:
     return await respond_safely(work)
 
 
-def get_log_events(service: Service, request: Members) -> Mapping[str, Any]:
+def get_log_events(service: Service, request: Members) -> JsonMap:
     """A page of one stream, forward or backward."""
     group = _group(service, request)
     stream = request["logStreamName"]
@@ -312,7 +310,7 @@ def get_log_events(service: Service, request: Members) -> Mapping[str, Any]:
     }
 
 
-def filter_log_events(service: Service, request: Members) -> Mapping[str, Any]:
+def filter_log_events(service: Service, request: Members) -> JsonMap:
     """A page of events of several streams, filtered by time and pattern."""
     group = _group(service, request)
     names, prefix = request.get("logStreamNames"), request.get("logStreamNamePrefix", "")
@@ -328,7 +326,7 @@ def filter_log_events(service: Service, request: Members) -> Mapping[str, Any]:
     if names and len(selected) < len(set(names)):
         raise LogsError("ResourceNotFoundException", "The specified log stream does not exist.")
     events, searched, token = filter_events(service, group[0].group, selected, request)
-    answer: dict[str, Any] = {
+    answer: JsonObject = {
         "events": [
             {
                 "logStreamName": event.stream,
@@ -348,7 +346,7 @@ def filter_log_events(service: Service, request: Members) -> Mapping[str, Any]:
     return answer
 
 
-def describe_log_groups(service: Service, request: Members) -> Mapping[str, Any]:
+def describe_log_groups(service: Service, request: Members) -> JsonMap:
     """A page of the groups."""
     prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
     groups = [
@@ -359,7 +357,7 @@ def describe_log_groups(service: Service, request: Members) -> Mapping[str, Any]
     (after,) = paging.key_of("groups", request.get("nextToken"), str) or [""]
     left = [stream for stream in groups if stream.group > after]
     limit = request.get("limit", DESCRIBED)
-    answer: dict[str, Any] = {
+    answer: JsonObject = {
         "logGroups": [
             {
                 "logGroupName": stream.group,
@@ -376,7 +374,7 @@ def describe_log_groups(service: Service, request: Members) -> Mapping[str, Any]
     return answer
 
 
-def describe_log_streams(service: Service, request: Members) -> Mapping[str, Any]:
+def describe_log_streams(service: Service, request: Members) -> JsonMap:
     """A page of the streams of a group."""
     group = _group(service, request)
     prefix = request.get("logStreamNamePrefix", "")
@@ -390,7 +388,7 @@ def describe_log_streams(service: Service, request: Members) -> Mapping[str, Any
     end = start + request.get("limit", DESCRIBED)
     page = streams[start:end]
     times = times or event_times(service, group[0].group, [stream.name for stream in page])
-    answer: dict[str, Any] = {
+    answer: JsonObject = {
         "logStreams": [_described(service, stream, times.get(stream.name)) for stream in page]
     }
     if end < len(streams):
@@ -398,7 +396,7 @@ def describe_log_streams(service: Service, request: Members) -> Mapping[str, Any
     return answer
 
 
-def put_log_events(service: Service, request: Members) -> Mapping[str, Any]:
+def put_log_events(service: Service, request: Members) -> JsonMap:
     """Append events to a stream. Spans and event records among them are ingested as sessions."""
     events = [
         LogEvent(timestamp_ms=entry["timestamp"], message=entry["message"]) for entry in request["logEvents"]
@@ -419,19 +417,19 @@ def put_log_events(service: Service, request: Members) -> Mapping[str, Any]:
     return {"nextSequenceToken": f"{len(events):056d}"}
 
 
-def create_log_group(service: Service, request: Members) -> Mapping[str, Any]:
+def create_log_group(service: Service, request: Members) -> JsonMap:
     """Create a group."""
     return _create(service, request["logGroupName"], "")
 
 
-def create_log_stream(service: Service, request: Members) -> Mapping[str, Any]:
+def create_log_stream(service: Service, request: Members) -> JsonMap:
     """Create a stream in an existing group."""
     _group(service, request)
     return _create(service, request["logGroupName"], request["logStreamName"])
 
 
 def _operation(name: str, shape: Structure, answer: Answer) -> Operation:
-    return Operation(name=name, method="POST", path="/", shape=shape, answer=answer, plane="logs")
+    return Operation(name, "POST /", shape, answer, plane="logs")
 
 
 OPERATIONS = (
@@ -446,7 +444,7 @@ OPERATIONS = (
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
-def _document(message: str) -> dict[str, Any] | None:
+def _document(message: str) -> JsonObject | None:
     """The span or event record in a message; None: an ordinary line."""
     try:
         document = parse_json(message)
@@ -455,7 +453,7 @@ def _document(message: str) -> dict[str, Any] | None:
         return None
 
 
-def _create(service: Service, group: str, stream: str) -> Mapping[str, Any]:
+def _create(service: Service, group: str, stream: str) -> JsonMap:
     if any((each.group, each.name) == (group, stream) for each in all_streams(service)):
         kind = "stream" if stream else "group"
         raise LogsError("ResourceAlreadyExistsException", f"The specified log {kind} already exists")
@@ -478,7 +476,7 @@ def _group(service: Service, request: Members) -> list[LogStream]:
     return streams
 
 
-def _described(service: Service, stream: LogStream, times: TimeWindow | None) -> dict[str, Any]:
+def _described(service: Service, stream: LogStream, times: TimeWindow | None) -> JsonObject:
     members = {
         "logStreamName": stream.name,
         "creationTime": stream.created,

@@ -4,11 +4,12 @@ A new configuration is active at once; its execution status says whether it eval
 was enabled are not evaluated.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.judging.question import places_in
-from proctor.store.definitions import CONFIGS
+from proctor.store.definitions import CONFIGS, OnlineConfig
 from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import ServiceQuotaExceededException, validation_error
@@ -38,7 +39,7 @@ GROUND_TRUTH_PLACES = frozenset(
 """Placeholders that need ground truth, which arriving sessions do not have."""
 
 
-def create(service: Service, request: Members) -> Mapping[str, Any]:
+def create(service: Service, request: Members) -> JsonMap:
     """Create a configuration."""
     definitions = service.store.definitions
     if definitions.count(CONFIGS) >= service.limits.online_configs:
@@ -70,18 +71,18 @@ def create(service: Service, request: Members) -> Mapping[str, Any]:
     }
 
 
-def get(service: Service, request: Members) -> Mapping[str, Any]:
+def get(service: Service, request: Members) -> JsonMap:
     """Get a configuration."""
     row = service.store.definitions.config(request["onlineEvaluationConfigId"])
     return {**_summary(service, row), **row["document"]}
 
 
-def list_all(service: Service, request: Members) -> Mapping[str, Any]:
+def list_all(service: Service, request: Members) -> JsonMap:
     """List configurations, a page at a time."""
     limit = request.get("maxResults", paging.PAGE)
     (after,) = paging.key_of("online", request.get("nextToken"), str) or [""]
     rows = service.store.definitions.configs(after=after, limit=limit + 1)
-    answer: dict[str, Any] = {
+    answer: JsonObject = {
         "onlineEvaluationConfigs": [
             {**_summary(service, row), **_some(row["document"], ("insights", "clusteringConfig"))}
             for row in rows[:limit]
@@ -92,7 +93,7 @@ def list_all(service: Service, request: Members) -> Mapping[str, Any]:
     return answer
 
 
-def update(service: Service, request: Members) -> Mapping[str, Any]:
+def update(service: Service, request: Members) -> JsonMap:
     """Update a configuration, or enable or disable it."""
     config_id = request["onlineEvaluationConfigId"]
     definitions = service.store.definitions
@@ -100,7 +101,7 @@ def update(service: Service, request: Members) -> Mapping[str, Any]:
     document = {**row["document"], **{name: request[name] for name in DOCUMENT if name in request}}
     _check(service, document, requested=request)
     now = timestamp(service.now)
-    values: dict[str, Any] = {"updatedAt": now, "failure": ""}
+    values: JsonObject = {"updatedAt": now, "failure": ""}
     if "description" in request:
         values["description"] = request["description"]
     if "executionStatus" in request:
@@ -120,7 +121,7 @@ def update(service: Service, request: Members) -> Mapping[str, Any]:
     return {**_identity(service, stored), "updatedAt": seconds(stored["updatedAt"]), **_state(stored)}
 
 
-def delete(service: Service, request: Members) -> Mapping[str, Any]:
+def delete(service: Service, request: Members) -> JsonMap:
     """Delete a configuration. Its results stay."""
     definitions = service.store.definitions
     row = definitions.config(request["onlineEvaluationConfigId"])
@@ -129,55 +130,46 @@ def delete(service: Service, request: Members) -> Mapping[str, Any]:
     return {**_identity(service, row), "status": "DELETING"}
 
 
+_control = partial(Operation, plane="control")
 OPERATIONS = (
-    Operation(
-        name="CreateOnlineEvaluationConfig",
-        method="POST",
-        path="/online-evaluation-configs/create",
+    _control(
+        "CreateOnlineEvaluationConfig",
+        "POST /online-evaluation-configs/create",
+        CREATE_ONLINE,
+        create,
         status=202,
-        shape=CREATE_ONLINE,
-        answer=create,
-        plane="control",
     ),
-    Operation(
-        name="GetOnlineEvaluationConfig",
-        method="GET",
-        path="/online-evaluation-configs/{onlineEvaluationConfigId}",
-        shape=ONE_ONLINE,
-        answer=get,
-        plane="control",
+    _control(
+        "GetOnlineEvaluationConfig",
+        "GET /online-evaluation-configs/{onlineEvaluationConfigId}",
+        ONE_ONLINE,
+        get,
     ),
-    Operation(
-        name="ListOnlineEvaluationConfigs",
-        method="POST",
-        path="/online-evaluation-configs",
-        shape=PAGING,
+    _control(
+        "ListOnlineEvaluationConfigs",
+        "POST /online-evaluation-configs",
+        PAGING,
+        list_all,
         query=("maxResults", "nextToken"),
-        answer=list_all,
-        plane="control",
     ),
-    Operation(
-        name="UpdateOnlineEvaluationConfig",
-        method="PUT",
-        path="/online-evaluation-configs/{onlineEvaluationConfigId}",
+    _control(
+        "UpdateOnlineEvaluationConfig",
+        "PUT /online-evaluation-configs/{onlineEvaluationConfigId}",
+        UPDATE_ONLINE,
+        update,
         status=202,
-        shape=UPDATE_ONLINE,
-        answer=update,
-        plane="control",
     ),
-    Operation(
-        name="DeleteOnlineEvaluationConfig",
-        method="DELETE",
-        path="/online-evaluation-configs/{onlineEvaluationConfigId}",
+    _control(
+        "DeleteOnlineEvaluationConfig",
+        "DELETE /online-evaluation-configs/{onlineEvaluationConfigId}",
+        ONE_ONLINE,
+        delete,
         status=202,
-        shape=ONE_ONLINE,
-        answer=delete,
-        plane="control",
     ),
 )
 
 
-def _check(service: Service, document: Mapping[str, Any], *, requested: Members) -> None:
+def _check(service: Service, document: Members, *, requested: Members) -> None:
     """Raise for an invalid configuration; of the output, only what `requested` sets is checked."""
     flaws = collected(
         something_to_judge(document),
@@ -190,7 +182,7 @@ def _check(service: Service, document: Mapping[str, Any], *, requested: Members)
         raise validation_error(flaws)
 
 
-def _ground_truth_flaws(service: Service, document: Mapping[str, Any]) -> Iterator[ShapeProblem]:
+def _ground_truth_flaws(service: Service, document: Members) -> Iterator[ShapeProblem]:
     for number, entry in enumerate(document.get("evaluators") or (), start=1):
         if _needs_ground_truth(service, entry["evaluatorId"]):
             yield ShapeProblem(
@@ -203,14 +195,14 @@ def _ground_truth_flaws(service: Service, document: Mapping[str, Any]) -> Iterat
 def _needs_ground_truth(service: Service, evaluator_id: str) -> bool:
     if (builtin := managed().get(evaluator_id)) is not None:
         return builtin.needs_ground_truth
-    config = (service.store.definitions.document(evaluator_id) or {}).get("evaluatorConfig") or {}
+    config = as_map(service.store.definitions.document(evaluator_id), "evaluatorConfig")
     if "derived" in config:
-        return _needs_ground_truth(service, config["derived"]["baseEvaluatorId"])
-    instructions = (config.get("llmAsAJudge") or {}).get("instructions", "")
+        return _needs_ground_truth(service, as_text(as_map(config, "derived").get("baseEvaluatorId")))
+    instructions = as_text(as_map(config, "llmAsAJudge").get("instructions"))
     return not GROUND_TRUTH_PLACES.isdisjoint(places_in(instructions))
 
 
-def _with_output(document: Mapping[str, Any], config_id: str) -> dict[str, Any]:
+def _with_output(document: Members, config_id: str) -> JsonObject:
     """The document with the log group of its results filled in."""
     output = dict((document.get("outputConfig") or {}).get("cloudWatchConfig") or {})
     if output.get("resultDestination") != "SOURCE_LOG_GROUP" and not output.get("logGroupName"):
@@ -218,14 +210,14 @@ def _with_output(document: Mapping[str, Any], config_id: str) -> dict[str, Any]:
     return {**document, "outputConfig": {"cloudWatchConfig": output}}
 
 
-def _identity(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(service: Service, row: OnlineConfig) -> JsonObject:
     return {
         "onlineEvaluationConfigArn": service.names.arn(ONLINE, row["id"]),
         "onlineEvaluationConfigId": row["id"],
     }
 
 
-def _state(row: Mapping[str, Any]) -> dict[str, Any]:
+def _state(row: OnlineConfig) -> JsonObject:
     members = {
         "status": "ERROR" if row["failure"] else "ACTIVE",
         "executionStatus": "ENABLED" if row["enabled"] else "DISABLED",
@@ -233,7 +225,7 @@ def _state(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**members, **({"failureReason": row["failure"]} if row["failure"] else {})}
 
 
-def _summary(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(service: Service, row: OnlineConfig) -> JsonObject:
     return {
         **_identity(service, row),
         "onlineEvaluationConfigName": row["name"],
@@ -244,5 +236,5 @@ def _summary(service: Service, row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _some(document: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _some(document: Members, names: tuple[str, ...]) -> JsonObject:
     return {name: document[name] for name in names if name in document}

@@ -8,9 +8,9 @@ import inspect
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from starlette.concurrency import run_in_threadpool
@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from proctor.errors import Contradiction, KeyMissing, NotFound, UsageError
-from proctor.json_values import parse_json
+from proctor.json_values import JsonMap, JsonObject, as_list, parse_json
 from proctor.web.agentcore.errors import (
     AccessDeniedException,
     ConflictException,
@@ -34,22 +34,22 @@ from proctor.web.agentcore.service import Service
 from proctor.web.agentcore.shapes import Many, Members, Number, ShapeProblem, Structure
 from proctor.web.auth import SignedRequest
 
-Answer = Callable[[Service, Members], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
+Answer = Callable[[Service, Members], JsonMap | Awaitable[JsonMap]]
 DEEPEST = 200
 """Maximum nesting of a body: it is read by recursive functions."""
 _log = logging.getLogger("proctor.web")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One operation of the interface."""
 
     name: str
-    method: str
-    path: str
-    """With its members: `/evaluators/{evaluatorId}`."""
+    route: str
+    """Method and path with its members: `GET /evaluators/{evaluatorId}`."""
     shape: Structure
     answer: Answer
+    _: KW_ONLY
     status: int = 200
     query: Sequence[str] = ()
     """Members in the query string."""
@@ -57,6 +57,14 @@ class Operation:
     """`data`, `control` or `logs`: decides the status of a wrong bearer token and the signing service."""
     most_bytes: str = "body_bytes"
     """Name of the limit of its body."""
+
+    @property
+    def method(self) -> str:
+        return self.route.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        return self.route.partition(" ")[2]
 
     def members_in(self, path: str) -> dict[str, str] | None:
         """The members in a raw path; None: the path of another operation."""
@@ -87,12 +95,12 @@ async def respond(service: Service, request: Request, operations: Sequence[Opera
 
     async def work() -> Response:
         signed = signed_request(request)
-        operation, members = find_operation(operations, signed.method, signed.path)
+        operation, named = find_operation(operations, signed.method, signed.path)
         body = await admitted_body(service, request, operation)
         members = {
             **await run_in_threadpool(parsed_body, body),
             **_queried(operation, signed.query),
-            **members,
+            **named,
         }
         answer = await execute(service, operation, members)
         return respond_with(operation.status, answer)
@@ -115,7 +123,7 @@ async def respond_safely(work: Callable[[], Awaitable[Response]]) -> Response:
     return response
 
 
-async def execute(service: Service, operation: Operation, members: Members) -> Mapping[str, Any]:
+async def execute(service: Service, operation: Operation, members: Members) -> JsonMap:
     """Validate the members and execute the operation, in a thread."""
     flaws = await run_in_threadpool(lambda: list(operation.shape.flaws(members, "")))
     if flaws:
@@ -123,7 +131,7 @@ async def execute(service: Service, operation: Operation, members: Members) -> M
     request = {name: value for name, value in members.items() if value is not None}
     try:
         if inspect.iscoroutinefunction(operation.answer):
-            answer: Mapping[str, Any] = await operation.answer(service, request)
+            answer: JsonMap = await operation.answer(service, request)
             return answer
         return await run_in_threadpool(operation.answer, service, request)  # type: ignore[arg-type]
     except (UsageError, RecursionError) as error:
@@ -157,7 +165,7 @@ def signed_request(request: Request) -> SignedRequest:
     )
 
 
-def parsed_body(body: bytes) -> dict[str, Any]:
+def parsed_body(body: bytes) -> JsonObject:
     """The members in a body; an empty body has none."""
     if not body.strip():
         return {}
@@ -172,7 +180,7 @@ def parsed_body(body: bytes) -> dict[str, Any]:
             f"The body is nested more than {DEEPEST} levels deep.", reason="CannotParse"
         )
     # PostgreSQL does not store NUL.
-    return cast(dict[str, Any], _without_nul(document)) if b"\\u0000" in body else document
+    return {**_without_nul(document)} if b"\\u0000" in body else document
 
 
 async def _read(request: Request, most: int) -> bytes:
@@ -194,15 +202,15 @@ async def _read(request: Request, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _queried(operation: Operation, query: str) -> dict[str, Any]:
+def _queried(operation: Operation, query: str) -> JsonObject:
     """The members in a query string, converted to their types."""
-    members: dict[str, Any] = {}
+    members: JsonObject = {}
     for name, value in parse_qsl(query, keep_blank_values=True, errors="replace"):
         shape = operation.shape.members.get(name)
         if name not in operation.query:
             continue
         if isinstance(shape, Many):
-            members.setdefault(name, []).append(value)
+            members[name] = [*as_list(members.get(name)), value]
         elif isinstance(shape, Number):
             members[name] = _number(name, value)
         else:
@@ -226,8 +234,8 @@ def _without_nul(value: Any) -> Any:
     return value
 
 
-def _is_deeper(value: Any, most: int) -> bool:
-    level = [value]
+def _is_deeper(value: object, most: int) -> bool:
+    level: list[Any] = [value]
     for _ in range(most):
         level = [
             inner
@@ -256,9 +264,7 @@ def _as_wire_error(error: Exception) -> WireError:
     return InternalServerException("The server failed to do this; its log says why.")
 
 
-def respond_with(
-    status: int, members: Mapping[str, Any], *, media_type: str = "application/json"
-) -> Response:
+def respond_with(status: int, members: JsonMap, *, media_type: str = "application/json") -> Response:
     """An HTTP response with these members."""
     if status == 204:
         return Response(status_code=204)

@@ -20,10 +20,10 @@ from proctor.web.agentcore.shapes import (
     Anything,
     Flag,
     Many,
+    MapShape,
     Number,
     Shape,
     Structure,
-    Table,
     Text,
     Union,
 )
@@ -276,7 +276,7 @@ SESSION_METADATA = Structure(
         "sessionId": Text(),
         "testScenarioId": Text(),
         "groundTruth": GROUND_TRUTH,
-        "metadata": Table(),
+        "metadata": MapShape(),
     },
     required=["sessionId"],
 )

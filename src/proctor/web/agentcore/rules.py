@@ -3,19 +3,18 @@
 Each function yields problems, so that a response lists all of them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from proctor.web.agentcore.evaluators import managed
 from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import ShapeProblem, moment_of
+from proctor.web.agentcore.shapes import Members, ShapeProblem, moment_of
 
 MANAGED_GROUPS = "/aws/bedrock-agentcore/evaluations/"
 """Prefix of the service's own log groups, which a request cannot choose for results."""
 DEFAULT_GROUP = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"
 
 
-def something_to_judge(request: Mapping[str, Any], *, with_insights: bool = False) -> Iterator[ShapeProblem]:
+def something_to_judge(request: Members, *, with_insights: bool = False) -> Iterator[ShapeProblem]:
     """At least one evaluator, or insight where those are supported."""
     if request.get("insights") and not with_insights:
         yield ShapeProblem("insights", "Member must be empty: insights are found by batch evaluations alone")
@@ -23,7 +22,7 @@ def something_to_judge(request: Mapping[str, Any], *, with_insights: bool = Fals
         yield ShapeProblem("evaluators", "Member must have length greater than or equal to 1")
 
 
-def known_evaluators(service: Service, request: Mapping[str, Any]) -> Iterator[ShapeProblem]:
+def known_evaluators(service: Service, request: Members) -> Iterator[ShapeProblem]:
     """Every evaluator exists."""
     for number, entry in enumerate(request.get("evaluators") or (), start=1):
         if not is_known(service, entry["evaluatorId"]):
@@ -38,7 +37,7 @@ def is_known(service: Service, evaluator_id: str) -> bool:
     return evaluator_id in managed() or service.store.definitions.document(evaluator_id) is not None
 
 
-def source_flaws(request: Mapping[str, Any]) -> Iterator[ShapeProblem]:
+def source_flaws(request: Members) -> Iterator[ShapeProblem]:
     """Log groups are given by name or by prefix, and time ranges are ordered."""
     config = request.get("dataSourceConfig") or {}
     source = config.get("cloudWatchLogs")
@@ -56,7 +55,7 @@ def source_flaws(request: Mapping[str, Any]) -> Iterator[ShapeProblem]:
         )
 
 
-def output_flaws(request: Mapping[str, Any]) -> Iterator[ShapeProblem]:
+def output_flaws(request: Members) -> Iterator[ShapeProblem]:
     """Results go to the caller's log group, the group of the sessions, or the default group."""
     output = (request.get("outputConfig") or {}).get("cloudWatchConfig") or {}
     name = "outputConfig.cloudWatchConfig"
@@ -76,7 +75,7 @@ def collected(*findings: Iterable[ShapeProblem]) -> list[ShapeProblem]:
     return [flaw for finding in findings for flaw in finding]
 
 
-def _range_flaws(span: Mapping[str, Any] | None, name: str) -> Iterator[ShapeProblem]:
+def _range_flaws(span: Members | None, name: str) -> Iterator[ShapeProblem]:
     start, end = (moment_of((span or {}).get(part)) for part in ("startTime", "endTime"))
     if start and end and start >= end:
         yield ShapeProblem(name, "Member must have a startTime before its endTime")

@@ -23,6 +23,7 @@ from proctor.errors import UsageError
 from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch
 from proctor.jobs.evaluation.request import JUDGE
 from proctor.jobs.evaluation.state import interrupted_evaluations
+from proctor.json_values import JsonMap, JsonObject
 from proctor.models import ModelRouter
 from proctor.secrets import redactor
 from proctor.store import Store
@@ -136,7 +137,7 @@ class Service:
         return str(self.site.evaluation.get("judge") or JUDGE)
 
     @property
-    def judging(self) -> dict[str, Any]:
+    def judging(self) -> JsonObject:
         """Members added to the requests of evaluations."""
         return {"judge": self.judge, "harmfulValue": self.harmful_value}
 
@@ -159,7 +160,7 @@ class Service:
         return self.site.make_models()
 
     @cached_property
-    def evaluations_in_progress(self) -> dict[str, asyncio.Task[Mapping[str, Any]]]:
+    def evaluations_in_progress(self) -> dict[str, asyncio.Task[JsonMap]]:
         """Running Evaluate requests by digest."""
         return {}
 
@@ -200,7 +201,7 @@ MOST_POSITION = 10**12
 """Positions in page tokens are below this."""
 
 
-def page_token_of(kind: str, key: Sequence[Any]) -> str:
+def page_token_of(kind: str, key: Sequence[object]) -> str:
     """The page token for the entries after this key."""
     return base64.urlsafe_b64encode(json.dumps([kind, *key]).encode()).decode()
 
@@ -220,7 +221,7 @@ def key_of(kind: str, token: str | None, *parts: type) -> list[Any] | None:
     raise validation_error([ShapeProblem("nextToken", "Member must be a token that this operation returned")])
 
 
-def _is_a(value: Any, type_: type) -> bool:
+def _is_a(value: object, type_: type) -> bool:
     return type(value) is type_ and (not isinstance(value, int) or 0 <= value < MOST_POSITION)
 
 

@@ -30,7 +30,7 @@ class ShapeProblem:
 class Shape(Protocol):
     """The shape of a value."""
 
-    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
+    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
         """The problems of a value that is not null."""
 
 
@@ -45,7 +45,7 @@ class Text:
     allowed: Sequence[str] = ()
     """Allowed values. Empty: any."""
 
-    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
+    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, str):
             yield ShapeProblem(name, "Member must be a string")
             return
@@ -65,7 +65,7 @@ class Number:
     most: float | None = None
     whole: bool = False
 
-    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
+    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
         kind = int if self.whole else (int, float)
         if isinstance(value, bool) or not isinstance(value, kind) or value in (math.inf, -math.inf):
             yield ShapeProblem(name, f"Member must be {'an integer' if self.whole else 'a number'}")
@@ -80,7 +80,7 @@ class Number:
 class Flag:
     """True or false."""
 
-    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
+    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, bool):
             yield ShapeProblem(name, "Member must be a boolean")
 
@@ -89,7 +89,7 @@ class Flag:
 class TimestampShape:
     """A point in time: ISO 8601, or seconds since 1970."""
 
-    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
+    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if moment_of(value) is None:
             yield ShapeProblem(name, "Member must be a timestamp")
 
@@ -98,7 +98,7 @@ class TimestampShape:
 class Anything:
     """Any JSON."""
 
-    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:  # noqa: ARG002  nothing can be wrong
+    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:  # noqa: ARG002  nothing can be wrong
         return iter(())
 
 
@@ -110,7 +110,7 @@ class Many:
     least: int = 0
     most: int | None = None
 
-    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
+    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, list):
             yield ShapeProblem(name, "Member must be a list")
             return
@@ -121,14 +121,14 @@ class Many:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class MapShape:
     """A map of text to text."""
 
     key: Text = field(default_factory=Text)
     value: Text = field(default_factory=Text)
     most: int | None = None
 
-    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
+    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, dict):
             yield ShapeProblem(name, "Member must be a map")
             return
@@ -145,7 +145,7 @@ class Structure:
     members: Mapping[str, Shape]
     required: Sequence[str] = ()
 
-    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
+    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, dict):
             yield ShapeProblem(name, "Member must be an object")
             return
@@ -160,7 +160,7 @@ class Union:
 
     members: Mapping[str, Shape]
 
-    def flaws(self, value: Any, name: str) -> Iterator[ShapeProblem]:
+    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
         if not isinstance(value, dict):
             yield ShapeProblem(name, "Member must be an object")
             return
@@ -171,7 +171,7 @@ class Union:
         yield from self.members[present[0]].flaws(value[present[0]], f"{name}.{present[0]}")
 
 
-def moment_of(value: Any) -> datetime | None:
+def moment_of(value: object) -> datetime | None:
     """The point in time of a member, in UTC; None: it is not a timestamp."""
     try:
         if isinstance(value, str):
@@ -185,7 +185,7 @@ def moment_of(value: Any) -> datetime | None:
     return None
 
 
-def _member_flaws(shape: Shape, value: Any, name: str, *, required: bool) -> Iterator[ShapeProblem]:
+def _member_flaws(shape: Shape, value: object, name: str, *, required: bool) -> Iterator[ShapeProblem]:
     # Only documents may be null; otherwise null means absent.
     if value is not None or isinstance(shape, Anything):
         yield from shape.flaws(value, name)
@@ -254,7 +254,7 @@ KMS_KEY_ARN = Text(
 )
 TAG_KEY = Text(least=1, most=128, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
 TAG_VALUE = Text(most=256, pattern=r"[a-zA-Z0-9\s._:/=+@-]*")
-TAGS = Table(key=TAG_KEY, value=TAG_VALUE, most=50)
+TAGS = MapShape(key=TAG_KEY, value=TAG_VALUE, most=50)
 LEVEL = Text(allowed=("TOOL_CALL", "TRACE", "SESSION"))
 INSIGHTS = Many(
     of=Structure(
