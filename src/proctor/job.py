@@ -109,6 +109,34 @@ def check_run_id(run_id: str) -> None:
         raise UsageError(f"{run_id} is not a valid run ID\nIt may have letters, digits and . _ -")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRule:
+    """`stop_when:` of a plan: what a run has to decide before it may stop."""
+
+    by: str = "model"
+    """The factor whose levels are compared."""
+    metric: str = "success"
+    """`success`, `cost`, `time` or `score:EVALUATOR`."""
+    decided: bool = False
+    """Every level is compared with the baseline."""
+    baseline: str = ""
+    """Empty: the first level of the plan."""
+    margin: float | None = None
+    """A level that is shown to be less than this worse is decided too."""
+    width: float | None = None
+    """The interval of every level is at most this wide."""
+    ranks: int | None = None
+    """So many first places are separated from all others; 0: every pair."""
+    confidence: float = 0.95
+    scale: tuple[float, float] = (0.0, 1.0)
+    """The ends of a score's scale."""
+
+
+def make_stop_rule(settings: Mapping[str, object] | None) -> StopRule | None:
+    """The rule from the checked settings of a plan; None: there are none."""
+    return None if settings is None else StopRule(**settings)  # type: ignore[arg-type]
+
+
 class JobPlan:
     """One plan of a job, checked by itself. Subclasses fill in what differs."""
 
@@ -129,6 +157,11 @@ class JobPlan:
     def concurrency(self) -> int:
         """Maximum items in parallel."""
         return 1
+
+    @property
+    def stop_rule(self) -> StopRule | None:
+        """When the run stops early; None: it runs to its end."""
+        return None
 
     def for_new_run(self, run_id: str) -> "JobPlan":  # noqa: ARG002
         """The plan with what depends on its run, such as the output folder, which is created here.

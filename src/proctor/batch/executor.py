@@ -28,9 +28,12 @@ from proctor.store.recorder import Rows
 from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
+    from proctor.batch.stopping import StopMonitor
     from proctor.cache import LruCache
     from proctor.evaluator import Evidence, FindReference
 
+STOP_RULE = "stop_when"
+"""The name under which the rule of `stop_when:` is stored with its run."""
 MAX_BACKLOG = 10_000
 """Rows that may wait for the writer before new items wait too: some 10 MB."""
 CACHED_SESSIONS = 8
@@ -278,11 +281,13 @@ class Executor:
         find_reference: "FindReference | None" = None,
         load_checkpoint: Callable[[str], object | None] | None = None,
         people: People | None = None,
+        stopping: "StopMonitor | None" = None,
     ) -> None:
         """`watch` and `watch_step` are called with each finished item and step after its commit. Workers in
         other processes build their context from `settings` and `models`. `find_reference` adds the ground
         truth to evaluated sessions, `load_checkpoint(item_id)` says where an item that was attempted before
-        goes on, `people` are asked for the actors they play."""
+        goes on, `people` are asked for the actors they play. `stopping` says when the run may stop early."""
+        self._stopping = stopping
         self._store = store
         self._run_id = run_id
         self._owner = owner
@@ -338,7 +343,10 @@ class Executor:
         queue = WorkQueue(
             lambda after: self._load_page(after, writer),
             (lambda item_id: self._checkpoint(item_id, writer)) if self._load_checkpoint else None,
+            self._stopping.wants if self._stopping else None,
         )
+        if self._stopping:
+            watch = self._watch_until_decided(self._stopping, queue, watch)
         limits = MoneyLimits(run_usd=batch["budgetUsd"], store_usd=self._context.store_budget_usd)
         self._host = StoreHost(
             self._store,
@@ -368,6 +376,23 @@ class Executor:
         if self._failure:
             raise self._failure
         await notifier.idle.wait()
+
+    @staticmethod
+    def _watch_until_decided(
+        stopping: "StopMonitor", queue: WorkQueue, watch: Callable[[ItemFinished], None] | None
+    ) -> Callable[[ItemFinished], None]:
+        """Follow each committed item, and end the queue once everything is decided."""
+
+        def finished(item: ItemFinished) -> None:
+            stopping.finished(item)
+            if watch:
+                watch(item)
+            if stopping.is_decided:
+                queue.stop()
+
+        if stopping.is_decided:
+            queue.stop()
+        return finished
 
     def _worker_spec(self, batch: BatchRow, limits: MoneyLimits) -> WorkerSpec:
         # The store, its password and the keys of the server's callers stay with the driver.
@@ -416,6 +441,8 @@ class Executor:
             return BatchEnd(status="interrupted", reason="interrupted")
         if self._host and self._host.halted_by:
             return BatchEnd(status="halted", reason=self._host.halted_by)
+        if self._stopping and self._stopping.is_decided:
+            return BatchEnd(status="completed", reason="decided")
         return BatchEnd(status="completed")
 
     def _close(self, connection: Connection, end: BatchEnd) -> None:

@@ -9,20 +9,23 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
 from proctor.batch.engines import Engine
-from proctor.batch.executor import Executor
+from proctor.batch.executor import STOP_RULE, Executor
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT
+from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
 from proctor.job import BatchChanges, BatchEnd, ItemFinished, Job, JobFiles, JobPlan, StepFinished
 from proctor.models import ModelRouter
-from proctor.store import ItemFilter, RetrySelection, Scope, Store
+from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store
 from proctor.store.batches import moment
 from proctor.store.tables import BatchRow, SessionRow
+
+if TYPE_CHECKING:
+    from proctor.batch.stopping import StopMonitor
 
 MOST_FAILURES = 1000
 """Failures listed in the summary; all of them are in the store."""
@@ -112,18 +115,32 @@ async def start(
         return await resume(job, opened, ctx, engine=engine, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     plan = plan.for_new_run(run_id)
+    items, resources = _in_order(plan)
     create(
         ctx.store,
         job.name,
         plan.columns(),
-        plan.items(),
-        resources=plan.resources(),
+        items,
+        resources=resources,
         run_id=run_id,
         owner=ctx.owner,
         version=__version__,
         now=ctx.now(),
     )
     return await _execute(job, plan, run_id, ctx, models, resumed=False, engine=engine, observer=observer)
+
+
+def _in_order(plan: JobPlan) -> tuple[Iterable[Item], Iterable[Resource]]:
+    """The items of a plan and its resources; with a rule to stop early, in random order and with the rule."""
+    rule = plan.stop_rule
+    if rule is None:
+        return plan.items(), plan.resources()
+    # Loads numpy, which no other run needs.
+    from proctor.batch.stopping import arranged, rule_resource
+
+    seed = plan.columns().get("seed")
+    items = arranged(plan.items(), rule, seed if isinstance(seed, int) else 0)
+    return items, [*plan.resources(), rule_resource(rule)]
 
 
 async def resume(
@@ -254,6 +271,7 @@ async def _run_items(
         return job.checkpoint(run_id, item_id, ctx.store)
 
     attempts = job.attempts(plan, run_id, ctx, models)
+    stopping = _stopping(run_id, ctx)
     models.get_ready()
     executor = Executor(
         ctx.store,
@@ -268,15 +286,30 @@ async def _run_items(
         find_reference=job.ground_truth(run_id, ctx.store),
         load_checkpoint=load_checkpoint if job.has_checkpoints else None,
         people=job.people(run_id, ctx),
+        stopping=stopping,
     )
     try:
         async with observer.watch(run_id, executor):
-            return await executor.run()
+            end = await executor.run()
+        if stopping:
+            for decision in stopping.decisions():
+                ctx.info(f"{'decided' if decision.is_decided else 'undecided'}: {decision.reason}")
+        return end
     finally:
         await attempts.gateway.close()
         await models.close()
         if models.recording:
             models.recording.close()
+
+
+def _stopping(run_id: str, ctx: RunContext) -> "StopMonitor | None":
+    """What decides when a run may stop early; None: it runs to its end."""
+    if ctx.store.read.resource(run_id, STOP_RULE) is None:
+        return None
+    from proctor.batch.stopping import StopMonitor, stored_rule
+
+    rule = stored_rule(ctx.store.read, run_id)
+    return StopMonitor(rule, ctx.store.read, run_id) if rule else None
 
 
 def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:

@@ -51,9 +51,12 @@ class WorkQueue:
         self,
         load: Callable[[int], Awaitable[Sequence[QueuedItem]]],
         load_checkpoint: Callable[[str], Awaitable[object | None]] | None = None,
+        is_wanted: Callable[[str], bool] | None = None,
     ) -> None:
         """`load(after)` returns the next page of queued rows after a position, `load_checkpoint(item_id)`
-        where an item that was attempted before goes on."""
+        where an item that was attempted before goes on. Items for which `is_wanted(item_id)` is false are
+        skipped; they stay queued in the store."""
+        self._is_wanted = is_wanted
         self._load_page = load
         self._load_checkpoint = load_checkpoint
         self._attempted_before: set[str] = set()
@@ -71,8 +74,11 @@ class WorkQueue:
         """The next item, waiting for it if necessary; None when all is done or the queue is stopped."""
         while not self._stopped:
             if self._ready:
+                work = self._ready.popleft()
+                if self._is_wanted and not self._is_wanted(work.id):
+                    continue
                 self._away += 1
-                return await self._with_checkpoint(self._ready.popleft())
+                return await self._with_checkpoint(work)
             if not self._exhausted:
                 await self._load()
             elif self._away:

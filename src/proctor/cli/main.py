@@ -30,8 +30,10 @@ GROUPS = {
         "runs": ("runs", "List runs."),
         "show": ("runs", "Show a run, an item, or a session."),
         "compare": ("compare", "Compare runs with a baseline; gate CI on regressions."),
+        "rank": ("rank", "Rank models with rank intervals: runs, or files of results."),
+        "power": ("rank", "Say how many tasks a comparison needs."),
         "analyze": ("report", "Analyze an experiment or simulation."),
-        "report": ("report", "Write a report in Markdown or HTML."),
+        "report": ("report", "Write a report in Markdown, HTML, or JSON."),
         "export": ("export", "Export tables as JSON, NDJSON, CSV, or Parquet."),
     },
     "Manage": {

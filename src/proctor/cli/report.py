@@ -1,5 +1,6 @@
 """`proctor report` and `proctor analyze`: reports of runs, and analyses of output folders."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -26,9 +27,11 @@ from proctor.errors import UsageError
 from proctor.jobs import job_of_run
 from proctor.report import html, markdown
 from proctor.stats.summary import summarise
+from proctor.store import Scope
 
 report_app = typer.Typer(add_completion=False)
 FORMATS = {"md": markdown, "markdown": markdown, "html": html}
+JSON = "json"
 
 
 @report_app.command()
@@ -38,7 +41,7 @@ def report(
     sessions: SessionsOption = "",
     start_date: SinceOption = "",
     end_date: UntilOption = "",
-    format_: Annotated[str, typer.Option("--format", help="md or html.", metavar="FORMAT")] = "md",
+    format_: Annotated[str, typer.Option("--format", help="md, html, or json.", metavar="FORMAT")] = "md",
     out: Annotated[
         Path | None, typer.Option("--out", help="Output file (default: standard output).", metavar="FILE")
     ] = None,
@@ -46,17 +49,19 @@ def report(
         bool, typer.Option("--json", help="Print one JSON document that contains the report.")
     ] = False,
 ) -> int:
-    """Write a report of a run, of sessions, or of days, in Markdown or HTML.
+    """Write a report of a run, of sessions, or of days, in Markdown, HTML, or JSON.
 
     Example:  proctor report --run nightly-42 --format html --out report.html
     """
-    if format_ not in FORMATS:
-        raise UsageError(f"there is no report format {format_}\nThere are: md, html.")
+    if format_ not in (*FORMATS, JSON):
+        raise UsageError(f"there is no report format {format_}\nThere are: md, html, json.")
     with terminal_context(context.obj) as ctx:
         scope = scope_of(ctx.store, run, sessions, start_date, end_date)
-        text = _report_of_job(ctx, scope.run_id, format_) if scope.run_id else None
-        if text is None:
-            text = FORMATS[format_](summarise(ctx.store.read, scope, ctx.now()))
+        if format_ == JSON:
+            text = _json_report(ctx, scope)
+        else:
+            of_job = _report_of_job(ctx, scope.run_id, format_) if scope.run_id else None
+            text = of_job or FORMATS[format_](summarise(ctx.store.read, scope, ctx.now()))
     if out is not None:
         _write(out, text)
         print_note(f"wrote {printable(out)}")
@@ -65,6 +70,20 @@ def report(
     elif out is None:
         print(text)
     return output.SUCCEEDED
+
+
+def _json_report(ctx: RunContext, scope: Scope) -> str:
+    """The figures of a run as the documented JSON."""
+    if not scope.run_id:
+        raise UsageError("a JSON report is about one run\nPass --run RUN.")
+    # Loads numpy, which other reports of jobs may not need.
+    from proctor.report.figures import figures_document
+    from proctor.stats.figures import run_figures
+    from proctor.stats.results import load_results
+
+    results = load_results(ctx.store.read, [scope.run_id], ctx.now())
+    document = figures_document(run_figures(results), summarise(ctx.store.read, scope, ctx.now()))
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def _report_of_job(ctx: RunContext, run_id: str, format_: str) -> str | None:

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     ValidationError,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
@@ -100,6 +101,49 @@ class ModelPrice(PlanModel):
     input: Price
     output: Price
     cached: Price | None = None
+
+
+class StopWhen(BaseModel):
+    """When a run stops early: once all of these are decided, with intervals that stay valid meanwhile."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    by: Text = Field("model", description="Factor whose levels are compared. Default: model.")
+    metric: Text = Field("success", description="success, cost, time, or score:EVALUATOR. Default: success.")
+    decided: bool | None = Field(None, description="Every level is compared with the baseline.")
+    baseline: Text | None = Field(None, description="Level to compare with. Default: the first of the plan.")
+    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="Also decided when at most this much worse."
+    )
+    width: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="Interval of each level at most this wide."
+    )
+    ranks: Annotated[int, Field(ge=0)] | Literal["settled"] | None = Field(
+        None, description="`settled`, or how many first places are separated from all others."
+    )
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.95, description="Default: 0.95.")
+    scale: Annotated[list[float], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="Ends of a score's scale. Default: [0, 1]."
+    )
+
+    @model_validator(mode="after")
+    def _has_a_goal(self) -> "StopWhen":
+        if not self.decided and self.width is None and self.ranks is None:
+            raise ValueError("names no goal: give `decided: true`, `width` or `ranks`")
+        if self.scale is not None and not self.scale[0] < self.scale[1]:
+            raise ValueError("has a `scale` whose ends are not in order")
+        return self
+
+
+def stop_settings(entry: object) -> dict[str, object] | None:
+    """The settings of a rule from a checked `stop_when` of a plan; None: there is none."""
+    if not isinstance(entry, dict):
+        return None
+    values: dict[str, object] = {name: value for name, value in entry.items() if value is not None}
+    if values.get("ranks") == "settled":
+        values["ranks"] = 0
+    if isinstance(scale := values.get("scale"), list):
+        values["scale"] = tuple(map(float, scale))
+    return values
 
 
 def names_of(model: type[BaseModel]) -> list[str]:

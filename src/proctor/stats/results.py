@@ -96,6 +96,10 @@ class Results:
         """Success, with every infrastructure error counted as a failure."""
         return np.asarray(np.where(self.is_error & ~self.is_evaluation, 0.0, self.metrics["success"]))
 
+    def with_failed_errors(self) -> "Results":
+        """The same with every infrastructure error counted as a failure."""
+        return replace(self, metrics={**self.metrics, "success": self.with_errors_failed})
+
     def where(self, mask: Mask) -> "Results":
         """The rows of a mask."""
         rows = np.flatnonzero(mask)

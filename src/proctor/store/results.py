@@ -33,6 +33,23 @@ class ResultRow(TypedDict):
     standIn: int | None
 
 
+class PlannedRow(TypedDict):
+    """One item of a run, finished or not."""
+
+    id: str
+    digest: str
+    runner: str
+    agent: str
+    model: str
+    prompt: str
+    factors: str
+    details: str
+    status: str
+    sessionId: str | None
+    costUsd: float | None
+    workSeconds: float | None
+
+
 class MeanSessionScore(TypedDict):
     """The mean of one evaluator and dimension in one session; of several evaluations, each."""
 
@@ -64,6 +81,17 @@ def result_rows(read: StoreReader, run_ids: Sequence[str]) -> Iterator[ResultRow
             f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
             (run_id,),
         )
+
+
+def planned_rows(read: StoreReader, run_id: str) -> Iterator[PlannedRow]:
+    """All items of a run in plan order."""
+    return read.stream(
+        PlannedRow,
+        'SELECT i."id", i."digest", i."runner", i."agent", i."model", i."prompt", i."factors", i."details", '
+        'i."status", i."sessionId", i."costUsd", s."workSeconds" FROM "batch_items" i '
+        'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ? ORDER BY i."position"',
+        (run_id,),
+    )
 
 
 def session_scores(read: StoreReader, run_ids: Sequence[str]) -> Iterator[MeanSessionScore]:

@@ -17,7 +17,16 @@ from proctor.batch.preflight import (
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import PlanError, Problem, WorkspaceError
 from proctor.item import Item
-from proctor.job import Job, JobPlan, PlanText, Starter, StoredPlan, top_level_keys
+from proctor.job import (
+    Job,
+    JobPlan,
+    PlanText,
+    Starter,
+    StopRule,
+    StoredPlan,
+    make_stop_rule,
+    top_level_keys,
+)
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, Overrides, read_plan
 from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
@@ -173,6 +182,11 @@ class CodingJobPlan(JobPlan):
     def concurrency(self) -> int:
         """Maximum items in parallel."""
         return self.plan.concurrency(self.overrides)
+
+    @property
+    def stop_rule(self) -> StopRule | None:
+        """When the run stops early; None: it runs to its end."""
+        return make_stop_rule(self.plan.stop_when)
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""

@@ -28,7 +28,7 @@ from proctor.jobs.coding.schema import (
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan import source as sources
 from proctor.plan.source import MOST_BYTES, PlanSource, resolved
-from proctor.plan.validate import check_shape, is_finite
+from proctor.plan.validate import check_shape, is_finite, stop_settings
 from proctor.plan.yaml_loader import read_source
 
 _ABOUT_AGENTS = ("agent", *IMPLIED_AGENTS)
@@ -293,6 +293,11 @@ class CodingPlan:
         """None: not set."""
         value: int | None = self._setting("seed")
         return value
+
+    @property
+    def stop_when(self) -> dict[str, object] | None:
+        """Settings of the rule to stop early; None: it runs to its end."""
+        return stop_settings(self._setting("stop_when"))
 
     @property
     def notify(self) -> str | None:

@@ -22,6 +22,7 @@ from proctor.plan.validate import (
     Seconds,
     SectionLabel,
     Seed,
+    StopWhen,
     Text,
     Texts,
     Usd,
@@ -155,6 +156,9 @@ class CodingPlanFile(PlanModel):
     exclude: list[Exclusion] | None = Field(None, description="Combinations to leave out.")
     budget: Usd | None = Field(None, description="US dollars that the whole batch may cost.")
     seed: Seed | None = None
+    stop_when: StopWhen | None = Field(
+        None, alias="stop_when", description="Stop early, once something is decided."
+    )
     notify: Text | None = Field(None, description="Command run at the end, or the word `desktop`.")
     prices: dict[str, ModelPrice] | None = None
     record: Text | None = Field(None, description="File that keeps the traffic with models.")
@@ -216,6 +220,8 @@ def vocabulary(path: KeyPath) -> SectionLabel | None:
     match path:
         case ():
             return SectionLabel("the plan", "A plan", names_of(CodingPlanFile))
+        case ("stop_when",):
+            return SectionLabel("`stop_when`", "`stop_when`", names_of(StopWhen))
         case ("defaults",):
             return SectionLabel("`defaults`", "`defaults`", names_of(Defaults))
         case ("matrix", int(index)):

@@ -1,0 +1,102 @@
+"""The figures of a run as JSON: `proctor report --format json`."""
+
+from collections.abc import Sequence
+
+from proctor.stats.figures import FactorFigures, Figures, PassAtK, RunFigures
+from proctor.stats.intervals import Estimate
+from proctor.stats.summary import Summary
+
+
+def figures_document(figures: RunFigures, summary: Summary) -> dict[str, object]:
+    """The documented JSON of a report: overall, by factor, ranks, flaky tasks, and reasons of failures."""
+    batch = summary.batches[0] if summary.batches else None
+    return {
+        "runId": batch.run_id if batch else None,
+        "job": batch.job if batch else None,
+        "status": batch.status if batch else None,
+        "createdAt": batch.created_at if batch else None,
+        "finishedAt": (batch.finished_at or None) if batch else None,
+        "unfinished": figures.unfinished,
+        "standIns": list(figures.stand_ins),
+        "costUsd": summary.cost.known_usd,
+        "tokensTotal": summary.tokens.total,
+        **level_document(figures.overall),
+        "factors": {each.name: factor_document(each) for each in figures.factors},
+        "flakyTasks": [
+            {"task": each.words, "by": each.group, "successes": each.successes, "runs": each.runs}
+            for each in figures.flaky
+        ],
+        "failureReasons": dict(figures.reasons),
+        "paretoFront": list(figures.front),
+    }
+
+
+def factor_document(factor: FactorFigures) -> dict[str, object]:
+    """One factor: its levels by name, and their ranks by success."""
+    return {
+        "levels": {each.name: level_document(each) for each in factor.levels},
+        "ranks": [
+            {
+                "name": each.name,
+                "value": each.value,
+                "sem": each.sem,
+                "low": each.low,
+                "high": each.high,
+                "rank": each.rank,
+                "rankLow": each.rank_low,
+                "rankHigh": each.rank_high,
+                "tasks": each.tasks,
+                "runs": each.runs,
+            }
+            for each in factor.ranks
+        ],
+    }
+
+
+def level_document(each: Figures) -> dict[str, object]:
+    """The figures of one group of items."""
+    return {
+        "counts": dict(each.counts),
+        "success": estimate_document(each.success),
+        "successWithErrors": estimate_document(each.with_errors),
+        "passAtK": _of_k(each.pass_at),
+        "passHatK": _of_k(each.pass_hat),
+        "cost": estimate_document(each.cost_usd),
+        "typicalCost": estimate_document(each.typical_cost_usd),
+        "seconds": estimate_document(each.seconds),
+        "typicalSeconds": estimate_document(each.typical_seconds),
+        "costPerSuccess": estimate_document(each.cost_per_success_usd),
+        "scores": {name: estimate_document(one) for name, one in each.scores.items()},
+    }
+
+
+def estimate_document(one: Estimate) -> dict[str, object]:
+    """An estimate with its interval, what the interval is about, and what limits it."""
+    return {
+        "value": one.value,
+        "sem": one.sem,
+        "low": one.low,
+        "high": one.high,
+        "level": one.level,
+        "scope": one.scope,
+        "tasks": one.n,
+        "runs": one.runs,
+        "leftOut": one.left_out,
+        "method": one.method,
+        "note": one.note,
+    }
+
+
+def _of_k(entries: Sequence[PassAtK]) -> list[dict[str, object]]:
+    return [
+        {
+            "k": each.k,
+            "value": each.estimate.value,
+            "sem": each.estimate.sem,
+            "low": each.estimate.low,
+            "high": each.estimate.high,
+            "tasks": each.estimate.n,
+            "leftOut": each.estimate.left_out,
+        }
+        for each in entries
+    ]
