@@ -1,13 +1,13 @@
-"""Scores: results of an evaluation by evaluator and by session; mean scores of sessions and items."""
+"""Scores: results of an evaluation by evaluator and by session; mean scores of items."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
 from proctor.item import FINISHED, SUCCESS
 from proctor.score import Level
-from proctor.store.database import extended, id_pages, literals, places, substring_pattern
+from proctor.store.database import extended, literals, places, substring_pattern
 from proctor.store.reader import CountRow, StoreReader
 from proctor.store.tables import ScoreRow
 
@@ -488,57 +488,6 @@ def insight_rows(read: StoreReader, run_id: str, insight: str) -> list[InsightRo
         (run_id, insight),
     )
     return list(read.with_long_texts(rows))
-
-
-class MeanScore(TypedDict):
-    """The mean of one evaluator and dimension in one session."""
-
-    about: str
-    evaluator: str
-    evaluatorDigest: str
-    dimension: str
-    mean: float
-    at: str | None
-
-
-class MeasuredValue(TypedDict):
-    """One number measured in a session."""
-
-    sessionId: str
-    name: str
-    value: float
-
-
-def mean_scores(read: StoreReader, session_ids: Sequence[str]) -> Iterator[MeanScore]:
-    """The mean scores of sessions: those of later evaluations first, then those of the attempt itself.
-
-    Within each, the oldest first; so the last value of a session and evaluator is the one that counts.
-    """
-    for column, condition in (
-        ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"'),
-        ("sessionId", "1 = 1"),
-    ):
-        for page in id_pages(session_ids):
-            yield from read.rows(
-                MeanScore,
-                f'SELECT sc."{column}" AS "about", sc."evaluator", sc."evaluatorDigest", sc."dimension", '
-                'AVG(sc."value") AS "mean", MAX(sc."timestamp") AS "at" FROM "scores" sc '
-                f'WHERE sc."{column}" IN ({places(page)}) AND sc."value" IS NOT NULL AND {condition} '
-                f'GROUP BY sc."{column}", sc."sessionId", sc."evaluator", sc."evaluatorDigest", '
-                'sc."dimension" ORDER BY "at"',
-                page,
-            )
-
-
-def measured_values(read: StoreReader, session_ids: Sequence[str]) -> Iterator[MeasuredValue]:
-    """The numbers measured in sessions, in the order of their steps."""
-    for page in id_pages(session_ids):
-        yield from read.rows(
-            MeasuredValue,
-            f'SELECT "sessionId", "name", "value" FROM "metrics" WHERE "sessionId" IN ({places(page)}) '
-            'AND "value" IS NOT NULL ORDER BY "step", "position"',
-            page,
-        )
 
 
 class ItemScore(TypedDict):
