@@ -276,9 +276,6 @@ def _plot(comparison: Comparison, metric: str) -> str:
     return plot_of(comparison.contrasts, metric, comparison.groups[0])
 
 
-# One-sentence summaries of contrasts: verdict, estimate, confidence interval, p-value, and number of tasks.
-
-
 LOWER_IS_BETTER = ("cost", "time", "tokens")
 _VERBS = {
     "success": ("succeeds more often", "succeeds less often"),

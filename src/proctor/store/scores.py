@@ -1,4 +1,4 @@
-"""Scores: results of an evaluation by evaluator and by session; mean scores of sessions and items."""
+"""Scores: results of an evaluation by evaluator and by session; mean scores of items."""
 
 import json
 from collections.abc import Sequence
