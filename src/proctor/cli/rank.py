@@ -189,7 +189,7 @@ def power(
                 "metric": metric,
                 "detect": detect,
                 "power": power_,
-                "tasks": len(results.tasks(results.runs)[0].labels),
+                "tasks": len(results.tasks()[0].labels),
                 "detectable": shown[0],
                 "designs": [
                     {"repeats": each.repeats or 1, "tasks": each.tasks, "note": each.note} for each in plans
@@ -198,7 +198,7 @@ def power(
             }
         )
         return output.SUCCEEDED
-    tasks = len(results.tasks(results.runs)[0].labels)
+    tasks = len(results.tasks()[0].labels)
     could = "" if shown[0] is None else f"; it could have shown a difference of {figure(shown[0], metric)}"
     print(f"{printable(baseline)}: {count(tasks, 'task')}{could} ({power_:.0%} power, 95% confidence)")
     rows = [
