@@ -91,7 +91,7 @@ def _tasks(reader: InputReader, levels: Labels) -> Ints:
 
 
 @dataclass(slots=True)
-class _Cell:
+class _LevelTask:
     """One task of one level."""
 
     level: str
@@ -124,11 +124,11 @@ class StopMonitor:
             ratio=is_ratio,
         )
         self.levels = levels.labels
-        self._cells: dict[tuple[int, int], _Cell] = {}
-        self._cell_of: dict[str, _Cell] = {}
+        self._cells: dict[tuple[int, int], _LevelTask] = {}
+        self._cell_of: dict[str, _LevelTask] = {}
         for row, level, task in zip(rows, levels.codes.tolist(), tasks.tolist(), strict=True):
             if level >= 0:
-                cell = self._cells.setdefault((level, task), _Cell(levels.labels[level], task))
+                cell = self._cells.setdefault((level, task), _LevelTask(levels.labels[level], task))
                 cell.planned += 1
                 self._cell_of[row["id"]] = cell
         for level, label in enumerate(levels.labels):
