@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import UsageError
-from proctor.stats.components import components, mixed_model
+from proctor.stats.variance import components, mixed_model
 
 # Penicillin (Davies & Goldsmith 1972; lme4): growth on 24 plates, 6 samples each.
 PENICILLIN = """
@@ -333,7 +333,7 @@ def test_nested_levels_in_equal_numbers_have_mean_squares_and_the_fit_of_the_lik
 
     exact = components(table, factors, "y")
     effect = mixed_model(table, "y", fixed="therapist", random=["client", "profile"])
-    monkeypatch.setattr("proctor.stats.components._is_balanced", lambda _: False)
+    monkeypatch.setattr("proctor.stats.variance._is_balanced", lambda _: False)
     likely = components(table, factors, "y")
     likely_effect = mixed_model(table, "y", fixed="therapist", random=["client", "profile"])
 

@@ -173,7 +173,7 @@ def _components(
 ) -> tuple[tuple[VarianceShare, ...], str]:
     """The variance components, with the varied settings as fixed effects, and a note on all of them."""
     # Late: it loads numpy.
-    from proctor.stats.components import RESIDUAL, components, mixed_model
+    from proctor.stats.variance import RESIDUAL, components, mixed_model
 
     table = _table(rows, measure)
     varying = [name for name in RANDOM if _varies(rows, name)] or ["client"]
@@ -236,7 +236,7 @@ def _effects(
     scale: Scale | None,
 ) -> tuple[Effect, ...]:
     """Differences of the levels of a factor from its baseline, by a mixed model of the other factors."""
-    from proctor.stats.components import mixed_model
+    from proctor.stats.variance import mixed_model
 
     levels = list(dict.fromkeys(str(row.get(by) or "?") for row in rows))
     others = [name for name in RANDOM if name != by and _varies(rows, name)]

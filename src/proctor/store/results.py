@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 from proctor.item import FINISHED
-from proctor.store.database import places
+from proctor.store.database import literals, places
 from proctor.store.reader import StoreReader
 
-_FINISHED = ", ".join(f"'{status}'" for status in FINISHED)
+_FINISHED = literals(FINISHED)
 
 
 class ResultRow(TypedDict):
