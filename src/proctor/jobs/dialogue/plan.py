@@ -245,12 +245,12 @@ class DialoguePlan:
         client, therapist = combination.client, combination.therapist
         of_client, of_therapist = combination.profiles(run)
         sides = {CLIENT: client.details(of_client), THERAPIST: therapist.details(of_therapist)}
-        several = len(therapist.profiles) > 1
+        has_profiles = len(therapist.profiles) > 1
         factors = {
             "client": client.label,
             "therapist": therapist.label,
-            "profile": sides[CLIENT]["profileName"],
-            "therapist_profile": sides[THERAPIST]["profileName"] if several else "",
+            "profile": str(sides[CLIENT]["profileName"]),
+            "therapist_profile": str(sides[THERAPIST]["profileName"]) if has_profiles else "",
             "client_model": client.model,
             "therapist_model": therapist.model,
             **combination.varied,
