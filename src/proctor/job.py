@@ -109,6 +109,10 @@ def check_run_id(run_id: str) -> None:
         raise UsageError(f"{run_id} is not a valid run ID\nIt may have letters, digits and . _ -")
 
 
+STOP_RULE = "stop_when"
+"""The name under which the rule of `stop_when:` is stored with its run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
     """`stop_when:` of a plan: what a run has to decide before it may stop."""
@@ -116,7 +120,7 @@ class StopRule:
     by: str = "model"
     """The factor whose levels are compared."""
     metric: str = "success"
-    """`success`, `cost`, `time` or `score:EVALUATOR`."""
+    """`success`, `cost`, `time`, `score:EVALUATOR` or `metric:NAME`."""
     decided: bool = False
     """Every level is compared with the baseline."""
     baseline: str = ""
@@ -130,6 +134,8 @@ class StopRule:
     confidence: float = 0.95
     scale: tuple[float, float] = (0.0, 1.0)
     """The ends of a score's scale."""
+    unit: str = "task"
+    """What is one observation: `task`, the mean of its repeats, or `repeat`, each by itself."""
 
 
 def make_stop_rule(settings: Mapping[str, object] | None) -> StopRule | None:
@@ -353,6 +359,8 @@ class BatchChanges:
 
     concurrency: int | None = None
     budget_usd: float | None = None
+    stops_early: bool = True
+    """False: execute all that is left, although the rule of the run is decided."""
 
     def columns(self) -> dict[str, object]:
         """The changed columns of the batch row."""
