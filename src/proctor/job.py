@@ -4,6 +4,7 @@ A job is one package in `jobs/`. `batch/lifecycle.py` drives every job through t
 never asks which job it is. What is particular to a job stands behind the three classes here.
 """
 
+import json
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -143,6 +144,51 @@ def make_stop_rule(settings: Mapping[str, object] | None) -> StopRule | None:
     return None if settings is None else StopRule(**settings)  # type: ignore[arg-type]
 
 
+def read_stop_rule(settings: Mapping[str, object] | str | None) -> StopRule | None:
+    """Check a rule that is given in Python, or as `by=model,width=0.1`. Raises `UsageError`.
+
+    None: there is none.
+    """
+    if not settings:
+        return None
+    # pydantic takes a tenth of a second to load, and few runs have a rule.
+    from pydantic import ValidationError
+
+    from proctor.plan.validate import StopWhen, stop_settings
+
+    values = dict(_parsed(settings) if isinstance(settings, str) else settings)
+    if isinstance(values.get("scale"), tuple):
+        values["scale"] = list(values["scale"])  # type: ignore[call-overload]
+    try:
+        StopWhen.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, ("stop_when", *first["loc"])))
+        known = ", ".join(StopWhen.model_fields)
+        problem = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"`{place}`: {problem}\nIt may have: {known}.") from error
+    return make_stop_rule(stop_settings(values))
+
+
+def _parsed(text: str) -> Iterator[tuple[str, object]]:
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise UsageError(f"`{part.strip()}` is not NAME=VALUE\nWrite, for example: by=model,width=0.1")
+        if name == "scale":
+            yield name, [_number(end) for end in value.split(":")]
+        else:
+            yield name, _number(value)
+
+
+def _number(text: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return text
+    return value
+
+
 class JobPlan:
     """One plan of a job, checked by itself. Subclasses fill in what differs."""
 
@@ -168,6 +214,10 @@ class JobPlan:
     def stop_rule(self) -> StopRule | None:
         """When the run stops early; None: it runs to its end."""
         return None
+
+    def refusal(self, path: Sequence[str | int], error: UsageError) -> UsageError:  # noqa: ARG002
+        """An error about the plan's setting at `path`, with its place where the plan is a file."""
+        return error
 
     def for_new_run(self, run_id: str) -> "JobPlan":  # noqa: ARG002
         """The plan with what depends on its run, such as the output folder, which is created here.

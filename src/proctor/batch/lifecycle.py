@@ -28,6 +28,7 @@ from proctor.job import (
     JobFiles,
     JobPlan,
     StepFinished,
+    StopRule,
 )
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader
@@ -120,14 +121,19 @@ async def start(
     run_id: str = "",
     engine: Engine | None = None,
     observer: Observer = SILENT,
+    rule: StopRule | None = None,
 ) -> RunResult:
-    """Create a run of a plan and execute it to its end. `engine`: where its items run; None: here."""
-    models = _checked_models(plan, ctx)
+    """Create a run of a plan and execute it to its end. `engine`: where its items run; None: here.
+
+    `rule` says when it stops early; None: as the plan says.
+    """
+    rule = rule or plan.stop_rule
+    models = _checked_models(plan, ctx, rule)
     if opened := job.open(plan, ctx):
         return await resume(job, opened, ctx, engine=engine, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     plan = plan.for_new_run(run_id)
-    items, resources = _in_order(plan)
+    items, resources = _in_order(plan, rule)
     create(
         ctx.store,
         job.name,
@@ -142,16 +148,15 @@ async def start(
     return await _execute(job, plan, run_id, ctx, models, resumed=False, engine=engine, observer=observer)
 
 
-def _in_order(plan: JobPlan) -> tuple[Iterable[Item], Iterable[Resource]]:
+def _in_order(plan: JobPlan, rule: StopRule | None) -> tuple[Iterable[Item], Iterable[Resource]]:
     """The items of a plan and its resources; with a rule to stop early, in random order and with the rule."""
-    rule = plan.stop_rule
     if rule is None:
         return plan.items(), plan.resources()
     # Loads numpy, which no other run needs.
     from proctor.stats.stopping import arranged, rule_resource
 
     seed = plan.columns().get("seed")
-    items = arranged(plan.items(), rule, seed if isinstance(seed, int) else 0)
+    items, rule = arranged(plan.items(), rule, seed if isinstance(seed, int) else 0)
     return items, [*plan.resources(), rule_resource(rule)]
 
 
@@ -209,9 +214,9 @@ def _check_rule(
     if not has_rule and rule is None:
         return
     # Loads numpy, which no other run needs.
-    from proctor.stats.stopping import stored_rule
+    from proctor.stats.stopping import is_same_rule, stored_rule
 
-    if plan is not None and rule != stored_rule(read, run_id):
+    if plan is not None and not is_same_rule(rule, stored_rule(read, run_id)):
         before = "another" if has_rule else "no"
         raise UsageError(
             f"`stop_when`: run {run_id} was started with {before} rule, and results are known by now\n"
@@ -257,7 +262,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
         models.close_files()
         if models.recording:
             models.recording.close()
-    _check_levels(plan)
+    _check_levels(plan, plan.stop_rule)
     extension = None
     if run_id:
         plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
@@ -278,21 +283,24 @@ def find_earlier(job: Job, plan: JobPlan, ctx: RunContext, requested: str = "") 
     return run_id
 
 
-def _checked_models(plan: JobPlan, ctx: RunContext) -> ModelRouter:
+def _checked_models(plan: JobPlan, ctx: RunContext, rule: StopRule | None = None) -> ModelRouter:
     models = ctx.models(plan.model_options())
     for remark in plan.check(models, ctx):
         ctx.note(remark)
-    _check_levels(plan)
+    _check_levels(plan, rule)
     return models
 
 
-def _check_levels(plan: JobPlan) -> None:
+def _check_levels(plan: JobPlan, rule: StopRule | None) -> None:
     """Raise `UsageError` where no item of a plan has what `stop_when` compares."""
-    if (rule := plan.stop_rule) is not None:
+    if rule is not None:
         # Loads numpy, which no other plan needs.
         from proctor.stats.stopping import check_items
 
-        check_items(plan.items(), rule)
+        try:
+            check_items(plan.items(), rule)
+        except UsageError as error:
+            raise plan.refusal((STOP_RULE,), error) from error
 
 
 async def _execute(

@@ -253,11 +253,15 @@ def exit_code(ending: BatchEnd, document: JsonMap) -> int:
         return output.CTRL_C
     if ending.status != "completed":
         return output.CUT_SHORT
-    # Items that were not needed do not count against a run that stopped early.
-    names = ("failCount", "timeoutCount", "errorCount") + (
-        () if document.get("stopWhen") else ("unfinishedCount",)
+    return output.SOME_DID_NOT if has_failures(document) else output.SUCCEEDED
+
+
+def has_failures(document: JsonMap) -> bool:
+    """Whether an item did not succeed; those that a run which stopped early did not need do not count."""
+    names = ("failCount", "timeoutCount", "errorCount")
+    return any(document[name] for name in names) or (
+        bool(document["unfinishedCount"]) and not document.get("stopWhen")
     )
-    return output.SOME_DID_NOT if any(document[name] for name in names) else output.SUCCEEDED
 
 
 def notify(command: str | None, document: JsonMap) -> None:

@@ -26,7 +26,7 @@ from proctor.cli.output import (
     printable,
     seconds,
 )
-from proctor.cli.run import terminal_context
+from proctor.cli.run import has_failures, terminal_context
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
 from proctor.json_values import JsonObject
@@ -347,7 +347,7 @@ def watch(context: typer.Context, run: Run, as_json: Json = False) -> int:
     )
     if batch["status"] != "completed":
         return output.CUT_SHORT
-    return output.SUCCEEDED if document["successCount"] == document["itemCount"] else output.SOME_DID_NOT
+    return output.SOME_DID_NOT if has_failures(document) else output.SUCCEEDED
 
 
 async def _watch(store: Store, run_id: str, *, as_json: bool) -> None:

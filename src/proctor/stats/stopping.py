@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from proctor.errors import UsageError
 from proctor.item import ERROR, SUCCESS, Item
@@ -72,19 +72,33 @@ def check_items(items: Iterable[Item], rule: StopRule) -> None:
     _check([level for level in levels if level], names, rule)
 
 
-def arranged(items: Iterable[Item], rule: StopRule, seed: int) -> list[Item]:
-    """The items with their tasks in random order; the levels of a task, and its repeats, stay together."""
+def is_same_rule(one: StopRule | None, other: StopRule | None) -> bool:
+    """Whether a plan has the rule of a run; what counts as one observation follows from the items."""
+    if one is None or other is None:
+        return one is other
+    return replace(one, unit=other.unit) == other
+
+
+def arranged(items: Iterable[Item], rule: StopRule, seed: int) -> tuple[list[Item], StopRule]:
+    """The items with their tasks in random order; the levels of a task, and its repeats, stay together.
+
+    Also the rule as it applies to them: where there is only one task, its repeats are what is observed.
+    """
     every = list(items)
     reader = InputReader()
     for item in every:
         top = {"runner": item.runner, "agent": item.agent, "model": item.model, "prompt": item.prompt}
         reader.add(item.digest, top, json.dumps(dict(item.details)))
     levels = Labels.of(level_of(item.factors, rule.by) for item in every)
-    tasks = _tasks(reader, levels, [item.repeat for item in every], rule)
+    repeats = [item.repeat for item in every]
+    tasks = _tasks(reader, levels, repeats, rule)
+    if not any(tasks) and max(repeats, default=1) > 1:
+        rule = replace(rule, unit="repeat")
+        tasks = _tasks(reader, levels, repeats, rule)
     places = list(range(max(tasks, default=-1) + 1))
     random.Random(seed).shuffle(places)
     order = sorted(range(len(every)), key=lambda at: (places[tasks[at]], every[at].repeat, at))
-    return [every[at] for at in order]
+    return [every[at] for at in order], rule
 
 
 def level_of(factors: Mapping[str, object], factor: str) -> str:
@@ -222,6 +236,7 @@ class StopMonitor:
             "by": self.rule.by,
             "metric": self.rule.metric,
             "confidence": self.rule.confidence,
+            "unit": self.rule.unit,
             "isDecided": self.is_decided,
             "taskCount": self.task_count,
             "decisions": [
