@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, UsageError
@@ -137,6 +137,40 @@ class StopRule:
     """The ends of a score's scale."""
     unit: str = "task"
     """What is one observation: `task`, the mean of its repeats, or `repeat`, each by itself."""
+
+
+class StopInterval(TypedDict):
+    """A level of the compared factor, with an interval that is valid at any time."""
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    tasks: int
+    """Finished tasks that count."""
+    isUndecided: bool
+
+
+class StopDecision(TypedDict):
+    """What the finished tasks say about one goal of a rule."""
+
+    outcome: str
+    """`open`: undecided."""
+    reason: str
+    undecided: list[str]
+
+
+class StopState(TypedDict):
+    """What the rule of a run has decided, as the JSON of summaries and pages."""
+
+    by: str
+    metric: str
+    confidence: float
+    unit: str
+    isDecided: bool
+    taskCount: int
+    decisions: list[StopDecision]
+    intervals: list[StopInterval]
 
 
 def make_stop_rule(settings: Mapping[str, object] | None) -> StopRule | None:

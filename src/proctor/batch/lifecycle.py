@@ -29,6 +29,7 @@ from proctor.job import (
     JobPlan,
     StepFinished,
     StopRule,
+    StopState,
 )
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader
@@ -88,7 +89,7 @@ class RunSummary(TypedDict):
     durationSec: float | None
     failures: list[dict[str, str]]
     """The first failed items: their ids, inputs, statuses and errors."""
-    stopWhen: NotRequired[Mapping[str, object]]
+    stopWhen: NotRequired[StopState]
     """What `stop_when` has decided, with valid intervals; missing: the plan has none."""
 
 
@@ -326,6 +327,11 @@ async def _execute(
         end = await _run_items(job, plan, run_id, ctx, models, files, engine, observer, stopping)
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
+    if state := summary.get("stopWhen"):
+        from proctor.stats.progress import stop_lines
+
+        for line in stop_lines(state):
+            ctx.info(line)
     is_executed = has_work or not resumed
     return RunResult(run_id=run_id, end=end, summary={**summary, **extra}, executed=is_executed)
 
@@ -377,11 +383,7 @@ async def _run_items(
     )
     try:
         async with observer.watch(run_id, executor):
-            end = await executor.run()
-        if stopping:
-            for decision in stopping.decisions():
-                ctx.info(f"{'decided' if decision.is_decided else 'undecided'}: {decision.reason}")
-        return end
+            return await executor.run()
     finally:
         await attempts.gateway.close()
         await models.close()

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from proctor.errors import UsageError
 from proctor.item import ERROR, SUCCESS, Item
-from proctor.job import STOP_RULE, ItemFinished, StopRule
+from proctor.job import STOP_RULE, ItemFinished, StopRule, StopState
 from proctor.json_values import as_map
 from proctor.stats.intervals import Estimate
 from proctor.stats.results import MEASURE, SCORE, InputReader, Labels, score_name
@@ -230,7 +230,7 @@ class StopMonitor:
         """The valid interval of a difference, or ratio, that a goal is about."""
         return self._monitor.estimate(baseline, candidate, errors_fail=errors_fail)
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> StopState:
         """The state as JSON, for summaries and pages."""
         return {
             "by": self.rule.by,
@@ -294,7 +294,7 @@ class StopMonitor:
         ]
 
 
-def stop_document(read: StoreReader, run_id: str) -> dict[str, object] | None:
+def stop_document(read: StoreReader, run_id: str) -> StopState | None:
     """The state of a run's rule as JSON; None: it has no rule."""
     rule = stored_rule(read, run_id)
     return StopMonitor(rule, read, run_id).document() if rule else None
@@ -309,13 +309,18 @@ class StopFollower:
         self._monitor: StopMonitor | None = None
         self._seen: tuple[int, int] = (0, 0)
         self._next = 0.0
-        self._document: dict[str, object] = {}
+        self._document: StopState | None = None
 
-    def document(self, items: int, finished: int) -> dict[str, object]:
+    def document(self, items: int, finished: int) -> StopState:
         """The state as JSON, at most a second old while items finish; `items` of the run are `finished`."""
         with self._lock:
             began = time.monotonic()
-            if self._monitor is None or items != self._seen[0] or finished < self._seen[1]:
+            if (
+                self._monitor is None
+                or self._document is None
+                or items != self._seen[0]
+                or finished < self._seen[1]
+            ):
                 # Extended, or items that had ended are executed again.
                 self._monitor = StopMonitor(self._rule, self._read, self._run_id)
             elif finished == self._seen[1] or (began < self._next and finished < items):

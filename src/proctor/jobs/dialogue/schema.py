@@ -122,7 +122,7 @@ class SimulationFile(BaseModel):
     replay: str | None = None
     notify: str | None = None
     tags: list[str] | None = None
-    stop_when: StopWhen | None = Field(None, description="Stop early, once something is decided.")
+    stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
 
 
 DEFAULTS = SimulationFile().model_dump(exclude={"clients": True, "therapists": True}) | {

@@ -74,7 +74,7 @@ class ExperimentConfig(_ExperimentModel):
     evaluators: list[Annotated[JudgeEntry, as_entry("name")]] | None = None
     judge_model: Text | None = None
     branch: dict[str, Anything] | None = None
-    stop_when: StopWhen | None = Field(None, description="Stop early, once something is decided.")
+    stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:
