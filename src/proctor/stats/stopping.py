@@ -22,7 +22,7 @@ from proctor.stats.sequential import Decision, DifferenceGoal, Goal, Monitor, Ra
 from proctor.store import Resource, StoreReader
 from proctor.store.results import FinishedRow, finished_rows, planned_rows
 
-RATIOS = ("cost", "time")
+RATIOS = ("cost", "time", "tokens")
 REFRESH_SECONDS = 1.0
 """How old the state of a running run may be when it is shown."""
 REFRESH_SHARE = 10
@@ -208,6 +208,7 @@ class StopMonitor:
             sessionId=item.session_id,
             costUsd=item.cost_usd,
             workSeconds=item.work_seconds,
+            tokensTotal=item.tokens,
         )
         if self._add(row):
             self._undecided = set(self._monitor.undecided())
@@ -272,7 +273,8 @@ class StopMonitor:
         if metric == SUCCESS:
             return float(row["status"] == SUCCESS)
         if metric in RATIOS:
-            return (row["costUsd"] if metric == "cost" else row["workSeconds"]) or None
+            amounts = {"cost": row["costUsd"], "time": row["workSeconds"], "tokens": row["tokensTotal"]}
+            return amounts[metric] or None
         values = self._measured(session) if session else []
         if not values:
             return None

@@ -55,6 +55,7 @@ class FinishedRow(TypedDict):
     sessionId: str | None
     costUsd: float | None
     workSeconds: float | None
+    tokensTotal: int
 
 
 class MeanSessionScore(TypedDict):
@@ -104,7 +105,8 @@ def finished_rows(read: StoreReader, run_id: str) -> Iterator[FinishedRow]:
     """How the finished items of a run ended, in plan order, without their inputs."""
     return read.stream(
         FinishedRow,
-        'SELECT i."id", i."status", i."sessionId", i."costUsd", s."workSeconds" FROM "batch_items" i '
+        'SELECT i."id", i."status", i."sessionId", i."costUsd", i."tokensTotal", s."workSeconds" '
+        'FROM "batch_items" i '
         'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
         f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
         (run_id,),
