@@ -18,7 +18,7 @@ from proctor.job import STOP_RULE, ItemFinished, StopRule, StopState
 from proctor.json_values import as_map
 from proctor.stats.intervals import Estimate
 from proctor.stats.results import MEASURE, SCORE, InputReader, Labels, score_name
-from proctor.stats.sequential import Decision, DifferenceGoal, Goal, Monitor, RankGoal, WidthGoal
+from proctor.stats.sequential import DifferenceGoal, Goal, GoalStatus, Monitor, RankGoal, WidthGoal
 from proctor.store import Resource, StoreReader
 from proctor.store.results import FinishedRow, finished_rows, planned_rows
 
@@ -133,7 +133,7 @@ def _tasks(reader: InputReader, levels: Labels, repeats: Sequence[int], rule: St
 
 
 @dataclass(slots=True)
-class _TaskOfLevel:
+class _LevelTask:
     """One task of one level."""
 
     level: str
@@ -176,11 +176,11 @@ class StopMonitor:
         )
         self.levels = levels.labels
         self.task_count = max(tasks, default=-1) + 1
-        self._of_item: dict[str, _TaskOfLevel] = {}
-        cells: dict[tuple[int, int], _TaskOfLevel] = {}
+        self._of_item: dict[str, _LevelTask] = {}
+        cells: dict[tuple[int, int], _LevelTask] = {}
         for item_id, level, task in zip(ids, levels.codes.tolist(), tasks, strict=True):
             if level >= 0:
-                cell = cells.setdefault((level, task), _TaskOfLevel(levels.labels[level], task))
+                cell = cells.setdefault((level, task), _LevelTask(levels.labels[level], task))
                 cell.planned += 1
                 self._of_item[item_id] = cell
         for level, label in enumerate(levels.labels):
@@ -219,7 +219,7 @@ class StopMonitor:
             self._add(row)
         self._undecided = set(self._monitor.undecided())
 
-    def decisions(self) -> list[Decision]:
+    def decisions(self) -> list[GoalStatus]:
         """What is decided and what is not, in the order of the rule."""
         return self._monitor.decisions()
 
