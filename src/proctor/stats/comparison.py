@@ -221,6 +221,11 @@ class Comparison:
         return any(each.with_errors for each in self.contrasts)
 
     @property
+    def is_anytime(self) -> bool:
+        """Whether intervals are valid at any time, because the run could stop early."""
+        return any(each.difference and each.difference.is_anytime for each in self.contrasts)
+
+    @property
     def verdict(self) -> str:
         """Of all gates together: one that fails fails all. Without gates: `pass`."""
         verdicts = {verdict.verdict for verdict in self.verdicts}
