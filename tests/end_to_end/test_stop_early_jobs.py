@@ -52,7 +52,8 @@ def test_a_simulation_stops_early_and_writes_the_files_of_what_it_ran(proctor):
         text = (EXAMPLES / "dialogues" / name).read_text()
         (proctor.folder / name).write_text(f"latency_seconds: 0.1\n{text}")
     (proctor.folder / "talks.yaml").write_text(
-        "clients: [patientPsi, consistentMI, eeyore]\ntherapists: [CBT, MI]\nnum_runs: 6\nmax_turns: 1\nmax_workers: 2\n"
+        "clients: [patientPsi, consistentMI, eeyore]\ntherapists: [CBT, MI]\nnum_runs: 6\n"
+        "max_turns: 1\nmax_workers: 2\n"
         "client_model: scripted/as-client\ntherapist_model: scripted/as-therapist\n"
         "stop_when: {by: therapist, width: 0.8}\n"
     )
