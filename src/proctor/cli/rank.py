@@ -75,9 +75,7 @@ def rank(
     _print_ranks(results, ranked, by, metric)
     for state in stopped:
         if state:
-            print_note(
-                "note: a run that stops early by its results: ordinary intervals are too narrow"
-            )
+            print_note("note: a run that stops early by its results: ordinary intervals are too narrow")
             for line in stop_lines(state):
                 print_note(printable(line))
     return output.SUCCEEDED

@@ -583,6 +583,8 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
     if largest is None and difference.scale is not None:
         largest = difference.scale[1]
     fewest = None
+    if not difference.is_ratio and largest is not None and margin >= largest and difference.n:
+        return GateVerdict(verdict=PASS, note="No loss can exceed the margin.", difference=difference)
     # A confidence sequence allows for a collapse that was not seen yet; ordinary intervals do not.
     if margin > 0 and largest is not None and not difference.is_anytime:
         fewest = fewest_for_gate(margin, largest, level=difference.level)
