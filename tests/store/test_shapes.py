@@ -328,6 +328,7 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
         aggregates.scenario_items(read, "town"),
         *(results.result_rows(read, ["run"]), results.planned_rows(read, "run")),
+        results.finished_rows(read, "run"),
         *(results.session_scores(read, ["run"]), results.session_metrics(read, ["run"])),
         aggregates.worker_sums(read, "scenario", "amp", "m", ["success"]),
         *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),

@@ -30,7 +30,7 @@ from proctor.bootstrap import now, open_context
 from proctor.context import ModelOptions, Notice, RunContext
 from proctor.errors import UsageError
 from proctor.item import Item, digest_of
-from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides
+from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides, read_stop_rule
 from proctor.jobs import find_job, recognize
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
@@ -172,11 +172,13 @@ def run(
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     progress: bool | None = None,
+    stop_when: Mapping[str, object] | None = None,
     **overrides: object,
 ) -> Run:
     """Run a plan file of any job, a plan built in Python, or items, and wait for the end.
 
-    `agent`, `model` and `evaluators` take names or functions. `overrides` are the settings of the job's
+    `agent`, `model` and `evaluators` take names or functions. `stop_when` stops early, as the setting of a
+    plan does: `{"by": "model", "decided": True}`. `overrides` are the settings of the job's
     command (`timeout_sec`, `retries`, …). Inside a running event loop (a notebook) the run gets its own
     thread; use `run_async` to await it instead.
     """
@@ -193,6 +195,7 @@ def run(
             store=store,
             home=home,
             progress=progress,
+            stop_when=stop_when,
             **overrides,
         )
     )
@@ -211,6 +214,7 @@ async def run_async(
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     progress: bool | None = None,
+    stop_when: Mapping[str, object] | None = None,
     **overrides: object,
 ) -> Run:
     """The same as `run`, to be awaited."""
@@ -242,7 +246,8 @@ async def run_async(
     else:
         raise UsageError("there is nothing to run\nGive a plan, or items=[…].")
     observer = _observer(ctx.store, progress)
-    result = await lifecycle.start(job, read, ctx, run_id=run_id, observer=observer)
+    rule = read_stop_rule(stop_when)
+    result = await lifecycle.start(job, read, ctx, run_id=run_id, observer=observer, rule=rule)
     finished = opened.handle(result.run_id)
     if evaluators:
         await evaluate_async(finished, evaluators, store=opened)

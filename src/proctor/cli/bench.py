@@ -86,6 +86,12 @@ def bench(
     ] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Mock: apply the reference solution.")] = False,
     noop: Annotated[bool, typer.Option("--noop", help="Mock: do nothing.")] = False,
+    stop_when: Annotated[
+        str,
+        typer.Option(
+            "--stop-when", help="Stop early: decided=true, width=0.1 or ranks=1.", metavar="NAME=VALUE,…"
+        ),
+    ] = "",
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Validate the benchmark and list its runs; start nothing."),
@@ -109,6 +115,7 @@ def bench(
         models_config=models_config,
         oracle=oracle,
         noop=noop,
+        stop_when=stop_when,
     )
     printed = OutputOptions(as_json=as_json)
     with terminal_context(context.obj) as ctx:

@@ -16,8 +16,10 @@ from proctor.report.comparison import figure
 from proctor.stats.comparison import SKEWED, scale_of
 from proctor.stats.figures import rank_levels
 from proctor.stats.power import TasksNeeded, detectable, tasks_needed
+from proctor.stats.progress import stop_lines
 from proctor.stats.ranking import Rank
 from proctor.stats.results import Results
+from proctor.stats.stopping import stop_document
 
 rank_app = typer.Typer(add_completion=False)
 power_app = typer.Typer(add_completion=False)
@@ -65,11 +67,17 @@ def rank(
     """
     with terminal_context(context.obj) as ctx:
         results = load_sources(ctx.store, sources, ctx.now(), columns=columns_of(column))
+        stopped = [stop_document(ctx.store.read, run) for run in results.runs.labels]
     ranked = rank_levels(results, by, metric)
     if as_json:
         print_json([_document(each) for each in ranked])
         return output.SUCCEEDED
     _print_ranks(results, ranked, by, metric)
+    for state in stopped:
+        if state:
+            print_note("note: a run that stops early by its results: ordinary intervals are too narrow")
+            for line in stop_lines(state):
+                print_note(printable(line))
     return output.SUCCEEDED
 
 

@@ -17,6 +17,7 @@ def figures_document(figures: RunFigures, summary: Summary) -> dict[str, object]
         "createdAt": batch.created_at if batch else None,
         "finishedAt": (batch.finished_at or None) if batch else None,
         "unfinished": figures.unfinished,
+        **({"stopWhen": batch.stop_when} if batch and batch.stop_when else {}),
         "standIns": list(figures.stand_ins),
         "costUsd": summary.cost.known_usd,
         "tokensTotal": summary.tokens.total,

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT
+from proctor.job import STOP_RULE, StopState
 from proctor.stats.outcomes import (
     AttemptCounts,
     Failure,
@@ -20,6 +21,7 @@ from proctor.stats.outcomes import (
     outcomes_of,
     stand_ins,
 )
+from proctor.stats.progress import stop_lines
 from proctor.stats.usage import (
     Cost,
     Durations,
@@ -66,6 +68,13 @@ class BatchFacts:
     spent_usd: float | None
     """What was charged to the budget; None without one."""
     proctor_version: str
+    stop_when: StopState | None = None
+    """What its rule to stop early has decided; None: it has none, or the report is of several batches."""
+
+    @property
+    def stop_lines(self) -> list[str]:
+        """The same for people, with intervals that are valid at any time."""
+        return stop_lines(self.stop_when) if self.stop_when else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +163,20 @@ def summarise(read: StoreReader, scope: Scope, now: datetime) -> Summary:
 
 def _batches(selection: Selection, scope: Scope, now: datetime) -> tuple[tuple[BatchFacts, ...], int]:
     if scope.run_id:
-        return (_facts(selection.read, selection.read.batch(scope.run_id, now)),), 1
+        facts = _facts(selection.read, selection.read.batch(scope.run_id, now))
+        return (replace(facts, stop_when=_stop_state(selection.read, facts.run_id)),), 1
     run_ids = aggregates.newest_run_ids(selection)
     newest = [selection.read.batch(run_id, now) for run_id in run_ids[:LISTED_BATCHES]]
     return tuple(_facts(selection.read, row) for row in newest), len(run_ids)
+
+
+def _stop_state(read: StoreReader, run_id: str) -> StopState | None:
+    if read.resource(run_id, STOP_RULE) is None:
+        return None
+    # Loads numpy, which the report of no other run needs.
+    from proctor.stats.stopping import stop_document
+
+    return stop_document(read, run_id)
 
 
 def _facts(read: StoreReader, row: BatchRow) -> BatchFacts:

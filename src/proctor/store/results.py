@@ -38,16 +38,24 @@ class PlannedRow(TypedDict):
 
     id: str
     digest: str
+    repeat: int
     runner: str
     agent: str
     model: str
     prompt: str
     factors: str
     details: str
+
+
+class FinishedRow(TypedDict):
+    """How one item ended, with the time of its last attempt."""
+
+    id: str
     status: str
     sessionId: str | None
     costUsd: float | None
     workSeconds: float | None
+    tokensTotal: int
 
 
 class MeanSessionScore(TypedDict):
@@ -87,9 +95,20 @@ def planned_rows(read: StoreReader, run_id: str) -> Iterator[PlannedRow]:
     """All items of a run in plan order."""
     return read.stream(
         PlannedRow,
-        'SELECT i."id", i."digest", i."runner", i."agent", i."model", i."prompt", i."factors", i."details", '
-        'i."status", i."sessionId", i."costUsd", s."workSeconds" FROM "batch_items" i '
-        'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ? ORDER BY i."position"',
+        'SELECT "id", "digest", "repeat", "runner", "agent", "model", "prompt", "factors", "details" '
+        'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
+        (run_id,),
+    )
+
+
+def finished_rows(read: StoreReader, run_id: str) -> Iterator[FinishedRow]:
+    """How the finished items of a run ended, in plan order, without their inputs."""
+    return read.stream(
+        FinishedRow,
+        'SELECT i."id", i."status", i."sessionId", i."costUsd", i."tokensTotal", s."workSeconds" '
+        'FROM "batch_items" i '
+        'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
+        f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
         (run_id,),
     )
 

@@ -72,6 +72,40 @@ class RunningShape(RowModel):
     tokens: int
 
 
+class StopDecisionShape(RowModel):
+    """One goal of `stop_when`."""
+
+    outcome: str = Field(
+        description="`open`: undecided; else `better`, `worse`, `within margin`, `narrow`, `settled`."
+    )
+    reason: str
+    undecided: list[str] = Field(description="Levels whose further tasks can decide it.")
+
+
+class StopIntervalShape(RowModel):
+    """A level of the compared factor, with an interval that is valid at any time."""
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    tasks: int = Field(description="Finished tasks that count.")
+    is_undecided: bool
+
+
+class StopWhenShape(RowModel):
+    """State of `stop_when`."""
+
+    by: str
+    metric: str
+    confidence: float
+    unit: str = Field(description="One observation: a `task`, or each `repeat`.")
+    is_decided: bool
+    task_count: int
+    decisions: list[StopDecisionShape]
+    intervals: list[StopIntervalShape]
+
+
 class RunState(RowModel):
     """State of a run: what changes while it is executed."""
 
@@ -93,6 +127,9 @@ class RunState(RowModel):
     eta_seconds: float | None
     pools: list[PoolShape]
     running: list[RunningShape] = Field(description="The ten longest-running items.")
+    stop_when: StopWhenShape | None = Field(
+        default=None, description="What the rule to stop early has decided. Null: the plan has none."
+    )
 
 
 class AgentModelShape(RowModel):
