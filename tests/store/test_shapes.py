@@ -53,6 +53,7 @@ from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
 from proctor.store.labels import Label
 from proctor.store.ledger import exchange
+from proctor.store.results import planned_rows, result_rows, selected_rows, session_metrics, session_scores
 from proctor.store.scores import JudgedFilter
 from proctor.store.session_selection import FileSessions, LogGroupSessions, OwnSessions, Period
 from proctor.store.tables import COLUMNS, OF_A_SESSION, ROWS
@@ -311,15 +312,14 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
     selected = (
         *(aggregates.ranked_durations, aggregates.model_sums, aggregates.judging_cost, aggregates.tool_sums),
         *(aggregates.step_sums, aggregates.merge_counts, aggregates.failed_items, aggregates.mock_sessions),
-        *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.count_of_items),
+        *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.outcome_sums),
         aggregates.unchecked_successes,
+        lambda selection: list(selected_rows(selection)),
     )
     return (
         *(query(selection) for query in selected for selection in chosen),
-        *(aggregates.sampled_factors(selection, 1) for selection in chosen),
-        *(aggregates.outcome_sums(selection, ["task"]) for selection in chosen),
-        *(aggregates.level_sums(selection, "task") for selection in chosen),
-        aggregates.call_arguments(read, "s1", 2),
+        *(list(query(read, ["run"])) for query in (result_rows, session_scores, session_metrics)),
+        *(list(planned_rows(read, "run")), aggregates.call_arguments(read, "s1", 2)),
         *(aggregates.finished_prefix(read, "run"), aggregates.sums_between(read, "run", 0, 5)),
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
         *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),

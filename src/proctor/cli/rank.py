@@ -13,8 +13,9 @@ from proctor.cli.output import Json, count, print_json, print_note, print_table,
 from proctor.cli.run import terminal_context
 from proctor.errors import NotFound, UsageError
 from proctor.report.comparison import figure
+from proctor.report.figures import rank_document
 from proctor.stats.comparison import SKEWED, scale_of
-from proctor.stats.figures import rank_levels
+from proctor.stats.figures import rank_levels, reliability_ranks
 from proctor.stats.power import TasksNeeded, detectable, tasks_needed
 from proctor.stats.ranking import Rank
 from proctor.stats.results import Results
@@ -67,26 +68,10 @@ def rank(
         results = load_sources(ctx.store, sources, ctx.now(), columns=columns_of(column))
     ranked = rank_levels(results, by, metric)
     if as_json:
-        print_json([_document(each) for each in ranked])
+        print_json([rank_document(each) for each in ranked])
         return output.SUCCEEDED
     _print_ranks(results, ranked, by, metric)
     return output.SUCCEEDED
-
-
-def _document(each: Rank) -> dict[str, object]:
-    return {
-        "name": each.name,
-        "value": each.value,
-        "sem": each.sem,
-        "low": each.low,
-        "high": each.high,
-        "rank": each.rank,
-        "rankLow": each.rank_low,
-        "rankHigh": each.rank_high,
-        "tasks": each.tasks,
-        "runs": each.runs,
-        "note": each.note,
-    }
 
 
 def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str) -> None:
@@ -96,11 +81,8 @@ def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str)
     for run, left in results.unfinished.items():
         print_note(f"note: {printable(run)} has {count(left, 'item')} without a result: ranks will change")
     has_repeats = any(each.runs > each.tasks for each in ranked)
-    reliable = (
-        {each.name: each for each in rank_levels(results, by, metric, reliability=True)}
-        if metric == "success" and has_repeats
-        else {}
-    )
+    by_reliability, k = reliability_ranks(results, by) if metric == "success" and has_repeats else ([], 1)
+    reliable = {each.name: each for each in by_reliability}
     heads = ["RANK", by.upper(), metric.upper(), "95% CI", "SEM", "TASKS", "RUNS"]
     rows = []
     for each in ranked:
@@ -117,7 +99,7 @@ def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str)
             other = reliable[each.name]
             row += [figure(other.value, metric), _interval(other)]
         rows.append(tuple(row))
-    print_table([*heads, *(["PASS^K", "RANK BY PASS^K"] if reliable else [])], rows)
+    print_table([*heads, *([f"PASS^{k}", f"RANK BY PASS^{k}"] if reliable else [])], rows)
     what = "typical values; less is better" if metric in SKEWED else "means over tasks"
     print_note(f"{what}; rank intervals hold for all {len(ranked)} together at 95%, for tasks like these")
     errors = int((results.is_error & ~results.is_evaluation).sum())

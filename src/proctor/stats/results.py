@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, EVALUATION, FINISHED, SUCCESS
-from proctor.store import StoreReader
-from proctor.store.results import ResultRow, result_rows, session_metrics, session_scores
+from proctor.store import Scope, StoreReader
+from proctor.store.aggregates import select
+from proctor.store.results import ResultRow, result_rows, selected_rows, session_metrics, session_scores
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -53,8 +54,9 @@ class Labels:
         return Labels(self.codes[mask], self.labels)
 
     def mask(self, label: str) -> Mask:
-        """The rows that have a label."""
-        return np.asarray(self.codes == self.labels.index(label))
+        """The rows that have a label; `""`: those that have none."""
+        code = self.labels.index(label) if label in self.labels else -1
+        return np.asarray(self.codes == code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +125,7 @@ class Results:
         if name == "run":
             return self.runs
         if name not in self.factors:
-            known = ", ".join(self.factors) or "none"
+            known = ", ".join(["run", *self.factors])
             raise NotFound(f"the items have no factor {name}\nThere are: {known}.")
         return self.factors[name]
 
@@ -284,6 +286,19 @@ def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Resu
     return reader.results(ids)
 
 
+def load_scope(read: StoreReader, scope: Scope, now: datetime) -> Results:
+    """The finished items of a scope, and its finished sessions of no run, which have the run `""`.
+
+    Without a run, scores and measured numbers are left out.
+    """
+    if scope.run_id:
+        return load_results(read, [scope.run_id], now)
+    reader = _Reader()
+    for row in selected_rows(select(read, scope)):
+        reader.add(row)
+    return reader.results(reader.run_ids())
+
+
 class _Reader:
     """Collects rows; texts are kept as digests, so memory grows with numbers only."""
 
@@ -353,6 +368,10 @@ class _Reader:
         for metric in session_metrics(read, run_ids):
             if (at := self._rows_of_session.get(metric["sessionId"])) is not None:
                 self._metrics.setdefault(MEASURE + metric["name"], {})[at] = metric["value"]
+
+    def run_ids(self) -> list[str]:
+        """The runs that were added, in order of appearance."""
+        return list(dict.fromkeys(self._runs))
 
     def results(self, run_ids: Sequence[str]) -> Results:
         """All that was added."""
