@@ -21,7 +21,7 @@ def test_items_are_columns_with_levels_and_figures(tmp_path: Path) -> None:
     assert int(np.isnan(results.metrics["success"]).sum()) == counts["error"]
     assert float(np.nansum(results.metrics["success"])) == 18
     assert float(results.with_errors_failed.mean()) == 0.5
-    with pytest.raises(NotFound, match="There are: run, "):
+    with pytest.raises(NotFound, match="There are: repo, "):
         results.column("color")
 
 

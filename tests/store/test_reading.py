@@ -318,7 +318,7 @@ def test_a_closed_store_has_closed_the_connections_of_all_threads(tmp_path):
         return [name for name in found if name.startswith(str(path))]
 
     with Store(str(path)) as opened:
-        threads = [threading.Thread(target=lambda: opened.read.query("SELECT 1")) for _ in range(3)]
+        threads = [threading.Thread(target=opened.read.session_ids, args=(Scope(),)) for _ in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:

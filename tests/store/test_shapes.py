@@ -41,6 +41,7 @@ from proctor.store import (
     items,
     labels,
     reader,
+    results,
     runs,
     scores,
     session_selection,
@@ -51,9 +52,8 @@ from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
-from proctor.store.labels import Label
+from proctor.store.labels import CalibrationRecord, Label
 from proctor.store.ledger import exchange
-from proctor.store.results import planned_rows, result_rows, selected_rows, session_metrics, session_scores
 from proctor.store.scores import JudgedFilter
 from proctor.store.session_selection import FileSessions, LogGroupSessions, OwnSessions, Period
 from proctor.store.tables import COLUMNS, OF_A_SESSION, ROWS
@@ -168,6 +168,8 @@ def fill(store: Store) -> None:
     )
     imported_id = store.save_imported(imported, NOW)
     store.save_label(Label(session_id="s1", evaluator="tidy", who="me", label="good", note=LONG), NOW)
+    calibration = CalibrationRecord(evaluator="tidy", evaluator_digest="d", document={"pairs": [LONG]})
+    store.save_calibration(calibration, NOW)
     store.ask_question("run", ITEM.id, "mayor", "what now?", NOW)
     store.add_resources("run", [Resource("role", "client", "d1", "{}")])
     store.logs.create("g", "s", NOW)
@@ -314,18 +316,18 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.step_sums, aggregates.merge_counts, aggregates.failed_items, aggregates.mock_sessions),
         *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.outcome_sums),
         aggregates.unchecked_successes,
-        lambda selection: list(selected_rows(selection)),
+        results.selected_rows,
     )
     return (
         *(query(selection) for query in selected for selection in chosen),
-        *(list(query(read, ["run"])) for query in (result_rows, session_scores, session_metrics)),
-        *(list(planned_rows(read, "run")), aggregates.call_arguments(read, "s1", 2)),
+        aggregates.call_arguments(read, "s1", 2),
         *(aggregates.finished_prefix(read, "run"), aggregates.sums_between(read, "run", 0, 5)),
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
         *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
-        *(aggregates.scenario_items(read, "town"), items.items_with_time(read, "run")),
+        aggregates.scenario_items(read, "town"),
+        *(results.result_rows(read, ["run"]), results.planned_rows(read, "run")),
+        *(results.session_scores(read, ["run"]), results.session_metrics(read, ["run"])),
         aggregates.worker_sums(read, "scenario", "amp", "m", ["success"]),
-        *(scores.mean_scores(read, ["s1", "s2"]), scores.measured_values(read, ["s1"])),
         *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
         *(labels.labeled_evaluators(read), labels.labeled_scores(read, "tidy")),
         items.dialogue_items(read, "run"),
@@ -361,6 +363,7 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         *(store.definitions.sessions_of("oc-1", "judge"), store.definitions.tags("arn")),
         *(store.logs.streams(), store.logs.events("g", "s"), store.arrivals.has_new()),
         *(store.arrivals.oldest_new(), labels.labels_state(read, "tidy")),
+        labels.newest_calibration(read, "tidy", "d"),
         *(store.arrivals.sessions_of(["t" * 32]), store.arrivals.documents("s1")),
     )
 
@@ -397,6 +400,8 @@ def evaluation_queries(store: Store) -> tuple[Any, ...]:
         scores.ignored_references(read, "run"),
         *(scores.result_targets(read, "run", which, key, limit=5) for which in ("lowest", "highest")),
         scores.insight_rows(read, "run", "tidy"),
+        *(results.result_rows(read, ["run"]), results.session_metrics(read, ["run"])),
+        results.session_scores(read, ["run"]),
     )
 
 

@@ -56,9 +56,6 @@ def _named(store: Store, session_id: str) -> str:
     return str(row["id"])
 
 
-# Deletion of runs: rows, worktrees and session branches.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
     """What was deleted, and what could not be."""

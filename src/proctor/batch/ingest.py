@@ -23,8 +23,6 @@ from proctor.telemetry.documents import Document, SessionName, mark_of
 from proctor.telemetry.sessions import SOURCE, session_of
 from proctor.telemetry.sources import LogGroupQuery, LogsClient, read_log_groups
 
-# Prices of the model calls of imported sessions whose record has no cost.
-
 
 def priced(session: Session, now: datetime) -> Session:
     """The same session with the list price of every call that has tokens, a known model and no cost yet."""
@@ -59,7 +57,7 @@ def _priced(timed: TimedEvent, at: datetime) -> TimedEvent:
     return replace(timed, event=replace(call, cost_usd=cost, price_source=price.source, price=rates))
 
 
-# What arrives by telemetry: stored at once, built into sessions soon after.
+# Telemetry.
 
 
 LONGEST_ERROR = 500

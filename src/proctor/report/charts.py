@@ -358,7 +358,7 @@ def _bottom(values: Sequence[float | None]) -> float:
     return min((value for value in values if value is not None and value < 0), default=0.0)
 
 
-# The plots of a report: which figures of a summary are drawn, and how.
+# Charts of a report.
 
 
 ORDER = (SUCCESS, FAIL, TIMEOUT, ERROR, RUNNING, QUEUED)
@@ -463,7 +463,7 @@ def tokens_by_model(models: Sequence[ModelUsage]) -> str:
     return bars("Tokens by model", entries, say=short)
 
 
-# Differences with their intervals around a line at zero: what is better, what is worse, what is unsure.
+# Forest plots.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -480,7 +480,8 @@ class Stem:
 
 def forest(title: str, entries: Sequence[Stem], *, say: Say = short) -> str:
     """One row for each difference: a dot, its interval, and zero as a line through all rows."""
-    left = min(max((len(entry.label) for entry in entries), default=0) * LETTER + 16, WIDTH * 0.36)
+    # Room for labels of wide letters: LETTER is that of an average one.
+    left = min(max((len(entry.label) for entry in entries), default=0) * LETTER + 34, WIDTH * 0.36)
     right = (
         max((len(entry.note or _formatted(entry.value, say)) for entry in entries), default=0) * LETTER + 14
     )
@@ -516,7 +517,7 @@ def _row(entry: Stem, y: float, left: float, middle: float, scale: float, say: S
     return "".join(parts)
 
 
-# The plots of one factor: how often its levels succeeded, what an item of each cost, how long it took.
+# Charts of one factor.
 
 
 def plots(factor: "FactorFigures") -> list[tuple[str, str]]:

@@ -142,9 +142,6 @@ def _sha256(style: str) -> str:
     return base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
 
-# Plots as files beside a Markdown report, which can show them only from there.
-
-
 PLOTS = "plots"
 """The folder beside a Markdown report in which its plots are."""
 Drawn = tuple[str, str]

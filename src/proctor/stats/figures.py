@@ -19,11 +19,11 @@ from proctor.stats.results import BY_ITEM, Floats, Ints, Labels, Mask, Results
 
 MOST_LEVELS = 50
 """A factor with more levels than this is a list of tasks, not a comparison."""
+TASK_FACTORS = ("task", "scenario", "variation")
+"""Factors that name what was to be done, not who did it: their levels are not ranked."""
 MOST_K = 10
 """pass@k and pass^k are listed for every k up to this one, and for the largest number of repeats."""
 LISTED_FLAKY = 50
-TASK_FACTORS = ("task", "scenario")
-"""Factors whose levels are tasks: they are no treatments that could be ranked."""
 
 
 @dataclass(frozen=True, slots=True)

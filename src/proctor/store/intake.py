@@ -206,7 +206,7 @@ class _Arrival(TypedDict):
     at: str | None
 
 
-class _Data(TypedDict):
+class _DocumentData(TypedDict):
     data: bytes
 
 
@@ -259,7 +259,7 @@ class ReceivedSpans:
     def documents(self, session_id: str) -> Iterator[Document]:
         """The documents that a session was built from."""
         rows = self._read.rows(
-            _Data,
+            _DocumentData,
             'SELECT "data" FROM "arrivals" WHERE "sessionId" = ? ORDER BY "startedNano", "spanId", "part"',
             (session_id,),
         )

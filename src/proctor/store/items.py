@@ -12,7 +12,6 @@ from proctor.errors import NotFound
 from proctor.item import RUNNING, STATUSES
 from proctor.store.database import extended, id_pages, places
 from proctor.store.reader import IdRow, ItemFilter, StoreReader, item_where, uses_postgres
-from proctor.store.tables import ItemRow
 
 SHOWN_CHARACTERS = 300
 """Of a prompt or an error in a list."""
@@ -323,23 +322,6 @@ def _expression(order: str, is_postgres: bool) -> tuple[str, list[object]]:
     if order not in ORDERS:
         raise NotFound(f"items have no column {order}\nThere are: {', '.join(ORDERS)}.")
     return f'"{order}"', []
-
-
-class ItemWithTime(ItemRow):
-    """An item with the time of its last attempt."""
-
-    workSeconds: float | None
-    standIn: int | None
-
-
-def items_with_time(read: StoreReader, run_id: str) -> list[ItemWithTime]:
-    """Every item of a batch with the time of its last attempt, in the order of the plan."""
-    return read.rows(
-        ItemWithTime,
-        'SELECT i.*, s."workSeconds", s."standIn" FROM "batch_items" i '
-        'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ? ORDER BY i."position"',
-        (run_id,),
-    )
 
 
 class BenchmarkItem(TypedDict):

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from proctor.item import FINISHED
-from proctor.store.aggregates import Selection
-from proctor.store.database import places
+from proctor.store.database import literals, places
 from proctor.store.reader import StoreReader
 
-_FINISHED = ", ".join(f"'{status}'" for status in FINISHED)
+if TYPE_CHECKING:
+    from proctor.store.aggregates import Selection
+
+_FINISHED = literals(FINISHED)
 _COLUMNS = (
     'SELECT i."runId", i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
     'i."prompt", i."factors", i."details", i."status", i."reason", i."sessionId", i."costUsd", '
@@ -102,7 +104,7 @@ def result_rows(read: StoreReader, run_ids: Sequence[str]) -> Iterator[ResultRow
         )
 
 
-def selected_rows(selection: Selection) -> Iterator[ResultRow]:
+def selected_rows(selection: "Selection") -> Iterator[ResultRow]:
     """The finished items of a selection, and its finished sessions that belong to no run, as items."""
     # The condition on items has sessions of its own, called `s` inside.
     yield from selection.read.stream(

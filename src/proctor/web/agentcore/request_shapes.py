@@ -221,7 +221,7 @@ UNTAG_RESOURCE = Structure(
 )
 LIST_TAGS = Structure({"resourceArn": RESOURCE_ARN}, required=["resourceArn"])
 
-# What callers send to judge sessions: batch evaluations, and one session at once.
+# Requests: batch evaluations, and the evaluation of one session.
 
 
 TRACE_ID = Text(least=32, most=32)
@@ -332,7 +332,7 @@ EVALUATE = Structure(
     required=["evaluatorId", "evaluationInput"],
 )
 
-# What callers send to read and write log streams.
+# Requests: log streams.
 
 
 GROUP = Text(least=1, most=512, pattern=r"[\.\-_/#A-Za-z0-9]+")
