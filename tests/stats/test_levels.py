@@ -22,9 +22,7 @@ def results(tmp_path):
         ends = [("success", 0.1, 10), ("fail", 0.3, 20), ("error", None, 30)]
         for item, (status, cost, seconds) in zip(items, ends, strict=False):
             session = {"runId": "tempers", "itemId": item.id, "attempt": 1, "job": "coding"}
-            recorder = Recorder(
-                writer, f"s-{item.id}", session | {"startedAt": timestamp(NOW)}, lambda: NOW
-            )
+            recorder = Recorder(writer, f"s-{item.id}", session | {"startedAt": timestamp(NOW)}, lambda: NOW)
             recorder.end(status, "", "", work_seconds=seconds, waiting_seconds=0.0)
             changes = {"status": status, "costUsd": cost, "sessionId": f"s-{item.id}"}
             writer.change("batch_items", ("tempers", item.id), changes)
