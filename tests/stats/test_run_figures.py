@@ -169,7 +169,7 @@ def test_no_items_and_all_failed_give_words(store):
     # Mirror image of eight ones: an upper limit of 1 - 0.663538.
     assert rate.high == near(1 - 0.663538)
     assert failed.overall.cost_per_success_usd.value is None
-    (model,) = failed.factors
+    model = next(factor for factor in failed.factors if factor.name == "model")
     assert [(one.rank, one.rank_low, one.rank_high) for one in model.ranks] == [(1, 1, 2), (1, 1, 2)]
 
 
@@ -201,6 +201,20 @@ def test_two_agents_make_no_second_task(store):
     assert run_figures(results).overall.success.n == 6
     assert {one.tasks for one in rank_levels(results, "model")} == {6}
     assert {one.n for one in (level.success for level in factor_figures(results, "model").levels)} == {6}
+
+
+def test_groups_with_tasks_of_their_own_keep_them(store):
+    rows = [dict(row, agent="x") for row in rows_of("a", SIX)]
+    rows += [dict(row, agent="y", task=f"other-{row['task']}") for row in rows_of("b", SIX)]
+    results = results_of(store, rows)
+    figures = run_figures(results)
+
+    assert figures.overall.success.n == 12
+    for factor in figures.factors:
+        assert [level.success.n for level in factor.levels if factor.name != "task"] in ([6, 6], [])
+    # No task in common: nothing tells them apart.
+    ranked = rank_levels(results, "model")
+    assert [(one.tasks, one.rank_low, one.rank_high) for one in ranked] == [(6, 1, 2), (6, 1, 2)]
 
 
 def test_the_errors_of_a_model_decide_its_order(store):

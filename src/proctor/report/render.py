@@ -129,9 +129,7 @@ def places(rank: "Rank | None") -> str:
     """A rank with its interval: `2`, or `2 (1 to 3)`."""
     if rank is None or rank.value is None:
         return formatting.UNKNOWN
-    if rank.rank_low == rank.rank_high:
-        return str(rank.rank)
-    return f"{rank.rank} ({rank.rank_low} to {rank.rank_high})"
+    return formatting.rank(rank.rank, rank.rank_low, rank.rank_high)
 
 
 def _template(name: str) -> str:

@@ -349,7 +349,7 @@ def rank_levels(results: Results, by: str, metric: str = "success") -> list[Rank
 def reliability_ranks(results: Results, by: str) -> tuple[list[Rank], int]:
     """The levels of a factor by pass^k, and that k: the largest that most tasks of every level have."""
     levels = results.column(by)
-    tasks = _shared_tasks(results, levels)
+    tasks = shared_tasks(results, levels)
     repeats = {
         label: Repeats.of(results.where(rows), tasks[rows])
         for label in levels.labels
@@ -365,7 +365,7 @@ def _table(results: Results, by: str, metric: str) -> dict[str, dict[Hashable, l
         known = ", ".join(results.metrics)
         raise NotFound(f"nothing here has a value of {metric}\nThere are: {known}.")
     levels = results.column(by)
-    tasks = _shared_tasks(results, levels)
+    tasks = shared_tasks(results, levels)
     values = results.metrics[metric]
     there = ~np.isnan(values) & (levels.codes >= 0)
     return {
@@ -374,14 +374,14 @@ def _table(results: Results, by: str, metric: str) -> dict[str, dict[Hashable, l
     }
 
 
-def _shared_tasks(results: Results, levels: Labels) -> Ints:
+def shared_tasks(results: Results, levels: Labels) -> Ints:
     """The task of each row, the same at all levels."""
     pair = results.pairing()
     if pair != BY_ITEM:
         return results.tasks(levels, pair)[0].codes
     # Who worked is no part of the task, also where another factor is ranked: two agents make no second task.
-    varied = results.inputs.treatment() | results.inputs.varied(levels.codes)
-    return results.inputs.coded(*(path for path in results.inputs.paths if path not in varied))
+    treatment = results.inputs.treatment(levels.codes)
+    return results.inputs.coded(*(path for path in results.inputs.paths if path not in treatment))
 
 
 def _cells(values: Floats, tasks: Ints, rows: Mask) -> dict[Hashable, list[float]]:

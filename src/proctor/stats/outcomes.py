@@ -96,7 +96,7 @@ def first_line(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ReasonCount:
     """The items with one status and reason."""
 
     status: str
@@ -112,11 +112,11 @@ def counts_of(sums: Iterable[OutcomeSums]) -> dict[str, int]:
     return counts
 
 
-def outcomes_of(sums: Iterable[OutcomeSums]) -> tuple[Outcome, ...]:
+def outcomes_of(sums: Iterable[OutcomeSums]) -> tuple[ReasonCount, ...]:
     """The items by status and reason, as far as they have one: best status first, then the most frequent."""
     counted: Counter[tuple[str, str]] = Counter()
     for row in sums:
         if row["reason"]:
             counted[row["status"], row["reason"]] += row["items"]
     ordered = sorted(counted.items(), key=lambda entry: (STATUSES.index(entry[0][0]), -entry[1], entry[0]))
-    return tuple(Outcome(status=status, reason=reason, items=n) for (status, reason), n in ordered)
+    return tuple(ReasonCount(status=status, reason=reason, items=n) for (status, reason), n in ordered)

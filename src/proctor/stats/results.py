@@ -18,6 +18,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, EVALUATION, FINISHED, SUCCESS
 from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
+from proctor.store.batches import moment
 from proctor.store.results import ResultRow, result_rows, selected_rows, session_metrics, session_scores
 
 Ints = NDArray[np.int64]
@@ -125,7 +126,7 @@ class Results:
         if name == "run":
             return self.runs
         if name not in self.factors:
-            known = ", ".join(["run", *self.factors])
+            known = ", ".join(self.factors) or "none"
             raise NotFound(f"the items have no factor {name}\nThere are: {known}.")
         return self.factors[name]
 
@@ -198,11 +199,26 @@ class Inputs:
             return set()
         return {path for at, path in enumerate(self.paths) if _is_varied(self.digests[:, at], groups)}
 
-    def treatment(self) -> set[str]:
-        """Agent and model, and the paths that differ with them."""
+    def treatment(self, groups: Ints | None = None) -> set[str]:
+        """Agent and model, and the paths that differ with them, or between groups, and make no tasks.
+
+        Where groups worked on different tasks, what makes tasks within a group differs between groups as
+        well, and is no treatment.
+        """
         chosen = [path for path in self.paths if path in TREATMENT]
-        groups = [self.coded(path) for path in chosen] + [self.coded(*chosen)]
-        return set(chosen).union(*map(self.varied, groups))
+        groupings = [self.coded(path) for path in chosen] + [self.coded(*chosen)]
+        groupings += [] if groups is None else [groups]
+        return set(chosen).union(*(self._apart(each, chosen) for each in groupings))
+
+    def _apart(self, groups: Ints, chosen: Sequence[str]) -> set[str]:
+        """The paths that vary between groups and make no tasks within one."""
+        varied = self.varied(groups)
+        tasks = self.coded(*(path for path in self.paths if path not in chosen))
+        rest = self.coded(*(path for path in self.paths if path not in chosen and path not in varied))
+        if _distinct(groups, tasks) == _distinct(groups, rest):
+            return varied
+        number = len(np.unique(groups))
+        return {path for path in varied if _distinct(groups, self.coded(path)) == number}
 
 
 class InputReader:
@@ -252,6 +268,12 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray((values ^ (values >> np.uint64(31))) + np.uint64(0x9E3779B97F4A7C15))
+
+
+def _distinct(groups: Ints, codes: Ints) -> int:
+    """How many pairs of a group and a code there are."""
+    width = int(codes.max(initial=0)) + 1
+    return len(np.unique(groups.astype(np.int64) * width + codes))
 
 
 def _is_varied(values: NDArray[np.uint64], groups: Ints) -> bool:
@@ -417,6 +439,10 @@ def _top(row: ResultRow) -> dict[str, str]:
 def _figures(row: ResultRow) -> tuple[float, float, float, float]:
     succeeded = np.nan if row["status"] == ERROR else float(row["status"] == SUCCESS)
     cost, seconds = row["costUsd"], row["workSeconds"]
+    if row["sessionId"] is None:
+        # Nothing recorded its work: the time from its start to its end.
+        began, ended = moment(row["startedAt"]), moment(row["finishedAt"])
+        seconds = (ended - began).total_seconds() if began and ended else None
     return (
         succeeded,
         np.nan if cost is None else cost,

@@ -16,7 +16,7 @@ from proctor.stats.outcomes import (
     AttemptCounts,
     Failure,
     MockUsage,
-    Outcome,
+    ReasonCount,
     attempts,
     counts_of,
     failures,
@@ -85,7 +85,7 @@ class Summary:
     batch_count: int
     counts: Mapping[str, int]
     """Items by status; every status is there."""
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ReasonCount, ...]
     """Items by status and reason."""
     figures: "RunFigures"
     """Rates, means and ratios over tasks, of the finished items."""

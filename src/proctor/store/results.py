@@ -15,13 +15,13 @@ _FINISHED = literals(FINISHED)
 _COLUMNS = (
     'SELECT i."runId", i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
     'i."prompt", i."factors", i."details", i."status", i."reason", i."sessionId", i."costUsd", '
-    'i."tokensTotal", s."workSeconds", s."standIn" FROM "batch_items" i '
+    'i."tokensTotal", s."workSeconds", s."standIn", i."startedAt", i."finishedAt" FROM "batch_items" i '
     'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
 )
 
 
 class ResultRow(TypedDict):
-    """One finished item, with the time of its last attempt."""
+    """One finished item, with the work time of its last attempt."""
 
     runId: str
     id: str
@@ -41,6 +41,8 @@ class ResultRow(TypedDict):
     tokensTotal: int
     workSeconds: float | None
     standIn: int | None
+    startedAt: str | None
+    finishedAt: str | None
 
 
 class PlannedRow(TypedDict):
@@ -145,6 +147,8 @@ def _as_item(session: _LooseSession) -> ResultRow:
         "tokensTotal": session["tokensTotal"],
         "workSeconds": session["workSeconds"],
         "standIn": session["standIn"],
+        "startedAt": None,
+        "finishedAt": None,
     }
 
 

@@ -25,7 +25,7 @@ class ChartShape(RowModel):
     svg: str
 
 
-class EstimateShape(RowModel):
+class FigureShape(RowModel):
     """A rate, mean or ratio over tasks, with its 95% confidence interval."""
 
     value: float | None
@@ -44,13 +44,13 @@ class LevelShape(RowModel):
 
     name: str = Field(description="Empty: the items without the factor.")
     counts: dict[str, int]
-    success: EstimateShape = Field(description="Infrastructure errors excluded.")
-    success_with_errors: EstimateShape = Field(description="Infrastructure errors counted as failures.")
-    cost: EstimateShape
-    typical_cost: EstimateShape
-    seconds: EstimateShape
-    typical_seconds: EstimateShape
-    cost_per_success: EstimateShape
+    success: FigureShape = Field(description="Infrastructure errors excluded.")
+    success_with_errors: FigureShape = Field(description="Infrastructure errors counted as failures.")
+    cost: FigureShape
+    typical_cost: FigureShape
+    seconds: FigureShape
+    typical_seconds: FigureShape
+    cost_per_success: FigureShape
 
 
 class RankShape(RowModel):
