@@ -190,7 +190,7 @@ def _mean_of_these(data: "Sample", lo: float, hi: float, level: float) -> Estima
     low, high = (lo + (hi - lo) * limit for limit in wilson_limits(share, trials, level))
     sem = None
     if data.within is not None and bool((data.counts > 1).all()):
-        sem = math.sqrt(data.within / trials)
+        sem = math.sqrt(data.within / trials) or None
     return replace(
         _blank(data, level, THESE),
         value=value,

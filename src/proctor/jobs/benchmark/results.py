@@ -23,6 +23,7 @@ from proctor.job import BatchEnd, ItemFinished, JobFiles
 from proctor.jobs.benchmark.report import benchmark_html, machine_info
 from proctor.jobs.benchmark.results_import import RESULT, import_runs, read_results, requeue
 from proctor.json_values import JsonMap, JsonObject, maps_in, parse_json
+from proctor.report.figures import estimate_document
 from proctor.stats.intervals import Estimate
 from proctor.stats.leaderboard import BenchmarkRun, Leaderboard, ModelFigures, Ranking, compare
 from proctor.store import Store
@@ -304,7 +305,6 @@ def _model(figures: ModelFigures) -> JsonObject:
         "success_rate": _estimate(figures.rate),
         "success_rate_with_errors": _estimate(figures.rate_with_errors),
         "completion_time": _estimate(figures.work),
-        "typical_time": _estimate(figures.typical_work),
         "wall_time": _estimate(figures.wall),
         "prompts_sent": _estimate(figures.prompts),
         "human_interventions": _estimate(figures.interventions),
@@ -315,6 +315,16 @@ def _model(figures: ModelFigures) -> JsonObject:
         "total_tokens": figures.tokens,
         "cost_usd": figures.cost_usd,
         "cost_per_success": _estimate(figures.cost_per_success),
+        "estimates": {
+            name: estimate_document(estimate)
+            for name, estimate in (
+                ("success_rate", figures.rate),
+                ("success_rate_with_errors", figures.rate_with_errors),
+                ("completion_time", figures.work),
+                ("typical_time", figures.typical_work),
+                ("cost_per_success", figures.cost_per_success),
+            )
+        },
     }
 
 
@@ -338,16 +348,7 @@ def _ranks(ranking: Ranking) -> list[JsonObject]:
 
 
 def _estimate(estimate: Estimate) -> JsonObject:
-    return {
-        "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "n": estimate.runs,
-        "sem": estimate.sem,
-        "tasks": estimate.n,
-        "scope": estimate.scope,
-        "note": estimate.note,
-    }
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.runs}
 
 
 def _errors(comparison: Leaderboard) -> list[str]:
