@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from proctor.api.callables import (
     AgentFunction,
@@ -34,8 +34,10 @@ from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_over
 from proctor.jobs import find_job, recognize
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
-from proctor.stats.comparison import Comparison, compare_runs, compare_within, gate_of
 from proctor.store import RetrySelection, Store
+
+if TYPE_CHECKING:
+    from proctor.stats.comparison import Comparison
 
 __all__ = [
     "ComparisonResult",
@@ -294,6 +296,9 @@ def compare(
         raise UsageError("`by` compares parts of one run\nGive one run, or leave `by` out.")
     if not by and len(names) < 2:
         raise UsageError("there is nothing to compare with\nGive two runs, or one and by=FACTOR.")
+    # numpy and scipy are no part of `import proctor`.
+    from proctor.stats.comparison import compare_runs, compare_within, gate_of
+
     read = _opened(store, home, []).context.store.read
     conditions = [gate_of(each) for each in gates]
     if by:
@@ -471,7 +476,7 @@ class ProctorStore:
 class ComparisonResult:
     """A comparison: one row for each candidate and metric, and the verdict of the gates."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: "Comparison") -> None:
         self.comparison = comparison
 
     @property

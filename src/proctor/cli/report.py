@@ -78,11 +78,8 @@ def _json_report(ctx: RunContext, scope: Scope) -> str:
         raise UsageError("a JSON report is about one run\nPass --run RUN.")
     # Loads numpy, which other reports of jobs may not need.
     from proctor.report.figures import figures_document
-    from proctor.stats.figures import run_figures
-    from proctor.stats.results import load_results
 
-    results = load_results(ctx.store.read, [scope.run_id], ctx.now())
-    document = figures_document(run_figures(results), summarise(ctx.store.read, scope, ctx.now()))
+    document = figures_document(summarise(ctx.store.read, scope, ctx.now()))
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
