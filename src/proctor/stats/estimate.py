@@ -228,7 +228,7 @@ def predict_total(
     >>> group = Group(past={"a": [1.0, 1.2, 0.9, 1.4, 1.1, 0.8]}, planned={"a": 100})
     >>> value, low, high = predict_total([group])
     >>> print(f"{value:.0f} ({low:.0f} to {high:.0f})")
-    107 (86 to 138)
+    107 (87 to 141)
     """
     parallel = concurrency or 1
     value = sum(_mean(group, task) * items for group in groups for task, items in group.planned.items())
@@ -374,8 +374,12 @@ def _draw_lognormal(
     if not len(everything):
         return
     logs = [np.log(values if len(values) else everything) for values in positive]
-    centers = np.asarray([each.mean() for each in logs])
     counts = np.asarray([len(each) for each in logs])
+    # The flat prior of one mean is harmless; those of many tasks would add up to a bias of their total.
+    # There, draws are centered on the arithmetic means.
+    is_many = len(samples) >= FEWEST_TASKS
+    centers = np.asarray([np.log(np.exp(each).mean()) if is_many else each.mean() for each in logs])
+    shifts = sigma**2 / 2 if is_many else np.zeros(number)
     share = (
         rng.beta(spread.zeros + 0.5, spread.values - spread.zeros + 0.5, number)
         if spread.zeros
@@ -395,11 +399,8 @@ def _draw_lognormal(
             offsets[:, 0] = last_offsets
         previous, last_offsets = last, offsets[:, -1].copy()
         means = (offsets / np.sqrt(counts[first : last + 1]))[:, part - first]
-        values = np.exp(
-            np.minimum(
-                centers[part] + sigma[:, None] * (means + rng.standard_normal((number, len(part)))), 300.0
-            )
-        )
+        noise = sigma[:, None] * (means + rng.standard_normal((number, len(part))))
+        values = np.exp(np.minimum(centers[part] - shifts[:, None] * (1 + 1 / counts[part]) + noise, 300.0))
         if spread.zeros:
             values *= rng.random(values.shape) >= share[:, None]
         draws.add(values @ weight[start : start + step], values.max(axis=1))
