@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-from proctor.stats.matching import FIGURES, PAIRINGS
 
 from proctor.jobs.evaluation import state as evaluation
 from proctor.jobs.evaluation.ground_truth import read_dataset
 from proctor.jobs.evaluation.request import EvaluationPlan, EvaluationRequest, read_evaluation
 from proctor.plan.validate import names_of
+from proctor.stats.results import FIGURES, PAIRINGS
 
 DOCS = Path(__file__).parents[1] / "docs"
 

@@ -741,7 +741,8 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
         copy = WorkCopy(
             root, Path(folder).resolve(), workers=options.workers, test_seconds=options.test_seconds
         )
-        tests = TestFiles(root, all_tests=options.all_tests)
+        # Of the copy: the original may be edited meanwhile.
+        tests = TestFiles(copy.tree, all_tests=options.all_tests)
         sampler = Sampler(copy, tests, options.mutant_minutes * 60, started + options.minutes * 60)
         results = _test_all(sampler, sample)
     figures = report(results, seed=options.seed, sampled=len(sample), broken=sampler.broken)

@@ -181,6 +181,12 @@ class Interrupted(AttemptError):
     reason = "interrupted"
 
 
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group: the cause, because of which the others were cancelled."""
+    error = group.exceptions[0]
+    return first_error(error) if isinstance(error, BaseExceptionGroup) else error
+
+
 @contextmanager
 def blame(error: type[AttemptError], doing: str) -> Iterator[None]:
     """Attribute any exception inside to `error`, with what was being done.

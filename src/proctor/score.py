@@ -8,6 +8,9 @@ Level = Literal["session", "trace", "tool_call"]
 LEVELS: Mapping[str, Level] = {"session": "session", "trace": "trace", "tool_call": "tool_call"}
 """The levels by name."""
 
+LARGEST = 1e150
+"""Values beyond it are no usable numbers: their squares are infinite."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
@@ -38,3 +41,11 @@ class Score:
     """The scored session, by our id. Empty: the one it is recorded with."""
     votes: tuple[float | str, ...] = ()
     """Value of each of several votes, or its label on a categorical scale."""
+
+    def __post_init__(self) -> None:
+        """A value that cannot be computed with is an error."""
+        if self.value is not None and not abs(self.value) <= LARGEST:
+            is_number = self.value == self.value
+            problem = "the value is beyond 1e150" if is_number else "the value is NaN"
+            object.__setattr__(self, "value", None)
+            object.__setattr__(self, "error", self.error or f"{problem}: no usable number")

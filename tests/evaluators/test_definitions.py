@@ -203,6 +203,14 @@ def test_a_model_config_is_put_into_our_words(config, model, parameters):
             "evaluatorConfig.llmAsAJudge.ratingScale.numerical.0.value",
             "negative",
         ),
+        *(
+            (
+                judge_document(scale={"categorical": [{"label": label, "definition": ""}]}),
+                "evaluatorConfig.llmAsAJudge.ratingScale.categorical.0.label",
+                "1 to 100 characters",
+            )
+            for label in (" ", "a" * 101, 7)
+        ),
         (
             judge_document(scale={"categorical": [{"label": "a", "definition": ""}] * 2}),
             "evaluatorConfig.llmAsAJudge.ratingScale.categorical",

@@ -1,27 +1,26 @@
 """A judge is held against people, and its own noise is part of what it says."""
 
 import random
-from statistics import NormalDist, fmean
 
+import numpy as np
 import pytest
 
-from proctor.stats.calibration import JudgedTargetPair, LabelValue, calibrate
-from proctor.stats.reliability import Judgement, alpha, bootstrapped, correlation, judged_mean, kappa
-
-
-def test_kappa_is_that_of_the_textbook():
-    # Cohen's own layout: 20 yes/yes, 5 yes/no, 10 no/yes, 15 no/no, which is 0.4.
-    pairs = [("y", "y")] * 20 + [("y", "n")] * 5 + [("n", "y")] * 10 + [("n", "n")] * 15
-
-    assert kappa(pairs) == pytest.approx(0.4)
+from proctor.stats.agreement import alpha, kappa
+from proctor.stats.calibration import (
+    CalibrationPair,
+    JudgedTargetPair,
+    LabelValue,
+    calibrate,
+    corrected_mean,
+)
 
 
 def test_weighted_kappa_forgives_neighbours_more_than_opposites():
     order = ["low", "middle", "high"]
     same = [("low", "low"), ("high", "high"), ("middle", "middle")] * 5
 
-    near = kappa([*same, ("low", "middle")], order)
-    far = kappa([*same, ("low", "high")], order)
+    near = kappa(*zip(*same, ("low", "middle"), strict=True), order=order).value
+    far = kappa(*zip(*same, ("low", "high"), strict=True), order=order).value
 
     assert near > far
     # Worked by hand: seen 1/16; by chance (6·5·0 + 6·6·1 + 6·5·4 + 5·5·1 + … )/256.
@@ -30,55 +29,12 @@ def test_weighted_kappa_forgives_neighbours_more_than_opposites():
     )
 
 
-def test_kappa_of_one_word_throughout_says_nothing():
-    assert kappa([("y", "y")] * 10) is None
-    assert kappa([]) is None
-
-
 def test_alpha_is_krippendorffs_own_example():
     # Two coders, ten units, nominal: alpha 0.095 in his paper on computing it.
     first = [0, 1, 0, 0, 0, 0, 0, 0, 1, 0]
     second = [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]
 
-    assert alpha(list(zip(first, second, strict=True))) == pytest.approx(0.095, abs=0.001)
-
-
-def test_alpha_with_gaps_is_krippendorffs_four_coder_example():
-    _ = None
-    coders = [
-        [1, 2, 3, 3, 2, 1, 4, 1, 2, _, _, _],
-        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, _, 3],
-        [_, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, _],
-        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, _],
-    ]
-    units = [[value for value in unit if value is not None] for unit in zip(*coders, strict=True)]
-
-    assert alpha(units, "nominal") == pytest.approx(0.743, abs=0.001)
-    assert alpha(units, "ordinal") == pytest.approx(0.815, abs=0.001)
-    assert alpha(units, "interval") == pytest.approx(0.849, abs=0.001)
-
-
-def test_rank_correlation_is_that_of_the_textbook():
-    # Spearman's classic: IQ against hours of television, −0.1758.
-    iq = [106, 86, 100, 101, 99, 103, 97, 113, 112, 110]
-    hours = [7, 0, 27, 50, 28, 29, 20, 12, 6, 17]
-
-    assert correlation(iq, hours) == pytest.approx(-29 / 165)
-    assert correlation([1, 1, 1], [1, 2, 3]) is None
-
-
-def test_intervals_are_the_same_for_the_same_seed_and_draw_whole_sessions():
-    alone = {str(number): [float(number % 2)] for number in range(40)}
-    together = {str(number): [float(number % 2)] * 10 for number in range(4)}
-
-    def mean(drawn):
-        return sum(drawn) / len(drawn)
-
-    one, again = (bootstrapped(alone, mean, seed=1) for _ in range(2))
-    few = bootstrapped(together, mean, seed=1)
-
-    assert one == again
-    assert few.high - few.low > one.high - one.low
+    assert alpha(list(zip(first, second, strict=True))).value == pytest.approx(0.095, abs=0.001)
 
 
 def thing(number, human, machine, *, length=10, position=0, people=("ana",)):
@@ -99,6 +55,7 @@ def test_a_judge_that_says_what_people_say_is_calibrated():
 
     assert found.agreement.value == found.kappa.value == found.alpha.value == 1.0
     assert found.bias.value == 0.0 and found.retest.value == 1.0 and found.noise_variance == 0.0
+    assert found.agreement.low < 1 and found.kappa.low < 1 and found.alpha.low < 1
     assert found.confusion == {("Yes", "Yes"): 30, ("No", "No"): 30}
 
 
@@ -130,7 +87,7 @@ def test_a_judge_that_tosses_a_coin_is_found_out():
     assert abs(found.kappa.value) < 0.15 and found.kappa.low < 0 < found.kappa.high
     assert found.retest.value == pytest.approx(0.5, abs=0.1)
     assert found.noise_variance == pytest.approx(0.25, abs=0.03)
-    assert found.mean.noise_share > 0.9 and found.mean.mean.n == 200
+    assert found.noise_share > 0.9 and found.mean.n == 200
 
 
 def test_a_judge_that_likes_long_answers_is_found_out():
@@ -156,7 +113,11 @@ def test_people_who_disagree_among_themselves_are_told_of():
     judged = [
         JudgedTargetPair(
             session=str(n),
-            human={"ana": LabelValue(label="Yes"), "ben": LabelValue(label="No" if n % 2 else "Yes")},
+            human={
+                "ana": LabelValue(label="Yes"),
+                "ben": LabelValue(label="No" if n % 2 else "Yes"),
+                "cleo": LabelValue(label="No" if n % 3 else "Yes"),
+            },
             machine=[LabelValue(label="Yes")],
         )
         for n in range(40)
@@ -166,92 +127,13 @@ def test_people_who_disagree_among_themselves_are_told_of():
 
     assert found.human_alpha is not None and found.human_alpha < 0.667
     assert any("among themselves" in remark for remark in found.remarks)
-    assert found.people == 2 and found.bias.value is None
+    assert found.people == 3 and found.bias.value is None
 
 
 def test_nothing_labelled_is_nothing_known():
     found = calibrate([])
 
     assert found.things == 0 and found.kappa.value is None and found.agreement.value is None
-
-
-def test_a_mean_of_single_judgements_has_students_interval():
-    values = [0.0, 0.5, 1.0, 1.0]
-
-    found = judged_mean([Judgement(session=str(n), value=value) for n, value in enumerate(values)])
-
-    # t with 3 degrees of freedom is 3.18245, the sample's deviation 0.478714.
-    assert found.mean.value == 0.625
-    assert found.mean.high - found.mean.value == pytest.approx(3.18245 * 0.4787136 / 2, abs=1e-4)
-    assert found.noise_variance is None
-
-
-def test_judging_the_same_things_again_does_not_make_one_surer_of_others():
-    once = [Judgement(session=str(n), value=float(n % 2)) for n in range(10)]
-    thrice = [Judgement(session=j.session, value=j.value) for j in once for _ in range(3)]
-
-    assert judged_mean(thrice).mean == judged_mean(once).mean
-    assert judged_mean(thrice).judgements == 30 and judged_mean(thrice).noise_variance == 0.0
-
-
-def test_known_noise_widens_the_interval_of_a_sample_that_happens_to_agree():
-    lucky = [Judgement(session=str(n), value=1.0) for n in range(5)]
-
-    assert judged_mean(lucky).mean.low == judged_mean(lucky).mean.high == 1.0
-    wide = judged_mean(lucky, noise_variance=0.2).mean
-    assert wide.high - wide.low == pytest.approx(2 * 2.776445 * (0.2 / 5) ** 0.5, abs=1e-4)
-
-
-def test_votes_tell_the_noise_and_their_mean_has_less_of_it():
-    noisy = [Judgement(session=str(n), value=0.5, votes=(0.0, 1.0)) for n in range(10)]
-
-    found = judged_mean(noisy)
-
-    assert found.noise_variance == pytest.approx(0.5)
-    assert found.mean.high - found.mean.low == pytest.approx(2 * 2.262157 * (0.25 / 10) ** 0.5, abs=1e-4)
-
-
-def test_a_single_session_has_the_interval_of_the_judges_noise_alone():
-    found = judged_mean([Judgement(session="a", value=0.5, votes=(0.0, 1.0, 0.5))])
-
-    assert found.mean.n == 1
-    assert found.mean.high - 0.5 == pytest.approx(1.959964 * (0.25 / 3) ** 0.5, abs=1e-4)
-    assert judged_mean([Judgement(session="a", value=0.5)]).mean.low is None
-
-
-def test_the_noise_of_a_session_shrinks_with_the_number_of_its_judged_targets():
-    # Votes about one target have a variance of 0.5: two votes leave 1/2 of it in a target, two targets 1/4.
-    targets = [Judgement(session="a", target=name, value=0.5, votes=(0.0, 1.0)) for name in ("t0", "t1")]
-
-    result = judged_mean(targets)
-
-    assert result.noise_variance == pytest.approx(0.5)
-    assert result.mean.high - result.mean.value == pytest.approx(1.959964 * 0.125**0.5, abs=1e-5)
-
-
-def test_targets_with_fewer_votes_leave_more_noise_in_a_session():
-    votes = {"t0": (0.0, 1.0), "t1": (), "t2": ()}
-    judgements = [
-        Judgement(session=session, target=target, value=0.5, votes=each)
-        for session in ("a", "b")
-        for target, each in votes.items()
-    ]
-
-    result = judged_mean(judgements, noise_variance=0.9)
-
-    # (1/2 + 1 + 1) / 9 of the noise is left in each of two sessions; t is 12.706205 at 1 degree of freedom.
-    assert result.mean.high - result.mean.value == pytest.approx(12.706205 * (0.25 / 2) ** 0.5, abs=1e-4)
-
-
-def test_a_resampled_interval_leaves_out_a_fortieth_of_the_draws_at_either_end():
-    values = [NormalDist().inv_cdf((n + 0.5) / 100) for n in range(100)]
-    sessions = {str(n): [value] for n, value in enumerate(values)}
-
-    estimate = bootstrapped(sessions, fmean, seed=1)
-
-    error = (fmean(value * value for value in values) / 100) ** 0.5
-    assert estimate.value == pytest.approx(0, abs=1e-12)
-    assert (estimate.low, estimate.high) == pytest.approx((-1.96 * error, 1.96 * error), rel=0.05)
 
 
 def test_values_without_a_label_are_compared_as_they_are_written():
@@ -273,3 +155,145 @@ def test_a_label_is_compared_rather_than_its_value_and_an_opinion_may_have_neith
     assert LabelValue(label="Yes", value=1.0).word == "Yes"
     assert LabelValue(value=0.0).word == "0"
     assert LabelValue().word == ""
+
+
+def opinions(**labels):
+    return {who: LabelValue(label=label, value=float(label == "Yes")) for who, label in labels.items()}
+
+
+def test_a_tie_between_people_is_no_label_unless_somebody_adjudicates():
+    humans = [
+        opinions(ana="Yes", ben="No"),
+        opinions(ana="Yes", ben="No", cleo="No"),
+        opinions(ana="Yes", ben="No", Adjudication="Yes"),
+    ]
+    judged = [
+        JudgedTargetPair(session=str(n), human=human, machine=[LabelValue(label="Yes", value=1.0)])
+        for n, human in enumerate(humans)
+    ]
+
+    result = calibrate(judged, order=["No", "Yes"], scale=(0, 1))
+
+    assert (result.things, result.ties) == (2, 1)
+    assert result.confusion == {("No", "Yes"): 1, ("Yes", "Yes"): 1}
+    assert "Left out: 1 target with tied labels and no adjudication." in result.remarks
+    assert [pair.human for pair in result.pairs] == [0.0, 1.0]
+
+
+def test_intervals_of_a_calibration_draw_whole_sessions():
+    rng = random.Random(5)
+    words = [rng.choice(["Yes", "No"]) for _ in range(40)]
+    machine = [word if rng.random() < 0.7 else "No" for word in words]
+    alone = [thing(n, word, [machine[n]]) for n, word in enumerate(words)]
+    together = [thing(n, word, [machine[n]]) for n, word in enumerate(words) for _ in range(5)]
+
+    once, five = calibrate(alone, scale=(0, 1)), calibrate(together, scale=(0, 1))
+
+    assert (five.things, five.sessions) == (200, 40)
+    assert five.bias.low == pytest.approx(once.bias.low) and five.bias.high == pytest.approx(once.bias.high)
+    assert five.agreement.low == pytest.approx(once.agreement.low)
+    assert five.kappa.high - five.kappa.low == pytest.approx(once.kappa.high - once.kappa.low, rel=0.15)
+
+
+def test_a_bias_of_a_judge_that_is_always_right_has_some_width():
+    result = calibrate([thing(n, "Yes", ["Yes"]) for n in range(30)], scale=(0, 1))
+
+    assert result.bias.value == 0 and result.bias.low < -0.05 and result.bias.high > 0.05
+
+
+def yes_and_no(rng, size, share, sensitivity, specificity):
+    """What people and a judge say, as 0 and 1."""
+    human = rng.random(size) < share
+    judge = np.where(human, rng.random(size) < sensitivity, rng.random(size) >= specificity)
+    return human.astype(float), judge.astype(float)
+
+
+def pairs_of(human, judge):
+    return [
+        CalibrationPair(session=f"c{n}", human=h, judge=j)
+        for n, (h, j) in enumerate(zip(human, judge, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("labeled_share", [0.5, 0.8])
+def test_the_corrected_share_covers_what_people_would_say_also_where_labeled_sessions_differ(labeled_share):
+    """A judge that is right in 90 % of yes and 80 % of no: the plain mean covers in half of the runs."""
+    rng, runs, covered, plain = np.random.default_rng(1), 300, 0, 0
+    for _ in range(runs):
+        _, judged = yes_and_no(rng, 300, 0.5, 0.9, 0.8)
+        pairs = pairs_of(*yes_and_no(rng, 100, labeled_share, 0.9, 0.8))
+        estimate = corrected_mean(judged, pairs, lo=0, hi=1)
+        covered += estimate.low <= 0.5 <= estimate.high
+        plain += abs(judged.mean() - 0.5) <= 1.96 * 0.5 / 300**0.5
+
+    assert covered / runs >= 0.94
+    assert plain / runs < 0.75
+
+
+def test_labeled_sessions_of_the_evaluation_itself_make_a_narrower_correction():
+    rng = np.random.default_rng(2)
+    human, judged = yes_and_no(rng, 300, 0.7, 0.9, 0.7)
+    pairs = pairs_of(human[:80], judged[:80])
+
+    inside = corrected_mean(judged, pairs, lo=0, hi=1, evaluated={pair.session for pair in pairs})
+    outside = corrected_mean(judged, pairs, lo=0, hi=1)
+
+    assert inside.method.startswith("rectified") and outside.method.startswith(
+        "corrected for misclassification"
+    )
+    assert inside.high - inside.low < outside.high - outside.low
+    assert inside.low <= 0.7 <= inside.high and outside.low <= 0.7 <= outside.high
+
+
+def test_a_lenient_judge_of_a_scale_is_corrected_by_its_mean_error():
+    """Scores from 1 to 5, a judge half a point too kind; 200 runs of 60 sessions, 40 labeled."""
+    rng, covered, runs = np.random.default_rng(3), 0, 200
+    for _ in range(runs):
+        human = rng.choice([1, 2, 3, 4, 5], 100, p=[0.1, 0.2, 0.3, 0.3, 0.1]).astype(float)
+        judge = np.minimum(5, human + rng.integers(0, 2, 100))
+        estimate = corrected_mean(judge[:60], pairs_of(human[60:], judge[60:]), lo=1, hi=5)
+        covered += estimate.low <= 3.1 <= estimate.high
+        assert 1 <= estimate.low < estimate.value < estimate.high <= 5
+
+    assert covered / runs >= 0.93
+
+
+def test_a_judge_that_rates_the_labeled_sessions_otherwise_is_named():
+    rng = np.random.default_rng(4)
+    human = rng.choice([3.0, 4.0], 40)
+    judged = rng.choice([1.0, 2.0], 60)
+
+    estimate = corrected_mean(judged, pairs_of(human, human), lo=1, hi=5)
+
+    assert "the correction may not carry over" in estimate.note
+
+
+@pytest.mark.parametrize(
+    ("labeled", "words"),
+    [
+        (0, "0 labeled sessions: a correction needs at least 20."),
+        (19, "19 labeled sessions: a correction needs at least 20."),
+    ],
+)
+def test_few_labels_correct_nothing(labeled, words):
+    pairs = [CalibrationPair(session=str(n), human=1.0, judge=float(n % 2)) for n in range(labeled)]
+
+    estimate = corrected_mean(np.ones(10), pairs, lo=0, hi=1)
+
+    assert (estimate.value, estimate.note, estimate.needs) == (None, words, 20)
+
+
+def test_a_judge_no_better_than_chance_corrects_nothing():
+    pairs = [CalibrationPair(session=str(n), human=float(n % 2), judge=float(n // 2 % 2)) for n in range(80)]
+
+    estimate = corrected_mean(np.array([0.0, 1.0] * 20), pairs, lo=0, hi=1)
+
+    assert estimate.value is None and "hardly better than chance" in estimate.note
+
+
+def test_labels_of_one_kind_say_nothing_about_the_other_kind():
+    pairs = [CalibrationPair(session=str(n), human=1.0, judge=1.0) for n in range(40)]
+
+    estimate = corrected_mean(np.array([0.0, 1.0] * 20), pairs, lo=0, hi=1)
+
+    assert estimate.value is None and estimate.note.startswith("People gave one label only")

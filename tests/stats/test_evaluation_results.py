@@ -1,16 +1,19 @@
 """What an evaluation came to: averages over results, intervals over sessions, failures left out and said."""
 
+import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 
 from databases import new_store
 from proctor.item import Item
-from proctor.jobs.evaluation.results import failed_targets, results_of, worst_targets
+from proctor.jobs.evaluation.results import evaluator_summary, failed_targets, results_of, worst_targets
 from proctor.score import Score
-from proctor.stats.evaluation import high_is_bad
+from proctor.stats.evaluation import average_of, high_is_bad, scale_of
 from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
+from proctor.store.labels import CalibrationRecord
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -64,10 +67,11 @@ def tone(value=None, *, digest="v1", **more):
 def test_results_of_one_session_do_not_pass_for_results_of_many(store):
     (found,) = judged(store, [[value] * 10 for value in (1.0, 0.0, 1.0, 0.5, 0.0, 0.5)]).summaries
 
-    # As the mean of six numbers with Student's interval: 0.5 ± 2.5706 · 0.4472 / √6.
+    # As six numbers and one at each end of the scale: 0.5 ± 2.570582 · √(1.5 / (7 · 8)).
     assert found.average.value == pytest.approx(0.5)
-    assert (found.average.low, found.average.high) == pytest.approx((0.030684, 0.969316), abs=1e-5)
-    assert (found.average.n, found.evaluated, found.sessions) == (60, 60, 6)
+    assert (found.average.low, found.average.high) == pytest.approx((0.079290, 0.920710), abs=1e-5)
+    assert (found.average.n, found.average.runs, found.evaluated, found.sessions) == (6, 60, 60, 6)
+    assert found.average.scope == "sessions like these"
 
 
 def test_sessions_with_more_results_weigh_more(store):
@@ -76,10 +80,36 @@ def test_sessions_with_more_results_weigh_more(store):
     assert found.average.value == pytest.approx(4 / 6)
 
 
-def test_one_yes_or_no_for_each_session_has_wilsons_interval(store):
+def test_one_yes_or_no_for_each_session_has_the_interval_of_a_rate(store):
     (found,) = judged(store, [[1.0]] * 9 + [[0.0]], level="session").summaries
 
-    assert (found.average.low, found.average.high) == pytest.approx((0.595850, 0.982124), abs=1e-5)
+    # 10/12 ± 2.262157 · √(1.666667 / (11 · 12)), cut at the end of the scale.
+    assert (found.average.low, found.average.high) == pytest.approx((0.579142, 1.0), abs=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+def test_equal_results_are_no_certainty(store, value):
+    (found,) = judged(store, [[value]] * 10, level="session").summaries
+
+    assert found.average.value == value
+    assert found.average.high - found.average.low > 0.2
+    assert 0 <= found.average.low <= value <= found.average.high <= 1
+
+
+def test_equal_values_off_the_scale_have_words_in_place_of_an_interval(store):
+    (found,) = judged(store, [[4.0]] * 10, level="session").summaries
+
+    assert (found.average.value, found.average.low, found.average.high) == (4.0, None, None)
+    assert found.average.note == "All values are equal: no interval. Declare the scale."
+
+
+def test_a_value_that_is_no_number_is_a_failure_with_words(store):
+    (found,) = judged(store, [[tone(float("nan")), tone(1.0)], [tone(1e300)], [tone(0.0)]]).summaries
+
+    assert (found.evaluated, found.failed, found.average.value) == (2, 2, 0.5)
+    errors = {each.error for each in failed_targets(store.read, "job", found)}
+    assert errors == {"the value is NaN: no usable number", "the value is beyond 1e150: no usable number"}
+    json.dumps(evaluator_summary(found), allow_nan=False)
 
 
 def test_one_session_alone_has_no_interval(store):
@@ -153,21 +183,22 @@ def test_an_evaluator_that_has_judged_nothing_yet_is_told_of_all_the_same(store)
 
 
 def test_sessions_that_agree_are_no_surer_than_the_judge_that_wavers(store):
-    wavers = [[tone(0.5, votes=(0.0, 1.0))] for _ in range(4)]
+    wavers = [[tone(0.5, votes=(0.0, 1.0))] for _ in range(16)]
 
     results = judged(store, wavers, level="session")
 
-    # Votes have a variance of 0.5; two of them leave half of it in each of four results: √(0.25 / 4) = 0.25.
+    # Votes have a variance of 0.5; two of them leave half of it in each of 16 results: √(0.25 / 16) = 0.125.
     (found,) = results.summaries
-    assert found.average.high - found.average.value == pytest.approx(3.182446 * 0.25, abs=1e-5)
+    assert found.average.high - found.average.value == pytest.approx(2.131450 * 0.125, abs=1e-5)
     assert found.is_noise
     assert any("the CI reflects judge noise" in remark for remark in results.remarks)
 
 
 def test_one_session_has_the_interval_of_the_judges_noise(store):
-    (found,) = judged(store, [[tone(0.5, votes=(0.0, 1.0))]], level="session").summaries
+    (found,) = judged(store, [[tone(0.5, votes=(0.4, 0.6))]], level="session").summaries
 
-    assert found.average.high - found.average.value == pytest.approx(1.959964 * 0.5, abs=1e-5)
+    assert found.average.high - found.average.value == pytest.approx(1.959964 * 0.1, abs=1e-5)
+    assert found.average.scope == "these sessions"
 
 
 def test_a_judge_surer_than_the_sessions_are_alike_changes_no_interval(store):
@@ -217,13 +248,87 @@ def test_where_harm_counts_as_nothing_its_low_values_are_the_bad_ones(harmful, b
 def test_two_sessions_are_enough_for_an_interval(store):
     (summary,) = judged(store, [[0.3], [0.7]]).summaries
 
-    # Student's, with t = 12.706205 at one degree of freedom and a standard error of 0.2.
+    # All of the scale: t is 12.706205 at one degree of freedom.
     assert summary.average.value == pytest.approx(0.5)
-    assert (summary.average.low, summary.average.high) == pytest.approx((-2.041241, 3.041241), abs=1e-5)
+    assert (summary.average.low, summary.average.high) == (0.0, 1.0)
+    assert summary.average.note == "Fewer than 6 sessions: no verdict."
 
 
-def test_two_equal_sessions_of_a_judge_without_votes_have_an_interval_without_width(store):
+def test_two_equal_sessions_of_a_judge_without_votes_say_hardly_anything(store):
     (summary,) = judged(store, [[0.5], [0.5]]).summaries
 
-    assert (summary.average.low, summary.average.high) == (0.5, 0.5)
+    assert (summary.average.low, summary.average.high) == (0.0, 1.0)
     assert not summary.is_noise
+
+
+def test_a_built_in_judge_has_the_interval_of_its_own_scale():
+    row = {"valued": 1, "total": 1.0, "low": 1.0, "high": 1.0, "n": 8}
+    totals = [{"evaluator": "Builtin.Helpfulness", "evaluatorDigest": "", "dimension": "", **row}]
+
+    assert scale_of("Builtin.Helpfulness", "") == (0.0, 1.0)
+    # Eight ones: 0.9 ± 2.364624 · 0.1.
+    assert average_of(totals, None, (0.0, 1.0)).estimate.low == pytest.approx(0.663538, abs=1e-6)
+    wide = average_of(totals, None, (1.0, 5.0)).estimate
+    assert (wide.low, wide.high) == (1.0, pytest.approx(2.345850, abs=1e-6))
+    outside = average_of(totals, None, (2.0, 5.0)).estimate
+    assert outside.low is None and outside.note.startswith("Values lie outside the scale 2 to 5")
+
+
+def test_intervals_cover_the_mean_where_sessions_differ_and_have_unequal_numbers_of_turns():
+    """400 runs of 30 sessions with 1 to 8 turns each, alike within a session."""
+    rng, covered = np.random.default_rng(1), 0
+    for _ in range(400):
+        size, share = rng.integers(1, 9, 30), rng.beta(1.4, 0.6, 30)
+        rows = [
+            {"valued": int(m), "total": float(rng.binomial(m, p)), "low": 0.0, "high": 1.0, "n": 1}
+            for m, p in zip(size, share, strict=True)
+        ]
+        estimate = average_of(rows, None).estimate
+        covered += estimate.low <= 0.7 <= estimate.high
+
+    # Over the turns as if independent it covers in 70 %.
+    assert 0.93 <= covered / 400 <= 0.99
+
+
+def calibrated(store, pairs, *, digest="v1", at=NOW):
+    record = CalibrationRecord(
+        evaluator="tone",
+        evaluator_digest=digest,
+        things=len(pairs),
+        document={"results": {}, "scale": [0.0, 1.0], "pairs": pairs},
+    )
+    store.save_calibration(record, at)
+
+
+def test_a_stored_calibration_of_the_same_version_corrects_the_average(store):
+    # People say yes where the judge says no in a third of its noes.
+    pairs = [[f"c{n}", float(n % 2 or n % 3 == 0), float(n % 2)] for n in range(60)]
+    calibrated(store, [["x", 0.0, 1.0]] * 30, at=NOW - timedelta(days=1))
+    calibrated(store, pairs)
+    calibrated(store, [["x", 0.0, 1.0]] * 30, digest="v2", at=NOW + timedelta(days=1))
+
+    (found,) = judged(store, [[float(n % 2)] for n in range(40)], level="session").summaries
+
+    assert found.average.value == 0.5
+    assert found.corrected.value == pytest.approx(2 / 3, abs=0.05)
+    assert found.corrected.low < 2 / 3 < found.corrected.high
+    assert "Corrected for the judge's errors: 0." in found.correction and "60 labels" in found.correction
+    assert evaluator_summary(found)["corrected"]["method"].startswith("corrected for misclassification")
+
+
+def test_labeled_sessions_of_the_evaluation_rectify_its_average(store):
+    calibrated(store, [[f"id{n}", 1.0, float(n % 2)] for n in range(30)])
+
+    (found,) = judged(store, [[float(n % 2)] for n in range(40)], level="session").summaries
+
+    assert found.corrected.method == "rectified by labeled sessions"
+    assert found.corrected.value == 1.0 and found.corrected.low < 0.95
+
+
+def test_without_a_calibration_nothing_is_corrected_and_with_few_labels_the_reason_is_given(store):
+    (alone,) = judged(store, [[1.0], [0.0]], level="session").summaries
+    calibrated(store, [["a", 1.0, 1.0]])
+    (few,) = judged_again(store, [[tone(1.0)], [tone(0.0)]])
+
+    assert (alone.corrected, alone.correction) == (None, "")
+    assert few.correction == "Calibration: 1 labeled session: a correction needs at least 20."

@@ -327,11 +327,8 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
         *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
         aggregates.scenario_items(read, "town"),
-<<<<<<< HEAD
         *(results.result_rows(read, ["run"]), results.planned_rows(read, "run")),
         *(results.session_scores(read, ["run"]), results.session_metrics(read, ["run"])),
-=======
->>>>>>> pages
         aggregates.worker_sums(read, "scenario", "amp", "m", ["success"]),
         *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
         *(labels.labeled_evaluators(read), labels.labeled_scores(read, "tidy")),

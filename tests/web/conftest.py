@@ -2,8 +2,6 @@
 
 import asyncio
 import shutil
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from app_states import changed_state, make_state
 from calling import Served
+from threaded_server import ThreadedServer
 from typed import PATIENCE_SECONDS
 
 from command_server import CommandServer
 from commands import Command
-from proctor.testing import eventually
 from proctor.web.app import create_app
 from proctor.web.state import AppState
 
@@ -28,25 +25,18 @@ class _Servers:
     """Servers of a test, ended with it."""
 
     site: AppState
-    running: list[tuple[uvicorn.Server, threading.Thread]] = field(default_factory=list)
+    running: list[ThreadedServer] = field(default_factory=list)
 
     def __call__(self, **changes: Any) -> Served:
         port = changes.pop("port", 0)
         site = changed_state(self.site, **changes)
-        listener = socket.create_server(("127.0.0.1", port))
-        config = uvicorn.Config(create_app(site), log_level="error", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        eventually(lambda: server.started)
-        self.running.append((server, thread))
-        return Served(site, listener.getsockname()[1])
+        server = ThreadedServer(create_app(site), port=port)
+        self.running.append(server)
+        return Served(site, server.port)
 
     def end(self) -> None:
-        for server, _ in self.running:
-            server.should_exit = True
-        for _, thread in self.running:
-            thread.join(timeout=20)
+        for server in self.running:
+            server.stop()
 
 
 @contextmanager

@@ -183,9 +183,7 @@ def test_a_page_whose_server_went_away_says_so_and_catches_up(serve, open_page):
     first = serve()
     page = open_page(first.url)
     page.get_by_role("heading", name="No batches yet").wait_for()
-    server, thread = serve.running[0]
-    server.should_exit = True
-    thread.join(timeout=20)
+    serve.running[0].stop()
 
     page.get_by_text("Reconnecting…").wait_for()
     again = serve(port=first.port)

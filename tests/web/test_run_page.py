@@ -23,6 +23,24 @@ matrix:
 """
 
 
+GATED = """
+runId: talk
+concurrency: 2
+matrix:
+  - {prompt: one, model: scripted/talker, expect: {contains: right}}
+  - {prompt: [two, three, four, five, six], model: "python/gate:answer", expect: {contains: right}}
+"""
+GATE = """
+import asyncio, pathlib
+
+async def answer(prompt):
+    while not pathlib.Path("open").exists():
+        await asyncio.sleep(0.02)
+    return "right"
+"""
+"""A model that answers once there is a file `open`."""
+
+
 def talker(proctor, reply, seconds):
     (proctor.folder / "talker.yaml").write_text(f"rules: [{{reply: {reply}}}]\nlatency_seconds: {seconds}\n")
 
@@ -49,8 +67,9 @@ def has_no_sideways_scroll(page):
 
 
 def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(served, proctor, open_page):
-    talker(proctor, "right", 1)
-    (proctor.folder / "plan.yaml").write_text(TALK)
+    talker(proctor, "right", 0)
+    (proctor.folder / "gate.py").write_text(GATE)
+    (proctor.folder / "plan.yaml").write_text(GATED)
     running = proctor.start("batch", "plan.yaml")
     served.wait_for("talk", "running")
 
@@ -59,7 +78,9 @@ def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(serve
     expect(page.locator("#status")).to_contain_text("running")
     expect(rows(page).filter(has_text="running").first).to_be_visible()
     expect(page.get_by_role("button", name="Abort")).to_be_visible()
+    expect(page.locator("#done")).to_have_text("1 of 6 items")
 
+    (proctor.folder / "open").touch()
     expect(page.locator("#done")).to_have_text("6 of 6 items")
     expect(page.locator("#status")).to_contain_text("completed")
     expect(rows(page).filter(has_text="success")).to_have_count(6)

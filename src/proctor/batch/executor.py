@@ -16,7 +16,7 @@ from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
 from proctor.batch.queue import PAGE_SIZE, WorkQueue
 from proctor.batch.rate_limit_sync import pool_row, pool_state
 from proctor.context import AttemptContext, ModelOptions, People, Settings
-from proctor.errors import Aborted, AttemptError, Interrupted, NotFound, StoreError
+from proctor.errors import Aborted, AttemptError, Interrupted, NotFound, StoreError, first_error
 from proctor.job import BatchEnd, ItemFinished, StepFinished
 from proctor.models.rate_limits import PoolState
 from proctor.runner import MergeRequest, MergeResult
@@ -372,7 +372,7 @@ class Executor:
                 await asyncio.wait([self._running])
                 raise
         except BaseExceptionGroup as group:
-            raise self._failure or _first(group) from group
+            raise self._failure or first_error(group) from group
         if self._failure:
             raise self._failure
         await notifier.idle.wait()
@@ -451,8 +451,3 @@ class Executor:
             end_items(connection, self._run_id, "aborted", "the batch was aborted", now)
         finish(connection, self._run_id, end.status, end.reason, now)
         ledger.close(connection, self._run_id, self._owner, now)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -17,7 +17,7 @@ from proctor.job import ItemFinished, StopRule
 from proctor.json_values import as_map
 from proctor.stats.intervals import Estimate
 from proctor.stats.results import InputReader, Ints, Labels
-from proctor.stats.sequential import Decision, DifferenceGoal, Goal, Monitor, RankGoal, WidthGoal
+from proctor.stats.sequential import DifferenceGoal, Goal, GoalStatus, Monitor, RankGoal, WidthGoal
 from proctor.store import Resource, StoreReader
 from proctor.store.results import PlannedRow, planned_rows
 
@@ -91,7 +91,7 @@ def _tasks(reader: InputReader, levels: Labels) -> Ints:
 
 
 @dataclass(slots=True)
-class _Cell:
+class _LevelTask:
     """One task of one level."""
 
     level: str
@@ -124,11 +124,11 @@ class StopMonitor:
             ratio=is_ratio,
         )
         self.levels = levels.labels
-        self._cells: dict[tuple[int, int], _Cell] = {}
-        self._cell_of: dict[str, _Cell] = {}
+        self._cells: dict[tuple[int, int], _LevelTask] = {}
+        self._cell_of: dict[str, _LevelTask] = {}
         for row, level, task in zip(rows, levels.codes.tolist(), tasks.tolist(), strict=True):
             if level >= 0:
-                cell = self._cells.setdefault((level, task), _Cell(levels.labels[level], task))
+                cell = self._cells.setdefault((level, task), _LevelTask(levels.labels[level], task))
                 cell.planned += 1
                 self._cell_of[row["id"]] = cell
         for level, label in enumerate(levels.labels):
@@ -152,14 +152,14 @@ class StopMonitor:
         cell = self._cell_of.get(item_id)
         return cell is not None and cell.level in self._undecided
 
-    def finished(self, item: ItemFinished) -> list[Decision]:
+    def finished(self, item: ItemFinished) -> list[GoalStatus]:
         """An item has ended, and that is committed; what is decided by it."""
         before = {decision.goal for decision in self.decisions() if decision.is_decided}
         if self._add(item.id, item.outcome.status, item.cost_usd, item.work_seconds, item.session_id):
             self._refresh()
         return [each for each in self.decisions() if each.is_decided and each.goal not in before]
 
-    def decisions(self) -> list[Decision]:
+    def decisions(self) -> list[GoalStatus]:
         """What is decided and what is not, in the order of the rule."""
         return self._monitor.decisions()
 

@@ -26,10 +26,11 @@ from proctor.jobs.evaluation.prepare import judge_options
 from proctor.json_values import JsonObject, parse_json
 from proctor.models import is_stand_in
 from proctor.score import Score
-from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue
+from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue, Scale
 from proctor.stats.calibration import calibrate as calibrated
 from proctor.stats.intervals import Estimate, Rate
 from proctor.store import Store
+from proctor.store.labels import CalibrationRecord
 from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import normalised, sessions_of
 from proctor.telemetry.otlp import decode_json
@@ -204,10 +205,12 @@ def calibrate(
     repeats: Annotated[
         int, typer.Option(min=1, help="Score each target N times to measure test–retest noise.")
     ] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap intervals.")] = 0,
+    seed: Annotated[int, typer.Option(help="Without effect: intervals are computed, not drawn.")] = 0,  # noqa: ARG001
     as_json: Json = False,
 ) -> int:
     """Measure agreement of an evaluator with human labels: kappa, alpha, confusion, bias and judge noise.
+
+    The result is stored: later evaluations with the same version show a mean corrected for its errors.
 
     Example:  proctor evaluators calibrate Builtin.Helpfulness --labels labels.csv --judge openai/gpt-4.1
     """
@@ -223,14 +226,18 @@ def calibrate(
             raise UsageError(f"there are no labels for {evaluator.name}")
         sessions = _sessions(ctx.store, human_labels)
         results = asyncio.run(workbench.judged(evaluator, [*sessions.values()] * repeats))
-    scores = _by_session(list(sessions), results)
-    calibrations = {
-        dimension: calibrated(
-            _things(things, sessions, scores, dimension, scale), order=_order(scale), seed=seed
-        )
-        for dimension, things in human_labels.items()
-        for scale in [_scale(evaluator, dimension)]
-    }
+        scores = _by_session(list(sessions), results)
+        calibrations = {
+            dimension: calibrated(
+                _things(things, sessions, scores, dimension, scale), order=_order(scale), scale=_ends(scale)
+            )
+            for dimension, things in human_labels.items()
+            for scale in [_scale(evaluator, dimension)]
+        }
+        for dimension, calibration in calibrations.items():
+            if calibration.things:
+                ends = _ends(_scale(evaluator, dimension))
+                ctx.store.save_calibration(_record(evaluator, dimension, calibration, ends), ctx.now())
     looked_at = {
         session: {score.target for score in judged}
         for session, judged in zip(sessions, results, strict=False)
@@ -295,6 +302,28 @@ def _order(scale: Mapping[str, float | None]) -> list[str]:
     """The labels from lowest to highest; empty when they have no order."""
     worth = {label: value for label, value in scale.items() if value is not None}
     return sorted(worth, key=lambda label: worth[label]) if len(worth) == len(scale) else []
+
+
+def _ends(scale: Mapping[str, float | None]) -> Scale | None:
+    """The lowest and the highest value of a scale; None: it has no values."""
+    values = [value for value in scale.values() if value is not None]
+    return (min(values), max(values)) if len(set(values)) > 1 else None
+
+
+def _record(
+    evaluator: Evaluator, dimension: str, calibration: Calibration, scale: Scale | None
+) -> CalibrationRecord:
+    return CalibrationRecord(
+        evaluator=evaluator.name,
+        evaluator_digest=evaluator.digest,
+        dimension=dimension,
+        things=calibration.things,
+        document={
+            "results": _document(calibration),
+            "scale": scale,
+            "pairs": [[pair.session, pair.human, pair.judge] for pair in calibration.pairs],
+        },
+    )
 
 
 def _things(
@@ -395,7 +424,7 @@ def _print(title: str, calibration: Calibration) -> None:
         ("kappa, weighted" if calibration.weighted else "kappa", *_estimate(calibration.kappa)),
         ("alpha, humans and judge", *_estimate(calibration.alpha)),
         ("alpha, humans only", *_estimate(Estimate(value=calibration.human_alpha))),
-        ("judge mean", *_estimate(calibration.mean.mean)),
+        ("judge mean", *_estimate(calibration.mean)),
         ("bias (judge − human)", *_estimate(calibration.bias)),
         *(
             (f"error correlation with {each.by}", *_estimate(each.correlation))
@@ -419,7 +448,7 @@ def _rate(rate: Rate) -> tuple[str, str]:
 
 def _estimate(estimate: Estimate) -> tuple[str, str]:
     value = "not known" if estimate.value is None else f"{estimate.value:.3f}"
-    return value, "" if estimate.low is None else f"{estimate.low:.3f} to {estimate.high:.3f}"
+    return value, estimate.note if estimate.low is None else f"{estimate.low:.3f} to {estimate.high:.3f}"
 
 
 def _root(variance: float | None) -> float | None:
@@ -446,8 +475,9 @@ def _document(calibration: Calibration) -> JsonObject:
         ],
         "repeats": calibration.repeats,
         "retest": around(calibration.retest),
-        "mean": around(calibration.mean.mean),
+        "mean": around(calibration.mean),
         "noiseVariance": calibration.noise_variance,
-        "noiseShare": calibration.mean.noise_share,
+        "noiseShare": calibration.noise_share,
+        "ties": calibration.ties,
         "remarks": list(calibration.remarks),
     }

@@ -168,7 +168,7 @@ def _print_contrasts(contrasts: Sequence[Contrast]) -> None:
     # Loads the templates of the page.
     from proctor.report.comparison import around, chance, figure, finding, size, with_errors
 
-    has_errors = any(each.with_errors for each in contrasts)
+    has_errors = any(each.with_errors is not None for each in contrasts)
     means = ("METRIC", "CANDIDATE", "BASELINE MEAN", "CANDIDATE MEAN", "DIFF")
     heads = (*means, *(["ERRORS AS FAILURES"] if has_errors else []), "95% CI", "P", "TASKS", "RESULT")
     rows = [

@@ -402,6 +402,9 @@ def print_results(results: EvaluationResults) -> None:
     """Print the average and interval of each evaluator."""
     heads = ("EVALUATOR", "LEVEL", "AVERAGE", "95% CI", "RESULTS", "FAILED", "LABELS", "COST")
     print_table(heads, [_cells(result) for result in results.summaries])
+    for result in results.summaries:
+        if result.correction:
+            print(f"{printable(result.title)}: {printable(result.correction)}")
 
 
 def print_insights(insights: Sequence[Insight]) -> None:

@@ -189,7 +189,7 @@ def power(
                 "metric": metric,
                 "detect": detect,
                 "power": power_,
-                "tasks": len(results.tasks(results.runs)[0].labels),
+                "tasks": len(results.tasks()[0].labels),
                 "detectable": shown[0],
                 "designs": [
                     {"repeats": each.repeats or 1, "tasks": each.tasks, "note": each.note} for each in plans
@@ -198,7 +198,7 @@ def power(
             }
         )
         return output.SUCCEEDED
-    tasks = len(results.tasks(results.runs)[0].labels)
+    tasks = len(results.tasks()[0].labels)
     could = "" if shown[0] is None else f"; it could have shown a difference of {figure(shown[0], metric)}"
     print(f"{printable(baseline)}: {count(tasks, 'task')}{could} ({power_:.0%} power, 95% confidence)")
     rows = [
@@ -227,7 +227,8 @@ class _Pilot:
         return tasks_needed(
             self.a,
             self.b,
-            self.task_a,
+            self.task_a if self.b is None else None,
+            task_a=None if self.b is None else self.task_a,
             task_b=self.task_b,
             detect=detect,
             power=power_,
@@ -276,6 +277,13 @@ def smallest_shown(results: Results, metric: str, power_: float) -> tuple[float 
     """The smallest difference that the tasks at hand detect, and what limits it."""
     pilot = _pilot(results, metric)
     shown = detectable(
-        pilot.a, pilot.b, pilot.task_a, task_b=pilot.task_b, power=power_, lo=pilot.lo, hi=pilot.hi
+        pilot.a,
+        pilot.b,
+        pilot.task_a if pilot.b is None else None,
+        task_a=None if pilot.b is None else pilot.task_a,
+        task_b=pilot.task_b,
+        power=power_,
+        lo=pilot.lo,
+        hi=pilot.hi,
     )
     return shown.value, shown.note

@@ -413,7 +413,8 @@ class Stem:
 
 def forest(title: str, entries: Sequence[Stem], *, say: Say = short) -> str:
     """One row for each difference: a dot, its interval, and zero as a line through all rows."""
-    left = min(max((len(entry.label) for entry in entries), default=0) * LETTER + 16, WIDTH * 0.36)
+    # Room for labels of wide letters: LETTER is that of an average one.
+    left = min(max((len(entry.label) for entry in entries), default=0) * LETTER + 34, WIDTH * 0.36)
     right = (
         max((len(entry.note or _formatted(entry.value, say)) for entry in entries), default=0) * LETTER + 14
     )

@@ -228,7 +228,19 @@ def sem(mean: Mean, metric: str) -> str:
     return "" if mean.sem is None else f" ± {figure(mean.sem, metric)}"
 
 
+_METHODS = {
+    "plus, paired": "plus interval of paired differences",
+    "plus, Welch": "Welch's interval of plus means",
+}
+
+
+def method(one: Difference) -> str:
+    """The method behind an interval, in words."""
+    return _METHODS.get(one.method, one.method)
+
+
 _WORDS: Mapping[str, object] = {
+    "method": method,
     "figure": figure,
     "change": change,
     "shift": shift,

@@ -7,7 +7,7 @@ scenario may come from an untrusted source.
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from jinja2 import DictLoader, StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from proctor.answer_parser import strip_reasoning
-from proctor.errors import ModelError, WorkspaceError
+from proctor.errors import ModelError, WorkspaceError, first_error
 from proctor.json_values import parse_json
 from proctor.model import Model, Request
 from proctor.model_client import ModelClient
@@ -227,13 +227,13 @@ class ScenarioModels:
         )
 
 
-async def together(work: Sequence[Awaitable[T]]) -> list[T]:
+async def together(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
     """The results of all, in their order; on an error, the others are cancelled and it is raised."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_run(one)) for one in work]
+            tasks = [group.create_task(one) for one in work]
     except BaseExceptionGroup as group_error:
-        raise _first(group_error) from group_error
+        raise first_error(group_error) from group_error
     return [task.result() for task in tasks]
 
 
@@ -249,12 +249,3 @@ def run_seed(details: Mapping[str, Any], repeat: int) -> int:
     """
     branch = details.get("branch") or {}
     return int(branch["seed"]) if "seed" in branch else seed_of(details["seed"], repeat)
-
-
-async def _run(work: Awaitable[T]) -> T:
-    return await work
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

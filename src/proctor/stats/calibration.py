@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from proctor.formatting import plural
 from proctor.stats.agreement import Metric, alpha, kappa, rank_correlation
 from proctor.stats.intervals import CONFIDENCE, Estimate, Rate, mean
 from proctor.store import StoreReader
@@ -182,14 +183,15 @@ def _consensus(thing: JudgedTargetPair) -> LabelValue | None:
     """The label of a target: of an adjudication, or the most frequent one; None: a tie."""
     deciding = [each for who, each in thing.human.items() if who.strip().casefold() in ADJUDICATORS]
     opinions = deciding or list(thing.human.values())
+    label = ""
+    if any(opinion.label for opinion in opinions):
+        counts = Counter(opinion.word for opinion in opinions).most_common(2)
+        if len(counts) > 1 and counts[0][1] == counts[1][1]:
+            return None
+        label = counts[0][0]
+        opinions = [opinion for opinion in opinions if opinion.word == label]
     values = [opinion.value for opinion in opinions if opinion.value is not None]
-    average = fmean(values) if values else None
-    if not any(opinion.label for opinion in opinions):
-        return LabelValue(value=average)
-    counts = Counter(opinion.word for opinion in opinions).most_common(2)
-    if len(counts) > 1 and counts[0][1] == counts[1][1]:
-        return None
-    return LabelValue(label=counts[0][0], value=average)
+    return LabelValue(label=label, value=fmean(values) if values else None)
 
 
 def _rate(same: Sequence[bool], sessions: Sequence[str]) -> Rate:
@@ -411,7 +413,7 @@ def corrected_mean(
     if len(judged) < 2:
         return replace(blank, note="One session: no correction.")
     if len(errors) < FEWEST_PAIRS:
-        note = f"{len(errors)} labeled sessions: a correction needs at least {FEWEST_PAIRS}."
+        note = f"{plural(len(errors), 'labeled session')}: a correction needs at least {FEWEST_PAIRS}."
         return replace(blank, note=note, needs=FEWEST_PAIRS)
     binary = {lo, hi}
     is_binary = set(np.unique(judged).tolist()) <= binary and all(

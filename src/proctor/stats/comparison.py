@@ -214,6 +214,11 @@ class Comparison:
     """Items without a result yet, by run: ordinary intervals are not valid while one looks."""
 
     @property
+    def has_errors(self) -> bool:
+        """Whether any contrast has a second figure, with errors as failures."""
+        return any(each.with_errors for each in self.contrasts)
+
+    @property
     def verdict(self) -> str:
         """Of all gates together: one that fails fails all. Without gates: `pass`."""
         verdicts = {verdict.verdict for verdict in self.verdicts}
@@ -648,29 +653,29 @@ def _verdict(one: Gate, contrast: Contrast) -> GateResult:
         gate=one.text,
         candidate=contrast.candidate,
         verdict=result.verdict,
-        words=_reason(found, result),
+        words=_reason(one.metric, found, result),
         more_pairs=more if result.verdict == INCONCLUSIVE else None,
         needs=result.needs,
     )
 
 
-def _reason(found: Difference, result: GateVerdict) -> str:
+def _reason(metric: str, found: Difference, result: GateVerdict) -> str:
     note = result.note[:1].lower() + result.note[1:].rstrip(".")
     if found.value is None:
         return note
-    return f"the difference is {_signed(found, found.value)} ({_limits(found)}); {note}"
 
+    def signed(value: float) -> str:
+        if found.is_ratio:
+            return f"{value - 1:+.1%}"
+        return f"{value * 100:+.1f} pp" if metric == "success" else f"{value:+.4g}"
 
-def _limits(found: Difference) -> str:
     if found.low is None and found.high is None:
-        return "no interval"
-    low = "no lower limit" if found.low is None else _signed(found, found.low)
-    high = "no upper limit" if found.high is None else _signed(found, found.high)
-    return f"{low} to {high}"
-
-
-def _signed(found: Difference, value: float) -> str:
-    return f"{value - 1:+.1%}" if found.is_ratio else f"{value:+.4g}"
+        limits = "no interval"
+    else:
+        low = "no lower limit" if found.low is None else signed(found.low)
+        high = "no upper limit" if found.high is None else signed(found.high)
+        limits = f"{low} to {high}"
+    return f"the difference is {signed(found.value)} ({limits}); {note}"
 
 
 def _while_running(verdict: GateResult, unfinished: Mapping[str, int]) -> GateResult:

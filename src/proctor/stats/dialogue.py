@@ -20,7 +20,7 @@ from proctor.stats.reliability import (
     PAIRING,
     REPEAT,
     ROW,
-    Component,
+    CrossedComponent,
     Observation,
     variance_components,
 )
@@ -53,7 +53,7 @@ class RoleCrossing:
     measure: str
     overall: Estimate
     cells: tuple[Cell, ...]
-    components: tuple[Component, ...]
+    components: tuple[CrossedComponent, ...]
     """`client`, `therapist`, `pairing`, `repeat`."""
 
 
@@ -82,7 +82,7 @@ def crossing(rows: Sequence[Mapping[str, object]], measure: str) -> RoleCrossing
             for (client, therapist), values in cells.items()
         ),
         components=tuple(
-            Component(SPOKEN[each.source], each.variance, each.share)
+            CrossedComponent(SPOKEN[each.source], each.variance, each.share)
             for each in variance_components(observations)
         ),
     )

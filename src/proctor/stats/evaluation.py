@@ -1,26 +1,35 @@
 """Results of an evaluation: for each evaluator the average with its confidence interval, and its failures.
 
 An average is over results: a trace-level evaluator has one for each turn, a tool-level one for each call.
-The interval is clustered by session; judge noise is part of the spread between sessions, and so of the
-interval. Failed results are excluded and counted. Versions of an evaluator are never averaged together. An
-item that is retried has no results until it has finished.
+The interval is the `plus` interval on the evaluator's scale, clustered by session, and about sessions like
+these; judge noise is part of the spread between sessions, and so of the interval. Where a calibration of the
+same version is stored, a mean corrected for the judge's errors stands beside the average. Failed results are
+excluded and counted. Versions of an evaluator are never averaged together. An item that is retried has no
+results until it has finished.
 """
 
 import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist, fmean, variance
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.insight import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
-from proctor.stats.intervals import CONFIDENCE, Estimate, student_quantile, wilson
-from proctor.store.scores import FirstItem, InsightRow, LabelCount, ScoreSums, ScoreVotes
+from proctor.evaluators.matchers import MATCHINGS
+from proctor.evaluators.registry import builtin_listing, ratings_of
+from proctor.json_values import JsonMap
+from proctor.stats.calibration import CalibrationPair, Scale, corrected_mean
+from proctor.stats.intervals import CONFIDENCE, FEWEST_TASKS, Estimate, mean
+from proctor.store.scores import FirstItem, InsightRow, LabelCount, ScoreSums, ScoreVotes, SessionTotals
 
-ROUNDING = 1e-13
-"""Relative error of a sum of squares."""
+if TYPE_CHECKING:
+    from proctor.stats.samples import FloatArray
+
+SESSIONS_LIKE, THESE_SESSIONS = "sessions like these", "these sessions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,39 +70,88 @@ def judge_noise(votes: Sequence[Sequence[float]]) -> JudgeNoise | None:
     )
 
 
-def average_of(sums: ScoreSums, noise: JudgeNoise | None) -> Average:
-    """The mean over results with its interval clustered by session; Wilson's for one yes or no a session."""
-    n, groups = sums["valued"], sums["groups"]
-    if not n:
-        return Average(estimate=Estimate(value=None))
-    value = sums["total"] / n
-    if not sums["others"]:
-        rate = wilson(round(sums["total"]), n)
-        return Average(estimate=Estimate(value=value, low=rate.low, high=rate.high, n=n))
-    spread, noise_error = _spread_error(sums, value), noise.error(n) if noise else 0.0
-    if groups < 2 and not noise_error:
-        return Average(estimate=Estimate(value=value, n=n))
-    # One session says nothing about others; judge noise says how its own result could have come out.
-    reach = _quantile(groups) * max(spread, noise_error)
-    estimate = Estimate(value=value, low=value - reach, high=value + reach, n=n)
-    return Average(estimate=estimate, is_noise=noise_error > spread)
+def average_of(
+    totals: Sequence[SessionTotals], noise: JudgeNoise | None, scale: Scale | None = None
+) -> Average:
+    """The mean over results with its interval for sessions like these.
+
+    Without a `scale`, values between 0 and 1 are taken to be on that scale; others have Student's interval.
+    """
+    if not totals:
+        return Average(estimate=Estimate(value=None, note="No values.", scope=SESSIONS_LIKE))
+    values, results = session_values(totals), sum(row["valued"] * row["n"] for row in totals)
+    value, sessions = math.fsum(row["total"] * row["n"] for row in totals) / results, len(values)
+    blank = Estimate(value=value, n=sessions, runs=results, scope=SESSIONS_LIKE)
+    lowest, highest = min(row["low"] for row in totals), max(row["high"] for row in totals)
+    scale, outside = _scale(scale, lowest, highest)
+    noise_error = noise.error(results) if noise else 0.0
+    if sessions < 2:
+        return _one_session(blank, value, noise_error, scale)
+    from proctor.stats.samples import plus_interval, standard_error, t_quantile
+
+    spread = error = standard_error(values)
+    blank = replace(blank, sem=spread or None)
+    if scale is None:
+        estimate = mean(values)
+        quantile = float(t_quantile(0.5 + CONFIDENCE / 2, sessions - 1))
+        if noise_error > spread:
+            estimate = replace(
+                estimate, low=value - quantile * noise_error, high=value + quantile * noise_error
+            )
+        low, high, method = estimate.low, estimate.high, estimate.method
+        note = outside or estimate.note.replace("tasks", "sessions")
+    else:
+        plus = plus_interval(values, *scale)
+        error = float(plus.se)
+        reach = float(t_quantile(0.5 + CONFIDENCE / 2, plus.df)) * max(error, noise_error)
+        low = max(scale[0], min(value, float(plus.center) - reach))
+        high = min(scale[1], max(value, float(plus.center) + reach))
+        method = "plus"
+        note = f"Fewer than {FEWEST_TASKS} sessions: no verdict." if sessions < FEWEST_TASKS else ""
+    estimate = replace(blank, low=low, high=high, method=method, note=note)
+    return Average(estimate=estimate, is_noise=noise_error > error)
 
 
-def _quantile(groups: int) -> float:
-    middle = 0.5 + CONFIDENCE / 2
-    return student_quantile(middle, groups - 1) if groups > 1 else NormalDist().inv_cdf(middle)
+def session_values(totals: Sequence[SessionTotals]) -> "FloatArray":
+    """One value per session, whose mean is the mean over results: sessions with more results weigh more."""
+    import numpy as np
+
+    times = [row["n"] for row in totals]
+    total = np.repeat(np.array([row["total"] for row in totals], dtype=float), times)
+    size = np.repeat(np.array([row["valued"] for row in totals], dtype=float), times)
+    value = float(total.sum() / size.sum())
+    is_even = size.min() == size.max()
+    values: FloatArray = total / size if is_even else value + (total - value * size) / size.mean()
+    return values
 
 
-def _spread_error(sums: ScoreSums, value: float) -> float:
-    """The standard error of the mean, clustered by session."""
-    groups = sums["groups"]
-    if groups < 2:
-        return 0.0
-    # Each session's sum less what it would be at the mean, squared; rounding can push it below zero.
-    spread = max(0.0, sums["squares"] - 2 * value * sums["products"] + value * value * sums["sizes"])
-    if spread < ROUNDING * sums["squares"]:
-        spread = 0.0
-    return math.sqrt(groups / (groups - 1) * spread) / float(sums["valued"])
+def _scale(scale: Scale | None, lowest: float, highest: float) -> tuple[Scale | None, str]:
+    """The scale to use, and words where values lie outside the declared one."""
+    if scale is None:
+        return ((0.0, 1.0), "") if lowest >= 0 and highest <= 1 else (None, "")
+    if lowest < scale[0] or highest > scale[1]:
+        return None, f"Values lie outside the scale {scale[0]:g} to {scale[1]:g}: it is not used."
+    return scale, ""
+
+
+def _one_session(blank: Estimate, value: float, noise_error: float, scale: Scale | None) -> Average:
+    """One session says nothing about others; judge noise says how its own result could have come out."""
+    if not noise_error:
+        note = f"One session: no interval for sessions like these; needs at least {FEWEST_TASKS}."
+        return Average(estimate=replace(blank, note=note, needs=FEWEST_TASKS))
+    reach = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * noise_error
+    low, high = value - reach, value + reach
+    if scale is not None:
+        low, high = max(scale[0], low), min(scale[1], high)
+    estimate = replace(
+        blank,
+        low=low,
+        high=high,
+        scope=THESE_SESSIONS,
+        method="judge noise",
+        note="One session: the interval is about this session judged again, not about others.",
+    )
+    return Average(estimate=estimate, is_noise=True)
 
 
 Key = tuple[str, str, str]
@@ -121,6 +179,8 @@ class EvaluatorResult:
     failed: int = 0
     average: Estimate = field(default_factory=lambda: Estimate(value=None))
     """Over the results that have a value. No value: labels alone, or nothing."""
+    corrected: Estimate | None = None
+    """The mean that people would have given, by the newest calibration of this version; None: none."""
     if_failures_were_zero: float | None = None
     """The average with failed results counted as 0."""
     sessions: int = 0
@@ -138,6 +198,18 @@ class EvaluatorResult:
 
     high_is_bad: bool = False
     """Whether a high value is bad."""
+
+    @property
+    def correction(self) -> str:
+        """The mean corrected for the judge's errors, as a sentence; empty: there is no calibration."""
+        estimate = self.corrected
+        if estimate is None:
+            return ""
+        if estimate.value is None or estimate.low is None or estimate.high is None:
+            return f"Calibration: {estimate.note}"
+        interval = f"{estimate.value:.3f} (95% CI {estimate.low:.3f} to {estimate.high:.3f})"
+        words = f"Corrected for the judge's errors: {interval}, {estimate.method}, {estimate.runs} labels."
+        return f"{words} {estimate.note}".rstrip()
 
     @property
     def title(self) -> str:
@@ -176,24 +248,68 @@ def high_is_bad(document: Mapping[str, Any]) -> tuple[str, ...]:
     return HIGH_IS_BAD if harmful is None or harmful >= HALF else tuple(sorted({*HIGH_IS_BAD} - {*HARM}))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCalibration:
+    """Values of people and judge, from the newest calibration of a version of an evaluator."""
+
+    pairs: Sequence[CalibrationPair]
+    scale: Scale | None = None
+    evaluated: Collection[str] = ()
+    """Labeled sessions that are part of the evaluation."""
+
+
+CalibrationOf = Callable[[Key], StoredCalibration | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What is known of evaluators apart from their results."""
+
+    definitions: Mapping[str, JsonMap]
+    calibrations: CalibrationOf | None
+
+    def corrected(self, key: Key, totals: Sequence[SessionTotals], scale: Scale | None) -> Estimate | None:
+        """The mean corrected for the judge's errors; None: there is no calibration of this version."""
+        stored = self.calibrations(key) if self.calibrations and totals else None
+        if stored is None:
+            return None
+        values = [row[end] for row in totals for end in ("low", "high")]
+        values += [value for pair in stored.pairs for value in (pair.human, pair.judge)]
+        ends, outside = _scale(scale or stored.scale, min(values), max(values))
+        if ends is None:
+            note = outside or "The evaluator has no declared scale: no correction."
+            return Estimate(value=None, note=note, scope=SESSIONS_LIKE)
+        estimate = corrected_mean(
+            session_values(totals), stored.pairs, lo=ends[0], hi=ends[1], evaluated=stored.evaluated
+        )
+        return replace(estimate, scope=SESSIONS_LIKE)
+
+
 def evaluator_results(
     sums: Iterable[ScoreSums],
     items: Iterable[FirstItem],
     labels: Iterable[LabelCount],
     votes: Iterable[ScoreVotes],
+    totals: Iterable[SessionTotals],
     *,
     inverted: Sequence[str],
+    definitions: Mapping[str, JsonMap] | None = None,
+    calibrations: CalibrationOf | None = None,
 ) -> tuple[EvaluatorResult, ...]:
     """The result of each evaluator and dimension, in the order of the request.
 
-    `inverted` are the evaluators for which a high value is bad.
+    `inverted` are the evaluators for which a high value is bad, `definitions` those of the request by name.
     """
     requested, counts, noise = _requested(items), _label_counts(labels), _judge_noise(votes)
+    by_session: dict[Key, list[SessionTotals]] = defaultdict(list)
+    for each in totals:
+        by_session[each["evaluator"], each["evaluatorDigest"], each["dimension"]].append(each)
     by_key = {(row["evaluator"], row["evaluatorDigest"], row["dimension"]): row for row in sums}
     _fold_errors(by_key)
+    about = _About(definitions or {}, calibrations)
     results = [
         replace(
-            _result(key, row, requested, counts.get(key, {}), noise.get(key)),
+            _result(key, row, requested, counts.get(key, {}), noise.get(key), by_session[key], about),
             high_is_bad=key[0] in inverted,
         )
         for key, row in by_key.items()
@@ -213,6 +329,16 @@ def evaluator_results(
             key=lambda one: (order.get(one.evaluator, len(order)), one.evaluator, one.digest, one.dimension),
         )
     )
+
+
+def scale_of(name: str, dimension: str, definition: JsonMap | None = None) -> Scale | None:
+    """The lowest and the highest value of an evaluator; None: it declares no scale."""
+    if name in MATCHINGS or name.removeprefix(PREFIX) in JUDGED:
+        ratings = builtin_listing(name).ratings
+    else:
+        ratings = ratings_of(definition, dimension) if definition else {}
+    values = [value for value in ratings.values() if value is not None]
+    return (min(values), max(values)) if len(set(values)) > 1 else None
 
 
 def _fold_errors(sums: dict[Key, ScoreSums]) -> None:
@@ -264,19 +390,24 @@ def _result(
     requested: Mapping[str, Mapping[str, str]],
     labels: Mapping[str, int],
     noise: JudgeNoise | None,
+    totals: Sequence[SessionTotals],
+    about: _About,
 ) -> EvaluatorResult:
     name, digest, dimension = key
-    average = average_of(row, noise)
+    asked_as = requested.get(name, {}).get("evaluator", name)
+    scale = scale_of(name, dimension, about.definitions.get(asked_as) or about.definitions.get(name))
+    average = average_of(totals, noise, scale)
     counted = row["valued"] + row["failed"]
     return EvaluatorResult(
         evaluator=name,
-        asked_as=requested.get(name, {}).get("evaluator", name),
+        asked_as=asked_as,
         digest=digest,
         level=row["level"],
         dimension=dimension,
         evaluated=row["n"] - row["failed"],
         failed=row["failed"],
         average=average.estimate,
+        corrected=about.corrected(key, totals, scale),
         if_failures_were_zero=row["total"] / counted if row["valued"] else None,
         sessions=row["sessions"],
         labels=labels,

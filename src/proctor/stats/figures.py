@@ -19,6 +19,8 @@ from proctor.stats.results import Floats, Ints, Labels, Mask, Results
 
 MOST_LEVELS = 50
 """A factor with more levels than this is a list of tasks, not a comparison."""
+TASK_FACTORS = ("task", "scenario", "variation")
+"""Factors that name what was to be done, not who did it."""
 MOST_K = 10
 """The largest k of pass@k and pass^k that is listed."""
 LISTED_FLAKY = 50
@@ -105,7 +107,7 @@ def run_figures(results: Results) -> RunFigures:
     factors = tuple(
         factor_figures(results, name)
         for name, levels in results.factors.items()
-        if name not in ("task", "scenario", "variation") and 1 < len(levels.labels) <= MOST_LEVELS
+        if name not in TASK_FACTORS and 1 < len(levels.labels) <= MOST_LEVELS
     )
     is_failed = ~results.is_evaluation & (results.status != FINISHED.index("success"))
     codes, counts = np.unique(results.reasons.codes[is_failed], return_counts=True)

@@ -33,12 +33,10 @@ class VarianceParts:
     note: str = ""
 
     def of(self, repeats: int | None = None) -> float | None:
-        """Variance of a task's difference with so many repeats; None where repeats cannot be separated."""
-        if repeats is None or repeats == self.repeats:
-            return self.observed
-        if self.between is None or self.within is None:
-            return None
-        return self.between + self.within / repeats
+        """Variance of a task's difference with so many repeats on each side; None: cannot be said."""
+        if self.between is not None and self.within is not None:
+            return self.between + self.within / (repeats or self.repeats)
+        return self.observed if repeats is None or repeats == self.repeats else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -284,7 +284,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class GoalStatus:
     """What the finished tasks say about a goal."""
 
     goal: Goal
@@ -320,7 +320,7 @@ class Monitor:
     error. Tasks may finish in any order and cells at any pace: a result counts once all earlier positions of
     its cell have finished, because which tasks finish early may depend on how they end.
 
-    `decisions()` gives one `Decision` per goal, `undecided()` the cells that should get the next tasks,
+    `decisions()` gives one `GoalStatus` per goal, `undecided()` the cells that should get the next tasks,
     `estimate(cell)` and `estimate(baseline, candidate)` the intervals to show, `ranks()` rank intervals.
     All goals together are wrong with a probability of at most `alpha`, whenever the run is stopped.
 
@@ -350,7 +350,7 @@ class Monitor:
         self._higher_is_better, self._is_ratio = higher_is_better, ratio
         # A pair that several goals need, in either direction, is one sequence.
         keys = {frozenset(key): key for goal in self.goals for key in _keys(goal)}.values()
-        self._cells = {name: _Cell() for key in keys for name in key}
+        self._cells = {name: _CellProgress() for key in keys for name in key}
         corrected = alpha / max(1, len(keys))
         self._tracks = {key: _Track(self._sequence(key, corrected)) for key in keys}
         for name in self._cells:
@@ -369,7 +369,7 @@ class Monitor:
             if cell in key:
                 self._feed(key, track)
 
-    def decisions(self) -> list[Decision]:
+    def decisions(self) -> list[GoalStatus]:
         """What is decided, in the order of the goals."""
         return [self._decision(goal) for goal in self.goals]
 
@@ -446,7 +446,7 @@ class Monitor:
             return logs[-1] - logs[0] if len(logs) > 1 else logs[0]
         return values[0] if len(values) == 1 else values[1] - values[0]
 
-    def _decision(self, goal: Goal) -> Decision:
+    def _decision(self, goal: Goal) -> GoalStatus:
         if isinstance(goal, WidthGoal):
             return self._width(goal)
         if isinstance(goal, RankGoal):
@@ -459,40 +459,40 @@ class Monitor:
                 "worse": f"{goal.candidate} is worse than {goal.baseline}",
                 "within margin": f"{goal.candidate} is at most the margin worse than {goal.baseline}",
             }
-            return Decision(goal=goal, outcome=outcomes[0], reason=words[outcomes[0]])
+            return GoalStatus(goal=goal, outcome=outcomes[0], reason=words[outcomes[0]])
         reason = f"{goal.candidate} and {goal.baseline} are not separated"
         if outcomes[0] != outcomes[1]:
             reason += ": errors decide it"
-        return Decision(goal=goal, outcome="open", reason=reason, undecided=key)
+        return GoalStatus(goal=goal, outcome="open", reason=reason, undecided=key)
 
-    def _width(self, goal: WidthGoal) -> Decision:
+    def _width(self, goal: WidthGoal) -> GoalStatus:
         estimates = [self.estimate(goal.cell, errors_fail=way) for way in (False, True)]
         widths = [
             math.inf if each.low is None or each.high is None else each.high - each.low for each in estimates
         ]
         if max(widths) <= goal.width:
-            return Decision(
+            return GoalStatus(
                 goal=goal,
                 outcome="narrow",
                 reason=f"the interval of {goal.cell} is at most {goal.width:g} wide",
             )
-        return Decision(
+        return GoalStatus(
             goal=goal,
             outcome="open",
             reason=f"the interval of {goal.cell} is wider than {goal.width:g}",
             undecided=(goal.cell,),
         )
 
-    def _ranking(self, goal: RankGoal) -> Decision:
+    def _ranking(self, goal: RankGoal) -> GoalStatus:
         order = sorted(goal.cells, key=self._standing, reverse=True)
         first = order if goal.places is None else order[: goal.places]
         pairs = [
             pair for pair in _keys(goal) if (pair[0] in first or pair[1] in first) and not self._better(pair)
         ]
         if not pairs:
-            return Decision(goal=goal, outcome="settled", reason=f"the order is {', '.join(first)}")
+            return GoalStatus(goal=goal, outcome="settled", reason=f"the order is {', '.join(first)}")
         cells = tuple(dict.fromkeys(name for pair in pairs for name in pair))
-        return Decision(
+        return GoalStatus(
             goal=goal,
             outcome="open",
             reason=f"{len(pairs)} of the pairs that matter are not separated",
@@ -544,7 +544,7 @@ class _Observed:
 
 
 @dataclass(slots=True)
-class _Cell:
+class _CellProgress:
     finished: list[_Observed] = field(default_factory=list)
     """Without a gap, by position."""
     waiting: dict[int, _Observed] = field(default_factory=dict)

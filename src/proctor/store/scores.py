@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 
 from proctor.item import FINISHED, SUCCESS
 from proctor.score import Level
-from proctor.store.database import extended, literals, places, substring_pattern
+from proctor.store.database import extended, id_pages, literals, places, substring_pattern
 from proctor.store.reader import CountRow, StoreReader
 from proctor.store.tables import ScoreRow
 
@@ -255,14 +255,17 @@ class ResultHeader(TypedDict):
 
     sessionsIgnored: int
     requestJson: str
+    definitionsJson: str
 
 
 def result_header(read: StoreReader, run_id: str) -> ResultHeader:
     """What results need of an evaluation's row; defaults for a run that has none."""
     rows = read.rows(
-        ResultHeader, 'SELECT "sessionsIgnored", "requestJson" FROM "evaluations" WHERE "id" = ?', (run_id,)
+        ResultHeader,
+        'SELECT "sessionsIgnored", "requestJson", "definitionsJson" FROM "evaluations" WHERE "id" = ?',
+        (run_id,),
     )
-    return rows[0] if rows else ResultHeader(sessionsIgnored=0, requestJson="{}")
+    return rows[0] if rows else ResultHeader(sessionsIgnored=0, requestJson="{}", definitionsJson="{}")
 
 
 class _SessionStates(TypedDict):
@@ -313,16 +316,6 @@ class ScoreSums(TypedDict):
     valued: int
     """Results with a value."""
     total: float
-    groups: int
-    """Sessions with a value."""
-    squares: float
-    """Of the sessions' totals."""
-    products: float
-    """Of total and number of values, by session."""
-    sizes: float
-    """Squares of the number of values, by session."""
-    others: int
-    """Sessions that have anything but one value of 0 or 1."""
     sessions: int
     read: int | None
     """Input tokens."""
@@ -337,7 +330,6 @@ def score_sums(read: StoreReader, run_id: str) -> list[ScoreSums]:
         'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", MAX(sc."level") AS "level", '
         'COUNT(*) AS "n", SUM(CASE WHEN sc."error" <> \'\' THEN 1 ELSE 0 END) AS "failed", '
         'COUNT(sc."value") AS "valued", COALESCE(SUM(sc."value"), 0.0) AS "total", '
-        'SUM(CASE WHEN sc."value" IN (0, 1) THEN 1 ELSE 0 END) AS "binary", '
         'SUM(sc."inputTokens") AS "read", SUM(sc."outputTokens") AS "written", SUM(sc."costUsd") AS "cost" '
         f'{_SCORES} GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."judgedSessionId"'
     )
@@ -345,15 +337,65 @@ def score_sums(read: StoreReader, run_id: str) -> list[ScoreSums]:
         ScoreSums,
         'SELECT "evaluator", "evaluatorDigest", "dimension", MAX("level") AS "level", SUM("n") AS "n", '
         'SUM("failed") AS "failed", SUM("valued") AS "valued", SUM("total") AS "total", '
-        'SUM(CASE WHEN "valued" > 0 THEN 1 ELSE 0 END) AS "groups", '
-        'SUM("total" * "total") AS "squares", SUM("total" * "valued") AS "products", '
-        'SUM("valued" * "valued") AS "sizes", '
-        'SUM(CASE WHEN "valued" > 0 AND ("valued" <> 1 OR "binary" <> 1) THEN 1 ELSE 0 END) AS "others", '
         'SUM(CASE WHEN "n" > "failed" THEN 1 ELSE 0 END) AS "sessions", '
         'SUM("read") AS "read", SUM("written") AS "written", SUM("cost") AS "cost" '
         f'FROM ({by_session}) s GROUP BY "evaluator", "evaluatorDigest", "dimension"',
         (run_id,),
     )
+
+
+class SessionTotals(TypedDict):
+    """Sessions of an evaluation with equal totals, of one evaluator and dimension."""
+
+    evaluator: str
+    evaluatorDigest: str
+    dimension: str
+    valued: int
+    """Results with a value, in one session."""
+    total: float
+    low: float
+    high: float
+    n: int
+    """Sessions."""
+
+
+def session_totals(read: StoreReader, run_id: str) -> list[SessionTotals]:
+    """For each evaluator and dimension the totals of its sessions; equal ones are one row."""
+    by_session = (
+        'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", COUNT(sc."value") AS "valued", '
+        'SUM(sc."value") AS "total", MIN(sc."value") AS "low", MAX(sc."value") AS "high" '
+        f'{_SCORES} AND sc."value" IS NOT NULL '
+        'GROUP BY sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."judgedSessionId"'
+    )
+    return read.rows(
+        SessionTotals,
+        'SELECT "evaluator", "evaluatorDigest", "dimension", "valued", "total", MIN("low") AS "low", '
+        f'MAX("high") AS "high", COUNT(*) AS "n" FROM ({by_session}) s '
+        'GROUP BY "evaluator", "evaluatorDigest", "dimension", "valued", "total" '
+        'ORDER BY "evaluator", "evaluatorDigest", "dimension", "valued", "total"',
+        (run_id,),
+    )
+
+
+def judged_sessions(read: StoreReader, run_id: str, among: Sequence[str]) -> set[str]:
+    """Which of some sessions an evaluation has judged, by the id in the store or the external id."""
+    found: set[str] = set()
+    for names in id_pages(among):
+        rows = read.rows(
+            _JudgedName,
+            'SELECT DISTINCT sc."judgedSessionId" AS "id", j."externalId" AS "name" FROM "batch_items" i '
+            'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
+            'LEFT JOIN "sessions" j ON j."id" = sc."judgedSessionId" WHERE i."runId" = ? '
+            f'AND (sc."judgedSessionId" IN ({places(names)}) OR j."externalId" IN ({places(names)}))',
+            (run_id, *names, *names),
+        )
+        found |= {name for row in rows for name in (row["id"], row["name"] or "") if name in names}
+    return found
+
+
+class _JudgedName(TypedDict):
+    id: str
+    name: str | None
 
 
 class FirstItem(TypedDict):

@@ -179,6 +179,8 @@ class EvaluatorSummary(RowModel):
     sessions: int
     labels: dict[str, int]
     wavering: float | None = Field(description="Standard deviation of votes on the same target.")
+    scope: str = Field(default="", description="What the interval is about: sessions like these, or these.")
+    correction: str = Field(default="", description="The mean corrected for the judge's errors, in words.")
     high_is_bad: bool
     cost_usd: float | None
     labels_chart: str = Field(default="", description="Label frequencies, as SVG.")

@@ -168,6 +168,8 @@ def summary_shape(result: EvaluatorResult, *, plots: bool) -> EvaluatorSummary:
     return EvaluatorSummary(
         **{name: value for name, value in asdict(result).items() if name in _SAME},
         average=estimate_shape(result.average),
+        scope=result.average.scope,
+        correction=result.correction,
         high_is_bad=result.high_is_bad,
         labels_chart=drawn,
     )

@@ -146,7 +146,7 @@ def router(site: AppState) -> APIRouter:
 
 
 class _Judges:
-    """Cache of judges' calibration, valid until scores or labels change: bootstrap intervals are slow."""
+    """Cache of judges' calibration, valid until scores or labels change: their intervals take a while."""
 
     def __init__(self, site: AppState) -> None:
         self._site = site
@@ -166,7 +166,14 @@ class _Judges:
         def order(name: str, dimension: str) -> Sequence[str]:
             return order_of(self._site, name, dimension)
 
-        return [judge_shape(each) for each in judges(self._site.store.read, order, evaluator=evaluator)]
+        def scale(name: str, dimension: str) -> tuple[float, float] | None:
+            values = [
+                each.value for each in ratings_of(self._site, name, dimension) if each.value is not None
+            ]
+            return (min(values), max(values)) if len(set(values)) > 1 else None
+
+        read = self._site.store.read
+        return [judge_shape(each) for each in judges(read, order, scale, evaluator=evaluator)]
 
     def _state(self, evaluator: str) -> tuple[object, ...]:
         return tuple(labels_state(self._site.store.read, evaluator).values())

@@ -70,10 +70,10 @@ class Caller:
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory):
+def calm(tmp_path_factory, command_server):
     """One server for all that is thrown at it; nothing it starts does anything."""
     limits = {"start_per_second": 0, "body_bytes": 1_000_000}
-    with servers(tmp_path_factory.mktemp("hostile")) as start:
+    with servers(tmp_path_factory.mktemp("hostile"), command_server.program) as start:
         yield start(command=["true"], evaluation={"limits": limits})
 
 

@@ -1,23 +1,19 @@
 """A real server over a store in a folder, and the stock client, whose model its answers are held against."""
 
 import os
-import socket
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import boto3
-import uvicorn
 from app_states import make_state
 from botocore.config import Config
+from threaded_server import ThreadedServer
 from wire_contract import problems_of_response
 
 from proctor.store import Store
-from proctor.testing import eventually
 from proctor.web.app import create_app
 from proctor.web.state import AppState
 
@@ -69,9 +65,12 @@ class Served:
 
 
 @contextmanager
-def servers(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    """Starts servers; whatever they answered is held against the client's model at the end."""
-    running: list[tuple[uvicorn.Server, threading.Thread, Served]] = []
+def servers(tmp_path: Path, program: Sequence[str]) -> Iterator[Callable[..., Served]]:
+    """Starts servers; whatever they answered is held against the client's model at the end.
+
+    `program` is the command line of `proctor`, which executes their jobs.
+    """
+    running: list[tuple[ThreadedServer, Served]] = []
 
     def start(**options: Any) -> Served:
         home = tmp_path / "home"
@@ -86,22 +85,17 @@ def servers(tmp_path: Path) -> Iterator[Callable[..., Served]]:
             store,
             home=home,
             folder=tmp_path,
-            command=options.pop("command", [sys.executable, "-m", "proctor", "--home", str(home)]),
+            command=options.pop("command", [*program, "--home", str(home)]),
             environment=environment,
             **options,
         )
-        listener = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(create_app(site), log_level="error", lifespan="on"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        eventually(lambda: server.started or not thread.is_alive())
-        served = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", site)
-        running.append((server, thread, served))
+        server = ThreadedServer(create_app(site), lifespan="on")
+        served = Served(f"http://127.0.0.1:{server.port}", site)
+        running.append((server, served))
         return served
 
     yield start
-    for server, thread, served in running:
-        server.should_exit = True
-        thread.join(timeout=20)
+    for server, served in running:
+        server.stop()
         served.store.close()
     assert [problem for *_, served in running for problem in served.broken] == []

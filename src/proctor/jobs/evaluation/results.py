@@ -19,12 +19,15 @@ from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
 from proctor.json_values import JsonMap, JsonObject
 from proctor.report.charts import Bar, bars, stacked
 from proctor.report.render import page, text
+from proctor.stats.calibration import CalibrationPair
 from proctor.stats.evaluation import (
     EvaluationResults,
     EvaluatorResult,
     Insight,
     InsightFinding,
     JudgedTarget,
+    Key,
+    StoredCalibration,
     evaluator_results,
     findings_of,
     high_is_bad,
@@ -33,6 +36,7 @@ from proctor.stats.evaluation import (
 from proctor.store import Store, StoreReader
 from proctor.store.evaluations import ListedEvaluation
 from proctor.store.items import mock_models
+from proctor.store.labels import newest_calibration
 from proctor.store.scores import (
     EvaluatedCall,
     EvaluatedSession,
@@ -43,6 +47,7 @@ from proctor.store.scores import (
     ignored_references,
     insight_rows,
     items_page,
+    judged_sessions,
     label_counts,
     result_header,
     result_targets,
@@ -50,6 +55,7 @@ from proctor.store.scores import (
     score_votes,
     scores_of_attempts,
     session_counts,
+    session_totals,
 )
 from proctor.store.tables import ScoreRow
 
@@ -75,7 +81,10 @@ def results_of(store: Store, run_id: str) -> EvaluationResults:
         first_items(read, run_id),
         label_counts(read, run_id),
         score_votes(read, run_id),
+        session_totals(read, run_id),
         inverted=high_is_bad(json.loads(header["requestJson"])),
+        definitions=json.loads(header["definitionsJson"]),
+        calibrations=lambda key: _calibration(read, run_id, key),
     )
     return EvaluationResults(
         run_id=run_id,
@@ -87,6 +96,24 @@ def results_of(store: Store, run_id: str) -> EvaluationResults:
         tokens=totals["tokens"],
         cost_usd=totals["costUsd"],
         remarks=tuple(_remarks(read, run_id, summaries)),
+    )
+
+
+def _calibration(read: StoreReader, run_id: str, key: Key) -> StoredCalibration | None:
+    """The newest calibration of a version of an evaluator; None: it has none, or only labels."""
+    row = newest_calibration(read, *key)
+    if row is None:
+        return None
+    document = json.loads(row["documentJson"])
+    pairs = [
+        CalibrationPair(session=name, human=human, judge=judge) for name, human, judge in document["pairs"]
+    ]
+    if not pairs:
+        return None
+    return StoredCalibration(
+        pairs=pairs,
+        scale=tuple(document["scale"]) if document["scale"] else None,
+        evaluated=judged_sessions(read, run_id, [pair.session for pair in pairs]),
     )
 
 
@@ -249,6 +276,7 @@ def evaluator_summary(result: EvaluatorResult) -> JsonObject:
         "digest": result.digest,
         "level": result.level,
         "interval": asdict(result.average),
+        "corrected": asdict(result.corrected) if result.corrected else None,
         "averageIfFailuresWereZero": result.if_failures_were_zero,
         "sessions": result.sessions,
         "labels": dict(result.labels),
@@ -452,7 +480,18 @@ def around(result: EvaluatorResult) -> str:
     return f"{average.low:.3f} to {average.high:.3f}"
 
 
-_WORDS: Mapping[str, object] = {"name_of": name_of, "figure": figure, "around": around}
+def scopes(results: EvaluationResults) -> str:
+    """What the intervals are about."""
+    names = dict.fromkeys(each.average.scope for each in results.summaries if each.average.low is not None)
+    return f"Intervals are about {' or '.join(names)}." if names else ""
+
+
+_WORDS: Mapping[str, object] = {
+    "name_of": name_of,
+    "figure": figure,
+    "around": around,
+    "scopes": scopes,
+}
 
 
 def averages_chart(results: Sequence[EvaluatorResult]) -> str:
@@ -463,7 +502,7 @@ def averages_chart(results: Sequence[EvaluatorResult]) -> str:
             value=result.average.value,
             low=result.average.low,
             high=result.average.high,
-            note=f"{figure(result.average.value)} · n {result.average.n}",
+            note=f"{figure(result.average.value)} · n {result.average.runs}",
         )
         for result in results
         if result.average.value is not None

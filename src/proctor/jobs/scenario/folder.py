@@ -51,10 +51,6 @@ WRITE_INTERVAL_SECONDS = 2.0
 """Minimum time between two writes of the experiment's own files while runs finish one after the other."""
 SUMMARY, COSTS = "batch-summary.json", "batch-costs.json"
 MAX_COPIED_BYTES = 64 * 1024 * 1024
-_COLUMNS = (
-    *("id", "status", "reason", "error", "settings", "factors", "model", "costUsd", "sessionId"),
-    *("startedAt", "finishedAt"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

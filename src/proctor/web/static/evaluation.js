@@ -75,7 +75,7 @@ function showSummaries() {
 function summary(one, open) {
   const average = one.average;
   const key = `${keyOf(one)} ${one.digest}`;
-  const interval = average.value === null ? (one.evaluated ? "labels without values" : "no results yet") : average.low === null ? "not enough data for a CI" : `95% CI ${figure(average.low)} to ${figure(average.high)}`;
+  const interval = average.value === null ? (one.evaluated ? "labels without values" : "no results yet") : average.low === null ? "not enough data for a CI" : `95% CI ${figure(average.low)} to ${figure(average.high)}, ${one.scope}`;
   const facts = [`${number(one.evaluated)} results in ${plural(one.sessions, "session")}`, one.costUsd ? money(one.costUsd) : "", one.wavering === null ? "" : `vote SD ${figure(one.wavering, 2)}`].filter(Boolean).join(" · ");
   const share = average.value === null ? null : meter(average);
   return el("article", { class: "card summary", "aria-label": visible(one.evaluator) },
@@ -83,6 +83,7 @@ function summary(one, open) {
     el("div", { class: "summary-figure" }, el("b", { class: "figures" }, average.value === null ? visible(Object.keys(one.labels)[0] || "–") : figure(average.value)), el("span", { class: "soft figures" }, interval)),
     share,
     el("p", { class: "soft small" }, facts),
+    one.correction ? el("p", { class: "small" }, visible(one.correction)) : null,
     one.failed ? el("p", { class: "problem small" }, `${number(one.failed)} failed${one.ifFailuresWereZero === null ? "" : `; counted as 0, the average would be ${figure(one.ifFailuresWereZero)}`}`) : null,
     one.labelsChart ? el("details", { open: open.has(key) || job.averages.length < 4, dataset: { key } }, el("summary", {}, "Labels"), fromSvg(one.labelsChart)) : null);
 }

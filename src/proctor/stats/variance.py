@@ -109,7 +109,7 @@ def components(
     >>> round(components(table, ["team"], "score").of("team").variance.value, 2)
     5.75
     """
-    data = _Data(table, (), factors, value)
+    data = _Design(table, (), factors, value)
     fit = _fit(data)
     return Components(
         components=_components(data, fit, draws, level, seed),
@@ -136,9 +136,14 @@ def mixed_model(
 
     Several fixed factors are one whose levels are their combinations, written `a · b`. `contrasts` are
     weights by level, in place of the differences. Degrees of freedom are Satterthwaite's.
+
+    >>> table = {"model": list("aabb") * 3, "task": list("xxxxyyyyzzzz")}
+    >>> table["score"] = [1, 2, 3, 3, 2, 2, 4, 5, 1, 1, 2, 3]
+    >>> round(mixed_model(table, "score", fixed="model", random=["task"]).contrasts["b - a"].value, 3)
+    1.833
     """
     names = (fixed,) if isinstance(fixed, str) else tuple(fixed)
-    data = _Data(table, names, random, value)
+    data = _Design(table, names, random, value)
     fit = _fit(data)
     levels = data.fixed_levels
     if not data.n:
@@ -195,7 +200,7 @@ class _Term:
     groups: int
 
 
-class _Data:
+class _Design:
     """Observations, their fixed level, and the partition of each random term."""
 
     def __init__(self, table: Table, fixed: Sequence[str], random: Sequence[str], value: str) -> None:
@@ -347,7 +352,7 @@ class _Fit:
     note: str = ""
 
 
-def _fit(data: _Data) -> _Fit:
+def _fit(data: _Design) -> _Fit:
     import numpy as np
 
     size = max(1, len(data.fixed_levels))
@@ -397,7 +402,7 @@ def _fit(data: _Data) -> _Fit:
     return fit
 
 
-def _is_balanced(data: _Data) -> bool:
+def _is_balanced(data: _Design) -> bool:
     """Whether every combination of levels occurs, equally often."""
     import numpy as np
 
@@ -411,7 +416,7 @@ def _is_balanced(data: _Data) -> bool:
     return bool(len(cells) == math.prod(map(_groups, active)) and cells.min() == cells.max())
 
 
-def _balanced_squares(data: _Data, y: "Array") -> tuple[_Squares | None, list[_Term]]:
+def _balanced_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[_Term]]:
     """Mean squares of a balanced design: each term less the terms that it refines."""
     import numpy as np
 
@@ -444,7 +449,7 @@ def _balanced_squares(data: _Data, y: "Array") -> tuple[_Squares | None, list[_T
     return _Squares(sums, freedom, expected), data.terms
 
 
-def _adjusted_squares(data: _Data, y: "Array") -> tuple[_Squares | None, list[_Term]]:
+def _adjusted_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[_Term]]:
     """Type II sums of squares: each term after all terms that do not refine it."""
     import numpy as np
 
@@ -507,7 +512,7 @@ def _own_basis(place: int, terms: Sequence[_Term], fixed: "Array", blocks: Seque
     return _basis(own)
 
 
-def _of_squares(data: _Data, y: "Array", terms: list[_Term], squares: _Squares) -> _Fit:
+def _of_squares(data: _Design, y: "Array", terms: list[_Term], squares: _Squares) -> _Fit:
     """Components and level means of a balanced design, in closed form."""
     import numpy as np
 
@@ -537,7 +542,7 @@ def _of_squares(data: _Data, y: "Array", terms: list[_Term], squares: _Squares) 
     )
 
 
-def _likelihood(data: _Data, y: "Array", terms: list[_Term], squares: _Squares) -> _Fit:
+def _likelihood(data: _Design, y: "Array", terms: list[_Term], squares: _Squares) -> _Fit:
     """Restricted maximum likelihood by Fisher scoring with step halving; components are not negative."""
     import numpy as np
 
@@ -638,7 +643,7 @@ def _sums(matrix: "Array", term: _Term) -> "Array":
 # Results in words and intervals.
 
 
-def _components(data: _Data, fit: _Fit, draws: int, level: float, seed: int) -> tuple[Component, ...]:
+def _components(data: _Design, fit: _Fit, draws: int, level: float, seed: int) -> tuple[Component, ...]:
     import numpy as np
 
     estimates: dict[str, Estimate] = {}

@@ -1,0 +1,63 @@
+"""The server in a thread of the tests, which ends within milliseconds."""
+
+import asyncio
+import socket
+import threading
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+from websockets.exceptions import InvalidState
+
+from proctor.testing import eventually
+
+GRACE_SECONDS = 1.0
+"""For open connections, as of pages that watch a run."""
+
+
+class ThreadedServer(uvicorn.Server):
+    """A server on loopback, up when it is made. Uvicorn itself takes 0.1 to 0.2 s to end."""
+
+    def __init__(self, app: Any, *, port: int = 0, lifespan: Any = "auto") -> None:
+        super().__init__(uvicorn.Config(app, log_level="error", lifespan=lifespan))
+        self._ending = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        listener = socket.create_server(("127.0.0.1", port))
+        self.port: int = listener.getsockname()[1]
+        self._thread = threading.Thread(target=self.run, kwargs={"sockets": [listener]}, daemon=True)
+        self._thread.start()
+        eventually(lambda: self.started or not self._thread.is_alive())
+
+    def stop(self) -> None:
+        """End the server and wait for that."""
+        self.should_exit = True
+        if self._loop and self._thread.is_alive():
+            with suppress(RuntimeError):  # It has ended by itself.
+                self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join(timeout=20)
+        assert not self._thread.is_alive()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self._ending.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        state = self.server_state
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        for connection in list(state.connections):
+            with suppress(InvalidState):  # Its client is closing it at this moment.
+                connection.shutdown()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_SECONDS):
+                while state.connections or state.tasks:
+                    await asyncio.sleep(0.002)
+        for task in state.tasks:
+            task.cancel()
+        await self.lifespan.shutdown()
