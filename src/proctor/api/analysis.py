@@ -155,7 +155,7 @@ def power_of(results: "Results", *, metric: str, detect: float, power: float) ->
     pilot = _pilot(results, metric)
     first = pilot.needs(detect, power, REPEATS[0])
     designs = [first]
-    if first.repeats is not None:
+    if first.variation is not None and first.variation.between is not None:
         designs += [pilot.needs(detect, power, repeats) for repeats in REPEATS[1:]]
     shown = pilot.shows(power)
     return PowerAnalysis(
