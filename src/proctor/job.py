@@ -7,6 +7,7 @@ never asks which job it is. What is particular to a job stands behind the three 
 import json
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -76,6 +77,25 @@ class BatchEnd:
     status: str
     """`completed`, `aborted`, `halted` or `interrupted`."""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What makes items alike for a prediction of cost and time."""
+
+    agent: str
+    """Empty: the model is called directly."""
+    model: str
+    task: str = ""
+    """The task, scenario, pair of roles or evaluator."""
+
+
+LONGEST_TASK_NAME = 100
+
+
+def task_name(factors: Mapping[str, object], prompt: str) -> str:
+    """The task of an item: its evaluator, the task it names, or the beginning of its prompt."""
+    return str(factors.get("evaluator") or factors.get("task") or prompt[:LONGEST_TASK_NAME])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +304,12 @@ class JobPlan:
     def estimate(self, ctx: RunContext) -> "PlanEstimate | None":  # noqa: ARG002
         """Size and cost, where the job knows better than earlier sessions tell. Calls no model."""
         return None
+
+    def workload(self, ctx: RunContext) -> Mapping[Work, int]:  # noqa: ARG002
+        """Number of items by agent, model and task, for a prediction from like sessions."""
+        return Counter(
+            Work(item.agent, item.model, task_name(item.factors, item.prompt)) for item in self.items()
+        )
 
     def resources(self) -> Iterator[Resource]:
         """Texts that its items refer to by digest; stored with the run before its items start."""

@@ -23,6 +23,7 @@ from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
     View,
+    predict_cost_and_time,
     print_document,
     print_summary,
     run_command,
@@ -123,7 +124,7 @@ def bench(
         if not resume:
             plan = _read(task, overrides, ctx)
             if dry_run:
-                return _dry_run(plan, lifecycle.preview(plan, ctx), as_json=as_json)
+                return _dry_run(plan, ctx, as_json=as_json)
             run = lifecycle.start(JOB, plan, ctx, observer=_observer(ctx, printed, plan))
             return run_command(ctx, run, printed, present=present)
         earlier = find_earlier(ctx.store, resume, output)
@@ -133,7 +134,7 @@ def bench(
         plan.output = earlier.path
         plan.imports_results = True
         if dry_run:
-            return _dry_run(plan, lifecycle.preview(plan, ctx), as_json=as_json)
+            return _dry_run(plan, ctx, as_json=as_json)
         observer = _observer(ctx, printed, plan)
         if earlier.is_known:
             run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, observer=observer)
@@ -220,12 +221,14 @@ def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:g}" if value == int(value) else f"{value:.1f}"
 
 
-def _dry_run(plan: BenchmarkJobPlan, preview: lifecycle.Preview, *, as_json: bool) -> int:
+def _dry_run(plan: BenchmarkJobPlan, ctx: RunContext, *, as_json: bool) -> int:
+    preview, forecast = lifecycle.preview(plan, ctx), predict_cost_and_time(JOB.name, plan, ctx)
     items = list(plan.items())
     if as_json:
         listed = [{"id": item.id, **item.factors, "asked": item.model, "run": item.repeat} for item in items]
         remarks = list(preview.remarks)
-        print_json({"dryRun": True, "itemCount": len(items), "items": listed, "remarks": remarks})
+        document = {"dryRun": True, "itemCount": len(items), "items": listed, "remarks": remarks}
+        print_json({**document, "estimate": forecast.document})
         return 0
     print_table(
         ("ITEM", "TASK", "MODEL", "AGENT", "RUN"),
@@ -233,6 +236,7 @@ def _dry_run(plan: BenchmarkJobPlan, preview: lifecycle.Preview, *, as_json: boo
     )
     for remark in preview.remarks:
         print_note(f"note: {printable(remark)}")
+    forecast.print()
     runs = count(len(items), "run")
     print_note(f"Benchmark is valid: {runs}, concurrency {plan.concurrency}. Dry run: nothing was started.")
     return 0

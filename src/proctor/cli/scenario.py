@@ -17,6 +17,7 @@ from proctor.cli.report import AnalysisOutput, AnalyzeRequest
 from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
+    predict_cost_and_time,
     preview_document,
     print_document,
     print_preview,
@@ -157,6 +158,7 @@ def _preview(
 def _dry_run(plan: ScenarioPlan, ctx: RunContext, *, resume: bool, as_json: bool) -> int:
     plan, remarks, extension = _preview(plan, ctx, resume=resume)
     read = plan.experiment.renumbered(plan.numbers) if resume else plan.experiment
+    forecast = predict_cost_and_time(JOB.name, plan, ctx)
     if as_json:
         variations = [
             {"variation_id": v.number, "description": v.description, "changes": dict(v.changes)}
@@ -172,6 +174,7 @@ def _dry_run(plan: ScenarioPlan, ctx: RunContext, *, resume: bool, as_json: bool
             "output": str(read.output),
             "variations": variations,
             "remarks": list(remarks),
+            "estimate": forecast.document,
         }
         if extension is not None:
             document["resume"] = preview_document(extension, _label)
@@ -185,6 +188,7 @@ def _dry_run(plan: ScenarioPlan, ctx: RunContext, *, resume: bool, as_json: bool
         print_note(f"note: {printable(remark)}")
     if extension is not None:
         print_preview(extension, JOB.noun, _label)
+    forecast.print()
     budget = "no budget" if read.budget_usd is None else f"budget {money(read.budget_usd)}"
     runs = f"{count(len(read.variations), 'variation')}, {count(read.run_count, 'run')}"
     print_note(

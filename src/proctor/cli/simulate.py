@@ -22,8 +22,10 @@ from proctor.cli.output import (
 )
 from proctor.cli.report import AnalysisOutput, AnalyzeRequest
 from proctor.cli.run import (
+    CostAndTime,
     OutputOptions,
     TerminalObserver,
+    predict_cost_and_time,
     preview_document,
     print_document,
     print_preview,
@@ -135,7 +137,8 @@ def simulate_command(
             plan = JOB.read(PlanText(text=text, path=config, folder=folders[0]), overrides, ctx)
         if dry_run:
             earlier = lifecycle.find_earlier(JOB, plan, ctx) if resume else ""
-            return _dry_run(plan, lifecycle.preview(plan, ctx, run_id=earlier), as_json=as_json)
+            preview = lifecycle.preview(plan, ctx, run_id=earlier)
+            return _dry_run(plan, preview, predict_cost_and_time(JOB.name, plan, ctx), as_json=as_json)
         observer = TerminalObserver(ctx, output)
         if resume:
             retry = RetrySelection(errors=retry_errors, failures=retry_failed)
@@ -146,7 +149,7 @@ def simulate_command(
         return run_command(ctx, run, output, present=present)
 
 
-def _dry_run(plan: JobPlan, preview: lifecycle.Preview, *, as_json: bool) -> int:
+def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *, as_json: bool) -> int:
     for remark in preview.remarks:
         print_note(f"note: {printable(remark)}")
     items = list(plan.items())
@@ -155,7 +158,12 @@ def _dry_run(plan: JobPlan, preview: lifecycle.Preview, *, as_json: bool) -> int
             {"id": item.id, "file": item.settings["file"], "model": item.model or None, **item.factors}
             for item in items
         ]
-        document: JsonObject = {"dryRun": True, "itemCount": len(items), "items": listed}
+        document: JsonObject = {
+            "dryRun": True,
+            "itemCount": len(items),
+            "items": listed,
+            "estimate": forecast.document,
+        }
         if preview.extension is not None:
             document["resume"] = preview_document(preview.extension, _file)
         print_json(document)
@@ -165,6 +173,7 @@ def _dry_run(plan: JobPlan, preview: lifecycle.Preview, *, as_json: bool) -> int
         print("  ".join(printable(cell, width=72) for cell in cells))
     if preview.extension is not None:
         print_preview(preview.extension, JOB.noun, _file)
+    forecast.print()
     print_note(f"Plan is valid: {count(len(items), 'dialogue')}. Dry run: nothing was started.")
     return 0
 

@@ -127,7 +127,8 @@ def table_of(
     table: dict[str, dict[Hashable, list[float | None]]] = {}
     for each_name, each_task, each_value in zip(name, task, value, strict=True):
         is_missing = each_value is None or each_value != each_value
-        row = table.setdefault(each_name, {})
+        # A numpy array has text of its own type.
+        row = table.setdefault(str(each_name), {})
         row.setdefault(each_task, []).append(None if is_missing else each_value)
     return table
 

@@ -4,7 +4,7 @@ A scope names sessions; its items are those of its run, or else those that have 
 SQLite and PostgreSQL spell differently is here. The query plans of these statements were measured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -21,6 +21,8 @@ SLOWEST = 10
 LISTED_FAILURES = 200
 LISTED_MOCKS = 100
 SHOWN_RUNNING = 10
+MOST_SESSIONS, SESSIONS_AT_ONCE = 20_000, 500
+"""Earlier sessions that an estimate reads, the latest first, and how many by one query."""
 MOST_RUNS = 200
 """Earlier runs of a scenario that are read, the latest first: more would not change the estimate."""
 _NOT_PASSED = literals((FAIL, TIMEOUT, ERROR))
@@ -529,15 +531,30 @@ class ItemKey(TypedDict):
     id: str
 
 
-class WorkerSums(TypedDict):
-    """Time and money of the sessions of one agent and model, with their squares."""
+class PastSession(TypedDict):
+    """A session that ended, with the item it was an attempt of. `factors` is a JSON text."""
 
-    n: int
-    time: float | None
-    time2: float | None
-    priced: int
+    id: str
+    agent: str
+    model: str
+    standIn: int
+    workSeconds: float | None
+    prompt: str | None
+    factors: str | None
+
+
+class CallSums(TypedDict):
+    """Tokens of the calls of one model in a session."""
+
+    sessionId: str
+    provider: str
+    model: str
+    priceSource: str
+    calls: int
+    promptTokens: int
+    cachedTokens: int
+    completionTokens: int
     cost: float | None
-    cost2: float | None
 
 
 def scenario_totals(read: StoreReader, scenario: str) -> list[ScenarioTotals]:
@@ -562,17 +579,34 @@ def scenario_items(read: StoreReader, scenario: str) -> list[ItemKey]:
     )
 
 
-def worker_sums(read: StoreReader, job: str, agent: str, model: str, statuses: Sequence[str]) -> WorkerSums:
-    """Time and money of the sessions of one agent and model that ended in some statuses."""
-    (row,) = read.rows(
-        WorkerSums,
-        'SELECT COUNT("workSeconds") AS "n", SUM("workSeconds") AS "time", '
-        'SUM("workSeconds" * "workSeconds") AS "time2", COUNT("costUsd") AS "priced", '
-        'SUM("costUsd") AS "cost", SUM("costUsd" * "costUsd") AS "cost2" FROM "sessions" '
-        f'WHERE "job" = ? AND "agent" = ? AND "model" = ? AND "status" IN ({places(statuses)})',
-        (job, agent, model, *statuses),
+def past_sessions(
+    read: StoreReader, job: str, models: Sequence[str], statuses: Sequence[str]
+) -> list[PastSession]:
+    """The latest sessions of a job with some models that ended in some statuses."""
+    return read.rows(
+        PastSession,
+        'SELECT s."id", s."agent", s."model", s."standIn", s."workSeconds", '
+        f'SUBSTR(i."prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", i."factors" FROM "sessions" s '
+        'LEFT JOIN "batch_items" i ON i."runId" = s."runId" AND i."id" = s."itemId" '
+        f'WHERE s."job" = ? AND s."model" IN ({places(models)}) AND s."status" IN ({places(statuses)}) '
+        f'ORDER BY s."startedAt" DESC LIMIT {MOST_SESSIONS}',
+        (job, *models, *statuses),
     )
-    return row
+
+
+def call_sums(read: StoreReader, session_ids: Sequence[str]) -> Iterator[CallSums]:
+    """The tokens of sessions, by provider, model and source of the price."""
+    for start in range(0, len(session_ids), SESSIONS_AT_ONCE):
+        some = session_ids[start : start + SESSIONS_AT_ONCE]
+        yield from read.rows(
+            CallSums,
+            'SELECT "sessionId", "provider", "model", "priceSource", COUNT(*) AS "calls", '
+            'SUM("promptTokens") AS "promptTokens", SUM("cachedTokens") AS "cachedTokens", '
+            'SUM("completionTokens") AS "completionTokens", SUM("costUsd") AS "cost" FROM "model_calls" '
+            f'WHERE "sessionId" IN ({places(some)}) '
+            'GROUP BY "sessionId", "provider", "model", "priceSource"',
+            some,
+        )
 
 
 class SessionUsage(TypedDict):
