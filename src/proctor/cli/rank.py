@@ -7,11 +7,11 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from proctor.api.sources import load_sources
 from proctor.cli import output
 from proctor.cli.output import Json, count, print_json, print_note, print_table, printable
 from proctor.cli.run import terminal_context
 from proctor.errors import NotFound, UsageError
+from proctor.jobs.imported.table import load_sources
 from proctor.report.comparison import figure
 from proctor.stats.comparison import SKEWED, scale_of
 from proctor.stats.figures import rank_levels
