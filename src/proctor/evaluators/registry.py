@@ -3,7 +3,7 @@
 A name is `Builtin.Helpfulness`; `module:function`, followed by `@trace` or `@tool_call` if it scores those;
 the path of a definition in YAML or JSON, or its name in a folder of definitions; or the id or name of one in
 the store. A definition is copied into the evaluation when it begins, so that later changes have no effect.
-A function cannot be copied: if its source has changed since, its digest differs, and the remaining items fail.
+A function cannot be copied: if its source has changed since, its digest differs, and the items left fail.
 """
 
 import json
