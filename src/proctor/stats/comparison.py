@@ -384,7 +384,8 @@ def _side(groups: Groups, values: Floats, name: str) -> _Side:
     rows = groups.rows(name)
     errors = rows & groups.results.is_error
     there = rows & ~np.isnan(values)
-    missing = int((rows & ~errors & np.isnan(values)).sum())
+    # An item of an evaluation has the scores of one evaluator: those of others are not missing.
+    missing = int((rows & ~errors & ~groups.results.is_evaluation & np.isnan(values)).sum())
     return _Side(values[there], groups.tasks.codes[there], missing, int(errors.sum()))
 
 

@@ -578,6 +578,8 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
     if largest is None and difference.scale is not None:
         largest = difference.scale[1]
     fewest = None
+    if not difference.is_ratio and largest is not None and margin >= largest and difference.n:
+        return GateVerdict(verdict=PASS, note="No loss can exceed the margin.", difference=difference)
     if margin > 0 and largest is not None:
         fewest = fewest_for_gate(margin, largest, level=difference.level)
     least = max(FEWEST_TASKS, fewest or 0)

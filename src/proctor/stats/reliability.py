@@ -1,4 +1,4 @@
-"""Variance components of two crossed factors, without intervals; `components` has the general design.
+"""Variance components of two crossed factors, without intervals; `variance` has the general design.
 
 A random-effects model, y = mean + row + column + pairing + repeat, estimated by Henderson's first method:
 sums of squares over groups, set equal to their expectations. For balanced data that is the classical

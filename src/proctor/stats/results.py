@@ -18,6 +18,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, EVALUATION, FINISHED, SUCCESS
 from proctor.store import StoreReader
 from proctor.store.results import ResultRow, result_rows, session_metrics, session_scores
+from proctor.store.tables import IMPORTED
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -80,6 +81,8 @@ class Results:
     """Rows that evaluate a session: whether they ended well says nothing about the session."""
     stand_ins: tuple[str, ...] = ()
     """Scripted and mock agents and models among them."""
+    imported: frozenset[str] = frozenset()
+    """Runs whose results come from another tool."""
     unfinished: Mapping[str, int] = field(default_factory=dict)
     """Items of each run that have no result yet."""
 
@@ -155,11 +158,8 @@ class Results:
     def pairing(self) -> str:
         """How rows pair unless somebody says otherwise: sessions that were evaluated by their scenario, and
         results of another tool, of which only the name of the task is known, by that name."""
-        if "runner" in self.inputs.paths:
-            runners = self.inputs.coded("runner")
-            by_run = [set(runners[self.runs.codes == run]) for run in range(len(self.runs.labels))]
-            if len(by_run) > 1 and not set.intersection(*by_run):
-                return BY_TASK
+        if 0 < len(self.imported) < len(self.runs.labels):
+            return BY_TASK
         if not len(self) or not bool(self.is_evaluation.all()):
             return BY_ITEM
         scenarios = self.factors.get("scenario")
@@ -292,6 +292,7 @@ class _Reader:
         self._metrics: dict[str, dict[int, float]] = {}
         self._evaluators: dict[str, dict[int, str]] = {}
         self.unfinished: dict[str, int] = {}
+        self._imported: set[str] = set()
         self._runs: list[str] = []
         self._ids: list[str] = []
         self._labels: list[str] = []
@@ -320,6 +321,8 @@ class _Reader:
         self._reasons.append(row["reason"])
         self._repeat.append(row["repeat"])
         is_evaluation = row["runner"] == EVALUATION
+        if row["runner"] == IMPORTED:
+            self._imported.add(row["runId"])
         self._evaluations.append(is_evaluation)
         self._figures.append((np.nan,) * 4 if is_evaluation else _figures(row))
         self._inputs.add(row["digest"], _top(row), row["details"])
@@ -382,6 +385,7 @@ class _Reader:
             inputs=self._inputs.inputs(),
             is_evaluation=np.asarray(self._evaluations, dtype=np.bool_),
             stand_ins=tuple(sorted(self._stand_ins)),
+            imported=frozenset(self._imported),
             unfinished={run_id: left for run_id, left in self.unfinished.items() if left},
         )
 

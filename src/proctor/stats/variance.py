@@ -136,6 +136,11 @@ def mixed_model(
 
     Several fixed factors are one whose levels are their combinations, written `a · b`. `contrasts` are
     weights by level, in place of the differences. Degrees of freedom are Satterthwaite's.
+
+    >>> table = {"model": list("aabb") * 3, "task": list("xxxxyyyyzzzz")}
+    >>> table["score"] = [1, 2, 3, 3, 2, 2, 4, 5, 1, 1, 2, 3]
+    >>> round(mixed_model(table, "score", fixed="model", random=["task"]).contrasts["b - a"].value, 3)
+    1.833
     """
     names = (fixed,) if isinstance(fixed, str) else tuple(fixed)
     data = _Design(table, names, random, value)
