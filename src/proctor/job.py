@@ -258,6 +258,11 @@ class Job:
     has_checkpoints: ClassVar[bool] = False
     """Whether items that were attempted before may continue where they stopped: `checkpoint`."""
 
+    steps_are_turns: ClassVar[bool] = False
+    """Whether the steps of its sessions are turns of a conversation or simulation."""
+    evaluates_sessions: ClassVar[bool] = False
+    """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
+
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")
 
@@ -344,6 +349,11 @@ class Job:
     def results_page(self, run_id: str) -> str:  # noqa: ARG002
         """Path of the page of the web app with the results of a run; empty: the page that every run has."""
         return ""
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether `turns` is implemented."""
+        return type(self).turns is not Job.turns
 
     def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]] | None:  # noqa: ARG002
         """The turns of an item over all of its attempts, as plain data; None: the job has no turns."""

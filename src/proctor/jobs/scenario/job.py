@@ -191,6 +191,7 @@ class ScenarioJob(Job):
     command = "experiment"
     overrides = ExperimentOverrides
     has_checkpoints = True
+    steps_are_turns = True
     starters = (Starter(file="experiment.yaml", title="Scenario experiment"),)
     override_aliases: ClassVar = {"concurrency": "max_parallel", "budget": "budget_usd"}
 
