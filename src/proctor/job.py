@@ -1,19 +1,21 @@
 """The contract of a job: how one kind of plan is read, checked and expanded, and what follows its items.
 
 A job is one package in `jobs/`. `batch/lifecycle.py` drives every job through the same order of events and
-never asks which job it is. What is particular to a job stands behind the three classes here.
+compares no job names. What differs between jobs is in three classes: `Job`, `JobPlan` and `JobFiles`.
 """
 
+import json
 import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, UsageError
+from proctor.formatting import snake_case
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
@@ -36,7 +38,7 @@ class PlanText:
 
     @property
     def file(self) -> str:
-        """How error messages name it."""
+        """Its name in error messages."""
         return str(self.path) if self.path else "plan"
 
     @property
@@ -99,7 +101,7 @@ def task_name(factors: Mapping[str, object], prompt: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEstimate:
-    """What a plan is expected to take."""
+    """Expected size and cost of a plan."""
 
     item_count: int
     cost_usd: float | None
@@ -129,6 +131,10 @@ def check_run_id(run_id: str) -> None:
         raise UsageError(f"{run_id} is not a valid run ID\nIt may have letters, digits and . _ -")
 
 
+STOP_RULE = "stop_when"
+"""The name under which the rule of `stop_when:` is stored with its run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
     """`stop_when:` of a plan: what a run has to decide before it may stop."""
@@ -136,7 +142,7 @@ class StopRule:
     by: str = "model"
     """The factor whose levels are compared."""
     metric: str = "success"
-    """`success`, `cost`, `time` or `score:EVALUATOR`."""
+    """`success`, `cost`, `time`, `score:EVALUATOR` or `metric:NAME`."""
     decided: bool = False
     """Every level is compared with the baseline."""
     baseline: str = ""
@@ -150,11 +156,92 @@ class StopRule:
     confidence: float = 0.95
     scale: tuple[float, float] = (0.0, 1.0)
     """The ends of a score's scale."""
+    unit: str = "task"
+    """What is one observation: `task`, the mean of its repeats, or `repeat`, each by itself."""
+
+
+class StopInterval(TypedDict):
+    """A level of the compared factor, with an interval that is valid at any time."""
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    tasks: int
+    """Finished tasks that count."""
+    isUndecided: bool
+
+
+class StopDecision(TypedDict):
+    """What the finished tasks say about one goal of a rule."""
+
+    outcome: str
+    """`open`: undecided."""
+    reason: str
+    undecided: list[str]
+
+
+class StopState(TypedDict):
+    """What the rule of a run has decided, as the JSON of summaries and pages."""
+
+    by: str
+    metric: str
+    confidence: float
+    unit: str
+    isDecided: bool
+    taskCount: int
+    decisions: list[StopDecision]
+    intervals: list[StopInterval]
 
 
 def make_stop_rule(settings: Mapping[str, object] | None) -> StopRule | None:
     """The rule from the checked settings of a plan; None: there are none."""
     return None if settings is None else StopRule(**settings)  # type: ignore[arg-type]
+
+
+def read_stop_rule(settings: Mapping[str, object] | str | None) -> StopRule | None:
+    """Check a rule that is given in Python, or as `by=model,width=0.1`. Raises `UsageError`.
+
+    None: there is none.
+    """
+    if not settings:
+        return None
+    # pydantic takes a tenth of a second to load, and few runs have a rule.
+    from pydantic import ValidationError
+
+    from proctor.plan.validate import StopWhen, stop_settings
+
+    values = dict(_parsed(settings) if isinstance(settings, str) else settings)
+    if isinstance(values.get("scale"), tuple):
+        values["scale"] = list(values["scale"])  # type: ignore[call-overload]
+    try:
+        StopWhen.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, ("stop_when", *first["loc"])))
+        known = ", ".join(StopWhen.model_fields)
+        problem = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"`{place}`: {problem}\nIt may have: {known}.") from error
+    return make_stop_rule(stop_settings(values))
+
+
+def _parsed(text: str) -> Iterator[tuple[str, object]]:
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise UsageError(f"`{part.strip()}` is not NAME=VALUE\nWrite, for example: by=model,width=0.1")
+        if name == "scale":
+            yield name, [_number(end) for end in value.split(":")]
+        else:
+            yield name, _number(value)
+
+
+def _number(text: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return text
+    return value
 
 
 class JobPlan:
@@ -183,6 +270,10 @@ class JobPlan:
         """When the run stops early; None: it runs to its end."""
         return None
 
+    def refusal(self, path: Sequence[str | int], error: UsageError) -> UsageError:  # noqa: ARG002
+        """An error about the plan's setting at `path`, with its place where the plan is a file."""
+        return error
+
     def for_new_run(self, run_id: str) -> "JobPlan":  # noqa: ARG002
         """The plan with what depends on its run, such as the output folder, which is created here.
 
@@ -199,7 +290,7 @@ class JobPlan:
         return ModelOptions()
 
     def columns(self) -> Mapping[str, object]:
-        """The columns of the batch row that record what was asked for."""
+        """The columns of the batch row that record the plan and its options."""
         return {}
 
     def is_unchanged(self, batch: BatchRow) -> bool:  # noqa: ARG002
@@ -212,7 +303,7 @@ class JobPlan:
         return ()
 
     def estimate(self, ctx: RunContext) -> "PlanEstimate | None":  # noqa: ARG002
-        """Size and cost, where the job knows better than earlier sessions tell. Calls no model."""
+        """Size and cost, where the job has a better estimate than earlier sessions give. Calls no model."""
         return None
 
     def workload(self, ctx: RunContext) -> Mapping[Work, int]:  # noqa: ARG002
@@ -283,11 +374,16 @@ class Job:
     has_checkpoints: ClassVar[bool] = False
     """Whether items that were attempted before may continue where they stopped: `checkpoint`."""
 
+    steps_are_turns: ClassVar[bool] = False
+    """Whether the steps of its sessions are turns of a conversation or simulation."""
+    evaluates_sessions: ClassVar[bool] = False
+    """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
+
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")
 
     def recognizes(self, text: str) -> int:  # noqa: ARG002
-        """How many keys that only such a plan has stand at the top of a text; 0: not this job."""
+        """How many top-level keys of a text only plans of this job have; 0: it is not one."""
         raise self._missing("recognizes")
 
     def schema(self) -> Mapping[str, object]:
@@ -311,8 +407,10 @@ class Job:
         return f"run-{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
     def open(self, plan: JobPlan, ctx: RunContext) -> str | None:  # noqa: ARG002
-        """Write a new run without items, which `files.begin` adds; its id. None: it gets row and items of the
-        plan at once, as most jobs do."""
+        """Create a run whose items `files.begin` adds later, and return its id.
+
+        None, as in most jobs: the run is created with the columns and items of the plan.
+        """
         return None
 
     def check_resume(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> None:  # noqa: ARG002
@@ -327,7 +425,7 @@ class Job:
         return None
 
     def ground_truth(self, run_id: str, store: Store) -> "FindReference | None":  # noqa: ARG002
-        """What the sessions that items evaluate should come to; None: no ground truth."""
+        """Finds the ground truth of the sessions that items evaluate; None: there is none."""
         return None
 
     def attempts(
@@ -368,6 +466,11 @@ class Job:
         """Path of the page of the web app with the results of a run; empty: the page that every run has."""
         return ""
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether `turns` is implemented."""
+        return type(self).turns is not Job.turns
+
     def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]] | None:  # noqa: ARG002
         """The turns of an item over all of its attempts, as plain data; None: the job has no turns."""
         return None
@@ -379,6 +482,8 @@ class BatchChanges:
 
     concurrency: int | None = None
     budget_usd: float | None = None
+    stops_early: bool = True
+    """False: execute all that is left, although the rule of the run is decided."""
 
     def columns(self) -> dict[str, object]:
         """The changed columns of the batch row."""
@@ -394,7 +499,7 @@ def make_overrides(job: Job, values: Mapping[str, object]) -> object:
     known = {each.name for each in fields(job.overrides)}
     arguments: dict[str, object] = {}
     for name, value in values.items():
-        target = job.override_aliases.get(name) or _snake_case(name)
+        target = job.override_aliases.get(name) or snake_case(name)
         if target not in known:
             raise UsageError(
                 f"{job.title}: there is no setting `{name}` to override\n"
@@ -403,10 +508,6 @@ def make_overrides(job: Job, values: Mapping[str, object]) -> object:
         if value is not None:
             arguments[target] = value
     return job.overrides(**arguments)
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda match: "_" + match.group(1).lower(), name).replace("-", "_")
 
 
 def top_level_keys(text: str) -> set[str]:

@@ -314,20 +314,19 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
     selected = (
         *(aggregates.ranked_durations, aggregates.model_sums, aggregates.judging_cost, aggregates.tool_sums),
         *(aggregates.step_sums, aggregates.merge_counts, aggregates.failed_items, aggregates.mock_sessions),
-        *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.count_of_items),
+        *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.outcome_sums),
         aggregates.unchecked_successes,
+        results.selected_rows,
     )
     return (
         *(query(selection) for query in selected for selection in chosen),
-        *(aggregates.sampled_factors(selection, 1) for selection in chosen),
-        *(aggregates.outcome_sums(selection, ["task"]) for selection in chosen),
-        *(aggregates.level_sums(selection, "task") for selection in chosen),
         aggregates.call_arguments(read, "s1", 2),
         *(aggregates.finished_prefix(read, "run"), aggregates.sums_between(read, "run", 0, 5)),
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
         *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
         aggregates.scenario_items(read, "town"),
         *(results.result_rows(read, ["run"]), results.planned_rows(read, "run")),
+        results.finished_rows(read, "run"),
         *(results.session_scores(read, ["run"]), results.session_metrics(read, ["run"])),
         aggregates.past_sessions(read, "scenario", ["m"], ["success"]),
         list(aggregates.call_sums(read, ["s1", "s2"])),

@@ -31,7 +31,7 @@ from proctor.bootstrap import now, open_context
 from proctor.context import ModelOptions, Notice, RunContext
 from proctor.errors import UsageError
 from proctor.item import Item, digest_of
-from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides
+from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides, read_stop_rule
 from proctor.jobs import find_job, recognize
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
@@ -57,7 +57,7 @@ __all__ = [
 ]
 T = TypeVar("T")
 CONCURRENCY = 10
-"""Items in parallel when neither the plan nor the call says."""
+"""Items in parallel when neither the plan nor the call sets it."""
 RETRIES = {
     None: RetrySelection(),
     "errors": RetrySelection(errors=True),
@@ -175,11 +175,13 @@ def run(
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     progress: bool | None = None,
+    stop_when: Mapping[str, object] | None = None,
     **overrides: object,
 ) -> Run:
     """Run a plan file of any job, a plan built in Python, or items, and wait for the end.
 
-    `agent`, `model` and `evaluators` take names or functions. `overrides` are the settings of the job's
+    `agent`, `model` and `evaluators` take names or functions. `stop_when` stops early, as the setting of a
+    plan does: `{"by": "model", "decided": True}`. `overrides` are the settings of the job's
     command (`timeout_sec`, `retries`, …). Inside a running event loop (a notebook) the run gets its own
     thread; use `run_async` to await it instead.
     """
@@ -196,6 +198,7 @@ def run(
             store=store,
             home=home,
             progress=progress,
+            stop_when=stop_when,
             **overrides,
         )
     )
@@ -214,6 +217,7 @@ async def run_async(
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     progress: bool | None = None,
+    stop_when: Mapping[str, object] | None = None,
     **overrides: object,
 ) -> Run:
     """The same as `run`, to be awaited."""
@@ -245,7 +249,8 @@ async def run_async(
     else:
         raise UsageError("there is nothing to run\nGive a plan, or items=[…].")
     observer = _observer(ctx.store, progress)
-    result = await lifecycle.start(job, read, ctx, run_id=run_id, observer=observer)
+    rule = read_stop_rule(stop_when)
+    result = await lifecycle.start(job, read, ctx, run_id=run_id, observer=observer, rule=rule)
     finished = opened.handle(result.run_id)
     if evaluators:
         await evaluate_async(finished, evaluators, store=opened)
@@ -282,7 +287,7 @@ def evaluate(
     home: str | Path | None = None,
     **options: object,
 ) -> Run:
-    """Evaluate the sessions of a run, or sessions by id; a run of evaluations, whose scores it holds.
+    """Evaluate the sessions of a run, or sessions by id; returns the run of the evaluation, with its scores.
 
     `options` are further members of the evaluation request, such as `votes` or `groundTruth`.
     """
@@ -354,7 +359,7 @@ def open_store(url: str = "", *, home: str | Path | None = None) -> "ProctorStor
 
 
 class ProctorStore:
-    """An open store: its runs, and everything about them. Close it, or use it as a context manager."""
+    """An open store with its runs and sessions. Close it, or use it as a context manager."""
 
     def __init__(self, url: str = "", *, home: str = "", folders: Sequence[Path] = ()) -> None:
         self._notices: list[Notice] = []
@@ -479,7 +484,7 @@ def _observer(store: Store, progress: bool | None) -> Observer:
 
 
 def _is_interactive() -> bool:
-    """Whether somebody watches: a terminal or a notebook."""
+    """Whether standard error is a terminal or a notebook."""
     from rich.console import Console
 
     console = Console(stderr=True)

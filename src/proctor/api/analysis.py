@@ -105,9 +105,10 @@ def rank(
     """
     if not runs:
         raise UsageError("there is nothing to rank\nGive a run, or a file of results.")
-    from proctor.stats.figures import rank_levels
+    from proctor.stats.figures import rank_levels, reliability_ranks
 
-    return rank_levels(_results(runs, columns, store, home), by, metric, reliability=reliability)
+    results = _results(runs, columns, store, home)
+    return reliability_ranks(results, by)[0] if reliability else rank_levels(results, by, metric)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +162,7 @@ def power_of(results: "Results", *, metric: str, detect: float, power: float) ->
     return PowerAnalysis(
         detect=detect,
         power=power,
-        tasks=len(results.tasks()[0].labels),
+        tasks=len(results.tasks(pair=results.pairing())[0].labels),
         detectable=shown.value,
         designs=tuple(designs),
         note=shown.note,
@@ -215,6 +216,7 @@ def _pilot(results: "Results", metric: str) -> _Pilot:
     import numpy as np
 
     from proctor.stats.comparison import SKEWED, scale_of
+    from proctor.stats.figures import shared_tasks
 
     if metric not in results.metrics:
         raise NotFound(f"nothing here has a value of {metric}\nThere are: {', '.join(results.metrics)}.")
@@ -223,17 +225,17 @@ def _pilot(results: "Results", metric: str) -> _Pilot:
     values = results.metrics[metric]
     models = results.factors.get("model")
     groups = results.runs if len(results.runs.labels) > 1 else models
-    tasks, _ = results.tasks(groups)
+    tasks = shared_tasks(results, groups) if groups else results.tasks(pair=results.pairing())[0].codes
     scale = scale_of(metric, values) or (None, None)
     there = ~np.isnan(values)
     if groups is None or len(groups.labels) < 2:
-        return _Pilot(values[there].tolist(), None, tasks.codes[there].tolist(), None, *scale)
+        return _Pilot(values[there].tolist(), None, tasks[there].tolist(), None, *scale)
     first, second = (there & (groups.codes == code) for code in (0, 1))
     return _Pilot(
         values[first].tolist(),
         values[second].tolist(),
-        tasks.codes[first].tolist(),
-        tasks.codes[second].tolist(),
+        tasks[first].tolist(),
+        tasks[second].tolist(),
         *scale,
     )
 
@@ -246,7 +248,7 @@ def _results(
 ) -> "Results":
     # The package imports this module.
     from proctor.api import opened_store
-    from proctor.api.sources import load_sources
+    from proctor.jobs.imported.table import load_sources
 
     names = [each.id if isinstance(each, Run) else str(each) for each in sources]
     return load_sources(opened_store(store, home).context.store, names, now(), columns=columns)

@@ -31,6 +31,7 @@ from proctor.cli.run import (
 )
 from proctor.context import RunContext
 from proctor.errors import UsageError
+from proctor.formatting import interval, percent
 from proctor.job import PlanText
 from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan
 from proctor.jobs.benchmark.models import BatchSettings
@@ -87,6 +88,12 @@ def bench(
     ] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Mock: apply the reference solution.")] = False,
     noop: Annotated[bool, typer.Option("--noop", help="Mock: do nothing.")] = False,
+    stop_when: Annotated[
+        str,
+        typer.Option(
+            "--stop-when", help="Stop early: decided=true, width=0.1 or ranks=1.", metavar="NAME=VALUE,…"
+        ),
+    ] = "",
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Validate the benchmark and list its runs; start nothing."),
@@ -110,6 +117,7 @@ def bench(
         models_config=models_config,
         oracle=oracle,
         noop=noop,
+        stop_when=stop_when,
     )
     printed = OutputOptions(as_json=as_json)
     with terminal_context(context.obj) as ctx:
@@ -176,7 +184,9 @@ def _show(comparison: Mapping[str, Any]) -> None:
         (
             model["model"],
             f"{model['counts']['success']}/{model['success_rate']['n']}",
+            _rate(model["success_rate"]),
             model["counts"]["error"] or "",
+            percent(model["success_rate_with_errors"]["value"]) if model["counts"]["error"] else "",
             seconds(model["completion_time"]["value"]),
             _figure(model["prompts_sent"]["value"]),
             _figure(model["human_interventions"]["value"]),
@@ -185,18 +195,26 @@ def _show(comparison: Mapping[str, Any]) -> None:
         )
         for model in comparison["models"]
     ]
-    heads = ("MODEL", "SUCCESS", "ERRORS", "TIME", "PROMPTS", "INTERVENTIONS", "TOKENS", "COST")
-    print_table(heads, rows)
+    heads = ("MODEL", "SUCCESS", "RATE", "ERRORS", "AS FAILURES", "TIME", "PROMPTS", "INTERVENTIONS")
+    print_table((*heads, "TOKENS", "COST"), rows)
+    print_note(f"Rates over tasks, with 95% CIs for {comparison['interval_scope']}.")
     titles = {
+        "most_successful": "Most Successful",
         "fastest": "Fastest",
-        "most_efficient": "Most Efficient",
+        "best_value": "Best Value",
         "least_intervention": "Most Autonomous",
+        "most_efficient": "Most Efficient",
     }
-    for key, title in {**titles, "best_value": "Best Value"}.items():
+    for key, title in titles.items():
         leaders = [place["model"] for place in comparison["ranks"][key] if place["rank"] == 1]
         if leaders:
             shared = "" if len(leaders) == 1 else "  (tied)"
             print(f"{title + ':':<16} {printable(', '.join(leaders), width=120)}{shared}")
+
+
+def _rate(rate: Mapping[str, Any]) -> str:
+    limits = f" ({interval(rate['low'], rate['high'])})" if rate["low"] is not None else ""
+    return f"{percent(rate['value'])}{limits}"
 
 
 def _figure(value: float | None) -> str:

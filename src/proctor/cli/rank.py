@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from proctor.api.analysis import power_of
-from proctor.api.sources import load_sources
 from proctor.cli import output
 from proctor.cli.output import (
     Columns,
@@ -19,11 +18,16 @@ from proctor.cli.output import (
     printable,
 )
 from proctor.cli.run import terminal_context
+from proctor.formatting import rank as place
+from proctor.jobs.imported.table import load_sources
 from proctor.report.comparison import figure
+from proctor.report.figures import rank_document
 from proctor.stats.comparison import SKEWED
-from proctor.stats.figures import rank_levels
+from proctor.stats.figures import rank_levels, reliability_ranks
+from proctor.stats.progress import stop_lines
 from proctor.stats.ranking import Rank
 from proctor.stats.results import Results
+from proctor.stats.stopping import stop_document
 
 rank_app = typer.Typer(add_completion=False)
 power_app = typer.Typer(add_completion=False)
@@ -54,28 +58,18 @@ def rank(
     """
     with terminal_context(context.obj) as ctx:
         results = load_sources(ctx.store, sources, ctx.now(), columns=columns_of(column))
+        stopped = [stop_document(ctx.store.read, run) for run in results.runs.labels]
     ranked = rank_levels(results, by, metric)
     if as_json:
-        print_json([_document(each) for each in ranked])
+        print_json([rank_document(each) for each in ranked])
         return output.SUCCEEDED
     _print_ranks(results, ranked, by, metric)
+    for state in stopped:
+        if state:
+            print_note("note: a run that stops early by its results: ordinary intervals are too narrow")
+            for line in stop_lines(state):
+                print_note(printable(line))
     return output.SUCCEEDED
-
-
-def _document(each: Rank) -> dict[str, object]:
-    return {
-        "name": each.name,
-        "value": each.value,
-        "sem": each.sem,
-        "low": each.low,
-        "high": each.high,
-        "rank": each.rank,
-        "rankLow": each.rank_low,
-        "rankHigh": each.rank_high,
-        "tasks": each.tasks,
-        "runs": each.runs,
-        "note": each.note,
-    }
 
 
 def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str) -> None:
@@ -85,52 +79,45 @@ def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str)
     for run, left in results.unfinished.items():
         print_note(f"note: {printable(run)} has {count(left, 'item')} without a result: ranks will change")
     has_repeats = any(each.runs > each.tasks for each in ranked)
-    reliable = (
-        {each.name: each for each in rank_levels(results, by, metric, reliability=True)}
-        if metric == "success" and has_repeats
-        else {}
-    )
-    heads = ["RANK", by.upper(), metric.upper(), "95% CI", "SEM", "TASKS", "RUNS"]
+    by_reliability, k = reliability_ranks(results, by) if metric == "success" and has_repeats else ([], 1)
+    reliable = {each.name: each for each in by_reliability}
+    errors = int((results.is_error & ~results.is_evaluation).sum()) if metric == "success" else 0
+    failed = rank_levels(results.with_failed_errors(), by) if errors else []
+    with_errors = {each.name: each for each in failed}
+    heads = ["RANK", by.upper(), metric.upper(), "95% CI", "SEM"]
+    heads += ["ERRORS AS FAILURES"] if errors else []
+    heads += ["TASKS", "RUNS", *([f"PASS^{k}", f"RANK BY PASS^{k}"] if reliable else [])]
     rows = []
     for each in ranked:
         row: list[object] = [
-            _interval(each),
+            _place(each),
             each.name,
             figure(each.value, metric),
             _range(each, metric),
             "–" if each.sem is None else figure(each.sem, metric),
-            each.tasks,
-            each.runs,
         ]
+        if errors:
+            other = with_errors[each.name]
+            row.append(f"{figure(other.value, metric)} ({_range(other, metric)})")
+        row += [each.tasks, each.runs]
         if reliable:
             other = reliable[each.name]
-            row += [figure(other.value, metric), _interval(other)]
+            row += [figure(other.value, metric), _place(other)]
         rows.append(tuple(row))
-    print_table([*heads, *(["PASS^K", "RANK BY PASS^K"] if reliable else [])], rows)
+    print_table(heads, rows)
     what = "typical values; less is better" if metric in SKEWED else "means over tasks"
     print_note(f"{what}; rank intervals hold for all {len(ranked)} together at 95%, for tasks like these")
-    errors = int((results.is_error & ~results.is_evaluation).sum())
-    if errors and metric == "success":
+    if errors:
         print_note(f"note: {count(errors, 'item')} with infrastructure errors excluded")
-        _print_errors(results, ranked, by)
+    if errors and [each.name for each in failed] != [each.name for each in ranked]:
+        print_note("note: errors decide the order: it differs when they count as failures")
     for each in ranked:
         if each.note:
             print_note(f"note: {printable(each.name)}: {printable(each.note)}")
 
 
-def _print_errors(results: Results, ranked: Sequence[Rank], by: str) -> None:
-    """The rates with errors as failures, and whether that changes the order."""
-    with_errors = rank_levels(results.with_failed_errors(), by)
-    words = ", ".join(f"{printable(each.name)} {figure(each.value, 'success')}" for each in with_errors)
-    print_note(f"note: with errors as failures: {words}")
-    if [each.name for each in with_errors] != [each.name for each in ranked]:
-        print_note("note: errors decide the order: it differs when they count as failures")
-
-
-def _interval(each: Rank) -> str:
-    if each.rank_low == each.rank_high:
-        return str(each.rank)
-    return f"{each.rank} ({each.rank_low} to {each.rank_high})"
+def _place(each: Rank) -> str:
+    return place(each.rank, each.rank_low, each.rank_high)
 
 
 def _range(each: Rank, metric: str) -> str:

@@ -253,7 +253,15 @@ def exit_code(ending: BatchEnd, document: JsonMap) -> int:
         return output.CTRL_C
     if ending.status != "completed":
         return output.CUT_SHORT
-    return output.SUCCEEDED if document["successCount"] == document["itemCount"] else output.SOME_DID_NOT
+    return output.SOME_DID_NOT if has_failures(document) else output.SUCCEEDED
+
+
+def has_failures(document: JsonMap) -> bool:
+    """Whether an item did not succeed; those that a run which stopped early did not need do not count."""
+    names = ("failCount", "timeoutCount", "errorCount")
+    return any(document[name] for name in names) or (
+        bool(document["unfinishedCount"]) and not document.get("stopWhen")
+    )
 
 
 def notify(command: str | None, document: JsonMap) -> None:
@@ -309,13 +317,17 @@ def _stop_at_signals(control: RunControl) -> None:
 def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None:
     """Print the outcome of a run and the next command; without `executed`, nothing was left to do."""
     parts = [f"{document['successCount']} of {count(document['itemCount'], 'item')} succeeded"]
+    is_completed = document["status"] == "completed"
     parts += [
         f"{document[name]} {word}"
         for name, word in (
             ("failCount", "failed"),
             ("timeoutCount", "timed out"),
             ("errorCount", "errors"),
-            ("unfinishedCount", "not finished"),
+            (
+                "unfinishedCount",
+                "not needed" if document.get("stopWhen") and is_completed else "not finished",
+            ),
         )
         if document[name]
     ]
@@ -324,6 +336,8 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None
     run_id, duration = printable(document["runId"]), seconds(document["durationSec"])
     if executed:
         print_note(f"{run_id} {document['status']} in {duration}: {', '.join(parts)}{tokens}{spent}")
+    elif document["unfinishedCount"]:
+        print_note(f"{run_id}: nothing to resume, `stop_when` is decided: {', '.join(parts)}")
     else:
         items = count(document["itemCount"], "item")
         print_note(f"{run_id}: nothing to resume, all {items} are finished: {', '.join(parts)}")
@@ -335,6 +349,8 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None
             print_note("The store-wide budget is spent. Raise `usd` under [budget] in proctor.toml.")
         print_note(f"Resume with:  proctor resume {run_id}{remedy}")
     else:
+        if is_completed and document.get("stopWhen") and document["unfinishedCount"]:
+            print_note(f"Stopped early by `stop_when`. Run the rest:  proctor resume {run_id} --no-stop")
         print_note(f"Next:  proctor show {run_id}  ·  proctor report --run {run_id}")
 
 

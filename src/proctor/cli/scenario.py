@@ -27,10 +27,10 @@ from proctor.cli.run import (
 )
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.formatting import figure, interval, percent
+from proctor.formatting import chance, figure, interval, percent
 from proctor.item import Item
 from proctor.job import PlanText
-from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, chance, write_reports
+from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, around, write_reports
 from proctor.jobs.scenario.experiment import CONFIG, ExperimentOverrides, read_config
 from proctor.jobs.scenario.job import JOB, ScenarioPlan
 from proctor.jobs.scenario.reader import read_scenario
@@ -454,8 +454,11 @@ def _analysis_lines(document: dict[str, Any]) -> list[str]:
         lines.append("Mock models took part: these results say nothing about real models.")
     for name, statistics in document["metrics_analysis"].items():
         if statistics["n"]:
-            bounds = f"{figure(statistics['low'])} to {figure(statistics['high'])}"
-            lines.append(f"{name}: {figure(statistics['mean'])} (95% CI {bounds}, n = {statistics['n']})")
+            lines.append(
+                f"{name}: {figure(statistics['mean'])} (95% CI {around(statistics)}, n = {statistics['n']})"
+            )
+        if statistics["note"]:
+            lines.append(f"{name}: {statistics['note']}")
         for pair in document["comparisons"].get(name, ())[:10]:
             first, second = pair["descriptions"]
             p = chance(pair["p_corrected"])

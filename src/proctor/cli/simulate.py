@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import Annotated, Any
 
 import typer
@@ -50,7 +51,7 @@ from proctor.jobs.dialogue.tables import (
 from proctor.jobs.scenario.analysis import analysis_folder, write_pages
 from proctor.json_values import JsonObject
 from proctor.plan.source import bytes_of
-from proctor.stats.dialogue import crossing, measures_of
+from proctor.stats.dialogue import measure_estimate, measures_of
 from proctor.store import RetrySelection
 
 simulate_app = typer.Typer(add_completion=False)
@@ -240,17 +241,17 @@ def _statistics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     figures = []
     for name in measures_of(rows):
         values = [row[name] for row in rows if row.get(name) is not None]
-        whole = crossing([{**row, "client": "", "therapist": ""} for row in rows], name)
+        estimate = measure_estimate(rows, name)
         figures.append(
             {
                 "column": name,
-                "n": whole.overall.n,
-                "mean": whole.overall.value,
-                "std": whole.cells[0].std,
+                "n": estimate.n,
+                "mean": estimate.value,
+                "std": stdev(values) if len(values) > 1 else None,
                 "min": min(values),
                 "max": max(values),
-                "low": whole.overall.low,
-                "high": whole.overall.high,
+                "low": estimate.low,
+                "high": estimate.high,
             }
         )
     return figures
@@ -266,7 +267,9 @@ def analyze_simulation(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
     """Analyze a simulation and write its files."""
     skipped = Skipped()
     sessions = each_session(folder, failed=True, skipped=skipped)
-    document = analysis_document(sessions, folder.resolve().name, request.metric, skipped)
+    document = analysis_document(
+        sessions, folder.resolve().name, request.metric, skipped, by=request.by, against=request.against
+    )
     if document is None:
         raise UsageError(f"there is no finished session in {folder}\nFinish it first, with --resume.")
     print_skipped(skipped)

@@ -100,6 +100,22 @@ def ranks(
     return ranked + [_unranked(name, estimates[name], len(names)) for name in names if name not in usable]
 
 
+def undominated(keys: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+    """The Pareto front: those that no other one equals or undercuts in every number and undercuts in one.
+
+    >>> undominated({"cheap": (0.4, 1), "good": (0.1, 5), "neither": (0.4, 6)})
+    ('cheap', 'good')
+    """
+    return tuple(
+        name
+        for name, mine in keys.items()
+        if not any(
+            tuple(other) != tuple(mine) and all(a <= b for a, b in zip(other, mine, strict=True))
+            for other in keys.values()
+        )
+    )
+
+
 def table_of(
     name: Iterable[str], task: Iterable[Hashable], value: Iterable[float | None]
 ) -> dict[str, dict[Hashable, list[float | None]]]:
