@@ -25,6 +25,7 @@ from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.secrets import redactor, visible
 from proctor.store import Store
+from proctor.store.database import store_exists
 from proctor.store.keys import EncryptionSection
 
 if TYPE_CHECKING:
@@ -313,6 +314,13 @@ class RunContext:
     def store(self) -> Store:
         """The store, opened (and migrated) on first use."""
         return self._given_store or Store(self.settings.store_url, self._keys())
+
+    @property
+    def has_store(self) -> bool:
+        """Whether the store exists; using `store` would create it."""
+        return (
+            self._given_store is not None or "store" in self.__dict__ or store_exists(self.settings.store_url)
+        )
 
     def scratch_store(self, folder: Path) -> Store:
         """An empty store in `folder`, encrypted under the same keys; the caller closes it."""

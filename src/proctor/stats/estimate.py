@@ -104,18 +104,23 @@ def forecast_plan(
         return price_of(model, declared, at=today)
 
     work = plan.workload(ctx) if work is None else work
-    return forecast(ctx.store.read, job, work, concurrency=plan.concurrency, price=price)
+    # A dry run writes nothing, not even an empty store.
+    read = ctx.store.read if ctx.has_store else None
+    return forecast(read, job, work, concurrency=plan.concurrency, price=price)
 
 
 def forecast(
-    read: StoreReader, job: str, work: Mapping[Work, int], *, concurrency: int, price: FindPrice
+    read: StoreReader | None, job: str, work: Mapping[Work, int], *, concurrency: int, price: FindPrice
 ) -> Forecast:
-    """Predict the cost and time of a number of items per agent, model and task."""
+    """Predict the cost and time of a number of items per agent, model and task.
+
+    `read` None: there is no store, so nothing is known.
+    """
     planned: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for each, items in work.items():
         planned[each.agent, each.model][each.task] += items
-    sessions = _like_sessions(read, job, planned)
-    calls = _calls(read, [each["id"] for rows in sessions.values() for each in rows])
+    sessions = _like_sessions(read, job, planned) if read else {}
+    calls = _calls(read, [each["id"] for rows in sessions.values() for each in rows]) if read else {}
     costs, times = dict[tuple[str, str], Group](), dict[tuple[str, str], Group]()
     without_price, without_sessions = list[str](), list[str]()
     priced = timed = 0
