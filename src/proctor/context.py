@@ -1,7 +1,7 @@
-"""What a run is given: settings, store, clock, and the dependencies its attempts share.
+"""Settings, store and clock of a run, and the dependencies its attempts share.
 
 `Settings` is plain data, read once for a set of folders by `bootstrap`. `RunContext` belongs to the driver of
-a run; `AttemptContext` is what each attempt sees of it.
+a run; `AttemptContext` is the part that attempts use.
 """
 
 import random
@@ -25,6 +25,7 @@ from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.secrets import redactor, visible
 from proctor.store import Store
+from proctor.store.database import store_exists
 from proctor.store.keys import EncryptionSection
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from proctor.models.recording import RecordingOrReplay
     from proctor.store.keys import Keys
 
-HOPELESS = frozenset(
+NOT_RETRIED = frozenset(
     {"aborted", "interrupted", "halted", "cost_limit", "auth", "bad_request", "merge_failed"}
 )
-"""Reasons for which a retry cannot help."""
+"""Reasons after which an item is not retried, because another attempt would end the same way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +114,9 @@ class ModelsForAttempt(Protocol):
         *,
         item_id: str,
         volatile: Sequence[str],
-        say: Callable[[str], None],
+        note: Callable[[str], None],
     ) -> Model:
-        """`waited` receives the seconds of each pause before it starts, `say` notes for the transcript.
+        """`waited` receives the seconds of each pause before it starts, `note` texts for the transcript.
         Recordings identify the attempt by `item_id` and ignore `volatile` texts."""
 
 
@@ -153,7 +154,7 @@ class ItemRetryPolicy:
         The delay doubles with each try, with jitter between half and all of it, so that items that
         failed together do not retry together.
         """
-        if tries > retries or status not in retry_on or reason in HOPELESS:
+        if tries > retries or status not in retry_on or reason in NOT_RETRIED:
             return None
         longest: float = min(self.longest_seconds, self.first_seconds * 2.0 ** (tries - 1))
         return longest * rng.uniform(0.5, 1.0)
@@ -314,6 +315,13 @@ class RunContext:
         """The store, opened (and migrated) on first use."""
         return self._given_store or Store(self.settings.store_url, self._keys())
 
+    @property
+    def has_store(self) -> bool:
+        """Whether the store exists; using `store` would create it."""
+        return (
+            self._given_store is not None or "store" in self.__dict__ or store_exists(self.settings.store_url)
+        )
+
     def scratch_store(self, folder: Path) -> Store:
         """An empty store in `folder`, encrypted under the same keys; the caller closes it."""
         return Store(str(folder / "scratch.db"), self._keys())
@@ -328,7 +336,7 @@ class RunContext:
         self.notice(Notice(text, "note"))
 
     def info(self, text: str) -> None:
-        """Tell the user what happens."""
+        """Send the user a message about the progress."""
         self.notice(Notice(text))
 
     def settings_for(self, folders: Sequence[Path]) -> Settings:

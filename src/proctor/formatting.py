@@ -109,6 +109,18 @@ def interval(low: float | None, high: float | None) -> str:
     return f"{low * 100:.{digits}f}% to {high * 100:.{digits}f}%"
 
 
+def chance(p: float | None) -> str:
+    """0.034, < 0.001: a p-value."""
+    if p is None:
+        return UNKNOWN
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def rank(place: int, low: int, high: int) -> str:
+    """2, or 2 (1 to 3) with the ranks that are possible."""
+    return str(place) if low == high else f"{place} ({low} to {high})"
+
+
 def usd(amount: float | None, *, unknown: str = UNKNOWN) -> str:
     """$1,234.50, $0.0042, $0.0000029: money with the digits that matter."""
     if amount is None:
@@ -210,3 +222,8 @@ def clipped(text: str, keep: int = KEPT_CHARACTERS) -> str:
     clip = Clip(keep)
     clip.add(text)
     return clip.text
+
+
+def snake_case(name: str) -> str:
+    """`costUsd` and `cost-usd` → `cost_usd`."""
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda match: "_" + match.group(1).lower(), name).replace("-", "_")

@@ -314,14 +314,12 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
     selected = (
         *(aggregates.ranked_durations, aggregates.model_sums, aggregates.judging_cost, aggregates.tool_sums),
         *(aggregates.step_sums, aggregates.merge_counts, aggregates.failed_items, aggregates.mock_sessions),
-        *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.count_of_items),
+        *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.outcome_sums),
         aggregates.unchecked_successes,
+        results.selected_rows,
     )
     return (
         *(query(selection) for query in selected for selection in chosen),
-        *(aggregates.sampled_factors(selection, 1) for selection in chosen),
-        *(aggregates.outcome_sums(selection, ["task"]) for selection in chosen),
-        *(aggregates.level_sums(selection, "task") for selection in chosen),
         aggregates.call_arguments(read, "s1", 2),
         *(aggregates.finished_prefix(read, "run"), aggregates.sums_between(read, "run", 0, 5)),
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
@@ -330,7 +328,8 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(results.result_rows(read, ["run"]), results.planned_rows(read, "run")),
         results.finished_rows(read, "run"),
         *(results.session_scores(read, ["run"]), results.session_metrics(read, ["run"])),
-        aggregates.worker_sums(read, "scenario", "amp", "m", ["success"]),
+        aggregates.past_sessions(read, "scenario", ["m"], ["success"]),
+        list(aggregates.call_sums(read, ["s1", "s2"])),
         *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
         *(labels.labeled_evaluators(read), labels.labeled_scores(read, "tidy")),
         items.dialogue_items(read, "run"),

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from proctor.api.analysis import ComparisonResult, PowerAnalysis, compare, power, rank
 from proctor.api.callables import (
     AgentFunction,
     EvaluatorFunction,
@@ -23,7 +24,7 @@ from proctor.api.callables import (
     evaluator_names,
     model_name,
 )
-from proctor.api.handles import Retry, Run, RunItem, RunSession, Table
+from proctor.api.handles import Retry, Run, RunItem, RunSession
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import Observer, RunControl, RunResult
 from proctor.bootstrap import now, open_context
@@ -34,12 +35,12 @@ from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_over
 from proctor.jobs import find_job, recognize
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
-from proctor.stats.comparison import Comparison, compare_runs, compare_within, gate_of
 from proctor.store import RetrySelection, Store
 
 __all__ = [
     "ComparisonResult",
     "ItemsPlan",
+    "PowerAnalysis",
     "ProctorStore",
     "Run",
     "RunItem",
@@ -48,13 +49,15 @@ __all__ = [
     "evaluate",
     "import_table",
     "open_store",
+    "power",
+    "rank",
     "resume",
     "run",
     "run_async",
 ]
 T = TypeVar("T")
 CONCURRENCY = 10
-"""Items in parallel when neither the plan nor the call says."""
+"""Items in parallel when neither the plan nor the call sets it."""
 RETRIES = {
     None: RetrySelection(),
     "errors": RetrySelection(errors=True),
@@ -275,36 +278,6 @@ def resume(
     )
 
 
-def compare(
-    *runs: "str | Run",
-    by: str = "",
-    metrics: Sequence[str] = (),
-    gates: Sequence[str] = (),
-    pair: str = "",
-    against: str = "",
-    store: "str | ProctorStore | None" = None,
-    home: str | Path | None = None,
-) -> "ComparisonResult":
-    """Compare runs with the first of them, or with `by` the levels of a factor of one run.
-
-    With `by`, `against` is the baseline level. Cost, time and tokens are compared as typical ratios.
-    """
-    names = [each.id if isinstance(each, Run) else each for each in runs]
-    if by and len(names) != 1:
-        raise UsageError("`by` compares parts of one run\nGive one run, or leave `by` out.")
-    if not by and len(names) < 2:
-        raise UsageError("there is nothing to compare with\nGive two runs, or one and by=FACTOR.")
-    read = _opened(store, home, []).context.store.read
-    conditions = [gate_of(each) for each in gates]
-    if by:
-        result = compare_within(
-            read, names[0], by, now(), metrics=metrics, gates=conditions, pair=pair, against=against
-        )
-    else:
-        result = compare_runs(read, names, now(), metrics=metrics, gates=conditions, pair=pair)
-    return ComparisonResult(result)
-
-
 def evaluate(
     sessions: "Run | Sequence[str]",
     evaluators: "Sequence[str | EvaluatorFunction]",
@@ -314,7 +287,7 @@ def evaluate(
     home: str | Path | None = None,
     **options: object,
 ) -> Run:
-    """Evaluate the sessions of a run, or sessions by id; a run of evaluations, whose scores it holds.
+    """Evaluate the sessions of a run, or sessions by id; returns the run of the evaluation, with its scores.
 
     `options` are further members of the evaluation request, such as `votes` or `groundTruth`.
     """
@@ -386,7 +359,7 @@ def open_store(url: str = "", *, home: str | Path | None = None) -> "ProctorStor
 
 
 class ProctorStore:
-    """An open store: its runs, and everything about them. Close it, or use it as a context manager."""
+    """An open store with its runs and sessions. Close it, or use it as a context manager."""
 
     def __init__(self, url: str = "", *, home: str = "", folders: Sequence[Path] = ()) -> None:
         self._notices: list[Notice] = []
@@ -468,41 +441,6 @@ class ProctorStore:
         return self.handle(outside_of_any_loop(work).run_id)
 
 
-class ComparisonResult:
-    """A comparison: one row for each candidate and metric, and the verdict of the gates."""
-
-    def __init__(self, comparison: Comparison) -> None:
-        self.comparison = comparison
-
-    @property
-    def verdict(self) -> str | None:
-        """`pass`, `fail` or `inconclusive`; None: there are no gates."""
-        return self.comparison.verdict if self.comparison.verdicts else None
-
-    def table(self) -> Table:
-        """The differences as rows: candidate, metric, means, difference, 95% CI, p value, pairs."""
-        return Table(
-            {
-                "candidate": each.candidate,
-                "baseline": self.comparison.groups[0],
-                "metric": each.metric,
-                "baseline_mean": each.baseline_mean.value,
-                "candidate_mean": each.candidate_mean.value,
-                "difference": each.difference.value if each.difference else None,
-                "ci_low": each.difference.low if each.difference else None,
-                "ci_high": each.difference.high if each.difference else None,
-                "is_ratio": bool(each.difference and each.difference.is_ratio),
-                "p": each.p_corrected,
-                "pairs": each.pairs,
-                "significant": each.is_significant,
-            }
-            for each in self.comparison.contrasts
-        )
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-
 def _item_maker(
     items: Items, agent: str, model: str, overrides: Mapping[str, object]
 ) -> Callable[[], Iterable[Item]]:
@@ -517,6 +455,11 @@ def _item_maker(
         return replace(item, model=model) if model and not item.model else item
 
     return lambda: map(filled, unfilled)
+
+
+def opened_store(store: "str | ProctorStore | None", home: str | Path | None) -> ProctorStore:
+    """The store to work with: the one that is open, the one at an address, or that of the environment."""
+    return _opened(store, home, [])
 
 
 def _opened(
@@ -541,7 +484,7 @@ def _observer(store: Store, progress: bool | None) -> Observer:
 
 
 def _is_interactive() -> bool:
-    """Whether somebody watches: a terminal or a notebook."""
+    """Whether standard error is a terminal or a notebook."""
     from rich.console import Console
 
     console = Console(stderr=True)

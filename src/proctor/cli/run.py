@@ -21,7 +21,7 @@ from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_note, printable, seconds
 from proctor.context import Notice, RunContext
 from proctor.item import SUCCESS, Item
-from proctor.job import BatchEnd, ItemFinished
+from proctor.job import BatchEnd, ItemFinished, JobPlan, Work
 from proctor.json_values import JsonMap, JsonObject
 from proctor.store import Store
 
@@ -352,6 +352,31 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None
         if is_completed and document.get("stopWhen") and document["unfinishedCount"]:
             print_note(f"Stopped early by `stop_when`. Run the rest:  proctor resume {run_id} --no-stop")
         print_note(f"Next:  proctor show {run_id}  ·  proctor report --run {run_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class CostAndTime:
+    """The predicted cost and time of a dry run, in words and as JSON."""
+
+    lines: Sequence[str]
+    document: JsonObject
+
+    def print(self) -> None:
+        """Print both."""
+        for line in self.lines:
+            print_note(printable(line, width=400))
+
+
+def predict_cost_and_time(
+    job: str, plan: JobPlan, ctx: RunContext, *, work: Mapping[Work, int] | None = None
+) -> CostAndTime:
+    """Predict a plan from like sessions in the store. `work`: its items, where they are known already."""
+    # Loaded by dry runs only.
+    from proctor.report.estimate import forecast_document, forecast_lines
+    from proctor.stats.estimate import forecast_plan
+
+    forecast = forecast_plan(job, plan, ctx, work=work)
+    return CostAndTime(forecast_lines(forecast) if forecast.items else (), forecast_document(forecast))
 
 
 LISTED = 20

@@ -262,7 +262,13 @@ class Groups:
 
 def groups_of_runs(read: StoreReader, runs: Sequence[str], now: datetime, *, pair: str = "") -> Groups:
     """Each run a group, the first one the baseline."""
-    results = load_results(read, runs, now)
+    return groups_of(load_results(read, runs, now), pair=pair)
+
+
+def groups_of(results: Results, *, pair: str = "") -> Groups:
+    """Each run of the results a group, the first one the baseline."""
+    if len(results.runs.labels) < 2:
+        raise UsageError("there is nothing to compare with\nPass two different runs.")
     return _grouped(results, results.runs, pair)
 
 

@@ -498,7 +498,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     >>> holm([0.001, 0.011, None, 0.3])
     [0.003, 0.022, None, 0.3]
     """
-    tested = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    tested = sorted((float(p), place) for place, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
     for rank, (p, place) in enumerate(tested):

@@ -88,6 +88,13 @@ class Database(Protocol):
         """A new connection, for the calling thread."""
 
 
+def store_exists(url: str) -> bool:
+    """Whether there is a database file at `url`; a server is taken to have one."""
+    if url.startswith(("postgresql://", "postgres://")):
+        return True
+    return Path(url.removeprefix("sqlite:///")).exists()
+
+
 def open_database(url: str) -> Database:
     """The database at `url`: a path or `sqlite:///path`, or `postgresql://…`."""
     if url.startswith(("postgresql://", "postgres://")):

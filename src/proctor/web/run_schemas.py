@@ -25,12 +25,55 @@ class ChartShape(RowModel):
     svg: str
 
 
+class FigureShape(RowModel):
+    """A rate, mean or ratio over tasks, with its 95% confidence interval."""
+
+    value: float | None
+    sem: float | None = Field(description="Standard error of the mean; null: not estimable.")
+    low: float | None
+    high: float | None = Field(description="Null with a lower limit: no upper limit.")
+    scope: str = Field(description="What the interval is about: tasks like these, or these tasks.")
+    tasks: int
+    runs: int
+    method: str
+    note: str
+
+
+class LevelShape(RowModel):
+    """The finished items of one level of a factor."""
+
+    name: str = Field(description="Empty: the items without the factor.")
+    counts: dict[str, int]
+    success: FigureShape = Field(description="Infrastructure errors excluded.")
+    success_with_errors: FigureShape = Field(description="Infrastructure errors counted as failures.")
+    cost: FigureShape
+    typical_cost: FigureShape
+    seconds: FigureShape
+    typical_seconds: FigureShape
+    cost_per_success: FigureShape
+
+
+class RankShape(RowModel):
+    """A rank by success. All rank intervals of a factor hold together at 95%."""
+
+    name: str
+    value: float | None
+    rank: int
+    rank_low: int
+    rank_high: int
+    tasks: int
+    runs: int
+    note: str
+
+
 class ChartsAnswer(RowModel):
     """The charts of a run or session."""
 
     by: str = ""
-    remark: str = Field(default="", description="Why a chart is missing.")
+    remark: str = Field(default="", description="Why a chart is missing, or what limits the intervals.")
     charts: list[ChartShape]
+    levels: list[LevelShape] = Field(default=[], description="Of the factor, best success rate first.")
+    ranks: list[RankShape] = Field(default=[], description="Of the factor's levels, by success.")
 
 
 class TextShape(RowModel):
