@@ -354,6 +354,13 @@ class BatchChanges:
     concurrency: int | None = None
     budget_usd: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.concurrency is not None and self.concurrency < 1:
+            raise UsageError(f"the concurrency should be at least 1, not {self.concurrency}")
+        # `nan` would compare as within every budget.
+        if self.budget_usd is not None and not 0 <= self.budget_usd < float("inf"):
+            raise UsageError(f"the budget should be a number of dollars, not {self.budget_usd:g}")
+
     def columns(self) -> dict[str, object]:
         """The changed columns of the batch row."""
         values = {"concurrency": self.concurrency, "budgetUsd": self.budget_usd}

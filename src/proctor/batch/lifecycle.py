@@ -18,7 +18,16 @@ from proctor.batch.executor import STOP_RULE, Executor
 from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
-from proctor.job import BatchChanges, BatchEnd, ItemFinished, Job, JobFiles, JobPlan, StepFinished
+from proctor.job import (
+    BatchChanges,
+    BatchEnd,
+    ItemFinished,
+    Job,
+    JobFiles,
+    JobPlan,
+    StepFinished,
+    check_run_id,
+)
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store
 from proctor.store.batches import moment
@@ -114,6 +123,7 @@ async def start(
     if opened := job.open(plan, ctx):
         return await resume(job, opened, ctx, engine=engine, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
+    check_run_id(run_id)
     plan = plan.for_new_run(run_id)
     items, resources = _in_order(plan)
     create(
