@@ -101,7 +101,7 @@ class CallableEvaluator:
         about = Score(evaluator=self.name, evaluator_digest=self.digest, level=self.level)
         try:
             if inspect.iscoroutinefunction(self.function):
-                result = self.function(evidence)
+                result: object = await self.function(evidence)
             else:
                 result = await asyncio.to_thread(self.function, evidence)
             if inspect.isawaitable(result):
