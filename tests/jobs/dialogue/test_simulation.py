@@ -233,3 +233,8 @@ def test_evaluators_do_not_make_a_dialogue_another_one() -> None:
     plain, judged = read("num_runs: 1"), read("num_runs: 1\nevaluators: [safety]")
 
     assert next(plain.items("")).id == next(judged.items("")).id
+
+
+@pytest.mark.parametrize("name", ["budget_limit", "cost_per_run_limit"])
+def test_a_limit_that_cannot_be_enforced_is_refused(name: str) -> None:
+    assert f"`{name}` of the command line should be a finite number" in refused(**{name: float("inf")})
