@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+import analyses
 import arrivals
 import dialogues
 import evaluations
@@ -41,6 +42,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "dialogues": dialogues.dialogues,
     "arrivals": arrivals.sessions,
     "evaluations": evaluations.evaluations,
+    "analyses": analyses.analyses,
     "watchers": pages.watchers,
 }
 LARGE: Mapping[str, Callable[[], Iterator[Figure]]] = {

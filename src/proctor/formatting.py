@@ -109,6 +109,18 @@ def interval(low: float | None, high: float | None) -> str:
     return f"{low * 100:.{digits}f}% to {high * 100:.{digits}f}%"
 
 
+def chance(p: float | None) -> str:
+    """0.034, < 0.001: a p-value."""
+    if p is None:
+        return UNKNOWN
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def rank(place: int, low: int, high: int) -> str:
+    """2, or 2 (1 to 3) with the ranks that are possible."""
+    return str(place) if low == high else f"{place} ({low} to {high})"
+
+
 def usd(amount: float | None, *, unknown: str = UNKNOWN) -> str:
     """$1,234.50, $0.0042, $0.0000029: money with the digits that matter."""
     if amount is None:

@@ -4,12 +4,14 @@ A job is one package in `jobs/`. `batch/lifecycle.py` drives every job through t
 never asks which job it is. What is particular to a job stands behind the three classes here.
 """
 
+import json
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, UsageError
@@ -77,6 +79,25 @@ class BatchEnd:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What makes items alike for a prediction of cost and time."""
+
+    agent: str
+    """Empty: the model is called directly."""
+    model: str
+    task: str = ""
+    """The task, scenario, pair of roles or evaluator."""
+
+
+LONGEST_TASK_NAME = 100
+
+
+def task_name(factors: Mapping[str, object], prompt: str) -> str:
+    """The task of an item: its evaluator, the task it names, or the beginning of its prompt."""
+    return str(factors.get("evaluator") or factors.get("task") or prompt[:LONGEST_TASK_NAME])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEstimate:
     """What a plan is expected to take."""
@@ -120,6 +141,10 @@ def check_limits(*, concurrency: object = None, budget_usd: object = None) -> No
         raise UsageError(f"the budget should be a number of dollars, not {budget_usd}")
 
 
+STOP_RULE = "stop_when"
+"""The name under which the rule of `stop_when:` is stored with its run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
     """`stop_when:` of a plan: what a run has to decide before it may stop."""
@@ -127,7 +152,7 @@ class StopRule:
     by: str = "model"
     """The factor whose levels are compared."""
     metric: str = "success"
-    """`success`, `cost`, `time` or `score:EVALUATOR`."""
+    """`success`, `cost`, `time`, `score:EVALUATOR` or `metric:NAME`."""
     decided: bool = False
     """Every level is compared with the baseline."""
     baseline: str = ""
@@ -141,11 +166,92 @@ class StopRule:
     confidence: float = 0.95
     scale: tuple[float, float] = (0.0, 1.0)
     """The ends of a score's scale."""
+    unit: str = "task"
+    """What is one observation: `task`, the mean of its repeats, or `repeat`, each by itself."""
+
+
+class StopInterval(TypedDict):
+    """A level of the compared factor, with an interval that is valid at any time."""
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    tasks: int
+    """Finished tasks that count."""
+    isUndecided: bool
+
+
+class StopDecision(TypedDict):
+    """What the finished tasks say about one goal of a rule."""
+
+    outcome: str
+    """`open`: undecided."""
+    reason: str
+    undecided: list[str]
+
+
+class StopState(TypedDict):
+    """What the rule of a run has decided, as the JSON of summaries and pages."""
+
+    by: str
+    metric: str
+    confidence: float
+    unit: str
+    isDecided: bool
+    taskCount: int
+    decisions: list[StopDecision]
+    intervals: list[StopInterval]
 
 
 def make_stop_rule(settings: Mapping[str, object] | None) -> StopRule | None:
     """The rule from the checked settings of a plan; None: there are none."""
     return None if settings is None else StopRule(**settings)  # type: ignore[arg-type]
+
+
+def read_stop_rule(settings: Mapping[str, object] | str | None) -> StopRule | None:
+    """Check a rule that is given in Python, or as `by=model,width=0.1`. Raises `UsageError`.
+
+    None: there is none.
+    """
+    if not settings:
+        return None
+    # pydantic takes a tenth of a second to load, and few runs have a rule.
+    from pydantic import ValidationError
+
+    from proctor.plan.validate import StopWhen, stop_settings
+
+    values = dict(_parsed(settings) if isinstance(settings, str) else settings)
+    if isinstance(values.get("scale"), tuple):
+        values["scale"] = list(values["scale"])  # type: ignore[call-overload]
+    try:
+        StopWhen.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, ("stop_when", *first["loc"])))
+        known = ", ".join(StopWhen.model_fields)
+        problem = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"`{place}`: {problem}\nIt may have: {known}.") from error
+    return make_stop_rule(stop_settings(values))
+
+
+def _parsed(text: str) -> Iterator[tuple[str, object]]:
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise UsageError(f"`{part.strip()}` is not NAME=VALUE\nWrite, for example: by=model,width=0.1")
+        if name == "scale":
+            yield name, [_number(end) for end in value.split(":")]
+        else:
+            yield name, _number(value)
+
+
+def _number(text: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return text
+    return value
 
 
 class JobPlan:
@@ -173,6 +279,10 @@ class JobPlan:
     def stop_rule(self) -> StopRule | None:
         """When the run stops early; None: it runs to its end."""
         return None
+
+    def refusal(self, path: Sequence[str | int], error: UsageError) -> UsageError:  # noqa: ARG002
+        """An error about the plan's setting at `path`, with its place where the plan is a file."""
+        return error
 
     def for_new_run(self, run_id: str) -> "JobPlan":  # noqa: ARG002
         """The plan with what depends on its run, such as the output folder, which is created here.
@@ -205,6 +315,12 @@ class JobPlan:
     def estimate(self, ctx: RunContext) -> "PlanEstimate | None":  # noqa: ARG002
         """Size and cost, where the job knows better than earlier sessions tell. Calls no model."""
         return None
+
+    def workload(self, ctx: RunContext) -> Mapping[Work, int]:  # noqa: ARG002
+        """Number of items by agent, model and task, for a prediction from like sessions."""
+        return Counter(
+            Work(item.agent, item.model, task_name(item.factors, item.prompt)) for item in self.items()
+        )
 
     def resources(self) -> Iterator[Resource]:
         """Texts that its items refer to by digest; stored with the run before its items start."""
@@ -364,6 +480,8 @@ class BatchChanges:
 
     concurrency: int | None = None
     budget_usd: float | None = None
+    stops_early: bool = True
+    """False: execute all that is left, although the rule of the run is decided."""
 
     def __post_init__(self) -> None:
         check_limits(concurrency=self.concurrency, budget_usd=self.budget_usd)

@@ -116,10 +116,17 @@ def test_the_analysis_says_where_the_variance_comes_from(proctor, talking_desk) 
     shares = {each["source"]: each["share"] for each in words["components"]}
     assert (document["sessions"], document["left_out"]) == (36, 0)
     assert len(words["cells"]) == 12
-    assert all(cell["mean"]["low"] <= cell["mean"]["value"] for cell in words["cells"])
+    # Three dialogues of a combination carry no interval, and that is said.
+    assert all(cell["mean"]["low"] is None and cell["mean"]["note"] for cell in words["cells"])
+    assert words["overall"]["low"] <= words["overall"]["value"] <= words["overall"]["high"]
+    assert document["rule"] in (talking_desk / "out" / "analysis" / "analysis-report.md").read_text()
     # Each therapist has lines of its own there, and the clients change nothing in them.
     assert shares["therapist"] > 0.5 > shares["client"]
-    assert sum(shares.values()) == pytest.approx(1)
+    assert sum(share for share in shares.values() if share is not None) == pytest.approx(1)
+    (therapist,) = [each for each in words["components"] if each["source"] == "therapist"]
+    assert (
+        therapist["low"] <= therapist["variance"] <= therapist["high"] and "levels only" in therapist["note"]
+    )
     page = (talking_desk / "out" / "analysis" / "analysis-report.html").read_text()
     assert "scripted or replayed models" in page and "<script" not in page
     report = (talking_desk / "out" / "analysis" / "analysis-report.md").read_text()
@@ -136,3 +143,62 @@ def test_the_analysis_of_a_column_there_is_none_of_names_those_there_are(proctor
 
     assert done.returncode == 2
     assert "num_turns" in done.stderr
+
+
+def test_a_role_without_a_model_is_compared_with_those_that_have_one(proctor, talking_desk) -> None:
+    clients = [{"role": "patientPsi", "profile": "all"}, "scripted"]
+    run_batch(config(output_dir="out", clients=clients, therapists=["CBT", "MI", "eliza"], num_runs=1))
+    run_id = read(talking_desk / "out" / "patientPsi_CBT_run0.json")["record"]["batch_id"]
+
+    done = proctor("compare", run_id, "--by", "therapist", "--against", "CBT", "--format", "json")
+
+    tokens = [each for each in json.loads(done.stdout)["contrasts"] if each["metric"] == "success"]
+    assert [(each["candidate"], each["pairs"], each["unpaired"]) for each in tokens] == [
+        ("MI", 4, 0),
+        ("eliza", 4, 0),
+    ]
+
+
+def test_dialogues_that_were_broken_off_count_nowhere(proctor, talking_desk) -> None:
+    """One rule in summary, table and analysis: what came to its end, also if it failed or ended in a loop."""
+    run_batch(config(output_dir="out", num_runs=6, max_turns=2))
+    changes = {
+        0: {"status": "error", "reason": "model_failed"},
+        1: {"status": "timeout", "reason": "timeout"},
+        2: {"status": "fail", "reason": "empty_reply"},
+        3: {"status": "fail", "reason": "checks_failed"},
+        4: {"status": "fail", "reason": "loop"},
+    }
+    results = []
+    for run in range(6):
+        path = talking_desk / "out" / f"patientPsi_CBT_run{run}.json"
+        document = {**read(path), **changes.get(run, {}), "num_turns": 100 if run < 3 else run}
+        path.write_text(json.dumps(document))
+        results.append(document)
+
+    proctor("export", "--input_dir", "out", "--output", "t.csv")
+    summary = aggregate_results(results, "elsewhere")["by_combination"]["patientPsi_CBT"]
+    document = proctor.json("analyze", "out", "--metric", "num_turns")
+
+    assert [row["run_id"] for row in rows("t.csv")] == ["3", "4", "5"]
+    assert (summary["counted"], summary["avg_turns"]) == (3, 4)
+    (turns,) = document["measures"]
+    assert (document["sessions"], document["left_out"]) == (3, 3)
+    assert (turns["overall"]["n"], turns["overall"]["value"]) == (3, 4)
+
+
+def test_a_varied_temperature_is_a_column_and_a_factor(proctor, talking_desk) -> None:
+    run_batch(config(output_dir="out", num_runs=6, max_turns=2, temperature=[0.0, 1.0]))
+
+    proctor("export", "--input_dir", "out", "--output", "t.csv")
+    document = proctor.json("analyze", "out", "--metric", "client_words", "--by", "temperature")
+
+    assert {row["temperature"] for row in rows("t.csv")} == {"0", "1"}
+    (words,) = document["measures"]
+    assert [(cell["settings"], cell["mean"]["n"]) for cell in words["cells"]] == [
+        ({"temperature": "0"}, 6),
+        ({"temperature": "1"}, 6),
+    ]
+    assert (words["by"], [each["contrast"] for each in words["effects"]]) == ("temperature", ["1 - 0"])
+    refused = proctor("analyze", "out", "--by", "weather")
+    assert refused.returncode == 2 and "no factor `weather`" in refused.stderr

@@ -6,6 +6,7 @@ import shutil
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -317,7 +318,7 @@ def test_baseline_against_change_are_paired_by_scenario_and_gated(proctor, desk)
 
     told = proctor.json("compare", *runs)
     gate = "score:Builtin.TrajectoryInOrderMatch>=0.5"
-    failing = proctor("compare", *runs, "--gate", gate, "--html", "page.html", "--markdown", "page.md")
+    open_ = proctor("compare", *runs, "--gate", gate, "--html", "page.html", "--markdown", "page.md")
     loose = proctor("compare", *runs, "--gate", "score:Builtin.Helpfulness>=-5")
 
     matched = next(
@@ -326,8 +327,9 @@ def test_baseline_against_change_are_paired_by_scenario_and_gated(proctor, desk)
     assert told["pairedBy"] == "scenario"
     assert (matched["pairs"], matched["difference"]["value"]) == (3, -1.0)
     assert len(matched["disagreements"]) == 3
-    assert failing.returncode == 1, failing.stdout
-    assert f"FAIL  {gate}" in failing.stdout
+    # Three scenarios decide nothing, however they differ.
+    assert open_.returncode == 4, open_.stdout
+    assert f"INCONCLUSIVE  {gate}" in open_.stdout and "fewer than 6" in open_.stdout
     assert loose.returncode == 0
     assert "book-a-flight" in (desk / "page.html").read_text()
     assert "find-a-hotel" in (desk / "page.md").read_text()
@@ -344,9 +346,31 @@ def test_too_few_pairs_leave_a_gate_open_with_an_exit_code_of_its_own(proctor, d
     alone = proctor("compare", "mine")
     wrong = proctor("compare", "mine", "--by", "model", "--gate", "success about 1")
 
-    assert within.returncode == 3, within.stderr
+    assert within.returncode == 4, within.stderr
     assert "INCONCLUSIVE" in within.stdout
     assert [alone.returncode, wrong.returncode] == [2, 2]
+
+
+def test_a_regression_fails_a_gate_in_every_format(proctor, desk):
+    prompts = ", ".join(f"Say OK {number}" for number in range(8))
+    (desk / "plan.yaml").write_text(
+        f"runId: mine\nmatrix:\n  - prompt: [{prompts}]\n"
+        "    model: [scripted/ok, scripted/silent]\n    expect: {contains: OK}\n"
+    )
+    (desk / "silent.yaml").write_text("rules: [{reply: nothing}]\n")
+    proctor("batch", "plan.yaml")
+    gated = ("compare", "mine", "--by", "model", "--gate", "success>=-0.1")
+
+    worse = proctor(*gated)
+    better = proctor(*gated, "--against", "scripted/silent", "--gate", "success>=-2")
+    junit = proctor(*gated, "--format", "junit", "--out", "gates.xml")
+
+    assert worse.returncode == 1 and "FAIL  success>=-0.1" in worse.stdout
+    # Eight tasks cannot show that at most one in ten collapses.
+    assert better.returncode == 4 and "PASS  success>=-2" in better.stdout
+    assert junit.returncode == 1
+    suite = ElementTree.parse(desk / "gates.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
 
 
 def test_a_server_finds_the_job_whose_process_was_killed(proctor, desk):

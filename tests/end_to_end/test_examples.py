@@ -12,6 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLANS = sorted(path for path in (EXAMPLES / "plans").glob("*.yaml") if "matrix:" in path.read_text())
 
+STOPS_EARLY = EXAMPLES / "plans" / "stop-early.yaml"
 OUTCOMES = {
     "any-program": (1, {"success": 1, "fail": 1}),
     "budget": (3, {"success": 5, "queued": 15}),
@@ -22,6 +23,7 @@ OUTCOMES = {
     "through-the-gateway": (1, {"success": 1, "fail": 1}),
 }
 """Each plan: the exit code, and how many items end how."""
+ENDS_ALIKE = [path for path in PLANS if path != STOPS_EARLY]
 
 
 class Desk:
@@ -67,10 +69,21 @@ def _counts(document: Any) -> dict[str, int]:
 
 
 def test_every_example_plan_is_run_here() -> None:
-    assert {path.stem for path in PLANS} == set(OUTCOMES)
+    assert {path.stem for path in PLANS} == {*OUTCOMES, STOPS_EARLY.stem}
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+def test_a_plan_that_stops_early_decides_before_its_end(desk: Desk) -> None:
+    code, listed = desk.proctor("batch", STOPS_EARLY.name, "--dry-run")
+    assert (code, listed["itemCount"]) == (0, 80)
+
+    code, done = desk.proctor("batch", STOPS_EARLY.name)
+
+    assert (code, done["status"], done["reason"]) == (1, "completed", "decided")
+    assert 80 > done["unfinishedCount"] > 10
+    assert [each["outcome"] for each in done["stopWhen"]["decisions"]] == ["better"]
+
+
+@pytest.mark.parametrize("plan", ENDS_ALIKE, ids=lambda path: path.stem)
 def test_an_example_plan_ends_as_it_says(plan: Path, desk: Desk) -> None:
     code, _ = desk.proctor("batch", plan.name)
     _, run = desk.proctor("show", plan.stem)
@@ -78,7 +91,7 @@ def test_an_example_plan_ends_as_it_says(plan: Path, desk: Desk) -> None:
     assert (code, _counts(run)) == OUTCOMES[plan.stem]
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("plan", ENDS_ALIKE, ids=lambda path: path.stem)
 def test_a_dry_run_of_an_example_plan_finds_all_it_names(plan: Path, desk: Desk) -> None:
     code, listed = desk.proctor("batch", plan.name, "--dry-run")
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from proctor.store.tables import CalibrationRow
+
 JUDGE = """
 rules:
   - match: polite
@@ -162,6 +164,12 @@ def test_a_judge_is_held_against_labels_in_a_file(desk):
     assert (found["repeats"], found["retest"]["value"], found["noiseVariance"]) == (2, 1.0, 0.0)
     assert found["bias"]["value"] == -0.25
     assert "too few" in done.stderr
+    with desk.open_store() as store:
+        (row,) = store.read.rows(CalibrationRow, 'SELECT * FROM "calibrations"')
+    stored = json.loads(row["documentJson"])
+    assert (row["evaluator"], row["dimension"], row["things"]) == ("Builtin.Refusal", "", 4)
+    assert stored["scale"] == [0.0, 1.0] and stored["results"] == found
+    assert [pair[:2] for pair in stored["pairs"]][:2] == [["s0.json", 1.0], ["s1.json", 0.0]]
 
 
 def test_labels_that_cannot_count_or_never_agree_are_told(desk):

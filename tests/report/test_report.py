@@ -47,7 +47,8 @@ def test_both_formats_have_every_section(summary, section):
 
 def test_errors_are_left_out_of_the_rate_and_said(summary):
     for text in (markdown(summary), words(html(summary))):
-        assert "60%" in text and "42% to 75%" in text
+        assert "60%" in text and "3 tasks" in text
+        assert "95% CI 0% to 100% for tasks like these" in text
         assert "6 items ended in an infrastructure error and are excluded" in text
         assert "would be 50%" in text
 
@@ -111,6 +112,7 @@ def test_every_plot_is_there_and_says_what_it_shows(summary):
         "Success rate by agent, with 95% CI",
         "Success rate by model, with 95% CI",
         "Success rate by repo, with 95% CI",
+        "pass@k and pass^k by the number of runs k, with 95% CI",
         "Tokens by model",
         "Mean cost of an item against success rate, by model",
         "How many items took how long",

@@ -1,12 +1,14 @@
 """What the runs in a folder show: read from files alone, ours or those of the original system."""
 
+import itertools
 import json
 import random
 
 import pytest
 
 from proctor.errors import UsageError
-from proctor.jobs.scenario.analysis import BatchAnalyzer
+from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_markdown
+from proctor.stats.experiment import RunData, Study, level_contrasts
 
 
 def write_runs(folder, runs, variations=None):
@@ -103,7 +105,7 @@ def test_levels_are_compared_seed_by_seed_with_all_else_equal(tmp_path):
 
     (effect,) = [one for one in patterns["metric_effects"] if one["factor"] == "port"]
     assert effect["value"] == pytest.approx(1.03)
-    assert (effect["n"], effect["test"]) == ((5, 5), "paired t-test"), "a seed counts once"
+    assert (effect["n"], effect["test"]) == ((10, 10), "paired t-test"), "each run counts"
     assert effect["p_corrected"] < 0.001
 
 
@@ -336,3 +338,205 @@ def test_failures_are_listed_with_the_most_frequent_first(tmp_path):
     clusters = write_runs(tmp_path, runs).identify_patterns()["failure_modes"]
 
     assert [(one["message"], one["runs"]) for one in clusters] == [("often", 3), ("at times", 2), ("rare", 1)]
+
+
+def three_factors(folder, chance, *, seeds=3, effect=0.0, kind="number"):
+    """A 2 × 2 × 3 design; `port` shifts a metric by `effect`, seeds shift it too."""
+    runs, variations, number = [], [], 0
+    shifts = [chance.gauss(0, 2) for _ in range(seeds)]
+    for port in ("calm", "rash"):
+        for turns in ("3", "6"):
+            for tone in ("a", "b", "c"):
+                number += 1
+                levels = {"port": port, "turns": turns, "tone": tone}
+                variations.append({"variation_id": number, "description": str(levels), "factors": levels})
+                for run in range(1, seeds + 1):
+                    value = shifts[run - 1] + chance.gauss(0, 1) + (effect if port == "calm" else 0)
+                    about = {"execution_metadata": {"seed": run}}
+                    metrics = {"trust": value if kind == "number" else bool(value > 0)}
+                    runs.append((f"var-{number:03d}-run-{run:03d}", "completed", metrics, 0.1, about))
+    return write_runs(folder, runs, variations)
+
+
+def test_level_effects_are_shown_where_the_factor_table_shows_them(tmp_path):
+    """3 seeds and 12 variations: the factor table had p < 0.001 and no level was found to differ."""
+    analyzer = three_factors(tmp_path, random.Random(3), effect=2.5)
+
+    effects = {one["factor"]: one for one in analyzer.factor_effects("trust")}
+    levels = analyzer.identify_patterns()["metric_effects"]
+
+    assert effects["port"]["p_corrected"] < 0.001
+    (level,) = levels
+    assert (level["factor"], level["level"], level["n"]) == ("port", "calm", (18, 18))
+    assert level["low"] < 2.5 < level["high"] and level["low"] > 0
+    assert level["p_corrected"] == effects["port"]["p_corrected"]
+
+
+def test_factor_table_levels_intervals_and_verdicts_agree(tmp_path):
+    chance = random.Random(8)
+    for number in range(12):
+        analyzer = three_factors(tmp_path / str(number), chance, effect=chance.choice([0, 0.5, 1, 1.5]))
+        tested = analyzer.identify_patterns()["tested_metric_levels"]
+        for factor in analyzer.factor_effects("trust"):
+            levels = [one for one in tested if one["factor"] == factor["factor"]]
+            assert levels or factor["test"] == "F test"
+            for one in levels:
+                excludes = one["low"] > 0 or one["high"] < 0
+                assert excludes == (one["p_corrected"] <= 0.05) == one["is_significant"]
+            if levels:
+                assert factor["is_significant"] == any(one["is_significant"] for one in levels)
+
+
+def study_of(chance, *, effect=0.0, kind="number", seeds=4):
+    """The same design in memory."""
+    shifts = [chance.gauss(0, 1) for _ in range(seeds)]
+    factors = dict(enumerate(itertools.product(("calm", "rash"), "36", "abc"), 1))
+    runs = []
+    for number, levels in factors.items():
+        for run, shift in enumerate(shifts):
+            value = shift + chance.gauss(0, 1) + (effect if levels[0] == "calm" else 0)
+            metrics = {"trust": value if kind == "number" else float(value > 0)}
+            about = {"run_id": f"{number}-{run}", "variation_id": number, "repeat": run, "seed": run}
+            runs.append(RunData(**about, status="completed", metrics=metrics))
+    return Study(
+        name="",
+        runs=tuple(runs),
+        descriptions=dict.fromkeys(factors, ""),
+        factors={
+            number: dict(zip(("port", "turns", "tone"), each, strict=True))
+            for number, each in factors.items()
+        },
+        planned=len(runs),
+        scales={} if kind == "number" else {"trust": (0.0, 1.0)},
+    )
+
+
+@pytest.mark.parametrize(("kind", "effect", "least"), [("number", 1.2, 0.85), ("boolean", 2.5, 0.65)])
+def test_levels_without_effect_are_seldom_said_to_have_one_and_real_ones_are_found(kind, effect, least):
+    """Error rate of all levels of three factors together at most 5% (two standard errors of 400: 2.2%)."""
+    chance, wrong, found = random.Random(21), 0, 0
+    for _ in range(400):
+        wrong += any(one.is_clear for one in level_contrasts(study_of(chance, kind=kind), ["trust"]))
+    for _ in range(100):
+        tested = level_contrasts(study_of(chance, kind=kind, effect=effect), ["trust"])
+        found += any(one.is_clear and one.factor == "port" for one in tested)
+
+    assert wrong / 400 <= 0.072
+    assert found / 100 >= least
+
+
+def test_true_or_false_has_the_interval_of_a_rate_and_stays_in_bounds(tmp_path):
+    """Wilson, 8 of 10: 0.490162 to 0.943318; 10 of 10: from 0.722467 (statsmodels proportion_confint)."""
+    runs = [
+        (f"var-001-run-{n:03d}", "completed", {"agreed": n > 2, "met": True}, 0.1, {}) for n in range(1, 11)
+    ]
+
+    statistics = write_runs(tmp_path, runs).calculate_metric_statistics()
+
+    agreed, met = statistics["agreed"], statistics["met"]
+    assert (agreed["low"], agreed["high"]) == pytest.approx((0.490162, 0.943318), abs=1e-6)
+    assert (met["low"], met["high"]) == pytest.approx((0.722467, 1), abs=1e-6)
+
+
+def test_equal_values_give_no_interval_but_words_and_a_declared_range_gives_one(tmp_path):
+    runs = [(f"var-001-run-{n:03d}", "completed", {"trust": 4}, 0.1, {}) for n in range(1, 9)]
+    analyzer = write_runs(tmp_path / "a", runs)
+    bounded = write_runs(tmp_path / "b", runs)
+    for run in (tmp_path / "b" / "runs").iterdir():
+        definition = {"trust": {"type": "integer", "range": [1, 5]}}
+        document = {"final_metrics": {"trust": 4}, "metrics_definitions": definition}
+        (run / "metrics.json").write_text(json.dumps(document))
+
+    plain, ranged = (each.calculate_metric_statistics()["trust"] for each in (analyzer, bounded))
+
+    assert (plain["low"], plain["high"]) == (None, None)
+    assert "All values are equal: no interval" in plain["note"] and "declared range" in plain["note"]
+    assert 1 <= ranged["low"] < 4 < ranged["high"] <= 5
+    assert "4 to 4" not in experiment_markdown(analyzer)[0]
+
+
+def test_pairs_of_true_and_false_have_a_difference_in_bounds_and_mcnemar_beside_it(tmp_path):
+    """9 pairs gained and none lost of 12: exact McNemar 0.00390625."""
+    analyzer = two_models(tmp_path, fails=9)
+
+    (factor,) = analyzer.identify_patterns()["success_factors"]
+
+    assert 0 < factor["low"] < factor["value"] < factor["high"] <= 1
+    assert factor["test"] == "paired, plus interval"
+    assert factor["mcnemar_p"] == pytest.approx(0.00390625)
+    assert "McNemar p = 0.004" in factor["statement"]
+
+
+def test_a_metric_that_was_never_extracted_is_missing_in_all_runs(tmp_path):
+    analyzer = two_models(tmp_path, n=3)
+    for run in (tmp_path / "runs").iterdir():
+        document = json.loads((run / "metrics.json").read_text())
+        document["metrics_definitions"] = {"trust": {"type": "float"}, "mood": {"type": "integer"}}
+        document["metrics_definitions"]["verdict"] = {"type": "string"}
+        document["metrics_by_turn"] = {"1": {"trust": 3, "mood": None, "calm.port": None}}
+        (run / "metrics.json").write_text(json.dumps(document))
+
+    statistics = analyzer.calculate_metric_statistics()
+    report, _ = experiment_markdown(analyzer)
+
+    assert list(statistics) == ["calm.port", "mood", "trust"]
+    assert (statistics["mood"]["n"], statistics["mood"]["missing"]) == (0, 6)
+    assert statistics["mood"]["note"].startswith("missing in 6 of 6 runs")
+    assert "| mood | 0 | 6 |" in report and "missing in 6 of 6 runs" in report
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e308, 10**400])
+def test_values_that_are_no_numbers_are_missing_in_words_and_in_no_file(tmp_path, value):
+    runs = [
+        (f"var-{v:03d}-run-{n:03d}", "completed", {"trust": value if n == 1 else n * v}, 0.1, {})
+        for v in (1, 2)
+        for n in range(1, 8)
+    ]
+    analyzer = write_runs(tmp_path, runs)
+
+    files = analyzer.save()
+
+    text = "".join(path.read_text() for path in files)
+    assert "NaN" not in text and "Infinity" not in text
+    note = analyzer.calculate_metric_statistics()["trust"]["note"]
+    assert "missing in 2 of 14 runs" in note and "in 2 of them not a number" in note
+
+
+def test_versions_of_a_scenario_are_a_factor_and_not_pooled_silently(tmp_path):
+    analyzer = two_models(tmp_path)
+    state = json.loads((tmp_path / "batch-state.json").read_text())
+    for variation in state["variations"]:
+        variation["factors"] = {"port": "calm"}
+    (tmp_path / "batch-state.json").write_text(json.dumps(state))
+
+    patterns = analyzer.identify_patterns()
+
+    assert any("runs of 2 versions" in note for note in patterns["notes"])
+    assert {one["factor"] for one in patterns["metric_effects"]} == {"scenario version"}
+
+
+def test_digests_tell_versions_apart_whatever_the_levels(tmp_path):
+    analyzer = two_models(tmp_path)
+    state = json.loads((tmp_path / "batch-state.json").read_text())
+    for variation, digest in zip(state["variations"], "ab", strict=True):
+        variation["scenario_digest"] = digest
+    (tmp_path / "batch-state.json").write_text(json.dumps(state))
+
+    patterns = analyzer.identify_patterns()
+
+    assert patterns["metric_effects"] == []
+    assert any("confounded with scenario version" in one["note"] for one in patterns["tested_metric_levels"])
+
+
+def test_no_runs_one_run_and_missing_cells_give_words(tmp_path):
+    one = two_models(tmp_path / "one", n=1)
+    none = two_models(tmp_path / "none", fails=12, n=12, reason="model_failed")
+
+    notes = one.identify_patterns()["notes"]
+    lone = one.calculate_variation_statistics()[1]["metrics"]["trust"]
+
+    assert any("needs at least 6 pairs of runs" in note for note in notes)
+    assert lone["low"] is None and "One run: no interval" in lone["note"] and lone["needs"] == 6
+    assert none.compare_pairs("trust") == []
+    (level,) = none.identify_patterns()["tested_metric_levels"]
+    assert level["p_corrected"] is None and level["note"]

@@ -2,26 +2,42 @@
 
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
+from tests.filled import add_batch
 
+from proctor.item import Item
+from proctor.job import Work
+from proctor.models.prices import Price, Rates, price_of
+from proctor.report.estimate import basis, forecast_document, forecast_lines
 from proctor.session import ModelCall, Usage
-from proctor.stats.estimate import AgentModel, forecast
+from proctor.stats.estimate import Group, forecast, predict_total
 from proctor.store import Recorder, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+MILLION = 1_000_000
+
+
+def a_dollar_a_million(_model):
+    return Price("plan", Rates(1.0, 1.0, 1.0, 1.0))
 
 
 @pytest.fixture
 def remember(store):
-    """Writes down a session that has been: `remember(agent, model, seconds, usd)`."""
+    """Writes down a session that has been: `remember(agent, model, seconds, usd)`, at $1 per 1M tokens."""
     count = iter(range(1000))
 
-    def kept(agent, model, seconds, usd, status="success", job="coding"):
+    def kept(agent, model, seconds, usd, status="success", job="coding", task="fix", mock=0, **call):
+        number = next(count)
+        item = Item(prompt=f"do it {number}", factors={"task": task})
+        add_batch(store, f"old-{number}", [item])
+        row = {"runId": f"old-{number}", "itemId": item.id, "job": job, "status": "running"}
+        row |= {"agent": agent, "model": model, "standIn": mock, "startedAt": timestamp(NOW)}
         writer = store.writer()
-        row = {"runId": "old", "itemId": "i", "job": job, "status": "running", "agent": agent, "model": model}
-        recorder = Recorder(writer, f"s{next(count)}", row | {"startedAt": timestamp(NOW)}, lambda: NOW, str)
-        call = ModelCall(model=model, usage=Usage(input_tokens=1), cost_usd=usd, price_source="test")
-        recorder.record(call)
+        recorder = Recorder(writer, f"s{number}", row, lambda: NOW, str)
+        if usd is not None:
+            usage = Usage(input_tokens=round(usd * MILLION))
+            recorder.record(ModelCall(**{"model": model, "usage": usage, "cost_usd": 77.0, **call}))
         recorder.end(status, "completed", "", work_seconds=seconds, waiting_seconds=0.0)
         writer.close()
 
@@ -35,37 +51,197 @@ def test_items_take_what_such_sessions_took_on_average(store, remember):
     remember("claude", "opus", 9999, 99.0, job="benchmark")
     remember("codex", "opus", 9999, 99.0)
 
-    found = forecast(store.read, "coding", {AgentModel("claude", "opus"): 8}, concurrency=4)
+    work = {Work("claude", "opus", "fix"): 8}
+    found = forecast(store.read, "coding", work, concurrency=4, price=a_dollar_a_million)
 
-    assert found.cost_usd == pytest.approx(1.6)
-    assert found.seconds == pytest.approx(30)
-    assert (found.sessions, found.known_items, found.items) == (2, 8, 8)
-    assert found.basis == "From 2 earlier sessions of the same agents and models."
+    assert found.cost_usd.value == pytest.approx(1.6)
+    assert found.seconds.value == pytest.approx(30)
+    assert (found.seconds.sessions, found.seconds.items, found.items) == (2, 8, 8)
+    assert basis(found) == "From 2 earlier sessions of the same agents and models."
 
 
 def test_nothing_takes_less_time_than_its_longest_item(store, remember):
-    remember("claude", "opus", 60, None)
+    for _ in range(5):
+        remember("claude", "opus", 60, None)
 
-    found = forecast(store.read, "coding", {AgentModel("claude", "opus"): 2}, concurrency=100)
+    work = {Work("claude", "opus", "fix"): 2}
+    found = forecast(store.read, "coding", work, concurrency=100, price=a_dollar_a_million)
 
-    assert found.seconds == 60
-    assert found.cost_usd is None
+    assert found.seconds.value == 60
+    assert 40 < found.seconds.low < 60 < found.seconds.high < 90
+    assert found.cost_usd.value == 0, "no model was called"
 
 
 def test_who_was_never_at_work_is_named_and_not_guessed_at(store, remember):
     remember("", "gpt", 1, 0.01)
 
-    found = forecast(
-        store.read, "coding", {AgentModel("", "gpt"): 10, AgentModel("amp", "new"): 5}, concurrency=1
-    )
+    work = {Work("", "gpt", "fix"): 10, Work("amp", "new", "fix"): 5}
+    found = forecast(store.read, "coding", work, concurrency=1, price=a_dollar_a_million)
 
-    assert found.cost_usd == pytest.approx(0.1)
-    assert (found.known_items, found.items) == (10, 15)
-    assert "for 10 of 15 items: nothing is known of amp with new." in found.basis
+    assert found.cost_usd.value == pytest.approx(0.1)
+    assert (found.seconds.items, found.items) == (10, 15)
+    assert "for 10 of 15 items: nothing is known of amp with new." in basis(found)
+    assert forecast_lines(found)[0] == (
+        "cost: about $0.10, from 1 like session, too few for an interval for 10 of 15 items; "
+        "unknown: amp with new"
+    )
 
 
 def test_without_any_experience_nothing_is_said(store):
-    found = forecast(store.read, "coding", {AgentModel("amp", "new"): 5}, concurrency=1)
+    work = {Work("amp", "new", "fix"): 5}
+    found = forecast(store.read, "coding", work, concurrency=1, price=a_dollar_a_million)
 
-    assert (found.cost_usd, found.seconds) == (None, None)
-    assert found.basis.startswith("Nothing like it was done here before")
+    assert (found.cost_usd.value, found.seconds.value) == (None, None)
+    assert basis(found).startswith("Nothing like it was done here before")
+    assert forecast_lines(found)[0] == "cost: unknown, no like sessions in the store (amp with new)"
+
+
+def test_a_task_is_predicted_from_its_own_sessions_and_others_only_where_it_has_none(store, remember):
+    for number in range(6):
+        remember("", "gpt", 1, 1 + 0.01 * number, task="cheap")
+        remember("", "gpt", 1, 100 + number, task="dear")
+
+    def cost(task):
+        work = {Work("", "gpt", task): 10}
+        return forecast(store.read, "coding", work, concurrency=1, price=a_dollar_a_million).cost_usd
+
+    assert cost("cheap").value == pytest.approx(10.25) and cost("cheap").high < 12
+    assert cost("dear").value == pytest.approx(1025) and cost("dear").low > 900
+    assert cost("new").value == pytest.approx((10.25 + 1025) / 2)
+    assert cost("new").low < 12 and cost("new").high > 1000, "which kind it is, is not known"
+
+
+def test_the_prices_of_another_plan_are_never_borrowed(store, remember):
+    for _ in range(5):
+        # Recorded at $77 under the `prices:` of another plan.
+        remember("", "openai/gpt-4o", 1, 1.0, price_source="plan")
+        remember("", "acme/one", 1, 1.0, price_source="plan")
+    work = {Work("", "openai/gpt-4o", "fix"): 1, Work("", "acme/one", "fix"): 1}
+
+    def found(**declared):
+        prices = {name: {"input": rate, "output": rate} for name, rate in declared.items()}
+        return forecast(
+            store.read, "coding", work, concurrency=1, price=lambda name: price_of(name, prices, at=NOW)
+        ).cost_usd
+
+    listed = price_of("openai/gpt-4o", {}, at=NOW).rates.input
+    assert found().value == pytest.approx(listed) and found().unknown == ("acme/one",)
+    assert found().items == 1
+    assert found(one=3.0).value == pytest.approx(listed + 3.0) and found(one=3.0).unknown == ()
+
+
+def test_what_an_agent_was_charged_counts_where_no_price_is_known(store, remember):
+    for usd in (0.4, 0.5, 0.6):
+        remember("amp", "secret", 1, 1.0, cost_usd=usd, price_source="agent")
+
+    work = {Work("amp", "secret", "fix"): 2}
+    found = forecast(store.read, "coding", work, concurrency=1, price=lambda _: None)
+
+    assert found.cost_usd.value == pytest.approx(1.0) and found.cost_usd.unknown == ()
+
+
+def test_mock_sessions_count_only_where_there_are_no_others(store, remember):
+    remember("", "gpt", 0.001, 0.0, mock=1)
+    work = {Work("", "gpt", "fix"): 1}
+
+    def seconds():
+        return forecast(store.read, "coding", work, concurrency=1, price=a_dollar_a_million).seconds
+
+    assert seconds().value == 0.001
+    remember("", "gpt", 30, 0.1)
+    assert (seconds().value, seconds().sessions) == (30, 1)
+
+
+def test_a_forecast_is_told_with_its_interval_in_words_and_as_json(store, remember):
+    for number in range(45):
+        remember("", "gpt", 10 + number, 0.02 + number / 1000)
+
+    work = {Work("", "gpt", "fix"): 75}
+    found = forecast(store.read, "coding", work, concurrency=4, price=a_dollar_a_million)
+
+    cost, time = forecast_lines(found)
+    low, high = (f"{each:.2f}" for each in (found.cost_usd.low, found.cost_usd.high))
+    assert cost == f"cost: about $3.15 ({low} to {high}), from 45 like sessions"
+    assert time.startswith("time: about 10 min (") and time.endswith("), from 45 like sessions")
+    document = forecast_document(found)["costUsd"]
+    assert list(document) == ["value", "low", "high", "sessions", "items", "unknown"]
+    assert 2.5 < document["low"] < document["value"] < document["high"] < 4
+
+
+def test_free_models_cost_nothing_for_certain():
+    group = Group(past={"": [0.0, 0.0]}, planned={"": 9})
+
+    assert predict_total([group]) == (0, 0, 0)
+
+
+def test_equal_sessions_are_no_proof_of_equal_cost():
+    value, low, high = predict_total([Group(past={"": [2.0] * 5}, planned={"": 10})])
+
+    assert value == 20 and 17 < low < 19.5 and 20.5 < high < 24
+    assert predict_total([Group(past={"": [2.0]}, planned={"": 10})]) == (20, None, None)
+
+
+def test_hundreds_of_thousands_of_items_are_predicted_within_bounds():
+    rng = np.random.default_rng(1)
+    past = {f"task {n}": rng.lognormal(0, 1, 2).tolist() for n in range(2000)}
+
+    value, low, high = predict_total([Group(past=past, planned=dict.fromkeys(past, 100))])
+
+    assert low < value < high < 1.5 * low
+
+
+def _coverage(draw, pilot, items, *, tasks=False, concurrency=None, runs=300):
+    """Share of intervals that cover what the items come to."""
+    rng = np.random.default_rng(7)
+    covered = 0
+    for seed in range(runs):
+        past, coming = draw(rng, pilot), draw(rng, items)
+        group = Group(past={"": past.tolist()}, planned={"": items})
+        if tasks:
+            past_tasks = {f"old {n}": [value] for n, value in enumerate(past.tolist())}
+            group = Group(past=past_tasks, planned={f"new {n}": 1 for n in range(items)})
+        _, low, high = predict_total([group], concurrency=concurrency, draws=400, seed=seed)
+        truth = coming.sum() if concurrency is None else max(coming.sum() / concurrency, coming.max())
+        covered += low <= truth <= high
+    return covered / runs
+
+
+@pytest.mark.parametrize("items", [10, 100])
+@pytest.mark.parametrize("pilot", [5, 20, 80])
+def test_the_interval_of_a_total_covers_lognormal_costs(pilot, items):
+    """Nominal 0.95; three standard errors of 300 simulations are 0.038."""
+    assert 0.91 <= _coverage(lambda rng, n: rng.lognormal(0, 1, n), pilot, items) <= 0.995
+
+
+def test_the_interval_covers_new_tasks_skewed_gamma_costs_and_time():
+    assert 0.91 <= _coverage(lambda rng, n: rng.lognormal(0, 1, n), 20, 10, tasks=True) <= 0.995
+    assert _coverage(lambda rng, n: rng.gamma(0.5, 1, n), 80, 100) >= 0.91
+    assert 0.91 <= _coverage(lambda rng, n: rng.lognormal(0, 1, n), 20, 100, concurrency=8) <= 0.995
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_the_interval_covers_more_items_of_known_tasks(repeats):
+    rng = np.random.default_rng(11)
+    covered = 0
+    for seed in range(300):
+        effects = rng.normal(0, 1, 20)
+        past = {str(n): rng.lognormal(mu, 0.5, repeats).tolist() for n, mu in enumerate(effects)}
+        total = sum(rng.lognormal(mu, 0.5, 3).sum() for mu in effects)
+        _, low, high = predict_total([Group(past=past, planned=dict.fromkeys(past, 3))], draws=400, seed=seed)
+        covered += low <= total <= high
+    # One session per task cannot tell the spread of a task from that of all tasks: wider than need be.
+    assert 0.91 <= covered / 300 <= (0.99 if repeats > 1 else 1)
+
+
+def test_ignoring_the_doubt_of_the_mean_or_the_spread_of_the_items_would_be_seen():
+    """The interval widens with fewer pilot sessions, and shrinks, relative to the total, with more items."""
+    rng = np.random.default_rng(3)
+    many, few = rng.lognormal(0, 1, 80).tolist(), rng.lognormal(0, 1, 8).tolist()
+
+    def width(past, items):
+        value, low, high = predict_total([Group(past={"": past}, planned={"": items})])
+        return (high - low) / value
+
+    assert width(few, 100) > 2 * width(many, 100)
+    assert width(many, 1) > 3 * width(many, 100)
+    assert width(many, 10_000) == pytest.approx(width(many, 1000), rel=0.25), "the mean is no better known"

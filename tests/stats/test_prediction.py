@@ -2,6 +2,7 @@
 
 import pytest
 
+from proctor.report.estimate import assumption_note
 from proctor.scenario.state import ScenarioCall
 from proctor.stats.estimate import PromptShare, parts_of, predict
 
@@ -27,7 +28,7 @@ def test_runs_to_come_are_counted_up_turn_by_turn_from_earlier_ones():
 
     found = predict(earlier, [part("port", "a", 5)], turns=4, runs=10, price=a_dollar_a_thousand)
 
-    assert found.runs == 3 and found.notes == ()
+    assert found.runs == 3 and found.assumptions == ()
     assert found.one["calls"].value == 4
     assert found.one["tokens"].value == pytest.approx(4000)
     assert found.everything["cost_usd"].value == pytest.approx(40)
@@ -44,7 +45,8 @@ def test_who_has_another_model_is_taken_to_write_as_much_and_priced_as_it_is():
     )
 
     assert found.one["cost_usd"].value == 7
-    assert found.notes == ("port never had b: counted as if it wrote as much as a",)
+    (note,) = map(assumption_note, found.assumptions)
+    assert note == "port never had b: counted as if it wrote as much as a"
 
 
 def test_who_was_never_there_is_a_guess_and_said_to_be_one():
@@ -56,7 +58,8 @@ def test_who_was_never_there_is_a_guess_and_said_to_be_one():
 
     assert found.one["tokens"].value == pytest.approx(1400)
     assert found.one["tokens"].low < 1400 < found.one["tokens"].high
-    assert found.notes == ("ferry took no part in earlier runs: a guess",)
+    (note,) = map(assumption_note, found.assumptions)
+    assert note == "ferry took no part in earlier runs: a guess"
 
 
 def test_one_earlier_run_gives_no_interval_and_an_unknown_price_no_cost():

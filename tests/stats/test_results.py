@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from filled import NOW, filled_store
+from filled import NOW, carry_out, filled_store, new_store
 from proctor.errors import NotFound
-from proctor.item import FINISHED
+from proctor.item import FINISHED, Item
+from proctor.jobs.imported.table import import_table
 from proctor.stats.results import Labels, load_results
 
 
@@ -42,3 +43,21 @@ def test_labels_are_coded_in_the_order_they_appear() -> None:
     assert column.labels == ("b", "a")
     assert column.codes.tolist() == [0, -1, 1, 0, -1]
     assert column.mask("a").tolist() == [False, False, True, False, False]
+
+
+def test_results_of_another_tool_pair_by_the_name_of_the_task(tmp_path: Path) -> None:
+    table = tmp_path / "theirs.csv"
+    table.write_text("task,model,success\n" + "".join(f"task {n},m,1\n" for n in range(8)))
+    items = [
+        Item(prompt=f"Please do {n}", model="a", factors={"task": f"task {n}"}, details={"x": n})
+        for n in range(8)
+    ]
+    store = new_store(tmp_path, "ours", items)
+    carry_out(store, "ours")
+    import_table(store, [table], "theirs", NOW)
+
+    results = load_results(store.read, ["ours", "theirs"], NOW)
+
+    assert results.pairing() == "task"
+    assert len(results.tasks(results.runs, "task")[0].labels) == 8
+    assert load_results(store.read, ["ours"], NOW).pairing() == "item"

@@ -10,7 +10,17 @@ import pytest
 
 from proctor import stats
 
-MODULES = ("intervals", "differences", "power", "ranking", "samples")
+MODULES = (
+    "agreement",
+    "intervals",
+    "differences",
+    "power",
+    "estimate",
+    "ranking",
+    "samples",
+    "sequential",
+    "variance",
+)
 OF_THE_STORE = {"progress", "summarise"}
 FUNCTIONS = [name for name in stats.__all__ if inspect.isfunction(getattr(stats, name))]
 

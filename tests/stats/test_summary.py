@@ -20,10 +20,8 @@ def summary(store):
 
 
 def test_items_are_counted_by_status_and_reason(summary):
-    counts = summary.outcomes.tally.counts
-
-    assert counts == {"queued": 0, "running": 0, "success": 18, "fail": 6, "timeout": 6, "error": 6}
-    assert [(reason.status, reason.reason, reason.items) for reason in summary.outcomes.reasons] == [
+    assert summary.counts == {"queued": 0, "running": 0, "success": 18, "fail": 6, "timeout": 6, "error": 6}
+    assert [(reason.status, reason.reason, reason.items) for reason in summary.outcomes] == [
         ("success", "completed", 18),
         ("fail", "checks_failed", 6),
         ("timeout", "timeout", 6),
@@ -32,20 +30,22 @@ def test_items_are_counted_by_status_and_reason(summary):
 
 
 def test_the_success_rate_leaves_errors_out_and_says_what_they_would_change(summary):
-    rate, with_errors = summary.outcomes.tally.rate, summary.outcomes.tally.rate_with_errors
+    overall = summary.figures.overall
+    rate, with_errors = overall.success, overall.with_errors
 
-    assert (rate.successes, rate.trials, rate.value) == (18, 30, 0.6)
-    assert (rate.low, rate.high) == (pytest.approx(0.4232, abs=1e-3), pytest.approx(0.7541, abs=1e-3))
-    assert (with_errors.trials, with_errors.value) == (36, 0.5)
+    assert (overall.counts["success"], rate.runs, rate.value) == (18, 30, pytest.approx(0.6))
+    # Three repositories are three tasks, each with ten runs: too few for any limit but the ends of the scale.
+    assert (rate.n, rate.low, rate.high, rate.scope) == (3, 0.0, 1.0, "tasks like these")
+    assert (with_errors.runs, with_errors.value) == (36, 0.5)
 
 
 def test_every_factor_that_varies_is_compared_and_no_other(summary):
-    factors = {factor.name: factor for factor in summary.outcomes.factors}
+    factors = {factor.name: factor for factor in summary.figures.factors}
 
     assert sorted(factors) == ["agent", "model", "repo"]
-    levels = {level.name: level.tally for level in factors["model"].levels}
+    levels = {level.name: level for level in factors["model"].levels}
     # Items 0 and 1 of every six are gpt-5's, 2 and 3 claude-opus's, 4 and 5 qwen3's.
-    assert [levels[model].rate.value for model in MODELS] == [1.0, 0.5, 0.0]
+    assert [levels[model].success.value for model in MODELS] == [1.0, 0.5, 0.0]
     assert [levels[model].counts["error"] for model in MODELS] == [0, 0, 6]
     assert [level.name for level in factors["model"].levels] == list(MODELS)
 
@@ -56,7 +56,8 @@ def test_a_factor_with_a_level_for_every_task_is_named_and_not_compared(tmp_path
         for n in range(120)
     ]
     with new_store(tmp_path, "many", many) as store:
-        found = summarise(store.read, Scope(run_id="many"), LATER).outcomes.factors
+        carry_out(store, "many")
+        found = summarise(store.read, Scope(run_id="many"), LATER).figures.factors
 
     assert {factor.name: (len(factor.levels), factor.is_too_many) for factor in found} == {
         "model": (2, False),
@@ -68,7 +69,8 @@ def test_a_factor_with_a_level_for_every_task_is_named_and_not_compared(tmp_path
 def test_items_without_a_factor_are_a_level_of_their_own(tmp_path):
     mixed = [Item(runner="prompt", prompt="a", factors={"model": "m"}), Item(runner="prompt", prompt="b")]
     with new_store(tmp_path, "mixed", mixed) as store:
-        (factor,) = summarise(store.read, Scope(run_id="mixed"), LATER).outcomes.factors
+        carry_out(store, "mixed")
+        (factor,) = summarise(store.read, Scope(run_id="mixed"), LATER).figures.factors
 
     assert sorted(level.name for level in factor.levels) == ["", "m"]
 
@@ -92,7 +94,8 @@ def test_a_missing_price_is_said_and_never_taken_for_nothing(summary):
     assert by_model["qwen3:8b"].unpriced_calls == 18
     assert summary.cost.known_usd == pytest.approx(0.24)
     assert not summary.cost.is_complete
-    assert summary.cost_per_success_usd is None
+    assert summary.cost_per_success.value is None
+    assert summary.cost_per_success.note == "Some prices are missing."
 
 
 @pytest.mark.parametrize("status", ["model_failed", "auth", "quota", "cost_limit", "halted"])
@@ -117,16 +120,15 @@ def test_with_all_prices_known_a_success_has_a_cost(store):
 
     summary = summarise(store.read, Scope(session_ids=priced), LATER)
 
-    assert summary.cost_per_success_usd == pytest.approx(0.01)
+    assert summary.cost_per_success.value == pytest.approx(0.01)
 
 
 def test_durations_are_of_items_from_start_to_end(summary):
     durations = summary.durations
 
     assert durations.items == 36
-    assert durations.mean.value == 27.5
-    assert durations.median.value == 27.5
-    assert durations.median.low < 27.5 < durations.median.high
+    assert durations.mean == 27.5
+    assert durations.median == 27.5
     assert durations.p90 == 42
     assert durations.longest == 45
     assert [one.count for one in durations.bins] == [0, 0, 5, 5, 5, 5, 5, 5, 5, 1]
@@ -231,8 +233,8 @@ def test_a_range_of_dates_without_sessions_is_an_empty_summary(store):
     found = summarise(store.read, Scope(start=LATER + timedelta(days=1)), LATER)
 
     assert (found.item_count, found.attempts.sessions, found.batches) == (0, 0, ())
-    assert found.outcomes.tally.rate.value is None
-    assert found.durations.median.value is None
+    assert found.figures.overall.success.value is None
+    assert found.durations.median is None
     assert found.cost.known_usd is None
 
 
@@ -240,8 +242,8 @@ def test_a_batch_that_has_not_begun_has_items_and_no_figures(tmp_path):
     with new_store(tmp_path) as store:
         found = summarise(store.read, Scope(run_id="compare"), LATER)
 
-    assert found.outcomes.tally.counts["queued"] == 36
-    assert found.outcomes.tally.rate.value is None
+    assert found.counts["queued"] == 36
+    assert found.figures.overall.success.value is None
     assert found.cost.known_usd is None
 
 
@@ -249,6 +251,6 @@ def test_a_batch_under_way_is_counted_as_far_as_it_is(tmp_path):
     with filled_store(tmp_path, finished=6) as store:
         found = summarise(store.read, Scope(run_id="compare"), LATER)
 
-    assert found.outcomes.tally.counts["running"] == 1
-    assert found.outcomes.tally.rate.trials == 5
+    assert found.counts["running"] == 1
+    assert found.figures.overall.success.runs == 5
     assert found.tokens.calls == 8

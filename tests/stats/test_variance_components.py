@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import UsageError
-from proctor.stats.components import components, mixed_model
+from proctor.stats.variance import components, mixed_model
 
 # Penicillin (Davies & Goldsmith 1972; lme4): growth on 24 plates, 6 samples each.
 PENICILLIN = """
@@ -307,3 +307,72 @@ def test_large_numbers_that_lie_close_together_are_told_apart():
     assert values(components(rows, ["plate", "sample"], "diameter"))["plate"] == pytest.approx(
         0.7169, abs=1e-3
     )
+
+
+def nested(rng, *, clients=5, profiles=6, therapists=4, repeats=2, true=(0.4, 0.3, 0.2, 0.15, 0.1, 0.5)):
+    """Profiles of their own for each client, all with every therapist: client, profile, therapist,
+    client:therapist, therapist:profile, repeat."""
+    shape = (clients, profiles, therapists, repeats)
+    sizes = [(0,), (0, 1), (2,), (0, 2), (0, 1, 2), (0, 1, 2, 3)]
+    y = sum(
+        rng.normal(0, variance**0.5, [shape[axis] if axis in own else 1 for axis in range(4)])
+        for own, variance in zip(sizes, true, strict=True)
+    )
+    place = np.indices(shape).reshape(4, -1)
+    return {
+        "client": place[0].tolist(),
+        "profile": [f"{a}-{b}" for a, b in zip(place[0], place[1], strict=True)],
+        "therapist": place[2].tolist(),
+        "y": np.broadcast_to(y, shape).ravel().tolist(),
+    }
+
+
+def test_nested_levels_in_equal_numbers_have_mean_squares_and_the_fit_of_the_likelihood(monkeypatch):
+    table = nested(np.random.default_rng(5))
+    factors = ["client", "therapist", "profile"]
+
+    exact = components(table, factors, "y")
+    effect = mixed_model(table, "y", fixed="therapist", random=["client", "profile"])
+    monkeypatch.setattr("proctor.stats.variance._is_balanced", lambda _: False)
+    likely = components(table, factors, "y")
+    likely_effect = mixed_model(table, "y", fixed="therapist", random=["client", "profile"])
+
+    assert exact.of("profile").variance.method.startswith("mean squares")
+    fitted = values(exact)
+    assert min(value for value in fitted.values() if value is not None) > 0
+    assert fitted == pytest.approx(values(likely), abs=1e-4)
+    for name, each in effect.contrasts.items():
+        other = likely_effect.contrasts[name]
+        assert (each.value, each.sem) == pytest.approx((other.value, other.sem), abs=1e-4)
+
+
+def test_components_of_nested_profiles_are_covered():
+    """Coverage of a dialogue simulation: 5 clients with 6 profiles each, 4 therapists, 2 repeats."""
+    true = dict(
+        zip(
+            ("client", "profile", "therapist", "client:therapist", "therapist:profile", "repeat"),
+            (0.4, 0.3, 0.2, 0.15, 0.1, 0.5),
+            strict=True,
+        )
+    )
+    rng, covered, runs = np.random.default_rng(12), dict.fromkeys(true, 0), 300
+    for _ in range(runs):
+        result = components(nested(rng), ["client", "therapist", "profile"], "y", draws=800)
+        for source, variance in true.items():
+            each = result.of(source).variance
+            covered[source] += each.low <= variance <= each.high
+
+    rates = {source: hits / runs for source, hits in covered.items()}
+    assert min(rates.values()) >= 0.91, rates
+
+
+def test_unequal_numbers_of_nested_levels_are_left_to_the_likelihood():
+    table = nested(np.random.default_rng(5), clients=3, profiles=4)
+    kept = [place for place, profile in enumerate(table["profile"]) if profile != "2-3"]
+    fewer = {name: [column[place] for place in kept] for name, column in table.items()}
+
+    result = components(fewer, ["client", "therapist", "profile"], "y")
+    of_profiles = mixed_model(table, "y", fixed="profile", random=["client", "therapist"])
+
+    assert result.of("profile").variance.method.startswith("REML")
+    assert of_profiles.contrasts and all(each.value is not None for each in of_profiles.contrasts.values())

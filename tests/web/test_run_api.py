@@ -148,12 +148,47 @@ def test_plots_are_of_all_items_and_by_any_factor(served, site):
     assert "(none)" in by_nothing["charts"][0]["svg"]
 
 
+def test_levels_have_figures_with_intervals_and_ranks(served, site):
+    stock(site.store)
+
+    answer = served.get("/api/runs/stocked/charts?by=model").json
+
+    assert sorted(level["name"] for level in answer["levels"]) == sorted(MODELS)
+    for level in answer["levels"]:
+        rate = level["success"]
+        assert rate["low"] < rate["value"] < rate["high"]
+        assert (rate["scope"], rate["method"]) == ("tasks like these", "plus")
+        assert level["successWithErrors"]["value"] < rate["value"]
+    assert {rank["rankLow"] for rank in answer["ranks"]} == {1}
+    assert answer["remark"] == ""
+
+
+def test_a_running_run_says_that_its_intervals_are_for_one_look(served, site):
+    stock(
+        site.store,
+        "going",
+        status="running",
+        finishedAt=None,
+        owner="nowhere:1:1:x",
+        heartbeatAt=timestamp(NOW),
+    )
+
+    batch = served.get("/api/runs/going").json
+    answer = served.get("/api/runs/going/charts?by=model").json
+
+    assert ("not for repeated looks" in answer["remark"]) == (batch["status"] == "running")
+
+
 def test_a_factor_with_too_many_levels_is_not_drawn_but_said(served, site):
     from proctor.item import Item
 
     many = [Item(runner="prompt", prompt=f"{n}", factors={"task": f"t{n}"}) for n in range(60)]
     row = {"runId": "many", "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
     site.store.create_batch(row, many)
+    writer = site.store.writer()
+    for item in many:
+        writer.change("batch_items", ("many", item.id), {"status": "success"})
+    writer.close()
 
     found = served.get("/api/runs/many/charts?by=task").json
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from proctor.api.analysis import ComparisonResult, PowerAnalysis, compare, power, rank
 from proctor.api.callables import (
     AgentFunction,
     EvaluatorFunction,
@@ -23,24 +24,24 @@ from proctor.api.callables import (
     evaluator_names,
     model_name,
 )
-from proctor.api.handles import Retry, Run, RunItem, RunSession, Table
+from proctor.api.handles import Retry, Run, RunItem, RunSession
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import Observer, RunControl, RunResult
 from proctor.bootstrap import now, open_context
 from proctor.context import ModelOptions, Notice, RunContext
 from proctor.errors import UsageError
 from proctor.item import Item, digest_of
-from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides
+from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides, read_stop_rule
 from proctor.jobs import find_job, recognize
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.runners import find_runner
-from proctor.stats.comparison import Comparison, compare_runs, compare_within, gate_of
 from proctor.store import RetrySelection, Store
 
 __all__ = [
     "ComparisonResult",
     "ItemsPlan",
+    "PowerAnalysis",
     "ProctorStore",
     "Run",
     "RunItem",
@@ -49,6 +50,8 @@ __all__ = [
     "evaluate",
     "import_table",
     "open_store",
+    "power",
+    "rank",
     "resume",
     "run",
     "run_async",
@@ -179,11 +182,13 @@ def run(
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     progress: bool | None = None,
+    stop_when: Mapping[str, object] | None = None,
     **overrides: object,
 ) -> Run:
     """Run a plan file of any job, a plan built in Python, or items, and wait for the end.
 
-    `agent`, `model` and `evaluators` take names or functions. `overrides` are the settings of the job's
+    `agent`, `model` and `evaluators` take names or functions. `stop_when` stops early, as the setting of a
+    plan does: `{"by": "model", "decided": True}`. `overrides` are the settings of the job's
     command (`timeout_sec`, `retries`, …). Inside a running event loop (a notebook) the run gets its own
     thread; use `run_async` to await it instead.
     """
@@ -200,6 +205,7 @@ def run(
             store=store,
             home=home,
             progress=progress,
+            stop_when=stop_when,
             **overrides,
         )
     )
@@ -218,6 +224,7 @@ async def run_async(
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     progress: bool | None = None,
+    stop_when: Mapping[str, object] | None = None,
     **overrides: object,
 ) -> Run:
     """The same as `run`, to be awaited."""
@@ -253,7 +260,8 @@ async def run_async(
         # Before the run costs anything; the run has no id yet.
         lifecycle.preview(_evaluation_plan({"runIds": ["run"]}, evaluators, ctx), ctx)
     observer = _observer(ctx.store, progress)
-    result = await lifecycle.start(job, read, ctx, run_id=run_id, observer=observer)
+    rule = read_stop_rule(stop_when)
+    result = await lifecycle.start(job, read, ctx, run_id=run_id, observer=observer, rule=rule)
     finished = opened.handle(result.run_id)
     if evaluators:
         await evaluate_async(finished, evaluators, store=opened)
@@ -279,36 +287,6 @@ def resume(
         concurrency=concurrency,
         progress=progress,
     )
-
-
-def compare(
-    *runs: "str | Run",
-    by: str = "",
-    metrics: Sequence[str] = (),
-    gates: Sequence[str] = (),
-    pair: str = "",
-    against: str = "",
-    store: "str | ProctorStore | None" = None,
-    home: str | Path | None = None,
-) -> "ComparisonResult":
-    """Compare runs with the first of them, or with `by` the levels of a factor of one run.
-
-    With `by`, `against` is the baseline level. Cost, time and tokens are compared as typical ratios.
-    """
-    names = [each.id if isinstance(each, Run) else each for each in runs]
-    if by and len(names) != 1:
-        raise UsageError("`by` compares parts of one run\nGive one run, or leave `by` out.")
-    if not by and len(names) < 2:
-        raise UsageError("there is nothing to compare with\nGive two runs, or one and by=FACTOR.")
-    read = _opened(store, home, []).context.store.read
-    conditions = [gate_of(each) for each in gates]
-    if by:
-        result = compare_within(
-            read, names[0], by, now(), metrics=metrics, gates=conditions, pair=pair, against=against
-        )
-    else:
-        result = compare_runs(read, names, now(), metrics=metrics, gates=conditions, pair=pair)
-    return ComparisonResult(result)
 
 
 def evaluate(
@@ -487,41 +465,6 @@ class ProctorStore:
         return self.handle(outside_of_any_loop(work).run_id)
 
 
-class ComparisonResult:
-    """A comparison: one row for each candidate and metric, and the verdict of the gates."""
-
-    def __init__(self, comparison: Comparison) -> None:
-        self.comparison = comparison
-
-    @property
-    def verdict(self) -> str | None:
-        """`pass`, `fail` or `inconclusive`; None: there are no gates."""
-        return self.comparison.verdict if self.comparison.verdicts else None
-
-    def table(self) -> Table:
-        """The differences as rows: candidate, metric, means, difference, 95% CI, p value, pairs."""
-        return Table(
-            {
-                "candidate": each.candidate,
-                "baseline": self.comparison.groups[0],
-                "metric": each.metric,
-                "baseline_mean": each.baseline_mean.value,
-                "candidate_mean": each.candidate_mean.value,
-                "difference": each.difference.value if each.difference else None,
-                "ci_low": each.difference.low if each.difference else None,
-                "ci_high": each.difference.high if each.difference else None,
-                "is_ratio": bool(each.difference and each.difference.is_ratio),
-                "p": each.p_corrected,
-                "pairs": each.pairs,
-                "significant": each.is_significant,
-            }
-            for each in self.comparison.contrasts
-        )
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-
 def _item_maker(
     items: Items, agent: str, model: str, overrides: Mapping[str, object]
 ) -> Callable[[], Iterable[Item]]:
@@ -563,6 +506,11 @@ def _numbered(items: Iterable[Item]) -> Iterator[Item]:
             item = replace(item, repeat=item.repeat + 1)
         seen.add(item.id)
         yield item
+
+
+def opened_store(store: "str | ProctorStore | None", home: str | Path | None) -> ProctorStore:
+    """The store to work with: the one that is open, the one at an address, or that of the environment."""
+    return _opened(store, home, [])
 
 
 def _opened(

@@ -28,12 +28,10 @@ from proctor.store.recorder import Rows
 from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
-    from proctor.batch.stopping import StopMonitor
     from proctor.cache import LruCache
     from proctor.evaluator import Evidence, FindReference
+    from proctor.stats.stopping import StopMonitor
 
-STOP_RULE = "stop_when"
-"""The name under which the rule of `stop_when:` is stored with its run."""
 MAX_BACKLOG = 10_000
 """Rows that may wait for the writer before new items wait too: some 10 MB."""
 CACHED_SESSIONS = 8
@@ -288,6 +286,7 @@ class Executor:
         truth to evaluated sessions, `load_checkpoint(item_id)` says where an item that was attempted before
         goes on, `people` are asked for the actors they play. `stopping` says when the run may stop early."""
         self._stopping = stopping
+        self._skipped = 0
         self._store = store
         self._run_id = run_id
         self._owner = owner
@@ -376,6 +375,7 @@ class Executor:
         if self._failure:
             raise self._failure
         await notifier.idle.wait()
+        self._skipped = queue.skipped
 
     @staticmethod
     def _watch_until_decided(
@@ -443,7 +443,7 @@ class Executor:
             return BatchEnd(status="halted", reason=self._host.halted_by)
         if self._stopping and self._stopping.is_decided:
             return BatchEnd(status="completed", reason="decided")
-        return BatchEnd(status="completed")
+        return BatchEnd(status="completed", reason="undecided" if self._skipped else "")
 
     def _close(self, connection: Connection, end: BatchEnd) -> None:
         now = self._context.now()

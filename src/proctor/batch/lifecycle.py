@@ -9,16 +9,18 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
 
 from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
 from proctor.batch.engines import Engine
-from proctor.batch.executor import STOP_RULE, Executor
+from proctor.batch.executor import Executor
 from proctor.context import RunContext
 from proctor.errors import UsageError
+from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
 from proctor.job import (
+    STOP_RULE,
     BatchChanges,
     BatchEnd,
     ItemFinished,
@@ -26,15 +28,17 @@ from proctor.job import (
     JobFiles,
     JobPlan,
     StepFinished,
+    StopRule,
+    StopState,
     check_run_id,
 )
 from proctor.models import ModelRouter
-from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store
+from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader
 from proctor.store.batches import moment
 from proctor.store.tables import BatchRow, SessionRow
 
 if TYPE_CHECKING:
-    from proctor.batch.stopping import StopMonitor
+    from proctor.stats.stopping import StopMonitor
 
 MOST_FAILURES = 1000
 """Failures listed in the summary; all of them are in the store."""
@@ -86,6 +90,8 @@ class RunSummary(TypedDict):
     durationSec: float | None
     failures: list[dict[str, str]]
     """The first failed items: their ids, inputs, statuses and errors."""
+    stopWhen: NotRequired[StopState]
+    """What `stop_when` has decided, with valid intervals; missing: the plan has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +123,20 @@ async def start(
     run_id: str = "",
     engine: Engine | None = None,
     observer: Observer = SILENT,
+    rule: StopRule | None = None,
 ) -> RunResult:
-    """Create a run of a plan and execute it to its end. `engine`: where its items run; None: here."""
-    models = _checked_models(plan, ctx)
+    """Create a run of a plan and execute it to its end. `engine`: where its items run; None: here.
+
+    `rule` says when it stops early; None: as the plan says.
+    """
+    rule = rule or plan.stop_rule
+    models = _checked_models(plan, ctx, rule)
     if opened := job.open(plan, ctx):
         return await resume(job, opened, ctx, engine=engine, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     check_run_id(run_id)
     plan = plan.for_new_run(run_id)
-    items, resources = _in_order(plan)
+    items, resources = _in_order(plan, rule)
     create(
         ctx.store,
         job.name,
@@ -140,16 +151,15 @@ async def start(
     return await _execute(job, plan, run_id, ctx, models, resumed=False, engine=engine, observer=observer)
 
 
-def _in_order(plan: JobPlan) -> tuple[Iterable[Item], Iterable[Resource]]:
+def _in_order(plan: JobPlan, rule: StopRule | None) -> tuple[Iterable[Item], Iterable[Resource]]:
     """The items of a plan and its resources; with a rule to stop early, in random order and with the rule."""
-    rule = plan.stop_rule
     if rule is None:
         return plan.items(), plan.resources()
     # Loads numpy, which no other run needs.
-    from proctor.batch.stopping import arranged, rule_resource
+    from proctor.stats.stopping import arranged, rule_resource
 
     seed = plan.columns().get("seed")
-    items = arranged(plan.items(), rule, seed if isinstance(seed, int) else 0)
+    items, rule = arranged(plan.items(), rule, seed if isinstance(seed, int) else 0)
     return items, [*plan.resources(), rule_resource(rule)]
 
 
@@ -170,6 +180,7 @@ async def resume(
     plan = plan.for_run(batch, ctx) if plan else None
     restored = plan or _restored(job, batch, ctx)
     models = _checked_models(restored, ctx)
+    _check_rule(ctx.store.read, run_id, plan, retry)
     if job.retries_errors:
         retry = replace(retry, errors=True)
     clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
@@ -181,7 +192,57 @@ async def resume(
         for sentence in extension.sentences(job.noun):
             ctx.info(sentence)
     ctx.store.change_batch(run_id, changes.columns())
-    return await _execute(job, restored, run_id, ctx, models, resumed=True, engine=engine, observer=observer)
+    return await _execute(
+        job,
+        restored,
+        run_id,
+        ctx,
+        models,
+        resumed=True,
+        engine=engine,
+        observer=observer,
+        stops_early=changes.stops_early,
+    )
+
+
+def _check_rule(
+    read: StoreReader, run_id: str, plan: JobPlan | None, retry: RetrySelection = UNFINISHED
+) -> None:
+    """Raise `UsageError` for what would make the intervals of a run with `stop_when` wrong.
+
+    They hold because order, number of repeats, levels and goals were fixed before the first result.
+    """
+    has_rule = read.resource(run_id, STOP_RULE) is not None
+    rule = plan.stop_rule if plan else None
+    if not has_rule and rule is None:
+        return
+    # Loads numpy, which no other run needs.
+    from proctor.stats.stopping import is_same_rule, stored_rule
+
+    if plan is not None and not is_same_rule(rule, stored_rule(read, run_id)):
+        before = "another" if has_rule else "no"
+        raise UsageError(
+            f"`stop_when`: run {run_id} was started with {before} rule, and results are known by now\n"
+            "Start a new run; or restore the rule, and run the rest with: "
+            f"proctor resume {run_id} --no-stop"
+        )
+    if retry.failures:
+        raise UsageError(
+            f"`stop_when`: run {run_id} stops early by its results, so failed items cannot be repeated: "
+            "its intervals would be wrong\nRetry errors only (--retry-errors), or start a new run."
+        )
+    if plan is not None:
+        change = diff(read, run_id, plan.items(), derived_fields=plan.derived_fields)
+        if change.added or change.dropped or change.retained:
+            what = (
+                f"{plural(change.added, 'new item')} ({change.reasons_text('item')})" if change.added else ""
+            )
+            gone = change.dropped + change.retained
+            what = " and ".join(part for part in (what, f"{gone} fewer" if gone else "") if part)
+            raise UsageError(
+                f"`stop_when`: the plan has {what} than run {run_id}: tasks, repeats and levels of a run "
+                "that stops early are fixed before its first result\nStart a new run with the changed plan."
+            )
 
 
 def _restored(job: Job, batch: BatchRow, ctx: RunContext) -> JobPlan:
@@ -204,9 +265,11 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
         models.close_files()
         if models.recording:
             models.recording.close()
+    _check_levels(plan, plan.stop_rule)
     extension = None
     if run_id:
         plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
+        _check_rule(ctx.store.read, run_id, plan)
         extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=plan.derived_fields)
     return Preview(remarks=remarks, extension=extension)
 
@@ -223,11 +286,24 @@ def find_earlier(job: Job, plan: JobPlan, ctx: RunContext, requested: str = "") 
     return run_id
 
 
-def _checked_models(plan: JobPlan, ctx: RunContext) -> ModelRouter:
+def _checked_models(plan: JobPlan, ctx: RunContext, rule: StopRule | None = None) -> ModelRouter:
     models = ctx.models(plan.model_options())
     for remark in plan.check(models, ctx):
         ctx.note(remark)
+    _check_levels(plan, rule)
     return models
+
+
+def _check_levels(plan: JobPlan, rule: StopRule | None) -> None:
+    """Raise `UsageError` where no item of a plan has what `stop_when` compares."""
+    if rule is not None:
+        # Loads numpy, which no other plan needs.
+        from proctor.stats.stopping import check_items
+
+        try:
+            check_items(plan.items(), rule)
+        except UsageError as error:
+            raise plan.refusal((STOP_RULE,), error) from error
 
 
 async def _execute(
@@ -240,15 +316,24 @@ async def _execute(
     resumed: bool,
     engine: Engine | None,
     observer: Observer,
+    stops_early: bool = True,
 ) -> RunResult:
     files = job.files(plan, run_id, ctx)
     end = files.begin(resumed=resumed)
     totals = ctx.store.read.totals(run_id)
     has_work = totals["finished"] < totals["items"]
     if end is None:
-        end = await _run_items(job, plan, run_id, ctx, models, files, engine, observer)
+        stopping = _stopping(run_id, ctx) if stops_early else None
+        is_decided = stopping is not None and stopping.is_decided
+        has_work = has_work and not is_decided
+        end = await _run_items(job, plan, run_id, ctx, models, files, engine, observer, stopping)
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
+    if state := summary.get("stopWhen"):
+        from proctor.stats.progress import stop_lines
+
+        for line in stop_lines(state):
+            ctx.info(line)
     is_executed = has_work or not resumed
     return RunResult(run_id=run_id, end=end, summary={**summary, **extra}, executed=is_executed)
 
@@ -262,6 +347,7 @@ async def _run_items(
     files: JobFiles,
     engine: Engine | None,
     observer: Observer,
+    stopping: "StopMonitor | None",
 ) -> BatchEnd:
     def write_files(follow: Callable[[], None]) -> None:
         try:
@@ -281,7 +367,6 @@ async def _run_items(
         return job.checkpoint(run_id, item_id, ctx.store)
 
     attempts = job.attempts(plan, run_id, ctx, models)
-    stopping = _stopping(run_id, ctx)
     models.get_ready()
     executor = Executor(
         ctx.store,
@@ -300,11 +385,7 @@ async def _run_items(
     )
     try:
         async with observer.watch(run_id, executor):
-            end = await executor.run()
-        if stopping:
-            for decision in stopping.decisions():
-                ctx.info(f"{'decided' if decision.is_decided else 'undecided'}: {decision.reason}")
-        return end
+            return await executor.run()
     finally:
         await attempts.gateway.close()
         await models.close()
@@ -316,7 +397,7 @@ def _stopping(run_id: str, ctx: RunContext) -> "StopMonitor | None":
     """What decides when a run may stop early; None: it runs to its end."""
     if ctx.store.read.resource(run_id, STOP_RULE) is None:
         return None
-    from proctor.batch.stopping import StopMonitor, stored_rule
+    from proctor.stats.stopping import StopMonitor, stored_rule
 
     rule = stored_rule(ctx.store.read, run_id)
     return StopMonitor(rule, ctx.store.read, run_id) if rule else None
@@ -330,7 +411,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
         batch["runId"], ItemFilter(statuses=(FAIL, TIMEOUT, ERROR)), limit=MOST_FAILURES
     )
     started, finished = moment(batch["createdAt"]), moment(batch["finishedAt"]) or now
-    return {
+    summary: RunSummary = {
         "runId": batch["runId"],
         "status": batch["status"],
         "reason": batch["reason"],
@@ -358,6 +439,12 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
             for row in failures
         ],
     }
+    if store.read.resource(batch["runId"], STOP_RULE) is not None:
+        from proctor.stats.stopping import stop_document
+
+        if document := stop_document(store.read, batch["runId"]):
+            summary["stopWhen"] = document
+    return summary
 
 
 def abort_run(

@@ -57,6 +57,8 @@ class WorkQueue:
         where an item that was attempted before goes on. Items for which `is_wanted(item_id)` is false are
         skipped; they stay queued in the store."""
         self._is_wanted = is_wanted
+        self.skipped = 0
+        """Items that were not wanted."""
         self._load_page = load
         self._load_checkpoint = load_checkpoint
         self._attempted_before: set[str] = set()
@@ -76,6 +78,7 @@ class WorkQueue:
             if self._ready:
                 work = self._ready.popleft()
                 if self._is_wanted and not self._is_wanted(work.id):
+                    self.skipped += 1
                     continue
                 self._away += 1
                 return await self._with_checkpoint(work)

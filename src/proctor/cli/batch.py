@@ -17,7 +17,14 @@ from proctor.cli.output import (
     print_note,
     printable,
 )
-from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
+from proctor.cli.run import (
+    CostAndTime,
+    OutputOptions,
+    TerminalObserver,
+    predict_cost_and_time,
+    run_command,
+    terminal_context,
+)
 from proctor.item import Item
 from proctor.job import JobPlan, PlanText, check_run_id
 from proctor.jobs.coding.job import JOB
@@ -105,7 +112,8 @@ def batch(
     with terminal_context(context.obj, [base, Path.cwd()]) as ctx:
         read = JOB.read(PlanText(text=text, path=plan, folder=base), overrides, ctx)
         if dry_run:
-            return _dry_run(read, lifecycle.preview(read, ctx).remarks, as_json=as_json)
+            remarks = lifecycle.preview(read, ctx).remarks
+            return _dry_run(read, remarks, predict_cost_and_time(JOB.name, read, ctx), as_json=as_json)
         observer = TerminalObserver(ctx, output)
         if not resume:
             return run_command(ctx, lifecycle.start(JOB, read, ctx, run_id=run_id, observer=observer), output)
@@ -115,7 +123,7 @@ def batch(
         return run_command(ctx, resumed, output)
 
 
-def _dry_run(plan: JobPlan, remarks: Sequence[str], *, as_json: bool) -> int:
+def _dry_run(plan: JobPlan, remarks: Sequence[str], forecast: CostAndTime, *, as_json: bool) -> int:
     if as_json:
         print_json(
             {
@@ -125,6 +133,7 @@ def _dry_run(plan: JobPlan, remarks: Sequence[str], *, as_json: bool) -> int:
                 "items": [_document(item) for item in plan.items()],
                 "concurrency": plan.concurrency,
                 "remarks": list(remarks),
+                "estimate": forecast.document,
             }
         )
         return 0
@@ -140,6 +149,7 @@ def _dry_run(plan: JobPlan, remarks: Sequence[str], *, as_json: bool) -> int:
         print("  ".join(printable(cell, width=72) for cell in cells))
     for remark in remarks:
         print_note(f"note: {printable(remark)}")
+    forecast.print()
     items = count(plan.item_count or 0, "item")
     print_note(f"Plan is valid: {items}, concurrency {plan.concurrency}. Dry run: nothing was started.")
     return 0

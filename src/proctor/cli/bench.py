@@ -23,6 +23,7 @@ from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
     View,
+    predict_cost_and_time,
     print_document,
     print_summary,
     run_command,
@@ -30,6 +31,7 @@ from proctor.cli.run import (
 )
 from proctor.context import RunContext
 from proctor.errors import UsageError
+from proctor.formatting import interval, percent
 from proctor.job import PlanText
 from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan
 from proctor.jobs.benchmark.models import BatchSettings
@@ -86,6 +88,12 @@ def bench(
     ] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Mock: apply the reference solution.")] = False,
     noop: Annotated[bool, typer.Option("--noop", help="Mock: do nothing.")] = False,
+    stop_when: Annotated[
+        str,
+        typer.Option(
+            "--stop-when", help="Stop early: decided=true, width=0.1 or ranks=1.", metavar="NAME=VALUE,…"
+        ),
+    ] = "",
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Validate the benchmark and list its runs; start nothing."),
@@ -109,13 +117,14 @@ def bench(
         models_config=models_config,
         oracle=oracle,
         noop=noop,
+        stop_when=stop_when,
     )
     printed = OutputOptions(as_json=as_json)
     with terminal_context(context.obj) as ctx:
         if not resume:
             plan = _read(task, overrides, ctx)
             if dry_run:
-                return _dry_run(plan, lifecycle.preview(plan, ctx), as_json=as_json)
+                return _dry_run(plan, ctx, as_json=as_json)
             run = lifecycle.start(JOB, plan, ctx, observer=_observer(ctx, printed, plan))
             return run_command(ctx, run, printed, present=present)
         earlier = find_earlier(ctx.store, resume, output)
@@ -125,7 +134,7 @@ def bench(
         plan.output = earlier.path
         plan.imports_results = True
         if dry_run:
-            return _dry_run(plan, lifecycle.preview(plan, ctx), as_json=as_json)
+            return _dry_run(plan, ctx, as_json=as_json)
         observer = _observer(ctx, printed, plan)
         if earlier.is_known:
             run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, observer=observer)
@@ -175,7 +184,9 @@ def _show(comparison: Mapping[str, Any]) -> None:
         (
             model["model"],
             f"{model['counts']['success']}/{model['success_rate']['n']}",
+            _rate(model["success_rate"]),
             model["counts"]["error"] or "",
+            percent(model["success_rate_with_errors"]["value"]) if model["counts"]["error"] else "",
             seconds(model["completion_time"]["value"]),
             _figure(model["prompts_sent"]["value"]),
             _figure(model["human_interventions"]["value"]),
@@ -184,30 +195,40 @@ def _show(comparison: Mapping[str, Any]) -> None:
         )
         for model in comparison["models"]
     ]
-    heads = ("MODEL", "SUCCESS", "ERRORS", "TIME", "PROMPTS", "INTERVENTIONS", "TOKENS", "COST")
-    print_table(heads, rows)
+    heads = ("MODEL", "SUCCESS", "RATE", "ERRORS", "AS FAILURES", "TIME", "PROMPTS", "INTERVENTIONS")
+    print_table((*heads, "TOKENS", "COST"), rows)
+    print_note(f"Rates over tasks, with 95% CIs for {comparison['interval_scope']}.")
     titles = {
+        "most_successful": "Most Successful",
         "fastest": "Fastest",
-        "most_efficient": "Most Efficient",
+        "best_value": "Best Value",
         "least_intervention": "Most Autonomous",
+        "most_efficient": "Most Efficient",
     }
-    for key, title in {**titles, "best_value": "Best Value"}.items():
+    for key, title in titles.items():
         leaders = [place["model"] for place in comparison["ranks"][key] if place["rank"] == 1]
         if leaders:
             shared = "" if len(leaders) == 1 else "  (tied)"
             print(f"{title + ':':<16} {printable(', '.join(leaders), width=120)}{shared}")
 
 
+def _rate(rate: Mapping[str, Any]) -> str:
+    limits = f" ({interval(rate['low'], rate['high'])})" if rate["low"] is not None else ""
+    return f"{percent(rate['value'])}{limits}"
+
+
 def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:g}" if value == int(value) else f"{value:.1f}"
 
 
-def _dry_run(plan: BenchmarkJobPlan, preview: lifecycle.Preview, *, as_json: bool) -> int:
+def _dry_run(plan: BenchmarkJobPlan, ctx: RunContext, *, as_json: bool) -> int:
+    preview, forecast = lifecycle.preview(plan, ctx), predict_cost_and_time(JOB.name, plan, ctx)
     items = list(plan.items())
     if as_json:
         listed = [{"id": item.id, **item.factors, "asked": item.model, "run": item.repeat} for item in items]
         remarks = list(preview.remarks)
-        print_json({"dryRun": True, "itemCount": len(items), "items": listed, "remarks": remarks})
+        document = {"dryRun": True, "itemCount": len(items), "items": listed, "remarks": remarks}
+        print_json({**document, "estimate": forecast.document})
         return 0
     print_table(
         ("ITEM", "TASK", "MODEL", "AGENT", "RUN"),
@@ -215,6 +236,7 @@ def _dry_run(plan: BenchmarkJobPlan, preview: lifecycle.Preview, *, as_json: boo
     )
     for remark in preview.remarks:
         print_note(f"note: {printable(remark)}")
+    forecast.print()
     runs = count(len(items), "run")
     print_note(f"Benchmark is valid: {runs}, concurrency {plan.concurrency}. Dry run: nothing was started.")
     return 0

@@ -7,8 +7,18 @@ from typing import Annotated
 
 import typer
 
+from proctor.api.sources import load_sources
 from proctor.cli import output
-from proctor.cli.output import Json, count, print_json, print_note, print_table, printable
+from proctor.cli.output import (
+    Columns,
+    Json,
+    columns_of,
+    count,
+    print_json,
+    print_note,
+    print_table,
+    printable,
+)
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.stats.comparison import (
@@ -16,8 +26,8 @@ from proctor.stats.comparison import (
     Contrast,
     compare_groups,
     gate_of,
-    groups_of_runs,
-    groups_within,
+    groups_by,
+    groups_of,
 )
 from proctor.stats.differences import FAIL, INCONCLUSIVE
 
@@ -33,7 +43,10 @@ def compare(
     context: typer.Context,
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN…", help="Runs or evaluations to compare; the first is the baseline."),
+        typer.Argument(
+            metavar="RUN|FILE…",
+            help="Runs, evaluations, or files of results (CSV, JSONL, Parquet); the first is the baseline.",
+        ),
     ],
     metric: Annotated[
         list[str] | None,
@@ -61,6 +74,7 @@ def compare(
             metavar="GATE",
         ),
     ] = None,
+    column: Columns = None,
     mixed: Annotated[
         bool, typer.Option("--mixed", help="Also compare scores of different versions of an evaluator.")
     ] = False,
@@ -95,10 +109,8 @@ def compare(
     if format_ == "junit" and not gates:
         raise UsageError("a JUnit file holds the verdicts of gates\nPass at least one --gate.")
     with terminal_context(context.obj) as ctx:
-        if by:
-            groups = groups_within(ctx.store.read, runs[0], by, ctx.now(), pair=pair, against=against)
-        else:
-            groups = groups_of_runs(ctx.store.read, runs, ctx.now(), pair=pair)
+        results = load_sources(ctx.store, runs, ctx.now(), columns=columns_of(column))
+        groups = groups_by(results, by, pair=pair, against=against) if by else groups_of(results, pair=pair)
         comparison = compare_groups(groups, metrics=metric or (), gates=gates, mixed=mixed)
     for path, kind in ((html, "html"), (markdown, "md")):
         if path is not None:

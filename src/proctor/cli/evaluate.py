@@ -14,8 +14,10 @@ from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
 from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
 from proctor.cli.run import (
+    CostAndTime,
     OutputOptions,
     TerminalObserver,
+    predict_cost_and_time,
     print_document,
     print_summary,
     run_command,
@@ -24,7 +26,7 @@ from proctor.cli.run import (
 from proctor.cli.runs import watch as watch_run
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.jobs.evaluation.job import JOB
+from proctor.jobs.evaluation.job import JOB, EvaluationJobPlan
 from proctor.jobs.evaluation.prepare import (
     EvaluationEstimate,
     PendingEvaluationRequest,
@@ -284,7 +286,11 @@ def start(
             return _execute_or_detach(ctx, evaluation, pending.folder, output, detach=detach)
         pending = read_request(plan, flags)
         if dry:
-            return _print_estimate(estimate(pending, ctx), as_json=as_json)
+            counted = estimate(pending, ctx)
+            plan_ = EvaluationJobPlan(pending)
+            return _print_estimate(
+                counted, predict_cost_and_time(JOB.name, plan_, ctx, work=counted.workload), as_json=as_json
+            )
         prepared = prepare(pending, ctx)
         if cloudwatch:
             import_cloudwatch(prepared.request, ctx)
@@ -377,14 +383,15 @@ def _print_state(evaluation: EvaluationState, as_json: bool) -> int:
     return codes.SUCCEEDED
 
 
-def _print_estimate(estimate: EvaluationEstimate, *, as_json: bool) -> int:
+def _print_estimate(estimate: EvaluationEstimate, forecast: CostAndTime, *, as_json: bool) -> int:
     if as_json:
-        print_json(estimate.document)
+        print_json({**estimate.document, "estimate": forecast.document})
         return codes.SUCCEEDED
     for each in estimate.evaluators:
         calls = f"{count(each.calls, 'call')} of {each.model}" if each.model else "no model calls"
         cost = f", about {each.tokens:,} tokens, {money(each.cost_usd)}" if each.model else ""
         print(printable(f"{each.evaluator}: {count(each.targets, 'result')}, {calls}{cost}"))
+    forecast.print()
     ignored = f" ({estimate.ignored:,} older ones ignored)" if estimate.ignored else ""
     items = count(estimate.item_count, "item")
     print_note(f"{count(estimate.sessions, 'session')}{ignored}, {items}. Dry run: nothing was started.")

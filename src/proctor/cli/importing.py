@@ -7,7 +7,7 @@ import typer
 
 from proctor.batch.ingest import AUTO, OTLP, ImportResult, import_log_groups, import_paths
 from proctor.cli import output
-from proctor.cli.output import Json, count, moment_of, print_json, print_note, printable
+from proctor.cli.output import Json, columns_of, count, moment_of, print_json, print_note, printable
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.records import find_kind, kind_names
@@ -149,7 +149,7 @@ def table(
     # Loaded here: only this command reads tables.
     from proctor.jobs.imported.table import import_table
 
-    columns = dict(_mapped(each) for each in column or ())
+    columns = columns_of(column)
     with terminal_context(context.obj) as ctx:
         done = import_table(ctx.store, paths, run, ctx.now(), columns=columns, pass_score=pass_score)
     counts = done.counts
@@ -175,15 +175,6 @@ def table(
         f"({changes}{removed})"
     )
     return output.SUCCEEDED
-
-
-def _mapped(option: str) -> tuple[str, str]:
-    name, equals, source = option.partition("=")
-    if not equals or not name.strip():
-        raise UsageError(
-            f"{option} does not map a column\nWrite NAME=COLUMN, e.g. --column task=instance_id."
-        )
-    return name.strip(), source.strip()
 
 
 def _print_result(done: ImportResult, *, as_json: bool) -> int:

@@ -22,7 +22,7 @@ from proctor.cli.run import beginning
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.job import ItemFinished
 from proctor.stats.leaderboard import ModelStanding, standing
-from proctor.stats.progress import PoolUse, Progress, progress
+from proctor.stats.progress import PoolUse, Progress, progress, stop_lines
 from proctor.store import Store
 
 REFRESH_SECONDS = 0.25
@@ -88,7 +88,9 @@ def picture(progress: Progress) -> Group:
         f"{progress.finished:,} of {count(progress.total, 'item')}",
     )
     head = Text(f"{printable(progress.run_id)} · {progress.status}", style="bold")
-    return Group(head, bar, _figures(progress), *map(_pool, progress.pools), _running(progress))
+    stop = stop_lines(progress.stop_when) if progress.stop_when else []
+    lines = [Text(printable(line, width=200)) for line in stop]
+    return Group(head, bar, _figures(progress), *lines, *map(_pool, progress.pools), _running(progress))
 
 
 def _figures(progress: Progress) -> Text:

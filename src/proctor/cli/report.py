@@ -78,11 +78,8 @@ def _json_report(ctx: RunContext, scope: Scope) -> str:
         raise UsageError("a JSON report is about one run\nPass --run RUN.")
     # Loads numpy, which other reports of jobs may not need.
     from proctor.report.figures import figures_document
-    from proctor.stats.figures import run_figures
-    from proctor.stats.results import load_results
 
-    results = load_results(ctx.store.read, [scope.run_id], ctx.now())
-    document = figures_document(run_figures(results), summarise(ctx.store.read, scope, ctx.now()))
+    document = figures_document(summarise(ctx.store.read, scope, ctx.now()))
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
@@ -111,6 +108,8 @@ class AnalyzeRequest:
     report: bool
     metric: str
     as_json: bool
+    by: str = ""
+    against: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +138,13 @@ def analyze(
         bool, typer.Option("--report", help="Also write a report in Markdown and HTML.")
     ] = False,
     metric: Annotated[str, typer.Option("--metric", help="Analyze only this metric.")] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by", help="Dialogues: factor whose effect is estimated, such as client (default: therapist)."
+        ),
+    ] = "",
+    against: Annotated[str, typer.Option("--against", help="Dialogues: baseline level of --by.")] = "",
     as_json: Json = False,
 ) -> int:
     """Analyze the runs in DIR: statistics, comparisons, effects and patterns, written to DIR/analysis.
@@ -147,7 +153,8 @@ def analyze(
     """
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}\nGive the folder of an experiment or a simulation.")
-    analysis = _find_analysis(folder)(folder, AnalyzeRequest(report=report, metric=metric, as_json=as_json))
+    request = AnalyzeRequest(report=report, metric=metric, as_json=as_json, by=by, against=against)
+    analysis = _find_analysis(folder)(folder, request)
     if as_json:
         print_json(analysis.document)
     else:

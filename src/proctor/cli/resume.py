@@ -50,6 +50,9 @@ def resume(
     ] = None,
     retry_errors: RetryErrors = False,
     retry_failed: RetryFailed = False,
+    no_stop: Annotated[
+        bool, typer.Option("--no-stop", help="Run all that is left, whatever `stop_when` has decided.")
+    ] = False,
     as_json: JsonAtEnd = False,
     as_jsonl: Jsonl = False,
 ) -> int:
@@ -67,7 +70,7 @@ def resume(
             job,
             str(batch["runId"]),
             ctx,
-            changes=BatchChanges(concurrency=concurrency, budget_usd=budget),
+            changes=BatchChanges(concurrency=concurrency, budget_usd=budget, stops_early=not no_stop),
             retry=RetrySelection(errors=retry_errors, failures=retry_failed),
             observer=observer(ctx, output),
         )

@@ -21,7 +21,7 @@ from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_note, printable, seconds
 from proctor.context import Notice, RunContext
 from proctor.item import SUCCESS, Item
-from proctor.job import BatchEnd, ItemFinished
+from proctor.job import BatchEnd, ItemFinished, JobPlan, Work
 from proctor.json_values import JsonMap, JsonObject
 from proctor.store import Store
 
@@ -253,7 +253,15 @@ def exit_code(ending: BatchEnd, document: JsonMap) -> int:
         return output.CTRL_C
     if ending.status != "completed":
         return output.CUT_SHORT
-    return output.SUCCEEDED if document["successCount"] == document["itemCount"] else output.SOME_DID_NOT
+    return output.SOME_DID_NOT if has_failures(document) else output.SUCCEEDED
+
+
+def has_failures(document: JsonMap) -> bool:
+    """Whether an item did not succeed; those that a run which stopped early did not need do not count."""
+    names = ("failCount", "timeoutCount", "errorCount")
+    return any(document[name] for name in names) or (
+        bool(document["unfinishedCount"]) and not document.get("stopWhen")
+    )
 
 
 def notify(command: str | None, document: JsonMap) -> None:
@@ -309,13 +317,17 @@ def _stop_at_signals(control: RunControl) -> None:
 def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None:
     """Print the outcome of a run and the next command; without `executed`, nothing was left to do."""
     parts = [f"{document['successCount']} of {count(document['itemCount'], 'item')} succeeded"]
+    is_completed = document["status"] == "completed"
     parts += [
         f"{document[name]} {word}"
         for name, word in (
             ("failCount", "failed"),
             ("timeoutCount", "timed out"),
             ("errorCount", "errors"),
-            ("unfinishedCount", "not finished"),
+            (
+                "unfinishedCount",
+                "not needed" if document.get("stopWhen") and is_completed else "not finished",
+            ),
         )
         if document[name]
     ]
@@ -324,6 +336,8 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None
     run_id, duration = printable(document["runId"]), seconds(document["durationSec"])
     if executed:
         print_note(f"{run_id} {document['status']} in {duration}: {', '.join(parts)}{tokens}{spent}")
+    elif document["unfinishedCount"]:
+        print_note(f"{run_id}: nothing to resume, `stop_when` is decided: {', '.join(parts)}")
     else:
         items = count(document["itemCount"], "item")
         print_note(f"{run_id}: nothing to resume, all {items} are finished: {', '.join(parts)}")
@@ -335,7 +349,34 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None
             print_note("The store-wide budget is spent. Raise `usd` under [budget] in proctor.toml.")
         print_note(f"Resume with:  proctor resume {run_id}{remedy}")
     else:
+        if is_completed and document.get("stopWhen") and document["unfinishedCount"]:
+            print_note(f"Stopped early by `stop_when`. Run the rest:  proctor resume {run_id} --no-stop")
         print_note(f"Next:  proctor show {run_id}  ·  proctor report --run {run_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class CostAndTime:
+    """The predicted cost and time of a dry run, in words and as JSON."""
+
+    lines: Sequence[str]
+    document: JsonObject
+
+    def print(self) -> None:
+        """Print both."""
+        for line in self.lines:
+            print_note(printable(line, width=400))
+
+
+def predict_cost_and_time(
+    job: str, plan: JobPlan, ctx: RunContext, *, work: Mapping[Work, int] | None = None
+) -> CostAndTime:
+    """Predict a plan from like sessions in the store. `work`: its items, where they are known already."""
+    # Loaded by dry runs only.
+    from proctor.report.estimate import forecast_document, forecast_lines
+    from proctor.stats.estimate import forecast_plan
+
+    forecast = forecast_plan(job, plan, ctx, work=work)
+    return CostAndTime(forecast_lines(forecast) if forecast.items else (), forecast_document(forecast))
 
 
 LISTED = 20

@@ -26,10 +26,11 @@ from proctor.cli.output import (
     printable,
     seconds,
 )
-from proctor.cli.run import terminal_context
+from proctor.cli.run import has_failures, terminal_context
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES, SUCCESS
 from proctor.json_values import JsonObject
+from proctor.stats.progress import stop_lines
 from proctor.store import ItemFilter, Store
 from proctor.store.reader import BatchWithTotals
 from proctor.store.tables import BatchRow, ItemRow, SessionRow
@@ -345,9 +346,11 @@ def watch(context: typer.Context, run: Run, as_json: Json = False) -> int:
     print_note(
         f"{printable(run_id)} {batch['status']}: {document['successCount']} of {document['itemCount']} passed"
     )
+    for line in stop_lines(document["stopWhen"]) if "stopWhen" in document else ():
+        print_note(printable(line))
     if batch["status"] != "completed":
         return output.CUT_SHORT
-    return output.SUCCEEDED if document["successCount"] == document["itemCount"] else output.SOME_DID_NOT
+    return output.SOME_DID_NOT if has_failures(document) else output.SUCCEEDED
 
 
 async def _watch(store: Store, run_id: str, *, as_json: bool) -> None:

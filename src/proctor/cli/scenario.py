@@ -17,6 +17,7 @@ from proctor.cli.report import AnalysisOutput, AnalyzeRequest
 from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
+    predict_cost_and_time,
     preview_document,
     print_document,
     print_preview,
@@ -26,10 +27,10 @@ from proctor.cli.run import (
 )
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.formatting import figure, interval, percent
+from proctor.formatting import chance, figure, interval, percent
 from proctor.item import Item
 from proctor.job import PlanText
-from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, chance, write_reports
+from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, around, write_reports
 from proctor.jobs.scenario.experiment import CONFIG, ExperimentOverrides, read_config
 from proctor.jobs.scenario.job import JOB, ScenarioPlan
 from proctor.jobs.scenario.reader import read_scenario
@@ -157,6 +158,7 @@ def _preview(
 def _dry_run(plan: ScenarioPlan, ctx: RunContext, *, resume: bool, as_json: bool) -> int:
     plan, remarks, extension = _preview(plan, ctx, resume=resume)
     read = plan.experiment.renumbered(plan.numbers) if resume else plan.experiment
+    forecast = predict_cost_and_time(JOB.name, plan, ctx)
     if as_json:
         variations = [
             {"variation_id": v.number, "description": v.description, "changes": dict(v.changes)}
@@ -172,6 +174,7 @@ def _dry_run(plan: ScenarioPlan, ctx: RunContext, *, resume: bool, as_json: bool
             "output": str(read.output),
             "variations": variations,
             "remarks": list(remarks),
+            "estimate": forecast.document,
         }
         if extension is not None:
             document["resume"] = preview_document(extension, _label)
@@ -185,6 +188,7 @@ def _dry_run(plan: ScenarioPlan, ctx: RunContext, *, resume: bool, as_json: bool
         print_note(f"note: {printable(remark)}")
     if extension is not None:
         print_preview(extension, JOB.noun, _label)
+    forecast.print()
     budget = "no budget" if read.budget_usd is None else f"budget {money(read.budget_usd)}"
     runs = f"{count(len(read.variations), 'variation')}, {count(read.run_count, 'run')}"
     print_note(
@@ -450,8 +454,11 @@ def _analysis_lines(document: dict[str, Any]) -> list[str]:
         lines.append("Mock models took part: these results say nothing about real models.")
     for name, statistics in document["metrics_analysis"].items():
         if statistics["n"]:
-            bounds = f"{figure(statistics['low'])} to {figure(statistics['high'])}"
-            lines.append(f"{name}: {figure(statistics['mean'])} (95% CI {bounds}, n = {statistics['n']})")
+            lines.append(
+                f"{name}: {figure(statistics['mean'])} (95% CI {around(statistics)}, n = {statistics['n']})"
+            )
+        if statistics["note"]:
+            lines.append(f"{name}: {statistics['note']}")
         for pair in document["comparisons"].get(name, ())[:10]:
             first, second = pair["descriptions"]
             p = chance(pair["p_corrected"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import Annotated, Any
 
 import typer
@@ -21,8 +22,10 @@ from proctor.cli.output import (
 )
 from proctor.cli.report import AnalysisOutput, AnalyzeRequest
 from proctor.cli.run import (
+    CostAndTime,
     OutputOptions,
     TerminalObserver,
+    predict_cost_and_time,
     preview_document,
     print_document,
     print_preview,
@@ -48,7 +51,7 @@ from proctor.jobs.dialogue.tables import (
 from proctor.jobs.scenario.analysis import analysis_folder, write_pages
 from proctor.json_values import JsonObject
 from proctor.plan.source import bytes_of
-from proctor.stats.dialogue import crossing, measures_of
+from proctor.stats.dialogue import measure_estimate, measures_of
 from proctor.store import RetrySelection
 
 simulate_app = typer.Typer(add_completion=False)
@@ -134,7 +137,8 @@ def simulate_command(
             plan = JOB.read(PlanText(text=text, path=config, folder=folders[0]), overrides, ctx)
         if dry_run:
             earlier = lifecycle.find_earlier(JOB, plan, ctx) if resume else ""
-            return _dry_run(plan, lifecycle.preview(plan, ctx, run_id=earlier), as_json=as_json)
+            preview = lifecycle.preview(plan, ctx, run_id=earlier)
+            return _dry_run(plan, preview, predict_cost_and_time(JOB.name, plan, ctx), as_json=as_json)
         observer = TerminalObserver(ctx, output)
         if resume:
             retry = RetrySelection(errors=retry_errors, failures=retry_failed)
@@ -145,7 +149,7 @@ def simulate_command(
         return run_command(ctx, run, output, present=present)
 
 
-def _dry_run(plan: JobPlan, preview: lifecycle.Preview, *, as_json: bool) -> int:
+def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *, as_json: bool) -> int:
     for remark in preview.remarks:
         print_note(f"note: {printable(remark)}")
     items = list(plan.items())
@@ -154,7 +158,12 @@ def _dry_run(plan: JobPlan, preview: lifecycle.Preview, *, as_json: bool) -> int
             {"id": item.id, "file": item.settings["file"], "model": item.model or None, **item.factors}
             for item in items
         ]
-        document: JsonObject = {"dryRun": True, "itemCount": len(items), "items": listed}
+        document: JsonObject = {
+            "dryRun": True,
+            "itemCount": len(items),
+            "items": listed,
+            "estimate": forecast.document,
+        }
         if preview.extension is not None:
             document["resume"] = preview_document(preview.extension, _file)
         print_json(document)
@@ -164,6 +173,7 @@ def _dry_run(plan: JobPlan, preview: lifecycle.Preview, *, as_json: bool) -> int
         print("  ".join(printable(cell, width=72) for cell in cells))
     if preview.extension is not None:
         print_preview(preview.extension, JOB.noun, _file)
+    forecast.print()
     print_note(f"Plan is valid: {count(len(items), 'dialogue')}. Dry run: nothing was started.")
     return 0
 
@@ -231,17 +241,17 @@ def _statistics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     figures = []
     for name in measures_of(rows):
         values = [row[name] for row in rows if row.get(name) is not None]
-        whole = crossing([{**row, "client": "", "therapist": ""} for row in rows], name)
+        estimate = measure_estimate(rows, name)
         figures.append(
             {
                 "column": name,
-                "n": whole.overall.n,
-                "mean": whole.overall.value,
-                "std": whole.cells[0].std,
+                "n": estimate.n,
+                "mean": estimate.value,
+                "std": stdev(values) if len(values) > 1 else None,
                 "min": min(values),
                 "max": max(values),
-                "low": whole.overall.low,
-                "high": whole.overall.high,
+                "low": estimate.low,
+                "high": estimate.high,
             }
         )
     return figures
@@ -257,7 +267,9 @@ def analyze_simulation(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
     """Analyze a simulation and write its files."""
     skipped = Skipped()
     sessions = each_session(folder, failed=True, skipped=skipped)
-    document = analysis_document(sessions, folder.resolve().name, request.metric, skipped)
+    document = analysis_document(
+        sessions, folder.resolve().name, request.metric, skipped, by=request.by, against=request.against
+    )
     if document is None:
         raise UsageError(f"there is no finished session in {folder}\nFinish it first, with --resume.")
     print_skipped(skipped)

@@ -6,16 +6,19 @@ mark has a tooltip; every plot has a text description.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from proctor.formatting import UNKNOWN, interval, one_line, percent, seconds, short, usd
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
-from proctor.stats.intervals import Estimate, Rate
-from proctor.stats.outcomes import ByFactor, Factor, Tally
+from proctor.stats.intervals import Estimate
 from proctor.stats.usage import Durations, ModelUsage
+
+if TYPE_CHECKING:
+    from proctor.stats.figures import FactorFigures, Figures
 
 _TEMPLATES = files("proctor.report").joinpath("templates")
 STYLE = _TEMPLATES.joinpath("charts.css").read_text(encoding="utf-8")
@@ -56,6 +59,8 @@ class Point:
     y: float
     low: float | None = None
     high: float | None = None
+    is_marked: bool = False
+    """Drawn with a ring: on the Pareto front."""
 
 
 def bars(title: str, entries: Sequence[Bar], *, top: float | None = None, say: Say = short) -> str:
@@ -160,6 +165,8 @@ def scatter(
         drawn.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" class="c-fill c-main">{_title(label)}</circle>'
         )
+        if point.is_marked:
+            drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9.5" class="c-ring"/>')
         names.append((x, _free_height(x, y - 7, names)))
         beside, anchor = (x + 11, "start") if x < WIDTH * 0.6 else (x - 11, "end")
         drawn.append(_text(beside, names[-1][1], point.label, "c-label", anchor, longest=26))
@@ -202,6 +209,37 @@ def line(
         x, y = at(point, None).split(",")
         label = f"{point.label}: {say_y(point.y)}"
         drawn.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="c-fill c-main">{_title(label)}</circle>')
+    return _svg(title, base + 44, drawn)
+
+
+def curves(title: str, series: Mapping[str, Sequence[Point]], *, x_axis: str, say_y: Say = short) -> str:
+    """Several lines on a scale from 0 to 1, with their intervals as whiskers, and names at their ends."""
+    left, right, base, plot_top = 54, 84, 200, 14
+    places = sorted({point.x for points in series.values() for point in points})
+    wide, high = (WIDTH - left - right) / max(places[-1] - places[0], 1.0), base - plot_top
+    drawn = [_y_axis(ticks(1.0, 4), left, base, high, say_y)]
+    # Labels need about 16 units each.
+    every = max(1, math.ceil(len(places) * 16 / (WIDTH - left - right)))
+    for place in places[::every]:
+        drawn.append(_text(left + (place - places[0]) * wide, base + 17, short(place), "c-tick", "middle"))
+    names = list[tuple[float, float]]()
+    for number, (name, points) in enumerate(series.items()):
+        kind = "c-line" if number == 0 else "c-line c-dashed"
+        # Side by side: whiskers at the same place would hide each other.
+        shift = 3.0 * (number - (len(series) - 1) / 2)
+        at = [(left + (point.x - places[0]) * wide + shift, base - point.y * high, point) for point in points]
+        joined = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in at)
+        drawn.append(f'<polyline points="{joined}" class="{kind}"/>')
+        for x, y, point in at:
+            if point.low is not None and point.high is not None:
+                drawn.append(_line(x, base - point.low * high, x, base - point.high * high, "c-whisker"))
+            label = f"{point.label}: {say_y(point.y)}"
+            drawn.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" class="c-fill c-main">{_title(label)}</circle>'
+            )
+        names.append((at[-1][0], _free_height(at[-1][0], at[-1][1] + 4, names)))
+        drawn.append(_text(names[-1][0] + 10, names[-1][1], name, "c-label", "start", longest=12))
+    drawn.append(_text(WIDTH - right, base + 36, x_axis, "c-tick", "end"))
     return _svg(title, base + 44, drawn)
 
 
@@ -327,30 +365,55 @@ ORDER = (SUCCESS, FAIL, TIMEOUT, ERROR, RUNNING, QUEUED)
 DRAWN_MODELS = 15
 
 
-def outcome_bar(tally: Tally) -> str:
+def outcome_bar(counts: Mapping[str, int]) -> str:
     """How many items ended how, as one bar."""
-    parts = [Bar(label=status, value=tally.counts[status], kind=status) for status in ORDER]
+    parts = [Bar(label=status, value=counts[status], kind=status) for status in ORDER]
     description = ", ".join(f"{part.label} {part.value:.0f}" for part in parts if part.value)
     return stacked(f"Items by status: {description or 'none'}", parts)
 
 
-def rates(factor: Factor) -> str:
+def rates(factor: "FactorFigures") -> str:
     """The success rate of each level with its interval."""
     entries = [
         Bar(
             label=level.name or "(none)",
-            value=level.tally.rate.value,
-            low=level.tally.rate.low,
-            high=level.tally.rate.high,
-            note=_rate(level.tally.rate),
+            value=level.success.value,
+            low=level.success.low,
+            high=level.success.high,
+            note=_rate(level.success),
         )
         for level in factor.levels
     ]
     return bars(f"Success rate by {factor.name}, with 95% CI", entries, top=1.0, say=percent)
 
 
-def _rate(rate: Rate) -> str:
-    return f"{percent(rate.value)} ({interval(rate.low, rate.high)})" if rate.trials else UNKNOWN
+def _rate(rate: Estimate) -> str:
+    if rate.value is None:
+        return UNKNOWN
+    limits = f" ({interval(rate.low, rate.high)})" if rate.low is not None else ""
+    return f"{percent(rate.value)}{limits}"
+
+
+def pass_curves(figures: "Figures") -> str:
+    """pass@k and pass^k for each k; empty without repeats."""
+    series = {
+        name: [
+            Point(
+                label=f"{name.replace('k', str(each.k))}",
+                x=each.k,
+                y=each.estimate.value,
+                low=each.estimate.low,
+                high=each.estimate.high,
+            )
+            for each in entries
+            if each.estimate.value is not None
+        ]
+        for name, entries in (("pass@k", figures.pass_at), ("pass^k", figures.pass_hat))
+    }
+    if not all(series.values()):
+        return ""
+    title = "pass@k and pass^k by the number of runs k, with 95% CI"
+    return curves(title, series, x_axis="k", say_y=percent)
 
 
 def duration_histogram(durations: Durations) -> str:
@@ -364,18 +427,22 @@ def duration_histogram(durations: Durations) -> str:
     )
 
 
-def cost_against_success(factor: Factor) -> str:
-    """What an item cost against how often it succeeded; empty unless two levels know both."""
+def cost_against_success(factor: "FactorFigures") -> str:
+    """What an item cost against how often it succeeded; empty unless two levels know both.
+
+    Levels on the Pareto front of success, cost and time are marked.
+    """
     points = [
         Point(
             label=level.name or "(none)",
-            x=level.tally.cost_per_item_usd,
-            y=level.tally.rate.value,
-            low=level.tally.rate.low,
-            high=level.tally.rate.high,
+            x=level.cost_usd.value,
+            y=level.success.value,
+            low=level.success.low,
+            high=level.success.high,
+            is_marked=level.name in factor.front,
         )
         for level in factor.levels
-        if level.tally.cost_per_item_usd is not None and level.tally.rate.value is not None
+        if level.cost_usd.value is not None and level.success.value is not None
     ]
     if len(points) < 2:
         return ""
@@ -453,11 +520,11 @@ def _row(entry: Stem, y: float, left: float, middle: float, scale: float, say: S
 # Charts of one factor.
 
 
-def plots(factor: ByFactor) -> list[tuple[str, str]]:
+def plots(factor: "FactorFigures") -> list[tuple[str, str]]:
     """Each plot with its caption; only those there are figures for."""
     if not factor.levels:
         return []
-    drawn = [("Success rate", rates(factor.as_factor()))]
+    drawn = [("Success rate", rates(factor))]
     costs = [(level.name, level.cost_usd) for level in factor.levels]
     times = [(level.name, level.seconds) for level in factor.levels]
     drawn += _means("Mean cost of an item", factor.name, costs, usd)

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
-from proctor.stats.figures import FactorFigures, Figures, PassAtK, RunFigures
+from proctor.stats.figures import FactorFigures, Figures, PassAtK
 from proctor.stats.intervals import Estimate
+from proctor.stats.ranking import Rank
 from proctor.stats.summary import Summary
 
 
-def figures_document(figures: RunFigures, summary: Summary) -> dict[str, object]:
+def figures_document(summary: Summary) -> dict[str, object]:
     """The documented JSON of a report: overall, by factor, ranks, flaky tasks, and reasons of failures."""
-    batch = summary.batches[0] if summary.batches else None
+    batch, figures = (summary.batches[0] if summary.batches else None), summary.figures
     return {
         "runId": batch.run_id if batch else None,
         "job": batch.job if batch else None,
@@ -17,11 +18,13 @@ def figures_document(figures: RunFigures, summary: Summary) -> dict[str, object]
         "createdAt": batch.created_at if batch else None,
         "finishedAt": (batch.finished_at or None) if batch else None,
         "unfinished": figures.unfinished,
+        **({"stopWhen": batch.stop_when} if batch and batch.stop_when else {}),
         "standIns": list(figures.stand_ins),
         "costUsd": summary.cost.known_usd,
         "tokensTotal": summary.tokens.total,
         **level_document(figures.overall),
         "factors": {each.name: factor_document(each) for each in figures.factors},
+        "flakyTaskCount": figures.flaky_count,
         "flakyTasks": [
             {"task": each.words, "by": each.group, "successes": each.successes, "runs": each.runs}
             for each in figures.flaky
@@ -32,24 +35,31 @@ def figures_document(figures: RunFigures, summary: Summary) -> dict[str, object]
 
 
 def factor_document(factor: FactorFigures) -> dict[str, object]:
-    """One factor: its levels by name, and their ranks by success."""
+    """One factor: its levels by name, and their ranks by success and by pass^k."""
     return {
         "levels": {each.name: level_document(each) for each in factor.levels},
-        "ranks": [
-            {
-                "name": each.name,
-                "value": each.value,
-                "sem": each.sem,
-                "low": each.low,
-                "high": each.high,
-                "rank": each.rank,
-                "rankLow": each.rank_low,
-                "rankHigh": each.rank_high,
-                "tasks": each.tasks,
-                "runs": each.runs,
-            }
-            for each in factor.ranks
-        ],
+        "tooManyLevels": factor.is_too_many,
+        "ranks": [rank_document(each) for each in factor.ranks],
+        "ranksByPassHatK": {"k": factor.k, "ranks": [rank_document(each) for each in factor.reliability]},
+        "paretoFront": list(factor.front),
+        "errorsDecideOrder": factor.errors_decide,
+    }
+
+
+def rank_document(each: Rank) -> dict[str, object]:
+    """One row of a ranking."""
+    return {
+        "name": each.name,
+        "value": each.value,
+        "sem": each.sem,
+        "low": each.low,
+        "high": each.high,
+        "rank": each.rank,
+        "rankLow": each.rank_low,
+        "rankHigh": each.rank_high,
+        "tasks": each.tasks,
+        "runs": each.runs,
+        "note": each.note,
     }
 
 

@@ -7,11 +7,11 @@ both. It follows the reader's light or dark mode, and prints.
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
@@ -19,7 +19,11 @@ from markupsafe import Markup
 from proctor import formatting
 from proctor.report import charts
 from proctor.report.charts import as_file
+from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Summary
+
+if TYPE_CHECKING:
+    from proctor.stats.ranking import Rank
 
 _TEMPLATES = (
     "report.html.j2",
@@ -39,14 +43,13 @@ _TEMPLATES = (
 
 def html(summary: Summary) -> str:
     """The report as one HTML file that needs nothing else."""
-    model = next((factor for factor in summary.outcomes.factors if factor.name == "model"), None)
+    figures = summary.figures
     plots = {
-        "outcomes": charts.outcome_bar(summary.outcomes.tally),
-        "factors": {
-            factor.name: Markup(charts.rates(factor)) for factor in summary.outcomes.factors if factor.levels
-        },
+        "outcomes": charts.outcome_bar(summary.counts),
+        "factors": {factor.name: Markup(charts.rates(factor)) for factor in figures.factors if factor.levels},
+        "repeats": charts.pass_curves(figures.overall),
         "durations": charts.duration_histogram(summary.durations) if summary.durations.items else "",
-        "cost": charts.cost_against_success(model) if model else "",
+        "cost": charts.cost_against_success(figures.main) if figures.main else "",
         "tokens": charts.tokens_by_model(summary.models) if summary.models else "",
     }
     safe = {name: Markup(plot) if isinstance(plot, str) else plot for name, plot in plots.items()}
@@ -98,12 +101,35 @@ def _environment(*, escaped: bool) -> Environment:
         for name in ("whole", "short", "percent", "usd", "seconds", "milliseconds", "moment", "one_line")
     }
     environment.filters["md"] = formatting.in_markdown
+    environment.filters["zip"] = zip
     environment.globals |= {
         "plural": formatting.plural,
         "interval": formatting.interval,
+        "limits": limits,
+        "places": places,
+        "usd": formatting.usd,
+        "seconds": formatting.seconds,
         "order": charts.ORDER,
     }
     return environment
+
+
+def limits(estimate: Estimate, say: Callable[[float | None], str] = formatting.percent) -> str:
+    """The confidence interval of an estimate as text."""
+    if estimate.low is None and estimate.high is None:
+        return formatting.UNKNOWN
+    if estimate.high is None:
+        return f"from {say(estimate.low)}, no upper limit"
+    if say is formatting.percent:
+        return formatting.interval(estimate.low, estimate.high)
+    return f"{say(estimate.low)} to {say(estimate.high)}"
+
+
+def places(rank: "Rank | None") -> str:
+    """A rank with its interval: `2`, or `2 (1 to 3)`."""
+    if rank is None or rank.value is None:
+        return formatting.UNKNOWN
+    return formatting.rank(rank.rank, rank.rank_low, rank.rank_high)
 
 
 def _template(name: str) -> str:

@@ -110,6 +110,7 @@ def metrics_document(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
                 "type": rule.type,
                 "unit": rule.unit,
                 "method": rule.method,
+                **({} if rule.range is None else {"range": list(rule.range)}),
             }
             for name, rule in scenario.metrics.items()
         },

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from proctor.stats.progress import Progress, progress
 
 if TYPE_CHECKING:
+    from proctor.stats.agreement import alpha, kappa, rank_correlation
     from proctor.stats.differences import (
         Difference,
         Family,
@@ -45,22 +46,31 @@ if TYPE_CHECKING:
     from proctor.stats.power import Detectable, TasksNeeded, detectable, fewest_for_gate, tasks_needed
     from proctor.stats.ranking import Rank, ranks, table_of
     from proctor.stats.samples import plus_interval
+    from proctor.stats.sequential import ConfidenceSequence, LogConfidenceSequence, Monitor
     from proctor.stats.summary import Summary, summarise
+    from proctor.stats.variance import Components, MixedModel, components, mixed_model
 
 __all__ = [
+    "Components",
+    "ConfidenceSequence",
     "Detectable",
     "Difference",
     "Estimate",
     "Family",
     "GateVerdict",
+    "LogConfidenceSequence",
+    "MixedModel",
+    "Monitor",
     "Progress",
     "Rank",
     "Rate",
     "Summary",
     "TasksNeeded",
+    "alpha",
     "bill",
     "clopper_pearson",
     "cohen_h",
+    "components",
     "detectable",
     "difference",
     "factor_test",
@@ -69,8 +79,10 @@ __all__ = [
     "fisher",
     "gate",
     "holm",
+    "kappa",
     "mcnemar",
     "mean",
+    "mixed_model",
     "newcombe",
     "newcombe_paired",
     "pass_at",
@@ -78,6 +90,7 @@ __all__ = [
     "per_success",
     "plus_interval",
     "progress",
+    "rank_correlation",
     "ranks",
     "ratio",
     "summarise",
@@ -90,6 +103,7 @@ __all__ = [
 if not TYPE_CHECKING:
     # Hidden from type checkers, which would otherwise accept any misspelled name.
     _HOMES = {
+        "agreement": ("alpha", "kappa", "rank_correlation"),
         "differences": (
             *(
                 "Difference",
@@ -108,7 +122,9 @@ if not TYPE_CHECKING:
         "power": ("Detectable", "TasksNeeded", "detectable", "fewest_for_gate", "tasks_needed"),
         "ranking": ("Rank", "ranks", "table_of"),
         "samples": ("plus_interval",),
+        "sequential": ("ConfidenceSequence", "LogConfidenceSequence", "Monitor"),
         "summary": ("Summary", "summarise"),
+        "variance": ("Components", "MixedModel", "components", "mixed_model"),
     }
     _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

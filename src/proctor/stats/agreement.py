@@ -96,6 +96,9 @@ def alpha(
 
     For `ordinal` and `interval` ratings are numbers. `cluster` is what each unit belongs to. Perfect
     agreement gets the interval of the data with two units of opposite ratings.
+
+    >>> round(alpha([[1, 1], [0, 1], [0, 0], [1, 1, 0]]).value, 3)
+    0.2
     """
     import numpy as np
 
@@ -145,7 +148,11 @@ def rank_correlation(
     unit: Sequence[Hashable] | None = None,
     level: float = CONFIDENCE,
 ) -> Estimate:
-    """Spearman's rank correlation; no value where either does not vary."""
+    """Spearman's rank correlation; no value where either does not vary.
+
+    >>> round(rank_correlation([1, 2, 3, 4], [10, 30, 20, 40]).value, 3)
+    0.8
+    """
     import numpy as np
 
     x, y = np.asarray(first, dtype=float), np.asarray(second, dtype=float)

@@ -6,13 +6,14 @@ about success is computed a second time with errors as failures: where that chan
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
 
 from proctor.errors import NotFound, UsageError
+from proctor.job import StopRule
 from proctor.stats.differences import (
     FAIL,
     INCONCLUSIVE,
@@ -25,7 +26,7 @@ from proctor.stats.differences import (
     gate,
     ratio,
 )
-from proctor.stats.intervals import Estimate, bill, mean
+from proctor.stats.intervals import CONFIDENCE, Estimate, bill, mean
 from proctor.stats.results import (
     FIGURES,
     MEASURE,
@@ -37,6 +38,7 @@ from proctor.stats.results import (
     Results,
     load_results,
 )
+from proctor.stats.stopping import StopMonitor, stored_rule
 from proctor.store import StoreReader
 
 SKEWED = ("cost", "time", "tokens")
@@ -219,6 +221,11 @@ class Comparison:
         return any(each.with_errors for each in self.contrasts)
 
     @property
+    def is_anytime(self) -> bool:
+        """Whether intervals are valid at any time, because the run could stop early."""
+        return any(each.difference and each.difference.is_anytime for each in self.contrasts)
+
+    @property
     def verdict(self) -> str:
         """Of all gates together: one that fails fails all. Without gates: `pass`."""
         verdicts = {verdict.verdict for verdict in self.verdicts}
@@ -237,6 +244,10 @@ class Groups:
     tasks: Labels
     pair: str
     varied: tuple[str, ...] = ()
+    rule: StopRule | None = None
+    """The rule by which the run could stop early: ordinary intervals are then too narrow. None: none."""
+    anytime: "Callable[[StopRule], StopMonitor] | None" = None
+    """Makes a monitor with intervals that are valid all the same. None: not of these groups."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -251,7 +262,13 @@ class Groups:
 
 def groups_of_runs(read: StoreReader, runs: Sequence[str], now: datetime, *, pair: str = "") -> Groups:
     """Each run a group, the first one the baseline."""
-    results = load_results(read, runs, now)
+    return groups_of(load_results(read, runs, now), pair=pair)
+
+
+def groups_of(results: Results, *, pair: str = "") -> Groups:
+    """Each run of the results a group, the first one the baseline."""
+    if len(results.runs.labels) < 2:
+        raise UsageError("there is nothing to compare with\nPass two different runs.")
     return _grouped(results, results.runs, pair)
 
 
@@ -260,7 +277,12 @@ def groups_within(
 ) -> Groups:
     """Each level of a factor of one run a group; the baseline is `against`, or the first one in the plan."""
     results = load_results(read, [run], now)
-    return groups_by(results, factor, pair=pair, against=against)
+    groups = groups_by(results, factor, pair=pair, against=against)
+    run_id = results.runs.labels[0]
+    rule = stored_rule(read, run_id)
+    if rule is None or rule.by != factor:
+        return replace(groups, rule=rule)
+    return replace(groups, rule=rule, anytime=lambda rule: StopMonitor(rule, read, run_id))
 
 
 def groups_by(results: Results, factor: str, *, pair: str = "", against: str = "") -> Groups:
@@ -338,18 +360,107 @@ def compare_groups(
     ]
     judged = {each.metric for each in gates} or set(chosen)
     corrected, size = _corrected(contrasts, judged)
-    verdicts = [_verdict(one, each) for one in gates for each in corrected if each.metric == one.metric]
+    if groups.rule:
+        corrected = _valid_at_any_time(groups, groups.rule, corrected, size)
+    unfinished = {} if all(map(_is_anytime, corrected)) else groups.results.unfinished
+    verdicts = [
+        _while_running(_verdict(one, each), {} if _is_anytime(each) else unfinished)
+        for one in gates
+        for each in corrected
+        if each.metric == one.metric
+    ]
     return Comparison(
         groups=groups.names,
         pair=groups.pair,
         varied=groups.varied,
         contrasts=tuple(corrected),
-        verdicts=tuple(_while_running(each, groups.results.unfinished) for each in verdicts),
+        verdicts=tuple(verdicts),
         stand_ins=groups.results.stand_ins,
         metrics=groups.metrics,
         family_size=size,
-        unfinished=groups.results.unfinished,
+        unfinished=unfinished,
     )
+
+
+def _is_anytime(contrast: Contrast) -> bool:
+    return contrast.difference is not None and contrast.difference.is_anytime
+
+
+def _valid_at_any_time(
+    groups: Groups, rule: StopRule, contrasts: Sequence[Contrast], size: int
+) -> list[Contrast]:
+    """The contrasts of a run that could stop early, with confidence sequences in place of intervals.
+
+    Where there is none, a remark: an ordinary interval takes no account of when the run stopped.
+    """
+    candidates = groups.names[1:]
+    monitors: dict[str, StopMonitor] = {}
+    for metric in dict.fromkeys(each.metric for each in contrasts):
+        scale = rule.scale if metric == rule.metric else scale_of(metric, groups.results.metrics[metric])
+        if groups.anytime and (metric in SKEWED or scale):
+            monitors[metric] = groups.anytime(
+                StopRule(
+                    by=rule.by,
+                    metric=metric,
+                    decided=True,
+                    baseline=groups.names[0],
+                    confidence=1 - (1 - CONFIDENCE) * len(candidates) / max(size, len(candidates)),
+                    scale=scale or (0.0, 1.0),
+                    unit=rule.unit,
+                )
+            )
+    return [_sequential(each, monitors.get(each.metric)) for each in contrasts]
+
+
+def _sequential(contrast: Contrast, monitor: StopMonitor | None) -> Contrast:
+    found = contrast.difference
+    if found is None:
+        return contrast
+    if monitor is None:
+        remark = (
+            "the run could stop early by its results: this interval takes no account of it, and is too narrow"
+        )
+        return replace(contrast, remarks=(*contrast.remarks, remark))
+    levels = monitor.intervals()
+    pair = contrast.baseline, contrast.candidate
+    with_errors = contrast.with_errors
+    if with_errors is not None:
+        with_errors = _anytime_difference(with_errors, monitor.difference(*pair, errors_fail=True))
+    return replace(
+        contrast,
+        difference=_anytime_difference(found, monitor.difference(*pair)),
+        with_errors=with_errors,
+        baseline_mean=_anytime_mean(contrast.metric, contrast.baseline_mean, levels[contrast.baseline]),
+        candidate_mean=_anytime_mean(contrast.metric, contrast.candidate_mean, levels[contrast.candidate]),
+    )
+
+
+def _anytime_difference(found: Difference, valid: Estimate) -> Difference:
+    return replace(
+        found,
+        value=found.value if valid.value is None else valid.value,
+        low=valid.low,
+        high=valid.high,
+        p=None,
+        p_adjusted=None,
+        n=valid.n,
+        method=valid.method,
+        note=valid.note or "Valid at any time: the run could stop early.",
+        needs=valid.needs,
+        effect_size=None,
+        detectable=None,
+        center=None,
+        se=None,
+        df=None,
+        is_anytime=True,
+    )
+
+
+def _anytime_mean(metric: str, one: Mean, valid: Estimate) -> Mean:
+    if metric in SKEWED:
+        # The sequence is of the geometric mean.
+        return replace(one, low=None, high=None, note="no interval: the run could stop early")
+    return replace(one, low=valid.low, high=valid.high, sem=None, note="valid at any time")
 
 
 def _require(groups: Groups, metric: str) -> None:
@@ -384,7 +495,8 @@ def _side(groups: Groups, values: Floats, name: str) -> _Side:
     rows = groups.rows(name)
     errors = rows & groups.results.is_error
     there = rows & ~np.isnan(values)
-    missing = int((rows & ~errors & np.isnan(values)).sum())
+    # An item of an evaluation has the scores of one evaluator: those of others are not missing.
+    missing = int((rows & ~errors & ~groups.results.is_evaluation & np.isnan(values)).sum())
     return _Side(values[there], groups.tasks.codes[there], missing, int(errors.sum()))
 
 

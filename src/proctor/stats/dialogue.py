@@ -1,49 +1,98 @@
-"""Results of a dialogue simulation by combination: turns, ends and scores.
+"""Results of a dialogue simulation by combination: turns, ends, scores, and where their variance comes from.
 
-Averages are over successful runs; the number of others is given beside them. Standard deviations are of the
-sample.
+One rule says which dialogues are data, in the summary, in tables and in the analysis: those that came to
+their end (`is_data`). The number of others is given beside them. Standard deviations are of the sample.
 """
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from proctor.errors import NotFound
-from proctor.item import FINISHED, SUCCESS
-from proctor.stats.intervals import Estimate, mean_of
-from proctor.stats.reliability import (
-    COLUMN,
-    PAIRING,
-    REPEAT,
-    ROW,
-    CrossedComponent,
-    Observation,
-    variance_components,
-)
+from proctor.errors import NotFound, UsageError
+from proctor.item import FAIL, FINISHED, SUCCESS
+from proctor.stats.experiment import Scale, estimate_of, scale_of
+from proctor.stats.intervals import CONFIDENCE, Estimate
 from proctor.store import StoreReader
 from proctor.store.items import dialogue_items
 from proctor.store.scores import item_scores
 
-# Effect of pairing clients with therapists on a measure: means by combination, variance components.
+# Which dialogues are data.
 
 
-SPOKEN = {ROW: "client", COLUMN: "therapist", PAIRING: "pairing", REPEAT: "repeat"}
+ENDED_AS_FAILED = ("checks_failed", "loop")
+"""Reasons of failed dialogues that came to their end: judged too low, or both sides repeating themselves."""
+DATA_RULE = (
+    "Dialogues that came to their end are counted, also those that failed their evaluators or ended in a "
+    "loop. Dialogues broken off (errors, timeouts, limits, a side without a usable message) are excluded."
+)
+
+
+def is_data(status: str, reason: str = "") -> bool:
+    """Whether a dialogue came to its end, and so counts in every figure."""
+    return status == SUCCESS or (status == FAIL and (reason or "checks_failed") in ENDED_AS_FAILED)
+
+
+# Means by combination, variance components, and the effect of one factor.
+
+
 SIDES = ("client", "therapist")
-NOT_MEASURES = frozenset({"run_id", "seed"})
+RANDOM = ("client", "therapist", "profile")
+"""Factors whose levels are a sample: there could be other clients, therapists and profiles."""
+SETTINGS = ("therapist_profile", "temperature")
+"""Settings that a simulation can vary; models are part of the sides."""
+NOT_MEASURES = frozenset({"run_id", "seed", "repeat", "temperature"})
+LARGEST = 1e150
+"""Values beyond it are not computed with: their squares are no numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One client with one therapist."""
+    """One client with one therapist, and one value of each varied setting."""
 
     client: str
     therapist: str
     mean: Estimate
     std: float | None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VarianceShare:
+    """The variance that one source contributes."""
+
+    source: str
+    """A factor, factors joined by `:` for their combination, or `repeat`."""
+    variance: float | None
+    """None: the data cannot tell it from the others, and `note` says from which."""
+    share: float | None
+    """Of all the variance that could be told, between 0 and 1."""
+    low: float | None = None
+    high: float | None = None
+    levels: int = 0
+    note: str = ""
+    method: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """The difference of two levels of the factor that was chosen."""
+
+    contrast: str
+    value: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    p_corrected: float | None
+    """Corrected for all contrasts of all measures."""
+    note: str = ""
+    method: str = ""
+
+    @property
+    def is_significant(self) -> bool:
+        return self.p_corrected is not None and self.p_corrected <= 1 - CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +102,14 @@ class RoleCrossing:
     measure: str
     overall: Estimate
     cells: tuple[Cell, ...]
-    components: tuple[CrossedComponent, ...]
-    """`client`, `therapist`, `pairing`, `repeat`."""
+    components: tuple[VarianceShare, ...]
+    """`client`, `therapist`, `profile` and their combinations, as far as they vary, and `repeat`."""
+    by: str = ""
+    """The factor whose effect is estimated. Empty: none has two levels."""
+    effects: tuple[Effect, ...] = ()
+    missing: int = 0
+    """Dialogues without a value."""
+    note: str = ""
 
 
 def measures_of(rows: Sequence[Mapping[str, object]]) -> list[str]:
@@ -63,43 +118,226 @@ def measures_of(rows: Sequence[Mapping[str, object]]) -> list[str]:
     return [name for name in names if name not in NOT_MEASURES and _numbers(rows, name)]
 
 
-def crossing(rows: Sequence[Mapping[str, object]], measure: str) -> RoleCrossing:
-    """What the combinations come to in one measure. Rows without it are left out."""
-    cells: dict[tuple[str, str], list[float]] = {}
+def measure_estimate(rows: Sequence[Mapping[str, object]], measure: str) -> Estimate:
+    """The mean of a measure over dialogues, with its interval for dialogues like these."""
+    values = _values(rows, measure)
+    return estimate_of(values, _scale(measure, values), "dialogue")
+
+
+def crossing(
+    rows: Sequence[Mapping[str, object]],
+    measure: str,
+    *,
+    by: str = "",
+    against: str = "",
+    family: int = 0,
+) -> RoleCrossing:
+    """What the combinations come to in one measure. Rows without it are left out.
+
+    `by` is the factor whose effect is estimated, `against` its baseline level, and `family` the number of
+    contrasts corrected together (0: those of this measure).
+    """
+    settings = _varied_settings(rows)
+    cells: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
-        value = row.get(measure)
-        if isinstance(value, int | float) and _is_number(value):
-            key = (str(row.get("client") or "?"), str(row.get("therapist") or "?"))
-            cells.setdefault(key, []).append(float(value))
-    observations = [
-        Observation(client, therapist, v) for (client, therapist), vs in cells.items() for v in vs
-    ]
+        if (value := _number(row.get(measure))) is not None:
+            key = tuple(str(row.get(name) or "?") for name in (*SIDES, *settings))
+            cells.setdefault(key, []).append(value)
+    values = _values(rows, measure)
+    scale = _scale(measure, values)
+    components, note = _components(rows, measure, settings)
+    chosen = by if by and _varies(rows, by) else ""
     return RoleCrossing(
         measure=measure,
-        overall=mean_of([observation.value for observation in observations]),
+        overall=estimate_of(values, scale, "dialogue"),
         cells=tuple(
-            Cell(client=client, therapist=therapist, mean=mean_of(values), std=_std(values))
-            for (client, therapist), values in cells.items()
+            Cell(
+                client=key[0],
+                therapist=key[1],
+                settings=dict(zip(settings, key[2:], strict=True)),
+                mean=estimate_of(mine, scale, "dialogue"),
+                std=stdev(mine) if len(mine) > 1 else None,
+            )
+            for key, mine in cells.items()
         ),
-        components=tuple(
-            CrossedComponent(SPOKEN[each.source], each.variance, each.share)
-            for each in variance_components(observations)
-        ),
+        components=components,
+        by=chosen,
+        effects=_effects(rows, measure, chosen, against, family, scale) if chosen else (),
+        missing=len(rows) - len(values),
+        note=note,
     )
 
 
-def analysis(rows: Sequence[Mapping[str, object]], measure: str = "") -> list[dict[str, Any]]:
-    """Every measure there is, or the one that is named, as plain data."""
+def _components(
+    rows: Sequence[Mapping[str, object]], measure: str, settings: Sequence[str]
+) -> tuple[tuple[VarianceShare, ...], str]:
+    """The variance components, with the varied settings as fixed effects, and a note on all of them."""
+    # Late: it loads numpy.
+    from proctor.stats.variance import RESIDUAL, components, mixed_model
+
+    table = _table(rows, measure)
+    varying = [name for name in RANDOM if _varies(rows, name)] or ["client"]
+    if settings:
+        fitted = mixed_model(table, measure, fixed=settings, random=varying)
+        parts, note = fitted.components, fitted.note
+    else:
+        crossed = components(table, varying, measure)
+        parts, note = crossed.components, crossed.note
+    # One run of a combination tells nothing of it: its variance is in that of the repeats. Combinations
+    # with the groups of another source are that source.
+    hidden = [each for each in parts if each.variance.value is None and ":" in each.source]
+    within = [each.source for each in hidden if each.variance.note.startswith("one run of each")]
+    shares = [
+        VarianceShare(
+            source=each.source,
+            variance=each.variance.value,
+            share=each.share,
+            low=each.variance.low,
+            high=each.variance.high,
+            levels=0
+            if each.source == RESIDUAL
+            else len(
+                {
+                    tuple(row[name] for name in each.source.split(":"))
+                    for row in table
+                    if row[measure] is not None
+                }
+            ),
+            note="; ".join(
+                [each.variance.note] * bool(each.variance.note)
+                + [f"includes {', '.join(within)} (one run of each)"]
+                * (bool(within) and each.source == RESIDUAL)
+            ),
+            method=each.variance.method,
+        )
+        for each in parts
+        if each not in hidden
+    ]
+    shares += [
+        VarianceShare(
+            source=name,
+            variance=None,
+            share=None,
+            levels=1,
+            note=f"one {name} only: its variance cannot be told from the mean",
+        )
+        for name in RANDOM
+        if name not in varying
+    ]
+    return tuple(shares), note
+
+
+def _effects(
+    rows: Sequence[Mapping[str, object]],
+    measure: str,
+    by: str,
+    against: str,
+    family: int,
+    scale: Scale | None,
+) -> tuple[Effect, ...]:
+    """Differences of the levels of a factor from its baseline, by a mixed model of the other factors."""
+    from proctor.stats.variance import mixed_model
+
+    levels = list(dict.fromkeys(str(row.get(by) or "?") for row in rows))
+    others = [name for name in RANDOM if name != by and _varies(rows, name)]
+    others += [name for name in _varied_settings(rows) if name != by]
+    size = family or len(levels) - 1
+    if against and against not in levels:
+        raise UsageError(f"{by} has no level {against}\nThere are: {', '.join(levels)}.")
+    if not others:
+        return _plain_effects(rows, measure, by, against or levels[0], size, scale)
+    level = 1 - (1 - CONFIDENCE) / size
+    fitted = mixed_model(
+        _table(rows, measure), measure, fixed=by, random=others, baseline=against, level=level, draws=100
+    )
+    few = [name for name in others if len({row.get(name) for row in rows}) < 3]
+    proviso = f"fewer than 3 levels of {', '.join(few)}: they tell little of others like them" if few else ""
+    width = None if scale is None else scale[1] - scale[0]
+    return tuple(
+        Effect(
+            contrast=name,
+            value=each.value,
+            low=_cut(each.low, width),
+            high=_cut(each.high, width),
+            p=each.p,
+            p_corrected=None if each.p is None else min(1.0, each.p * size),
+            note="; ".join(part for part in (each.note, proviso) if part),
+            method=each.method,
+        )
+        for name, each in fitted.contrasts.items()
+    )
+
+
+def _plain_effects(
+    rows: Sequence[Mapping[str, object]],
+    measure: str,
+    by: str,
+    baseline: str,
+    family: int,
+    scale: Scale | None,
+) -> tuple[Effect, ...]:
+    """The same where nothing else varies: independent dialogues of each level."""
+    from proctor.stats.differences import difference
+    from proctor.stats.experiment import TESTS, in_runs
+
+    values = {
+        name: _values([row for row in rows if str(row.get(by) or "?") == name], measure)
+        for name in dict.fromkeys(str(row.get(by) or "?") for row in rows)
+    }
+    lo, hi = scale or (None, None)
+    effects = []
+    for name in values:
+        if name != baseline:
+            one = difference(values[baseline], values[name], paired=False, lo=lo, hi=hi, family=family)
+            effects.append(
+                Effect(
+                    contrast=f"{name} - {baseline}",
+                    value=one.value,
+                    low=one.low,
+                    high=one.high,
+                    p=one.p,
+                    p_corrected=one.p_adjusted if one.needs is None else None,
+                    note=in_runs(one.note, "dialogue"),
+                    method=TESTS.get(one.method, one.method),
+                )
+            )
+    return tuple(effects)
+
+
+def _cut(limit: float | None, width: float | None) -> float | None:
+    return limit if limit is None or width is None else max(-width, min(width, limit))
+
+
+def analysis(
+    rows: Sequence[Mapping[str, object]], measure: str = "", *, by: str = "", against: str = ""
+) -> list[dict[str, Any]]:
+    """Every measure there is, or the one that is named, as plain data.
+
+    `by` is the factor whose effect is estimated; without one, the therapist. All effects are one family.
+    """
     known = measures_of(rows)
     if measure and measure not in known:
         raise NotFound(f"the sessions have no numeric column `{measure}`\nThere are: {', '.join(known)}.")
-    return [asdict(crossing(rows, name)) for name in ([measure] if measure else known)]
+    factors = (*RANDOM, *SETTINGS, *(f"{side}_model" for side in SIDES))
+    if by and not any(row.get(by) is not None for row in rows):
+        raise NotFound(f"the sessions have no factor `{by}`\nThere are: {', '.join(factors)}.")
+    chosen = [measure] if measure else known
+    factor = by or SIDES[1]
+    # Measures that never vary have nothing to test.
+    varying = sum(len(set(_values(rows, name))) > 1 for name in chosen)
+    levels = len({row.get(factor) for row in rows})
+    size = max(1, varying * (levels - 1))
+    return [asdict(crossing(rows, name, by=factor, against=against, family=size)) for name in chosen]
 
 
 def told_apart(rows: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
-    """The rows, each side named with its model where it was played by several: those are several sides."""
+    """The rows, with names that tell levels apart: a side that several models played is several sides, and
+    profiles of one name and different people are several profiles.
+    """
     models: dict[tuple[str, object], set[object]] = {}
+    people: dict[object, set[object]] = {}
     for row in rows:
+        people.setdefault(row.get("profile"), set()).add(row.get("patient_name"))
         for side in SIDES:
             models.setdefault((side, row.get(side)), set()).add(row.get(f"{side}_model"))
     return [
@@ -110,22 +348,59 @@ def told_apart(rows: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
                 for side in SIDES
                 if len(models[side, row.get(side)]) > 1
             },
+            **(
+                {"profile": f"{row['profile']} ({row.get('patient_name')})"}
+                if row.get("profile") is not None and len(people[row["profile"]]) > 1
+                else {}
+            ),
         }
         for row in rows
     ]
 
 
+def _table(rows: Sequence[Mapping[str, object]], measure: str) -> list[dict[str, object]]:
+    names = (*RANDOM, *SETTINGS, *(f"{side}_model" for side in SIDES))
+    return [
+        {**{name: str(row.get(name) or "?") for name in names}, measure: _number(row.get(measure))}
+        for row in rows
+    ]
+
+
+def _varied_settings(rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """The settings of which some pair of roles has several values; others are part of a role."""
+    values: dict[tuple[object, ...], set[object]] = {}
+    for row in rows:
+        for name in SETTINGS:
+            values.setdefault((name, row.get("client"), row.get("therapist")), set()).add(row.get(name))
+    return [name for name in SETTINGS if any(len(mine) > 1 for key, mine in values.items() if key[0] == name)]
+
+
+def _varies(rows: Sequence[Mapping[str, object]], name: str) -> bool:
+    return len({row.get(name) for row in rows}) > 1
+
+
+def _values(rows: Sequence[Mapping[str, object]], measure: str) -> list[float]:
+    return [value for row in rows if (value := _number(row.get(measure))) is not None]
+
+
+def _scale(measure: str, values: Sequence[float]) -> Scale | None:
+    # Counts of 0 and 1 are no booleans: only scores are read as shares.
+    return scale_of(measure, values, None, is_boolean=False) if measure.startswith("score.") else None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool):
+        return float(value)
+    return float(value) if isinstance(value, int | float) and abs(value) <= LARGEST else None
+
+
 def _numbers(rows: Sequence[Mapping[str, object]], name: str) -> bool:
     values = [row[name] for row in rows if row.get(name) is not None]
-    return bool(values) and all(map(_is_number, values))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _std(values: Sequence[float]) -> float | None:
-    return stdev(values) if len(values) > 1 else None
+    return (
+        bool(values)
+        and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        and any(_number(value) is not None for value in values)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +519,7 @@ class _Tally:
         self._statuses[run.status] += 1
         if run.end_reason:
             self._ends[run.end_reason] += 1
-        if run.status == SUCCESS and run.turns is not None:
+        if is_data(run.status, run.reason) and run.turns is not None:
             self._turns.append(run.turns)
             for name, value in run.scores.items():
                 self._scores.setdefault(name, []).append(value)
@@ -258,6 +533,7 @@ class _Tally:
             "successful": self._statuses[SUCCESS],
             "failed": failed - self._statuses[SUCCESS],
             "end_reasons": dict(self._ends),
+            "counted": len(self._turns),
         }
         if self._scores:
             document["scores"] = {

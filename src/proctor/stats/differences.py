@@ -95,6 +95,8 @@ class Difference:
     spread: float | None = field(default=None, repr=False)
     """Standard deviation of the task differences."""
     is_paired: bool = True
+    is_anytime: bool = False
+    """Whether the interval is valid however often one looked, as of a run that could stop early; no p."""
     is_constant: bool = False
     """Whether all values of both sides are equal."""
     fingerprint: str = field(default="", repr=False)
@@ -108,6 +110,9 @@ class Difference:
     def is_significant(self) -> bool:
         """Whether the interval, at the level of the family, excludes no difference."""
         enough = self.n >= (FEWEST_TYPICAL if self.is_ratio else FEWEST_TASKS)
+        if self.is_anytime:
+            ends = self.low is not None and self.high is not None
+            return enough and ends and not self.low <= self.null <= self.high  # type: ignore[operator]
         return enough and self.p_adjusted is not None and self.p_adjusted <= 1 - self.level + 1e-12
 
 
@@ -493,7 +498,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     >>> holm([0.001, 0.011, None, 0.3])
     [0.003, 0.022, None, 0.3]
     """
-    tested = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    tested = sorted((float(p), place) for place, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
     for rank, (p, place) in enumerate(tested):
@@ -578,7 +583,10 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
     if largest is None and difference.scale is not None:
         largest = difference.scale[1]
     fewest = None
-    if margin > 0 and largest is not None:
+    if not difference.is_ratio and largest is not None and margin >= largest and difference.n:
+        return GateVerdict(verdict=PASS, note="No loss can exceed the margin.", difference=difference)
+    # A confidence sequence allows for a collapse that was not seen yet; ordinary intervals do not.
+    if margin > 0 and largest is not None and not difference.is_anytime:
         fewest = fewest_for_gate(margin, largest, level=difference.level)
     least = max(FEWEST_TASKS, fewest or 0)
     result = GateVerdict(verdict=INCONCLUSIVE, note="", fewest=fewest, difference=difference)

@@ -1,26 +1,37 @@
 """Factors associated with success, failure and metrics of an experiment: statements with their evidence.
 
-A statement gives the effect, its confidence interval and its p-value, corrected for the number of statements
-tested. Where there is not enough data, a note says so.
+The unit is the run: figures are about runs of this scenario with these variations. A level of a factor is
+compared with the other levels block by block. A block is one seed with one combination of the other factors,
+so that runs differ in the factor alone, and every run counts. All levels of all factors, for the success rate
+and every metric, are one family: interval, p and verdict are of one method and hold together (Bonferroni).
 """
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from statistics import fmean
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median, stdev
+from typing import TYPE_CHECKING, Any
 
-from proctor.formatting import figure
-from proctor.stats import contrasts
-from proctor.stats.contrasts import LEVEL, Difference
+from proctor.formatting import chance, figure
+from proctor.stats.intervals import FEWEST_TASKS, Estimate, mean, wilson
+
+if TYPE_CHECKING:
+    # It loads numpy, which a plain run does not.
+    from proctor.stats.differences import Difference
 
 # The runs of an experiment, read from its folder.
 
 
 Number = float
+Scale = tuple[float, float]
 OF_ITS_OWN = ("validation_failed", "checks_failed", "timeout", "cost_limit")
 """Reasons of failures that the run itself caused."""
+RUNS_LIKE_THESE = "runs like these"
+"""What every interval is about: further runs of this scenario with these variations."""
+BINARY: Scale = (0.0, 1.0)
+VERSION = "scenario version"
+"""The factor that keeps apart runs of a scenario that was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +50,8 @@ class RunData:
     """The last value of each numeric metric."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The last value of each text metric."""
+    unusable: frozenset[str] = frozenset()
+    """Metrics whose value is NaN, infinite or too large to compute with; they count as missing."""
     by_turn: Mapping[int, Mapping[str, Number]] = field(default_factory=dict)
     cost_usd: float | None = None
     tokens: int = 0
@@ -69,69 +82,229 @@ class Study:
     factors: Mapping[int, Mapping[str, str]]
     """The level of each factor, by variation."""
     planned: int
+    metrics: tuple[str, ...] = ()
+    """Metrics that are numbers, also those that no run has a value of."""
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+    """Smallest and largest possible value, by metric. Metrics without one are unbounded."""
     stand_ins: tuple[str, ...] = ()
     description: str = ""
     """Description by the author."""
 
+    def values(self, runs: Sequence[RunData], metric: str) -> list[float]:
+        """The values of a metric in the runs that have one."""
+        return [run.metrics[metric] for run in runs if metric in run.metrics]
 
-FEWEST = 3
-"""Minimum number of runs in a group for a test."""
+
+def scale_of(metric: str, values: Sequence[float], declared: Scale | None, is_boolean: bool) -> Scale | None:
+    """The ends of a metric's scale: declared, 0 and 1 for booleans and shares; None: unbounded."""
+    if is_boolean or (values and set(values) <= {0.0, 1.0}):
+        return BINARY
+    if declared is not None:
+        return declared if all(declared[0] <= value <= declared[1] for value in values) else None
+    is_share = metric.startswith("score.") and values and all(0 <= value <= 1 for value in values)
+    return BINARY if is_share else None
+
+
+# Means over runs.
+
+
+def estimate_of(values: Sequence[float], scale: Scale | None, unit: str = "run") -> Estimate:
+    """The mean of independent runs: Wilson's interval for 0/1 values, else `mean` on the scale."""
+    scope = f"{unit}s like these"
+    if scale == BINARY and values and set(values) <= {0.0, 1.0}:
+        rate = wilson(int(sum(values)), len(values))
+        about = mean(values, lo=0, hi=1)
+        return replace(about, low=rate.low, high=rate.high, method="Wilson", note="", scope=scope)
+    lo, hi = scale or (None, None)
+    about = mean(values, lo=lo, hi=hi)
+    return replace(about, note=in_runs(about.note, unit), scope=scope)
+
+
+def in_runs(note: str, unit: str = "run") -> str:
+    """A note of the general statistics in the words of an experiment, where the unit is the run."""
+    note = note.replace("common tasks", f"pairs of {unit}s").replace("tasks", f"{unit}s")
+    note = note.replace("task", unit)
+    return note.replace(" Declare the scale.", " Only a declared range would allow one.")
+
+
+def statistics_of(study: Study, runs: Sequence[RunData], metric: str) -> dict[str, Any]:
+    """A metric over runs, as plain data. No value: how many are missing, in words too."""
+    values = study.values(runs, metric)
+    missing = len(runs) - len(values)
+    unusable = sum(metric in run.unusable for run in runs)
+    notes = [f"missing in {missing} of {len(runs)} runs"] if missing else []
+    if unusable:
+        notes.append(f"in {unusable} of them not a number that can be computed with")
+    scale = study.scales.get(metric)
+    estimate = estimate_of(values, scale) if values else Estimate(value=None, note="no value")
+    notes += [estimate.note.rstrip(".")] if estimate.note else []
+    return {
+        "count": len(values),
+        "mean": fmean(values) if values else None,
+        "median": median(values) if values else None,
+        "min": min(values, default=None),
+        "max": max(values, default=None),
+        "stdev": stdev(values) if len(values) > 1 else 0.0 if values else None,
+        "n": len(values),
+        "low": estimate.low,
+        "high": estimate.high,
+        "missing": missing,
+        "sem": estimate.sem,
+        "scale": None if scale is None else list(scale),
+        "method": estimate.method,
+        "needs": estimate.needs,
+        "scope": RUNS_LIKE_THESE,
+        "note": "; ".join(notes),
+    }
+
+
+# Levels of factors, compared with the others.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelContrast:
-    """Runs with one level of a factor against all others."""
+    """Runs with one level of a factor against all others, in equal blocks."""
 
     factor: str
     level: str
     metric: str
     """Empty: the success rate."""
-    difference: Difference
-    p_corrected: float | None
+    difference: "Difference"
+    """The level minus the others, adjusted for the family."""
+    left_out: str = ""
+    """Why it is not a member of the family, and has no verdict. Empty: it is one."""
+    mcnemar: float | None = None
+    """Exact McNemar p of the pairs of 0/1 values, unadjusted. None: they are no such pairs."""
 
     @property
     def is_clear(self) -> bool:
-        return self.p_corrected is not None and self.p_corrected < LEVEL
+        return not self.left_out and self.difference.is_significant
+
+    @property
+    def p_corrected(self) -> float | None:
+        return None if self.left_out else self.difference.p_adjusted
 
 
-def level_contrasts(study: Study, metric: str = "") -> list[LevelContrast]:
-    """Contrasts of every level of every factor with the rest, for the success rate or a metric."""
-    differences: list[tuple[str, str, Difference]] = []
-    for factor, levels in levels_of(study).items():
-        for level in levels:
-            difference = _in_metric(study, factor, level, metric) if metric else _rates(study, factor, level)
-            if difference is not None:
-                differences.append((factor, level, difference))
-            if len(levels) == 2:
-                # The contrast of the other level is the same with the opposite sign.
-                break
-    corrected = contrasts.holm([difference.p for _, _, difference in differences])
+def level_contrasts(study: Study, metrics: Sequence[str] = ()) -> list[LevelContrast]:
+    """Every level of every factor against the others, for the success rate and metrics: one family."""
+    from proctor.stats.differences import family
+
+    contrasts: dict[str, LevelContrast] = {}
+    for metric in ("", *metrics):
+        for factor, levels in levels_of(study).items():
+            # The contrast of the second of two levels is the same with the opposite sign.
+            for level in levels if len(levels) > 2 else levels[:1]:
+                name = f"{metric or 'the success rate'}, {factor} = {level}"
+                contrasts[name] = _contrast(study, factor, level, metric)
+    members = family({name: each.difference for name, each in contrasts.items()})
+    adjusted = {**members.members, **members.descriptive}
     return [
-        LevelContrast(factor=factor, level=level, metric=metric, difference=difference, p_corrected=p)
-        for (factor, level, difference), p in zip(differences, corrected, strict=True)
+        replace(each, difference=adjusted[name], left_out=in_runs(members.left_out.get(name, "")))
+        for name, each in contrasts.items()
     ]
+
+
+def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContrast:
+    from proctor.stats.differences import Difference, difference, mcnemar
+
+    others = [name for name in levels_of(study) if name != factor]
+    if metric:
+        runs = [run for run in study.runs if run.is_success]
+        scale = study.scales.get(metric)
+    else:
+        runs, scale = [run for run in study.runs if run.is_judged], BINARY
+    about = LevelContrast(factor=factor, level=level, metric=metric, difference=Difference(value=None))
+    if metric and never_differs(study, metric):
+        note = "repeats never differ: they say no more than one run"
+        inside, outside = (
+            study.values([run for run in runs if (level_of(study, run, factor) == level) is side], metric)
+            for side in (True, False)
+        )
+        value = fmean(inside) - fmean(outside) if inside and outside else None
+        return replace(about, difference=Difference(value=value, note=note))
+    sides: dict[bool, tuple[list[float | None], list[Hashable]]] = {True: ([], []), False: ([], [])}
+    has_seeds = all(run.seed is not None for run in runs)
+    for run in runs:
+        values, blocks = sides[level_of(study, run, factor) == level]
+        values.append(run.metrics.get(metric) if metric else float(run.is_success))
+        around = tuple(level_of(study, run, name) for name in others)
+        # Without seeds, runs of one number are compared: any two runs of a block are alike.
+        blocks.append((run.seed if has_seeds else run.repeat, *around))
+    lo, hi = scale or (None, None)
+    (with_it, at), (without, elsewhere) = sides[True], sides[False]
+    # One factor and no seeds: nothing pairs the runs.
+    is_paired = has_seeds or bool(others)
+    if not is_paired:
+        at, elsewhere = list(range(len(at))), list(range(len(elsewhere)))
+    result = difference(without, with_it, task_a=elsewhere, task_b=at, lo=lo, hi=hi, paired=is_paired)
+    about = replace(about, difference=replace(result, note=in_runs(result.note)))
+    if others and with_it and without and set(at).isdisjoint(elsewhere):
+        note = f"no two runs differ in {factor} alone: its effect is confounded with {', '.join(others)}"
+        return replace(about, difference=replace(result, note=note, needs=None))
+    if not (
+        is_paired and scale == BINARY and len(set(at)) == len(at) and len(set(elsewhere)) == len(elsewhere)
+    ):
+        return about
+    first, second = (dict(zip(*side, strict=True)) for side in ((at, with_it), (elsewhere, without)))
+    pairs = [(first[block], second[block]) for block in first if block in second]
+    if not pairs or not {value for pair in pairs for value in pair} <= {0.0, 1.0}:
+        return about
+    return replace(about, mcnemar=mcnemar(pairs.count((1.0, 0.0)), pairs.count((0.0, 1.0))))
+
+
+TESTS = {
+    "Student's t, paired": "paired t-test",
+    "Welch's t": "Welch's t-test",
+    "plus, paired": "paired, plus interval",
+    "plus, Welch": "Welch's t-test, plus interval",
+}
+"""Names of the methods on the page."""
+
+
+def difference_record(one: "Difference", left_out: str = "") -> dict[str, Any]:
+    """A difference as plain data."""
+    return {
+        "value": one.value,
+        "low": one.low,
+        "high": one.high,
+        "p": one.p,
+        "effect_size": one.effect_size,
+        "smallest_detectable": one.detectable,
+        "runs_needed": one.needs,
+        "n": one.tasks,
+        "is_paired": one.is_paired,
+        "test": TESTS[one.method or ("Student's t, paired" if one.is_paired else "Welch's t")],
+        "p_corrected": None if left_out else one.p_adjusted,
+        "is_significant": not left_out and one.is_significant,
+        "family": one.family,
+        "note": "; ".join(dict.fromkeys(part.rstrip(".") for part in (left_out, in_runs(one.note)) if part)),
+    }
 
 
 def statement(contrast: LevelContrast) -> dict[str, Any]:
     """A contrast as a record with its sentence."""
     one, what = contrast.difference, contrast.metric or "the success rate"
     rate = not contrast.metric
-    size = (
-        f"{_amount(abs(one.value), rate)} {'higher' if one.value > 0 else 'lower'}"
-        if one.value
-        else "the same"
-    )
+    record = difference_record(one, contrast.left_out)
+    if one.value is None:
+        size = "not comparable"
+    elif one.value:
+        size = f"{_amount(abs(one.value), rate)} {'higher' if one.value > 0 else 'lower'}"
+    else:
+        size = "the same"
     interval = "no interval" if one.low is None or one.high is None else _interval(one.low, one.high, rate)
-    chance = "not tested" if contrast.p_corrected is None else f"{_chance(contrast.p_corrected)}, corrected"
-    text = f"With {contrast.factor} = {contrast.level}, {what} is {size} ({interval}; {chance}; "
-    text += f"{one.test})."
+    tested = "not tested" if record["p_corrected"] is None else f"{_chance(record['p_corrected'])}, corrected"
+    parts = [interval, tested, record["test"], *([record["note"]] if record["note"] else [])]
+    if contrast.mcnemar is not None:
+        parts.append(f"McNemar {_chance(contrast.mcnemar)}")
+    text = f"With {contrast.factor} = {contrast.level}, {what} is {size} ({'; '.join(dict.fromkeys(parts))})."
     return {
         "statement": text,
         "factor": contrast.factor,
         "level": contrast.level,
         "metric": contrast.metric or None,
-        **asdict(one),
-        "p_corrected": contrast.p_corrected,
+        **record,
+        "mcnemar_p": contrast.mcnemar,
     }
 
 
@@ -172,21 +345,29 @@ def limitations(study: Study, tried: Sequence[LevelContrast]) -> list[str]:
     notes: list[str] = []
     if not study.runs:
         return ["There are no runs yet."]
-    smallest = min(Counter(run.variation_id for run in study.runs).values())
-    if smallest < FEWEST:
+    if versions := levels_of(study).get(VERSION):
         notes.append(
-            f"Some variations have only {smallest} run{'s' if smallest > 1 else ''}: "
-            f"nothing is tested below {FEWEST} runs in a group."
+            f"The scenario was changed: these are runs of {len(versions)} versions of it. Versions are "
+            f"compared as the factor `{VERSION}`; figures over all runs pool them."
         )
-    if not any(levels_of(study).values()):
+    levels = {name: found for name, found in levels_of(study).items() if name != VERSION}
+    smallest = min(Counter(run.variation_id for run in study.runs).values())
+    fewest = min((contrast.difference.n for contrast in tried if contrast.difference.needs), default=None)
+    if levels and fewest is not None:
+        notes.append(
+            f"Some variations have only {smallest} run{'s' if smallest > 1 else ''}: a verdict on a level "
+            f"needs at least {FEWEST_TASKS} pairs of runs (of equal seed and other factors), "
+            f"or as many on each side; some have {fewest}."
+        )
+    if not levels:
         notes.append("Nothing was varied, so there is nothing to compare; the spread between runs is above.")
         return notes
     if all(run.is_success for run in study.runs):
         notes.append("Every run was completed, so nothing can be said of what makes runs succeed.")
     elif not any(run.is_success for run in study.runs):
         notes.append("No run was completed, so nothing can be said of what makes runs succeed.")
-    elif not any(contrast.is_clear for contrast in tried):
-        detectable = [c.difference.smallest_detectable for c in tried if c.difference.smallest_detectable]
+    elif not any(contrast.is_clear for contrast in tried if not contrast.metric):
+        detectable = [c.difference.detectable for c in tried if not c.metric and c.difference.detectable]
         if detectable:
             notes.append(
                 "No level changes the success rate beyond chance; with this many runs, differences below "
@@ -198,14 +379,16 @@ def limitations(study: Study, tried: Sequence[LevelContrast]) -> list[str]:
 def never_differs(study: Study, metric: str) -> bool:
     """Whether repeats told nothing: in each variation, every run came to the same value of a metric.
 
-    A deterministic model does that. So many runs are one, and no test may count them as more.
+    A deterministic model does that. So many runs are one, and no test may count them as more. Not so for
+    values of 0 and 1, which are often equal by chance.
     """
     values: dict[int, list[float]] = defaultdict(list)
     for run in study.runs:
         if run.is_success and metric in run.metrics:
             values[run.variation_id].append(run.metrics[metric])
     repeated = [each for each in values.values() if len(each) > 1]
-    return bool(repeated) and all(len(set(each)) == 1 for each in repeated)
+    is_binary = {value for each in values.values() for value in each} <= {0.0, 1.0}
+    return bool(repeated) and not is_binary and all(len(set(each)) == 1 for each in repeated)
 
 
 def of_no_spread(study: Study, metrics: Sequence[str]) -> list[str]:
@@ -233,50 +416,6 @@ def level_of(study: Study, run: RunData, factor: str) -> str:
     return study.factors.get(run.variation_id, {}).get(factor, "")
 
 
-def _in_metric(study: Study, factor: str, level: str, metric: str) -> Difference | None:
-    """Paired by seed where possible, else as two groups."""
-    runs = [run for run in study.runs if run.is_success and metric in run.metrics]
-    first, second = _by_seed(study, runs, factor, level, metric)
-    if len(first) >= FEWEST:
-        return contrasts.paired(first, second)
-    inside = [run.metrics[metric] for run in runs if level_of(study, run, factor) == level]
-    outside = [run.metrics[metric] for run in runs if level_of(study, run, factor) != level]
-    return None if min(len(inside), len(outside)) < FEWEST else contrasts.welch(inside, outside)
-
-
-def _by_seed(
-    study: Study, runs: Sequence[RunData], factor: str, level: str, metric: str
-) -> tuple[list[float], list[float]]:
-    """For each seed, a metric's mean with a level and without it, all other factors being equal.
-
-    One pair for each seed and not for each run: what runs of one seed share is no evidence twice over.
-    """
-    blocks: dict[int, dict[tuple[str, ...], dict[bool, list[float]]]] = {}
-    others = [name for name in levels_of(study) if name != factor]
-    for run in runs:
-        if run.seed is not None:
-            around = tuple(level_of(study, run, name) for name in others)
-            block = blocks.setdefault(run.seed, {}).setdefault(around, {True: [], False: []})
-            block[level_of(study, run, factor) == level].append(run.metrics[metric])
-    first, second = list[float](), list[float]()
-    for around_seed in blocks.values():
-        whole = [block for block in around_seed.values() if block[True] and block[False]]
-        if whole:
-            first.append(fmean(fmean(block[True]) for block in whole))
-            second.append(fmean(fmean(block[False]) for block in whole))
-    return first, second
-
-
-def _rates(study: Study, factor: str, level: str) -> Difference | None:
-    judged = [run for run in study.runs if run.is_judged]
-    inside = [run for run in judged if level_of(study, run, factor) == level]
-    outside = [run for run in judged if level_of(study, run, factor) != level]
-    if min(len(inside), len(outside)) < FEWEST:
-        return None
-    passed, others = sum(run.is_success for run in inside), sum(run.is_success for run in outside)
-    return contrasts.rates(passed, len(inside), others, len(outside))
-
-
 def _line(error: str) -> str:
     """The first line of an error that is not empty."""
     return next((line.strip() for line in error.splitlines() if line.strip()), "")[:160]
@@ -291,7 +430,7 @@ def _shape(line: str) -> str:
 
 
 def _chance(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    return f"p {chance(p)}" if p < 0.001 else f"p = {chance(p)}"
 
 
 def _amount(value: float, is_rate: bool) -> str:

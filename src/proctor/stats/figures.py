@@ -5,24 +5,24 @@ comparisons of the same items agree. With a single task nothing can be said of o
 about this task alone, and says so.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from proctor.errors import NotFound
-from proctor.item import FINISHED
+from proctor.item import FINISHED, SUCCESS
 from proctor.stats.comparison import SKEWED, scale_of
-from proctor.stats.intervals import Estimate, bill, mean, pass_at, pass_hat, per_success, typical
-from proctor.stats.ranking import Rank, ranks
-from proctor.stats.results import Floats, Ints, Labels, Mask, Results
+from proctor.stats.intervals import Estimate, bill, mean, of_tasks, per_success, shares_of_k, typical
+from proctor.stats.ranking import Rank, ranks, undominated
+from proctor.stats.results import BY_ITEM, Floats, Ints, Labels, Mask, Results
 
 MOST_LEVELS = 50
 """A factor with more levels than this is a list of tasks, not a comparison."""
 TASK_FACTORS = ("task", "scenario", "variation")
-"""Factors that name what was to be done, not who did it."""
+"""Factors that name what was to be done, not who did it: their levels are not ranked."""
 MOST_K = 10
-"""The largest k of pass@k and pass^k that is listed."""
+"""pass@k and pass^k are listed for every k up to this one, and for the largest number of repeats."""
 LISTED_FLAKY = 50
 
 
@@ -80,9 +80,22 @@ class FactorFigures:
 
     name: str
     levels: tuple[Figures, ...]
-    """Empty when there are too many to compare."""
+    """One without a name: the items that do not have the factor. Empty when there are too many to compare."""
     ranks: tuple[Rank, ...] = ()
     """By success, with simultaneous rank intervals."""
+    reliability: tuple[Rank, ...] = ()
+    """By pass^k, with the largest k that every level has; empty without repeats."""
+    k: int = 1
+    """The k of `reliability`."""
+    front: tuple[str, ...] = ()
+    """Levels that none beats in success, cost and time together."""
+    errors_decide: bool = False
+    """Whether the order by success is another one with errors counted as failures."""
+    is_too_many: bool = False
+
+    def rank_of(self, level: str) -> Rank | None:
+        """The rank of a level by success."""
+        return next((each for each in self.ranks if each.name == level), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,71 +104,106 @@ class RunFigures:
 
     overall: Figures
     factors: tuple[FactorFigures, ...]
-    """Those that vary and have few levels."""
+    """Those that vary."""
     flaky: tuple[FlakyTask, ...]
+    """The most even ones, at most fifty."""
+    flaky_count: int
     reasons: Mapping[str, int]
     """Items that did not succeed, by reason."""
-    front: tuple[str, ...]
-    """Levels of the first factor that none beats in success, cost and time together."""
     unfinished: int
+    evaluations: int = 0
+    """Items that evaluate sessions: they have no success of their own."""
     stand_ins: tuple[str, ...] = ()
+
+    @property
+    def main(self) -> FactorFigures | None:
+        """The factor that says who worked: models, else agents; None: only one of them did."""
+        by_name = {each.name: each for each in self.factors if each.levels}
+        return by_name.get("model") or by_name.get("agent")
+
+    @property
+    def front(self) -> tuple[str, ...]:
+        """The Pareto front of the models, or of the agents."""
+        return self.main.front if self.main else ()
 
 
 def run_figures(results: Results) -> RunFigures:
     """The figures of all items, and of each level of each factor."""
-    tasks, _ = results.tasks()
-    factors = tuple(
-        factor_figures(results, name)
-        for name, levels in results.factors.items()
-        if name not in TASK_FACTORS and 1 < len(levels.labels) <= MOST_LEVELS
-    )
-    is_failed = ~results.is_evaluation & (results.status != FINISHED.index("success"))
+    tasks, _ = results.tasks(pair=results.pairing())
+    factors = (factor_figures(results, name) for name in sorted(results.factors))
+    is_failed = ~results.is_evaluation & (results.status != FINISHED.index(SUCCESS))
     codes, counts = np.unique(results.reasons.codes[is_failed], return_counts=True)
     reasons = {
         results.reasons.labels[code]: int(count)
         for code, count in sorted(zip(codes, counts, strict=True), key=lambda each: -each[1])
         if code >= 0
     }
-    main = next((factor for factor in factors if factor.name in ("model", "agent")), None)
+    flaky, flaky_count = flaky_tasks(results)
     return RunFigures(
         overall=figures_of(results, tasks),
-        factors=factors,
-        flaky=flaky_tasks(results),
+        factors=tuple(each for each in factors if each.is_too_many or len(each.levels) > 1),
+        flaky=flaky,
+        flaky_count=flaky_count,
         reasons=reasons,
-        front=pareto_front(main.levels) if main else (),
         unfinished=sum(results.unfinished.values()),
+        evaluations=int(results.is_evaluation.sum()),
         stand_ins=results.stand_ins,
     )
 
 
 def factor_figures(results: Results, name: str) -> FactorFigures:
-    """The figures of each level of a factor, and their ranks by success."""
-    levels = results.column(name)
-    tasks, _ = results.tasks(levels)
+    """The figures of each level of a factor, and their ranks by success.
+
+    Levels that are tasks themselves have figures, and no ranks: each says how often this task succeeds.
+    """
+    column = results.factors.get(name)
+    levels = column or Labels(np.full(len(results), -1, dtype=np.int64), ())
+    if len(levels.labels) > MOST_LEVELS:
+        return FactorFigures(name=name, levels=(), is_too_many=True)
+    tasks = levels if name in TASK_FACTORS else results.tasks(pair=results.pairing())[0]
     each = [
         figures_of(results.where(rows), tasks.where(rows), name=label)
-        for label in levels.labels
+        for label in (*levels.labels, "")
         if bool((rows := levels.mask(label)).any())
     ]
-    each.sort(key=lambda one: (-(one.success.value if one.success.value is not None else -1.0), one.name))
-    return FactorFigures(name=name, levels=tuple(each), ranks=tuple(rank_levels(results, name)))
+    each.sort(key=_best_first)
+    figures = FactorFigures(name=name, levels=tuple(each), front=pareto_front(each))
+    if name in TASK_FACTORS or len(levels.labels) < 2:
+        return figures
+    ranked = rank_levels(results, name)
+    has_repeats = any(one.runs > one.tasks for one in ranked)
+    reliable, k = reliability_ranks(results, name) if has_repeats else ([], 1)
+    with_errors = rank_levels(results.with_failed_errors(), name) if bool(results.is_error.any()) else ranked
+    return replace(
+        figures,
+        ranks=tuple(ranked),
+        reliability=tuple(reliable),
+        k=k,
+        errors_decide=[one.name for one in with_errors] != [one.name for one in ranked],
+    )
+
+
+def _best_first(one: Figures) -> tuple[float, int, str]:
+    """The best success rate first; those without any last."""
+    value = one.success.value
+    return (1.0 if value is None else -value), -sum(one.counts.values()), one.name
 
 
 def figures_of(results: Results, tasks: Labels, *, name: str = "") -> Figures:
     """The figures of some items; `tasks` are theirs."""
     success = results.metrics["success"]
     cost, seconds = results.metrics["cost"], results.metrics["time"]
-    judged = ~np.isnan(success)
-    passed, runs = _by_task(success[judged], tasks.codes[judged])
-    ks = range(1, min(MOST_K, int(runs.max()) if len(runs) else 0) + 1)
+    repeats = Repeats.of(results, tasks.codes)
+    most = repeats.most
+    ks = sorted({*range(1, min(MOST_K, most) + 1), most}) if most > 1 else []
     counts = np.bincount(results.status[~results.is_evaluation], minlength=len(FINISHED))
     return Figures(
         name=name,
         counts={status: int(counts[at]) for at, status in enumerate(FINISHED)},
         success=rate_of(success, tasks.codes),
         with_errors=rate_of(results.with_errors_failed, tasks.codes),
-        pass_at=tuple(PassAtK(k, pass_at(passed, runs, k)) for k in ks if len(ks) > 1),
-        pass_hat=tuple(PassAtK(k, pass_hat(passed, runs, k)) for k in ks if len(ks) > 1),
+        pass_at=tuple(PassAtK(k, repeats.estimate(k, every=False)) for k in ks),
+        pass_hat=tuple(PassAtK(k, repeats.estimate(k, every=True)) for k in ks),
         cost_usd=_estimate(bill, cost, tasks.codes),
         typical_cost_usd=_estimate(typical, cost, tasks.codes),
         seconds=_estimate(bill, seconds, tasks.codes),
@@ -173,16 +221,13 @@ def rate_of(success: Floats, tasks: Ints) -> Estimate:
     """A success rate over tasks; with a single task, of that task alone."""
     there = ~np.isnan(success)
     values, codes = success[there], tasks[there]
-    scope = "these" if len(np.unique(codes)) == 1 else "like"
-    return mean(values, codes.tolist(), lo=0.0, hi=1.0, scope="these" if scope == "these" else "like")
+    is_single = len(np.unique(codes)) == 1
+    return mean(values, codes.tolist(), lo=0.0, hi=1.0, scope="these" if is_single else "like")
 
 
-def _estimate(method: object, values: Floats, tasks: Ints) -> Estimate:
+def _estimate(method: Callable[[Floats, list[int]], Estimate], values: Floats, tasks: Ints) -> Estimate:
     there = ~np.isnan(values)
-    assert callable(method)
-    estimate = method(values[there], tasks[there].tolist())
-    assert isinstance(estimate, Estimate)
-    return estimate
+    return method(values[there], tasks[there].tolist())
 
 
 def _score(metric: str, values: Floats, tasks: Ints) -> Estimate:
@@ -199,38 +244,86 @@ def _cost_per_success(results: Results, tasks: Ints) -> Estimate:
     return per_success(cost[there], succeeded, tasks[there].tolist())
 
 
-def _by_task(success: Floats, tasks: Ints) -> tuple[Ints, Ints]:
-    """Successes and runs of each task that has any."""
-    if not len(tasks):
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    runs = np.bincount(tasks)
-    passed = np.bincount(tasks, weights=success)
-    there = runs > 0
-    return np.rint(passed[there]).astype(np.int64), runs[there].astype(np.int64)
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeats:
+    """Successes and runs of each group of repeats: runs with the same inputs, agent and model."""
+
+    passed: Floats
+    runs: Floats
+    tasks: Ints
+    """The task of each group."""
+
+    @classmethod
+    def of(cls, results: Results, tasks: Ints) -> "Repeats":
+        """The repeats of some items, errors excluded; `tasks` are theirs."""
+        success = results.metrics["success"]
+        judged = ~np.isnan(success)
+        groups, first, inverse = np.unique(
+            results.inputs.coded(*results.inputs.paths)[judged], return_index=True, return_inverse=True
+        )
+        return cls(
+            np.rint(np.bincount(inverse, weights=success[judged], minlength=len(groups))),
+            np.bincount(inverse, minlength=len(groups)).astype(np.float64),
+            tasks[judged][first],
+        )
+
+    @property
+    def most(self) -> int:
+        """The largest number of repeats."""
+        return int(self.runs.max()) if len(self.runs) else 0
+
+    @property
+    def usual(self) -> int:
+        """The number of repeats that most groups have at least."""
+        return int(np.median(self.runs)) if len(self.runs) else 0
+
+    def by_task(self, k: int, *, every: bool) -> dict[Hashable, float]:
+        """pass@k, or with `every` pass^k, of each task that has `k` repeats: the mean over its groups."""
+        enough = self.runs >= k
+        codes, inverse = np.unique(self.tasks[enough], return_inverse=True)
+        shares = shares_of_k(self.passed[enough], self.runs[enough], k, every=every)
+        means = np.bincount(inverse, weights=shares, minlength=len(codes)) / np.bincount(
+            inverse, minlength=len(codes)
+        )
+        return dict(zip(codes.tolist(), means.tolist(), strict=True))
+
+    def estimate(self, k: int, *, every: bool) -> Estimate:
+        """pass@k or pass^k over tasks. Tasks without `k` repeats are left out and counted."""
+        values = np.asarray(list(self.by_task(k, every=every).values()), dtype=np.float64)
+        return of_tasks(
+            values,
+            0.0,
+            1.0,
+            runs=int(self.runs[self.runs >= k].sum()),
+            left_out=len(np.unique(self.tasks)) - len(values),
+        )
 
 
-def flaky_tasks(results: Results) -> tuple[FlakyTask, ...]:
-    """Tasks whose repeats, of the same agent and model, ended differently: the most even first."""
+def flaky_tasks(results: Results) -> tuple[tuple[FlakyTask, ...], int]:
+    """Tasks whose repeats, of the same agent and model, ended differently, the most even first; and how many
+    there are: of more than fifty, the first are listed."""
     success = results.metrics["success"]
     judged = ~np.isnan(success)
     codes = results.inputs.coded(*results.inputs.paths)[judged]
     if not len(codes):
-        return ()
+        return (), 0
     runs = np.bincount(codes)
     passed = np.bincount(codes, weights=success[judged])
     mixed = np.flatnonzero((passed > 0) & (passed < runs))
-    order = sorted(mixed, key=lambda code: (abs(passed[code] / runs[code] - 0.5), code))[:LISTED_FLAKY]
+    order = sorted(mixed.tolist(), key=lambda code: (abs(passed[code] / runs[code] - 0.5), code))
     rows = np.flatnonzero(judged)
-    firsts = {int(code): int(rows[np.argmax(codes == code)]) for code in order}
-    return tuple(
-        FlakyTask(
-            words=results.labels[firsts[int(code)]],
-            group=_group(results, firsts[int(code)]),
-            successes=round(passed[code]),
-            runs=int(runs[code]),
+    listed = []
+    for code in order[:LISTED_FLAKY]:
+        first = int(rows[np.argmax(codes == code)])
+        listed.append(
+            FlakyTask(
+                words=results.labels[first],
+                group=_group(results, first),
+                successes=round(passed[code]),
+                runs=int(runs[code]),
+            )
         )
-        for code in order
-    )
+    return tuple(listed), len(order)
 
 
 def _group(results: Results, row: int) -> str:
@@ -242,81 +335,76 @@ def _group(results: Results, row: int) -> str:
     return " with ".join(names)
 
 
-def rank_levels(
-    results: Results, by: str, metric: str = "success", *, reliability: bool = False
-) -> list[Rank]:
+def rank_levels(results: Results, by: str, metric: str = "success") -> list[Rank]:
     """The levels of a factor by a metric over tasks, with rank intervals that all hold together.
 
-    Cost, time and tokens rank the smaller one first, by typical ratios. `reliability` ranks success by
-    pass^k, with the largest k that every level has.
+    Cost, time and tokens rank the smaller one first, by typical ratios.
     """
+    table = _table(results, by, metric)
+    is_skewed = metric in SKEWED
+    lo, hi = scale_of(metric, results.metrics[metric]) or (None, None)
+    return ranks(table, lo=lo, hi=hi, higher_is_better=not is_skewed, log=is_skewed)
+
+
+def reliability_ranks(results: Results, by: str) -> tuple[list[Rank], int]:
+    """The levels of a factor by pass^k, and that k: the largest that most tasks of every level have."""
+    levels = results.column(by)
+    tasks = shared_tasks(results, levels)
+    repeats = {
+        label: Repeats.of(results.where(rows), tasks[rows])
+        for label in levels.labels
+        if bool((rows := levels.mask(label)).any())
+    }
+    k = max(1, min((each.usual for each in repeats.values() if each.most), default=1))
+    return ranks({name: each.by_task(k, every=True) for name, each in repeats.items()}, lo=0.0, hi=1.0), k
+
+
+def _table(results: Results, by: str, metric: str) -> dict[str, dict[Hashable, list[float]]]:
+    """The values of each task, by level."""
     if metric not in results.metrics:
         known = ", ".join(results.metrics)
         raise NotFound(f"nothing here has a value of {metric}\nThere are: {known}.")
     levels = results.column(by)
-    tasks, _ = results.tasks(levels)
+    tasks = shared_tasks(results, levels)
     values = results.metrics[metric]
     there = ~np.isnan(values) & (levels.codes >= 0)
-    table: dict[str, dict[object, list[float]]] = {
-        label: _cells(values, tasks.codes, there & (levels.codes == code))
+    return {
+        label: _cells(values, tasks, there & (levels.codes == code))
         for code, label in enumerate(levels.labels)
     }
-    if reliability:
-        k = common_k(table)
-        table = {name: _reliabilities(cells, k) for name, cells in table.items()}
-    is_skewed = metric in SKEWED
-    lo, hi = scale_of(metric, values) or (None, None)
-    return ranks(
-        {name: dict(cells) for name, cells in table.items()},
-        lo=lo,
-        hi=hi,
-        higher_is_better=not is_skewed,
-        log=is_skewed,
-    )
 
 
-def common_k(table: Mapping[str, Mapping[object, Sequence[float]]]) -> int:
-    """The largest number of repeats that most tasks of every name have."""
-    medians = [int(np.median([len(cell) for cell in cells.values()])) for cells in table.values() if cells]
-    return max(1, min(medians, default=1))
+def shared_tasks(results: Results, levels: Labels) -> Ints:
+    """The task of each row, the same at all levels."""
+    pair = results.pairing()
+    if pair != BY_ITEM:
+        return results.tasks(levels, pair)[0].codes
+    # Who worked is no part of the task, also where another factor is ranked: two agents make no second task.
+    treatment = results.inputs.treatment(levels.codes)
+    return results.inputs.coded(*(path for path in results.inputs.paths if path not in treatment))
 
 
-def _cells(values: Floats, tasks: Ints, rows: Mask) -> dict[object, list[float]]:
-    cells: dict[object, list[float]] = {}
+def _cells(values: Floats, tasks: Ints, rows: Mask) -> dict[Hashable, list[float]]:
+    cells: dict[Hashable, list[float]] = {}
     for task, value in zip(tasks[rows].tolist(), values[rows].tolist(), strict=True):
         cells.setdefault(task, []).append(value)
     return cells
 
 
-def _reliabilities(cells: Mapping[object, Sequence[float]], k: int) -> dict[object, list[float]]:
-    """The chance that k runs of a task all succeed, for each task that has k."""
-    found: dict[object, list[float]] = {}
-    for task, values in cells.items():
-        runs, passed = len(values), round(sum(values))
-        if runs >= k:
-            share = 1.0
-            for already in range(k):
-                share *= max(passed - already, 0) / (runs - already)
-            found[task] = [share]
-    return found
-
-
 def pareto_front(levels: Sequence[Figures]) -> tuple[str, ...]:
-    """The names of those that none beats in success and is at least as good in cost and time."""
+    """The names of those that no other one equals or beats in success, cost and time, and beats in one.
 
-    def key(one: Figures) -> tuple[float, float, float]:
-        infinite = float("inf")
-        return (
-            -(one.success.value if one.success.value is not None else -infinite),
-            one.cost_usd.value if one.cost_usd.value is not None else infinite,
-            one.seconds.value if one.seconds.value is not None else infinite,
-        )
-
-    keys = {one.name: key(one) for one in levels}
-    return tuple(
-        name
-        for name, mine in keys.items()
-        if not any(
-            all(a <= b for a, b in zip(other, mine, strict=True)) and other != mine for other in keys.values()
-        )
+    Levels without a success rate are on no front; a cost or a time that is not known counts as the worst.
+    """
+    worst = float("inf")
+    return undominated(
+        {
+            one.name: (
+                -one.success.value,
+                worst if one.cost_usd.value is None else one.cost_usd.value,
+                worst if one.seconds.value is None else one.seconds.value,
+            )
+            for one in levels
+            if one.success.value is not None
+        }
     )

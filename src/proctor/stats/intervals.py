@@ -190,7 +190,7 @@ def _mean_of_these(data: "Sample", lo: float, hi: float, level: float) -> Estima
     low, high = (lo + (hi - lo) * limit for limit in wilson_limits(share, trials, level))
     sem = None
     if data.within is not None and bool((data.counts > 1).all()):
-        sem = math.sqrt(data.within / trials)
+        sem = math.sqrt(data.within / trials) or None
     return replace(
         _blank(data, level, THESE),
         value=value,
@@ -507,14 +507,20 @@ def _of_k(
         most = int(n.max()) if len(n) else 0
         note = f"No task has {k} runs (at most {most}): no {name}." if len(n) else "No values."
         return Estimate(value=None, level=level, left_out=left_out, note=note)
-    c, n = c[enough], n[enough]
-    drawn = c if every else n - c
-    share = np.ones(len(c))
+    shares = shares_of_k(c[enough], n[enough], k, every=every)
+    return of_tasks(shares, 0.0, 1.0, level=level, runs=int(n[enough].sum()), left_out=left_out)
+
+
+def shares_of_k(passed: "FloatArray", runs: "FloatArray", k: int, *, every: bool) -> "FloatArray":
+    """The share of the draws of `k` runs that all succeed, or with one that does, for each pair of successes
+    and runs; `runs` are at least `k`."""
+    import numpy as np
+
+    drawn = passed if every else runs - passed
+    shares = np.ones(len(runs))
     for already in range(k):
-        share *= np.maximum(drawn - already, 0) / (n - already)
-    return of_tasks(
-        share if every else 1 - share, 0.0, 1.0, level=level, runs=int(n.sum()), left_out=left_out
-    )
+        shares *= np.maximum(drawn - already, 0) / (runs - already)
+    return shares if every else 1 - shares
 
 
 def _check(level: float, lo: float | None = None, hi: float | None = None) -> None:

@@ -1,27 +1,31 @@
 """Results of a benchmark: runs, figures by model, and rankings.
 
 Rates are of scored runs; infrastructure errors are counted separately. Times, prompts and changes are of
-successful runs, since a model that gives up at once is not fast. Tokens and cost are of all attempts.
+successful runs, since a model that gives up at once is not fast. Tokens and cost are of all attempts. Every
+rate, mean and ratio is over tasks; with a single task it is about this task alone.
 """
 
-import itertools
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from statistics import fmean
+from typing import TYPE_CHECKING, Literal
 
 from proctor.item import ERROR, FAIL, FINISHED, RUNNING, STATUSES, SUCCESS, TIMEOUT
-from proctor.stats.contrasts import LEVEL, Difference, holm, paired, welch
-from proctor.stats.intervals import Estimate, Rate, mean_of, wilson
+from proctor.stats.intervals import LIKE, THESE, Estimate, bill, mean, per_success, typical
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import SessionUsage
 from proctor.store.batches import moment
 from proctor.store.database import Row
 from proctor.store.items import BenchmarkItem, benchmark_items
 from proctor.store.tables import ItemRow
+
+if TYPE_CHECKING:
+    from proctor.stats.ranking import Rank
 
 # Runs of a benchmark, from the rows of the store.
 
@@ -167,91 +171,7 @@ def _criteria(expected: Sequence[str], scores: Sequence[Row]) -> tuple[tuple[Tas
     return (*criteria, *silent), any(row["evaluator"] == UNCHECKED for row in scores)
 
 
-# Rank contestants by a number (lower is better), with ties.
-
-
-Samples = Mapping[str, Sequence[float]]
-"""The numbers of one contestant, by task."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderboardRank:
-    """One contestant's place."""
-
-    name: str
-    rank: int
-    """1 is best. Shared by those that cannot be told apart from each other."""
-    worst_rank: int
-    """The last place that is still possible."""
-    estimate: Estimate
-
-
-Rank = LeaderboardRank
-
-
-def ranked(contestants: Mapping[str, Samples]) -> tuple[Rank, ...]:
-    """Everyone who has a number, best mean first."""
-    known = {name: samples for name, samples in contestants.items() if any(samples.values())}
-    better = _better(known)
-    placed = [
-        Rank(
-            name=name,
-            rank=1 + sum((other, name) in better for other in known),
-            worst_rank=len(known) - sum((name, other) in better for other in known),
-            estimate=mean_of([value for values in samples.values() for value in values]),
-        )
-        for name, samples in known.items()
-    ]
-    return tuple(sorted(placed, key=lambda one: (one.estimate.value or 0.0, one.name)))
-
-
-def ranked_by_interval(estimates: Mapping[str, Estimate]) -> tuple[Rank, ...]:
-    """The same for numbers that come with intervals: those that overlap cannot be told apart."""
-    known = {name: one for name, one in estimates.items() if one.value is not None}
-    placed = [
-        Rank(
-            name=name,
-            rank=1 + sum(_is_below(other, one) for other in known.values()),
-            worst_rank=len(known) - sum(_is_below(one, other) for other in known.values()),
-            estimate=one,
-        )
-        for name, one in known.items()
-    ]
-    return tuple(sorted(placed, key=lambda one: (one.estimate.value or 0.0, one.name)))
-
-
-def _is_below(one: Estimate, other: Estimate) -> bool:
-    if one.n < 2 or other.n < 2 or one.high is None or other.low is None:
-        return False
-    return one.high < other.low
-
-
-def _better(contestants: Mapping[str, Samples]) -> set[tuple[str, str]]:
-    """The pairs of which the first is better beyond doubt."""
-    pairs = list(itertools.combinations(contestants, 2))
-    differences = [_difference(contestants[one], contestants[other]) for one, other in pairs]
-    corrected = holm([_chance(difference) for difference in differences])
-    return {
-        (one, other) if difference.value < 0 else (other, one)
-        for (one, other), difference, p in zip(pairs, differences, corrected, strict=True)
-        if p is not None and p <= LEVEL
-    }
-
-
-def _difference(one: Samples, other: Samples) -> Difference:
-    both = [task for task in one if one[task] and other.get(task)]
-    if len(both) > 1:
-        return paired([fmean(one[task]) for task in both], [fmean(other[task]) for task in both])
-    first = [value for values in one.values() for value in values]
-    return welch(first, [value for values in other.values() for value in values])
-
-
-def _chance(difference: Difference) -> float:
-    """How likely it is by chance alone. What cannot be tested counts as tested and found to be nothing."""
-    if difference.low is None:
-        return 1.0
-    # Without a chance but with an interval, every run gave the same number: the difference is what it is.
-    return 0.0 if difference.p is None else difference.p
+# Figures and ranks of models.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,9 +182,11 @@ class ModelFigures:
     display_name: str
     runs: tuple[BenchmarkRun, ...]
     counts: Mapping[str, int]
-    rate: Rate
-    rate_with_errors: Rate
+    rate: Estimate
+    """Over tasks; infrastructure errors excluded."""
+    rate_with_errors: Estimate
     work: Estimate
+    typical_work: Estimate
     wall: Estimate
     prompts: Estimate
     interventions: Estimate
@@ -291,15 +213,21 @@ class Ranking:
     title: str
     what: str
     """The number it goes by."""
-    places: tuple[Rank, ...]
+    places: "tuple[Rank, ...]"
+    """Best first, with rank intervals that all hold together at 95%."""
 
     @property
     def first(self) -> str | None:
         """The one with the best figure; others may share its rank."""
         return self.places[0].name if self.places else None
 
+    @property
+    def leaders(self) -> "tuple[Rank, ...]":
+        """Those that no other one is significantly better than."""
+        return tuple(place for place in self.places if place.rank_low == 1)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Leaderboard:
     """A benchmark as it stands."""
 
@@ -311,7 +239,23 @@ class Leaderboard:
     runs: tuple[BenchmarkRun, ...]
     models: tuple[ModelFigures, ...]
     """Best success rate first, then the quickest."""
-    rankings: tuple[Ranking, ...]
+
+    @cached_property
+    def rankings(self) -> tuple[Ranking, ...]:
+        """By success, speed, value, autonomy and prompts. Not needed for the file of a single model."""
+        return rankings_of(self.models)
+
+    @property
+    def errors_decide(self) -> bool:
+        """Whether the order by success is another one with infrastructure errors counted as failures."""
+        if not any(model.counts[ERROR] for model in self.models):
+            return False
+        return _order(self.models, with_errors=False) != _order(self.models, with_errors=True)
+
+    @property
+    def scope(self) -> str:
+        """What the intervals are about: with a single task, this task alone."""
+        return LIKE if len(self.tasks) > 1 else THESE
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -342,10 +286,6 @@ def compare(read: StoreReader, run_id: str, now: datetime) -> Leaderboard:
     """Ask the store what a benchmark came to."""
     batch = read.batch(run_id, now)
     runs = runs_of(read, batch["runId"])
-    by_model: dict[str, list[BenchmarkRun]] = defaultdict(list)
-    for run in runs:
-        by_model[run.model].append(run)
-    models = sorted((_figures(name, mine) for name, mine in by_model.items()), key=_best_first)
     return Leaderboard(
         batch_id=batch["runId"],
         status=batch["status"],
@@ -353,40 +293,66 @@ def compare(read: StoreReader, run_id: str, now: datetime) -> Leaderboard:
         created_at=moment(batch["createdAt"]) or now,
         finished_at=moment(batch["finishedAt"]),
         runs=tuple(runs),
-        models=tuple(models),
-        rankings=_rankings(models),
+        models=models_of(runs),
     )
 
 
-def _figures(name: str, runs: Sequence[BenchmarkRun]) -> ModelFigures:
-    counts = {status: sum(run.status == status for run in runs) for status in STATUSES}
-    judged = counts[SUCCESS] + counts[FAIL] + counts[TIMEOUT]
-    rate = wilson(counts[SUCCESS], judged)
-    cost = _cost(runs)
+def models_of(runs: Sequence[BenchmarkRun]) -> tuple[ModelFigures, ...]:
+    """The figures of each model, the best success rate first, then the quickest."""
+    by_model: dict[str, list[BenchmarkRun]] = defaultdict(list)
+    for run in runs:
+        by_model[run.model].append(run)
+    is_single = len({run.task for run in runs}) < 2
+    models = [_figures(name, mine, is_single=is_single) for name, mine in by_model.items()]
+    return tuple(sorted(models, key=_best_first))
+
+
+def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> ModelFigures:
+    def average(number: Callable[[BenchmarkRun], float | None]) -> Estimate:
+        values, tasks = _of_successes(runs, number)
+        return mean(values, tasks, lo=0.0, scope="these" if is_single else "like")
+
+    judged = [run for run in runs if run.status in (SUCCESS, FAIL, TIMEOUT)]
+    failed = [run for run in runs if run.status == ERROR]
+    times, tasks = _of_successes(runs, lambda run: run.work_seconds)
     return ModelFigures(
         name=name,
         display_name=runs[0].display_name,
         runs=tuple(runs),
-        counts=counts,
-        rate=rate,
-        rate_with_errors=wilson(counts[SUCCESS], judged + counts[ERROR]),
-        work=_mean(runs, lambda run: run.work_seconds),
-        wall=_mean(runs, lambda run: run.wall_seconds),
-        prompts=_mean(runs, lambda run: run.model_calls),
-        interventions=_mean(runs, lambda run: run.interventions),
-        files=_mean(runs, lambda run: run.files),
-        lines_added=_mean(runs, lambda run: run.lines_added),
-        lines_removed=_mean(runs, lambda run: run.lines_removed),
-        tool_calls=_mean(runs, lambda run: run.tool_calls),
+        counts={status: sum(run.status == status for run in runs) for status in STATUSES},
+        rate=_rate(judged, is_single=is_single),
+        rate_with_errors=_rate([*judged, *failed], is_single=is_single),
+        work=average(lambda run: run.work_seconds) if is_single else bill(times, tasks),
+        typical_work=typical(times, tasks),
+        wall=average(lambda run: run.wall_seconds),
+        prompts=average(lambda run: run.model_calls),
+        interventions=average(lambda run: run.interventions),
+        files=average(lambda run: run.files),
+        lines_added=average(lambda run: run.lines_added),
+        lines_removed=average(lambda run: run.lines_removed),
+        tool_calls=average(lambda run: run.tool_calls),
         tokens=sum(run.total_tokens for run in runs),
-        cost_usd=cost,
-        cost_per_success=_per_success(cost, rate),
+        cost_usd=_cost(runs),
+        cost_per_success=_per_success(runs, is_single=is_single),
     )
 
 
-def _mean(runs: Sequence[BenchmarkRun], number: Callable[[BenchmarkRun], float | None]) -> Estimate:
-    values = [value for run in runs if run.succeeded and (value := number(run)) is not None]
-    return mean_of(values)
+def _rate(runs: Sequence[BenchmarkRun], *, is_single: bool) -> Estimate:
+    return mean(
+        [run.succeeded for run in runs],
+        [run.task for run in runs],
+        lo=0.0,
+        hi=1.0,
+        scope="these" if is_single else "like",
+    )
+
+
+def _of_successes(
+    runs: Sequence[BenchmarkRun], number: Callable[[BenchmarkRun], float | None]
+) -> tuple[list[float], list[str]]:
+    """The values of the successful runs, and their tasks."""
+    known = [(value, run.task) for run in runs if run.succeeded and (value := number(run)) is not None]
+    return [value for value, _ in known], [task for _, task in known]
 
 
 def _cost(runs: Sequence[BenchmarkRun]) -> float | None:
@@ -395,45 +361,190 @@ def _cost(runs: Sequence[BenchmarkRun]) -> float | None:
     return math.fsum(known) if known and not any(run.unpriced_calls for run in runs) else None
 
 
-def _per_success(cost: float | None, rate: Rate) -> Estimate:
-    """What one success costs, failures paid for: as uncertain as the success rate is."""
-    if cost is None or not rate.successes or rate.low is None or rate.high is None:
-        return Estimate(value=None)
-    each = cost / rate.trials
-    high = each / rate.low if rate.low else None
-    return Estimate(value=cost / rate.successes, low=each / rate.high, high=high, n=rate.trials)
+def _per_success(runs: Sequence[BenchmarkRun], *, is_single: bool) -> Estimate:
+    """What one success costs, failures paid for, over tasks; of a single task, over its runs."""
+    if _cost(runs) is None:
+        return Estimate(value=None, note="Some prices are missing.")
+    ended = [run for run in runs if run.is_finished]
+    estimate = per_success(
+        [run.cost_usd or 0.0 for run in ended],
+        [run.succeeded for run in ended],
+        [_unit(run, is_single=is_single) for run in ended],
+    )
+    return replace(estimate, scope=THESE) if is_single else estimate
+
+
+def _unit(run: BenchmarkRun, *, is_single: bool) -> Hashable:
+    """What varies at random: tasks; the runs of a single task."""
+    return run.number if is_single else run.task
+
+
+def _order(models: Sequence[ModelFigures], *, with_errors: bool) -> list[str]:
+    def key(model: ModelFigures) -> tuple[float, str]:
+        value = (model.rate_with_errors if with_errors else model.rate).value
+        return (1.0 if value is None else -value), model.name
+
+    return [model.name for model in sorted(models, key=key)]
 
 
 def _best_first(model: ModelFigures) -> tuple[float, float, str]:
-    rate, work = model.rate.value, model.work.value
+    rate, work = model.rate.value, model.typical_work.value
     return (1.0 if rate is None else -rate), (math.inf if work is None else work), model.name
 
 
-def _rankings(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
-    by_samples: tuple[tuple[str, str, str, Callable[[BenchmarkRun], float | None]], ...] = (
-        ("fastest", "Fastest", "completion time", lambda run: run.work_seconds),
-        ("most_efficient", "Most Efficient", "prompts sent", lambda run: run.model_calls),
-        ("least_intervention", "Most Autonomous", "human interventions", lambda run: run.interventions),
-    )
-    rankings = [
-        Ranking(
-            key=key,
-            title=title,
-            what=what,
-            places=ranked({model.name: _samples(model.runs, number) for model in models}),
+def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
+    """Ranks by success first, then speed, value and autonomy, and by prompts.
+
+    Models are compared on the tasks that both have values of; with a single task, on its runs, and the ranks
+    are about this task alone. Fewer than six of them tell nobody apart.
+    """
+    is_single = len({run.task for model in models for run in model.runs}) < 2
+    judged = {
+        model.name: _cells(
+            [run for run in model.runs if run.is_finished and run.status != ERROR],
+            lambda run: float(run.succeeded),
+            is_single=is_single,
         )
-        for key, title, what, number in by_samples
-    ]
-    value = ranked_by_interval({model.name: model.cost_per_success for model in models})
-    return (*rankings, Ranking(key="best_value", title="Best Value", what="cost per success", places=value))
+        for model in models
+    }
+    success = _ranked(judged, {model.name: model.rate for model in models}, kind="rate")
+    speed = _ranked(
+        _of_winners(models, lambda run: run.work_seconds, is_single=is_single),
+        {model.name: model.typical_work for model in models},
+        kind="time",
+    )
+    autonomy = _ranked(
+        _of_winners(models, lambda run: run.interventions, is_single=is_single),
+        {model.name: model.interventions for model in models},
+        kind="count",
+    )
+    prompts = _ranked(
+        _of_winners(models, lambda run: run.model_calls, is_single=is_single),
+        {model.name: model.prompts for model in models},
+        kind="count",
+    )
+    value = _ranked_by_value(models, is_single=is_single)
+    rows = (
+        ("most_successful", "Most Successful", "success rate", success),
+        ("fastest", "Fastest", "typical completion time", speed),
+        ("best_value", "Best Value", "cost per success", value),
+        ("least_intervention", "Most Autonomous", "human interventions", autonomy),
+        ("most_efficient", "Most Efficient", "prompts sent", prompts),
+    )
+    return tuple(
+        Ranking(key=key, title=title, what=what, places=tuple(places)) for key, title, what, places in rows
+    )
 
 
-def _samples(runs: Sequence[BenchmarkRun], number: Callable[[BenchmarkRun], float | None]) -> Samples:
-    samples: dict[str, list[float]] = defaultdict(list)
+Cells = dict[Hashable, list[float]]
+"""The values of one model, by task."""
+
+
+def _cells(
+    runs: Sequence[BenchmarkRun], number: Callable[[BenchmarkRun], float | None], *, is_single: bool
+) -> Cells:
+    cells: Cells = {}
     for run in runs:
-        if run.succeeded and (value := number(run)) is not None:
-            samples[run.task].append(value)
-    return samples
+        if (value := number(run)) is not None:
+            cells.setdefault(_unit(run, is_single=is_single), []).append(value)
+    return cells
+
+
+def _of_winners(
+    models: Sequence[ModelFigures], number: Callable[[BenchmarkRun], float | None], *, is_single: bool
+) -> dict[str, Cells]:
+    """The values of the successful runs of each model."""
+    return {
+        model.name: _cells([run for run in model.runs if run.succeeded], number, is_single=is_single)
+        for model in models
+    }
+
+
+def _ranked(
+    table: Mapping[str, Cells],
+    estimates: Mapping[str, Estimate],
+    *,
+    kind: Literal["rate", "time", "count"],
+) -> "list[Rank]":
+    """Those with values, with the estimates that the page shows."""
+    # numpy; the live view of a run needs only what is above.
+    from proctor.stats.ranking import ranks
+
+    known = {name: cells for name, cells in table.items() if cells}
+    if kind == "rate":
+        placed = ranks(known, lo=0.0, hi=1.0)
+    else:
+        placed = ranks(known, higher_is_better=False, log=kind == "time")
+    return [_with_estimate(each, estimates[each.name]) for each in placed if each.value is not None]
+
+
+def _with_estimate(place: "Rank", estimate: Estimate) -> "Rank":
+    return replace(
+        place,
+        value=estimate.value,
+        sem=estimate.sem,
+        low=estimate.low,
+        high=estimate.high,
+        runs=estimate.runs,
+        note=estimate.note,
+    )
+
+
+def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "list[Rank]":
+    """By cost per success. A model whose interval has no upper limit cannot be told from any other."""
+    from proctor.stats.ranking import Rank, ranks
+
+    known = {
+        model.name: model.cost_per_success for model in models if model.cost_per_success.value is not None
+    }
+    tested = [model for model in models if model.name in known and known[model.name].high is not None]
+    placed = {
+        each.name: each
+        for each in ranks(
+            {model.name: _linearized(model, is_single=is_single) for model in tested},
+            higher_is_better=False,
+            log=True,
+        )
+    }
+    untested = len(known) - len(placed)
+    rows = []
+    for name, estimate in known.items():
+        value = estimate.value or 0.0
+        one = placed.get(name)
+        low, high = (one.rank_low, one.rank_high + untested) if one else (1, len(known))
+        rank = 1 + sum((other.value or 0.0) < value * (1 - 1e-9) for other in known.values())
+        rows.append(
+            Rank(
+                name=name,
+                value=estimate.value,
+                sem=estimate.sem,
+                low=estimate.low,
+                high=estimate.high,
+                rank=min(max(rank, low), high),
+                rank_low=low,
+                rank_high=high,
+                tasks=estimate.n,
+                runs=estimate.runs,
+                note=estimate.note,
+            )
+        )
+    return sorted(rows, key=lambda each: (each.rank, each.value or 0.0, each.name))
+
+
+def _linearized(model: ModelFigures, *, is_single: bool) -> Cells:
+    """One value per task whose geometric mean is the cost per success, and whose logs vary as its log does
+    (first-order expansion of the ratio): so that ratios of two models can be compared by task."""
+    ended = [run for run in model.runs if run.is_finished]
+    costs = _cells(ended, lambda run: run.cost_usd or 0.0, is_single=is_single)
+    passed = _cells(ended, lambda run: float(run.succeeded), is_single=is_single)
+    cost = math.fsum(sum(cell) for cell in costs.values()) / len(costs)
+    successes = math.fsum(sum(cell) for cell in passed.values()) / len(passed)
+    if not cost:
+        return {}
+    return {
+        unit: [cost / successes * math.exp(sum(costs[unit]) / cost - sum(passed[unit]) / successes)]
+        for unit in costs
+    }
 
 
 # How each model of a benchmark stands, cheaply enough to ask several times a second.

@@ -7,12 +7,18 @@ the start of the plan are summed once and cached.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
+from proctor.formatting import plural
 from proctor.item import FINISHED, RUNNING
+from proctor.job import STOP_RULE, StopState
 from proctor.store import StoreReader, aggregates
 from proctor.store.aggregates import UsageSums
 from proctor.store.items import status_counts
 from proctor.store.tables import BatchRow
+
+if TYPE_CHECKING:
+    from proctor.stats.stopping import StopFollower
 
 RATE_SECONDS = 30
 """The rate is that of the last half minute: long enough for items of some seconds, short enough to
@@ -85,8 +91,11 @@ class Progress:
     """Those that take longest, at most ten."""
     pools: tuple[PoolUse, ...]
     """What is asked of each provider; empty when nobody is asked."""
+    stop_when: StopState | None = None
+    """What `stop_when` has decided, and the interval of each level, valid at any time. None: no rule."""
     _settled: _Sums = field(default=_Sums(), repr=False)
     _marks: tuple[tuple[datetime, int], ...] = field(default=(), repr=False)
+    _follower: "StopFollower | None" = field(default=None, repr=False)
 
     @property
     def total(self) -> int:
@@ -116,6 +125,7 @@ def progress(read: StoreReader, run_id: str, now: datetime, previous: Progress |
     sums = _unsettled(read, run_id, settled)
     elapsed = _elapsed(batch, now)
     marks = _marks(previous, now, finished)
+    follower = previous._follower if previous else _follower(read, run_id)
     return Progress(
         run_id=run_id,
         status=batch["status"],
@@ -127,9 +137,22 @@ def progress(read: StoreReader, run_id: str, now: datetime, previous: Progress |
         items_per_second=_rate(marks, finished, elapsed),
         running=_running(read, run_id, now),
         pools=_pools(read, run_id, now),
+        stop_when=follower.document(sum(counts.values()), finished) if follower else None,
         _settled=settled,
         _marks=marks,
+        _follower=follower,
     )
+
+
+def _follower(read: StoreReader, run_id: str) -> "StopFollower | None":
+    """Follows the rule of a run; None: it has none."""
+    if read.resource(run_id, STOP_RULE) is None:
+        return None
+    # Loads numpy, which no other run needs.
+    from proctor.stats.stopping import StopFollower, stored_rule
+
+    rule = stored_rule(read, run_id)
+    return StopFollower(rule, read, run_id) if rule else None
 
 
 def _settled(read: StoreReader, run_id: str, previous: Progress | None) -> _Sums:
@@ -212,3 +235,23 @@ def _seconds(since: str | None, until: datetime) -> float:
 
 def _added(one: float | None, other: float | None) -> float | None:
     return one if other is None else (one or 0.0) + other
+
+
+def stop_lines(state: StopState) -> list[str]:
+    """What `stop_when` has decided, for people: a line for each level, and one for each goal."""
+    width = max(len(each["name"]) for each in state["intervals"])
+    lines = [
+        f"{state['metric']} by {state['by']} with {100 * state['confidence']:g}% intervals that are valid at "
+        "any time:"
+    ]
+    for each in state["intervals"]:
+        low, high = each["low"], each["high"]
+        limits = "no interval yet" if low is None or high is None else f"{low:.3g} to {high:.3g}"
+        value = "–" if each["value"] is None else f"{each['value']:.3g}"
+        tasks = plural(each["tasks"], state["unit"])
+        lines.append(f"  {each['name']:<{width}}  {value}  ({limits}), {tasks}")
+    lines += [
+        f"{'undecided' if each['outcome'] == 'open' else 'decided'}: {each['reason']}"
+        for each in state["decisions"]
+    ]
+    return lines

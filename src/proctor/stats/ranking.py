@@ -100,6 +100,22 @@ def ranks(
     return ranked + [_unranked(name, estimates[name], len(names)) for name in names if name not in usable]
 
 
+def undominated(keys: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+    """The Pareto front: those that no other one equals or undercuts in every number and undercuts in one.
+
+    >>> undominated({"cheap": (0.4, 1), "good": (0.1, 5), "neither": (0.4, 6)})
+    ('cheap', 'good')
+    """
+    return tuple(
+        name
+        for name, mine in keys.items()
+        if not any(
+            tuple(other) != tuple(mine) and all(a <= b for a, b in zip(other, mine, strict=True))
+            for other in keys.values()
+        )
+    )
+
+
 def table_of(
     name: Iterable[str], task: Iterable[Hashable], value: Iterable[float | None]
 ) -> dict[str, dict[Hashable, list[float | None]]]:
@@ -111,7 +127,8 @@ def table_of(
     table: dict[str, dict[Hashable, list[float | None]]] = {}
     for each_name, each_task, each_value in zip(name, task, value, strict=True):
         is_missing = each_value is None or each_value != each_value
-        row = table.setdefault(each_name, {})
+        # A numpy array has text of its own type.
+        row = table.setdefault(str(each_name), {})
         row.setdefault(each_task, []).append(None if is_missing else each_value)
     return table
 

@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, EVALUATION, FINISHED, SUCCESS
-from proctor.store import StoreReader
-from proctor.store.results import ResultRow, result_rows, session_metrics, session_scores
+from proctor.store import Scope, StoreReader
+from proctor.store.aggregates import select
+from proctor.store.batches import moment
+from proctor.store.results import ResultRow, result_rows, selected_rows, session_metrics, session_scores
+from proctor.store.tables import IMPORTED
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -31,6 +34,10 @@ PAIRINGS = BY_ITEM, BY_TASK, BY_SCENARIO, BY_SESSION = ("item", "task", "scenari
 LONGEST_LABEL = 400
 TREATMENT = ("agent", "model")
 """Inputs that say who worked, not on what."""
+SIDES = ("client", "therapist")
+"""The two sides of a dialogue, each with inputs of its own."""
+OF_SIDES = ("combination", "model", "prompt")
+"""Inputs of a dialogue that only name its sides."""
 CACHED_INPUTS = 20_000
 
 
@@ -53,8 +60,9 @@ class Labels:
         return Labels(self.codes[mask], self.labels)
 
     def mask(self, label: str) -> Mask:
-        """The rows that have a label."""
-        return np.asarray(self.codes == self.labels.index(label))
+        """The rows that have a label; `""`: those that have none."""
+        code = self.labels.index(label) if label in self.labels else -1
+        return np.asarray(self.codes == code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +88,8 @@ class Results:
     """Rows that evaluate a session: whether they ended well says nothing about the session."""
     stand_ins: tuple[str, ...] = ()
     """Scripted and mock agents and models among them."""
+    imported: frozenset[str] = frozenset()
+    """Runs whose results come from another tool."""
     unfinished: Mapping[str, int] = field(default_factory=dict)
     """Items of each run that have no result yet."""
 
@@ -155,11 +165,8 @@ class Results:
     def pairing(self) -> str:
         """How rows pair unless somebody says otherwise: sessions that were evaluated by their scenario, and
         results of another tool, of which only the name of the task is known, by that name."""
-        if "runner" in self.inputs.paths:
-            runners = self.inputs.coded("runner")
-            by_run = [set(runners[self.runs.codes == run]) for run in range(len(self.runs.labels))]
-            if len(by_run) > 1 and not set.intersection(*by_run):
-                return BY_TASK
+        if 0 < len(self.imported) < len(self.runs.labels):
+            return BY_TASK
         if not len(self) or not bool(self.is_evaluation.all()):
             return BY_ITEM
         scenarios = self.factors.get("scenario")
@@ -191,16 +198,49 @@ class Inputs:
         return np.asarray(places[inverse], dtype=np.int64)
 
     def varied(self, groups: Ints) -> set[str]:
-        """The paths of which no two groups have a value in common."""
+        """The paths of which no two groups have a value in common.
+
+        Where a side of a dialogue is compared, also its other inputs, unless all groups have the same values
+        of them: a role without a model is compared with roles that share one.
+        """
         if len(np.unique(groups)) < 2:
             return set()
-        return {path for at, path in enumerate(self.paths) if _is_varied(self.digests[:, at], groups)}
+        varied = {path for at, path in enumerate(self.paths) if _is_varied(self.digests[:, at], groups)}
+        compared = [
+            side
+            for side in SIDES
+            if varied & {f"{side}.{name}" for name in ("label", "model", "profileName")}
+        ]
+        if not compared:
+            return varied
+        prefixes = tuple(f"{side}." for side in compared)
+        varied |= {
+            path
+            for at, path in enumerate(self.paths)
+            if path.startswith(prefixes) and not _is_crossed(self.digests[:, at], groups)
+        }
+        return varied | {path for path in OF_SIDES if path in self.paths}
 
-    def treatment(self) -> set[str]:
-        """Agent and model, and the paths that differ with them."""
+    def treatment(self, groups: Ints | None = None) -> set[str]:
+        """Agent and model, and the paths that differ with them, or between groups, and make no tasks.
+
+        Where groups worked on different tasks, what makes tasks within a group differs between groups as
+        well, and is no treatment.
+        """
         chosen = [path for path in self.paths if path in TREATMENT]
-        groups = [self.coded(path) for path in chosen] + [self.coded(*chosen)]
-        return set(chosen).union(*map(self.varied, groups))
+        groupings = [self.coded(path) for path in chosen] + [self.coded(*chosen)]
+        groupings += [] if groups is None else [groups]
+        return set(chosen).union(*(self._apart(each, chosen) for each in groupings))
+
+    def _apart(self, groups: Ints, chosen: Sequence[str]) -> set[str]:
+        """The paths that vary between groups and make no tasks within one."""
+        varied = self.varied(groups)
+        tasks = self.coded(*(path for path in self.paths if path not in chosen))
+        rest = self.coded(*(path for path in self.paths if path not in chosen and path not in varied))
+        if _distinct(groups, tasks) == _distinct(groups, rest):
+            return varied
+        number = len(np.unique(groups))
+        return {path for path in varied if _distinct(groups, self.coded(path)) == number}
 
 
 class InputReader:
@@ -252,12 +292,24 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.asarray((values ^ (values >> np.uint64(31))) + np.uint64(0x9E3779B97F4A7C15))
 
 
+def _distinct(groups: Ints, codes: Ints) -> int:
+    """How many pairs of a group and a code there are."""
+    width = int(codes.max(initial=0)) + 1
+    return len(np.unique(groups.astype(np.int64) * width + codes))
+
+
 def _is_varied(values: NDArray[np.uint64], groups: Ints) -> bool:
     """Whether no two groups have a value of an input in common."""
     there = values != 0
     # Groups are few: a pair of value and group is one number, since equal values differ only by group.
     pairs = _mix(values[there]) + groups[there].astype(np.uint64)
     return len(np.unique(pairs)) == len(np.unique(values[there]))
+
+
+def _is_crossed(values: NDArray[np.uint64], groups: Ints) -> bool:
+    """Whether all groups have the same values of an input; none is one of them."""
+    sets = [np.unique(values[groups == group]) for group in np.unique(groups)]
+    return all(np.array_equal(sets[0], other) for other in sets[1:])
 
 
 def load_results(read: StoreReader, runs: Sequence[str], now: datetime) -> Results:
@@ -284,6 +336,19 @@ def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Resu
     return reader.results(ids)
 
 
+def load_scope(read: StoreReader, scope: Scope, now: datetime) -> Results:
+    """The finished items of a scope, and its finished sessions of no run, which have the run `""`.
+
+    Without a run, scores and measured numbers are left out.
+    """
+    if scope.run_id:
+        return load_results(read, [scope.run_id], now)
+    reader = _Reader()
+    for row in selected_rows(select(read, scope)):
+        reader.add(row)
+    return reader.results(reader.run_ids())
+
+
 class _Reader:
     """Collects rows; texts are kept as digests, so memory grows with numbers only."""
 
@@ -292,6 +357,7 @@ class _Reader:
         self._metrics: dict[str, dict[int, float]] = {}
         self._evaluators: dict[str, dict[int, str]] = {}
         self.unfinished: dict[str, int] = {}
+        self._imported: set[str] = set()
         self._runs: list[str] = []
         self._ids: list[str] = []
         self._labels: list[str] = []
@@ -320,6 +386,8 @@ class _Reader:
         self._reasons.append(row["reason"])
         self._repeat.append(row["repeat"])
         is_evaluation = row["runner"] == EVALUATION
+        if row["runner"] == IMPORTED:
+            self._imported.add(row["runId"])
         self._evaluations.append(is_evaluation)
         self._figures.append((np.nan,) * 4 if is_evaluation else _figures(row))
         self._inputs.add(row["digest"], _top(row), row["details"])
@@ -354,6 +422,10 @@ class _Reader:
             if (at := self._rows_of_session.get(metric["sessionId"])) is not None:
                 self._metrics.setdefault(MEASURE + metric["name"], {})[at] = metric["value"]
 
+    def run_ids(self) -> list[str]:
+        """The runs that were added, in order of appearance."""
+        return list(dict.fromkeys(self._runs))
+
     def results(self, run_ids: Sequence[str]) -> Results:
         """All that was added."""
         n = len(self._ids)
@@ -382,6 +454,7 @@ class _Reader:
             inputs=self._inputs.inputs(),
             is_evaluation=np.asarray(self._evaluations, dtype=np.bool_),
             stand_ins=tuple(sorted(self._stand_ins)),
+            imported=frozenset(self._imported),
             unfinished={run_id: left for run_id, left in self.unfinished.items() if left},
         )
 
@@ -398,6 +471,10 @@ def _top(row: ResultRow) -> dict[str, str]:
 def _figures(row: ResultRow) -> tuple[float, float, float, float]:
     succeeded = np.nan if row["status"] == ERROR else float(row["status"] == SUCCESS)
     cost, seconds = row["costUsd"], row["workSeconds"]
+    if row["sessionId"] is None:
+        # Nothing recorded its work: the time from its start to its end.
+        began, ended = moment(row["startedAt"]), moment(row["finishedAt"])
+        seconds = (ended - began).total_seconds() if began and ended else None
     return (
         succeeded,
         np.nan if cost is None else cost,

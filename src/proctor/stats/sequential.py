@@ -350,7 +350,7 @@ class Monitor:
         self._higher_is_better, self._is_ratio = higher_is_better, ratio
         # A pair that several goals need, in either direction, is one sequence.
         keys = {frozenset(key): key for goal in self.goals for key in _keys(goal)}.values()
-        self._cells = {name: _Cell() for key in keys for name in key}
+        self._cells = {name: _CellProgress() for key in keys for name in key}
         corrected = alpha / max(1, len(keys))
         self._tracks = {key: _Track(self._sequence(key, corrected)) for key in keys}
         for name in self._cells:
@@ -544,7 +544,7 @@ class _Observed:
 
 
 @dataclass(slots=True)
-class _Cell:
+class _CellProgress:
     finished: list[_Observed] = field(default_factory=list)
     """Without a gap, by position."""
     waiting: dict[int, _Observed] = field(default_factory=dict)

@@ -8,18 +8,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
-from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT
+from proctor.item import ERROR, FAIL, TIMEOUT
+from proctor.job import STOP_RULE, StopState
+from proctor.stats.intervals import Estimate
 from proctor.stats.outcomes import (
     AttemptCounts,
     Failure,
     MockUsage,
-    Outcomes,
+    ReasonCount,
     attempts,
+    counts_of,
     failures,
     outcomes_of,
     stand_ins,
 )
+from proctor.stats.progress import stop_lines
 from proctor.stats.usage import (
     Cost,
     Durations,
@@ -39,6 +44,9 @@ from proctor.stats.usage import (
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import Selection, call_arguments, select
 from proctor.store.tables import BatchRow
+
+if TYPE_CHECKING:
+    from proctor.stats.figures import RunFigures
 
 LISTED_BATCHES = 50
 
@@ -66,6 +74,13 @@ class BatchFacts:
     spent_usd: float | None
     """What was charged to the budget; None without one."""
     proctor_version: str
+    stop_when: StopState | None = None
+    """What its rule to stop early has decided; None: it has none, or the report is of several batches."""
+
+    @property
+    def stop_lines(self) -> list[str]:
+        """The same for people, with intervals that are valid at any time."""
+        return stop_lines(self.stop_when) if self.stop_when else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +92,12 @@ class Summary:
     batches: tuple[BatchFacts, ...]
     """The newest first, at most fifty of them."""
     batch_count: int
-    outcomes: Outcomes
+    counts: Mapping[str, int]
+    """Items by status; every status is there."""
+    outcomes: tuple[ReasonCount, ...]
+    """Items by status and reason."""
+    figures: "RunFigures"
+    """Rates, means and ratios over tasks, of the finished items."""
     attempts: AttemptCounts
     steps: Steps
     tokens: Tokens
@@ -95,18 +115,19 @@ class Summary:
 
     @property
     def item_count(self) -> int:
-        return self.outcomes.tally.items
+        return sum(self.counts.values())
 
     @property
     def failure_count(self) -> int:
         """All of them; `failures` holds the first two hundred."""
-        counts = self.outcomes.tally.counts
-        return counts[FAIL] + counts[TIMEOUT] + counts[ERROR]
+        return self.counts[FAIL] + self.counts[TIMEOUT] + self.counts[ERROR]
 
     @property
-    def cost_per_success_usd(self) -> float | None:
-        """All money over all successes; None when a price is missing or nothing succeeded."""
-        return self.cost.per_success_usd(self.outcomes.tally.counts[SUCCESS])
+    def cost_per_success(self) -> Estimate:
+        """All money over all successes. No value when a price is missing or nothing succeeded."""
+        if not self.cost.is_complete:
+            return Estimate(value=None, note="Some prices are missing.")
+        return self.figures.overall.cost_per_success_usd
 
     @property
     def average_tokens(self) -> float | None:
@@ -116,12 +137,16 @@ class Summary:
 
 def summarise(read: StoreReader, scope: Scope, now: datetime) -> Summary:
     """Compute everything a report shows. The run's id may be abbreviated."""
+    # numpy, which a plain run that names this module does not need.
+    from proctor.stats.figures import run_figures
+    from proctor.stats.results import load_scope
+
     if scope.run_id:
         scope = replace(scope, run_id=read.batch(scope.run_id, now)["runId"])
     selection = select(read, scope)
     # The longest first, so that both threads end at about the same time.
     model_rows = _QUERIES.submit(aggregates.model_sums, selection)
-    outcome_rows = _QUERIES.submit(outcomes_of, selection)
+    outcome_rows = _QUERIES.submit(aggregates.outcome_sums, selection)
     duration_rows = _QUERIES.submit(aggregates.ranked_durations, selection)
     tool_rows = _QUERIES.submit(aggregates.tool_sums, selection)
     step_sums = _QUERIES.submit(aggregates.step_sums, selection)
@@ -130,13 +155,17 @@ def summarise(read: StoreReader, scope: Scope, now: datetime) -> Summary:
     failed, merged = aggregates.failed_items(selection), aggregates.merge_counts(selection)
     judging_usd = aggregates.judging_cost(selection)
     models, sessions = model_usage(model_rows.result()), attempts(session_sums.result())
+    figures = run_figures(load_scope(read, scope, now))
+    ended = outcome_rows.result()
     tools, slowest = tool_usage(tool_rows.result(), partial(call_arguments, read))
     return Summary(
         scope=scope,
         made_at=now,
         batches=facts,
         batch_count=batch_count,
-        outcomes=outcome_rows.result(),
+        counts=counts_of(ended),
+        outcomes=outcomes_of(ended),
+        figures=figures,
         attempts=sessions,
         steps=steps(step_sums.result()),
         tokens=tokens_of(models),
@@ -154,10 +183,20 @@ def summarise(read: StoreReader, scope: Scope, now: datetime) -> Summary:
 
 def _batches(selection: Selection, scope: Scope, now: datetime) -> tuple[tuple[BatchFacts, ...], int]:
     if scope.run_id:
-        return (_facts(selection.read, selection.read.batch(scope.run_id, now)),), 1
+        facts = _facts(selection.read, selection.read.batch(scope.run_id, now))
+        return (replace(facts, stop_when=_stop_state(selection.read, facts.run_id)),), 1
     run_ids = aggregates.newest_run_ids(selection)
     newest = [selection.read.batch(run_id, now) for run_id in run_ids[:LISTED_BATCHES]]
     return tuple(_facts(selection.read, row) for row in newest), len(run_ids)
+
+
+def _stop_state(read: StoreReader, run_id: str) -> StopState | None:
+    if read.resource(run_id, STOP_RULE) is None:
+        return None
+    # Loads numpy, which the report of no other run needs.
+    from proctor.stats.stopping import stop_document
+
+    return stop_document(read, run_id)
 
 
 def _facts(read: StoreReader, row: BatchRow) -> BatchFacts:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from proctor.stats.intervals import Estimate, mean_from_sums, median_ranks, sample_std
+from proctor.stats.intervals import sample_std
 from proctor.store.aggregates import MergeCount, ModelSums, RankedDuration, StepSums, ToolSums
 
 WANTED_BINS = 12
@@ -26,12 +26,13 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """From the start of an item to its end, in seconds, over the items that ended."""
+    """From the start of an item to its end, in seconds, over the items that ended. It describes these items;
+    what tasks like these take is in the figures of the run."""
 
     items: int
-    mean: Estimate
+    mean: float | None
     std: float | None
-    median: Estimate
+    median: float | None
     p90: float | None
     longest: float | None
     bins: tuple[Bin, ...]
@@ -59,9 +60,9 @@ def durations(rows: Sequence[RankedDuration]) -> Durations:
     if not rows:
         return Durations(
             items=0,
-            mean=Estimate(value=None),
+            mean=None,
             std=None,
-            median=Estimate(value=None),
+            median=None,
             p90=None,
             longest=None,
             bins=(),
@@ -70,22 +71,13 @@ def durations(rows: Sequence[RankedDuration]) -> Durations:
     ranked = _Ranked(n, [row["rank"] for row in rows], [max(0.0, row["v"]) for row in rows])
     return Durations(
         items=n,
-        mean=mean_from_sums(n, total, squares),
+        mean=total / n,
         std=sample_std(n, total, squares),
-        median=_median(ranked),
+        median=(ranked.at((n + 1) // 2) + ranked.at(n // 2 + 1)) / 2,
         p90=ranked.at(math.ceil(0.9 * n)),
         longest=ranked.values[-1],
         bins=_bins(ranked),
     )
-
-
-def _median(ranked: _Ranked) -> Estimate:
-    n = ranked.n
-    middle = (ranked.at((n + 1) // 2) + ranked.at(n // 2 + 1)) / 2
-    ranks = median_ranks(n)
-    if ranks is None:
-        return Estimate(value=middle, n=n)
-    return Estimate(value=middle, low=ranked.at(ranks[0]), high=ranked.at(ranks[1]), n=n)
 
 
 def _bins(ranked: _Ranked) -> tuple[Bin, ...]:
@@ -163,12 +155,6 @@ class Cost:
     def is_complete(self) -> bool:
         """Whether the price of every call is known."""
         return self.unpriced_calls == 0
-
-    def per_success_usd(self, successes: int) -> float | None:
-        """What one success cost, everything paid for; None when that cannot be said."""
-        if self.known_usd is None or not self.is_complete or not successes:
-            return None
-        return self.known_usd / successes
 
 
 def model_usage(rows: Iterable[ModelSums]) -> tuple[ModelUsage, ...]:

@@ -4,14 +4,13 @@ A scope names sessions; its items are those of its run, or else those that have 
 SQLite and PostgreSQL spell differently is here. The query plans of these statements were measured.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.store.database import R, literals, places
-from proctor.store.items import SHOWN_CHARACTERS, level_of
+from proctor.store.items import SHOWN_CHARACTERS
 from proctor.store.reader import CountRow, RunIdRow, Scope, StoreReader, session_where, uses_postgres
 from proctor.store.recorder import FREE
 from proctor.store.tables import IMPORTED, TABLE
@@ -22,6 +21,8 @@ SLOWEST = 10
 LISTED_FAILURES = 200
 LISTED_MOCKS = 100
 SHOWN_RUNNING = 10
+MOST_SESSIONS, SESSIONS_AT_ONCE = 20_000, 500
+"""Earlier sessions that an estimate reads, the latest first, and how many by one query."""
 MOST_RUNS = 200
 """Earlier runs of a scenario that are read, the latest first: more would not change the estimate."""
 _NOT_PASSED = literals((FAIL, TIMEOUT, ERROR))
@@ -80,16 +81,6 @@ class Selection:
             return f"CAST({gap} AS DOUBLE PRECISION)"
         # To the millisecond, as the timestamps are: days are too coarse to give it exactly.
         return f"ROUND((julianday({end}) - julianday({start})) * 86400.0, 3)"
-
-    def factors_without(self, names: Sequence[str]) -> tuple[str, list[str]]:
-        """An item's factors without some of them, as JSON text in an expression, and its parameters."""
-        if not names:
-            return 'i."factors"', []
-        if self.is_postgres:
-            return f'(i."factors"::jsonb{" - CAST(? AS TEXT)" * len(names)})::text', list(names)
-        # A path cannot quote these two characters; such a factor stays and only costs time.
-        paths = [f'$."{name}"' for name in names if '"' not in name and "\\" not in name]
-        return f'json_remove(i."factors"{", ?" * len(paths)})', paths
 
 
 class _SessionCounts(TypedDict):
@@ -405,113 +396,28 @@ def newest_run_ids(selection: Selection) -> list[str]:
     return [row["runId"] for row in rows]
 
 
-# Outcomes by factor.
+# Outcomes.
 
 
-class ItemSums(TypedDict):
-    """Items in one status. `cost` is the sum of the `priced` ones."""
+class OutcomeSums(TypedDict):
+    """The items with the same status and reason."""
 
     status: str
+    reason: str
     items: int
-    tokens: int
-    cost: float | None
-    priced: int
 
 
-class OutcomeSums(ItemSums):
-    """The items with the same factors, status and reason."""
-
-    levels: str
-    """Their factors as JSON."""
-    reason: str
-
-
-class _LooseSums(ItemSums):
-    """The sessions of no run with the same agent, model, status and reason."""
-
-    agent: str
-    model: str
-    reason: str
-
-
-class LevelSums(ItemSums):
-    """The items with one level of a factor and one status."""
-
-    level: str | None
-    """None: they do not have the factor."""
-    costSquares: float | None
-    seconds: float | None
-    secondsSquares: float | None
-    timed: int
-
-
-class _ItemFactors(TypedDict):
-    factors: str
-
-
-def count_of_items(selection: Selection) -> int:
-    """How many items are selected."""
-    (row,) = selection.of_items(CountRow, 'COUNT(*) AS "n"')
-    return row["n"]
-
-
-def sampled_factors(selection: Selection, every: int) -> list[str]:
-    """The factors of every n-th item of the plan, as JSON."""
-    rows = selection.of_items(_ItemFactors, 'i."factors" AS "factors"', f'AND i."position" % {every} = 0')
-    return [row["factors"] for row in rows]
-
-
-def outcome_sums(selection: Selection, left_out: Sequence[str]) -> list[OutcomeSums]:
-    """One pass over the items: every combination of factors, status and reason; some factors left out."""
-    factors, parameters = selection.factors_without(left_out)
-    loose = selection.of_loose_sessions(
-        _LooseSums,
-        's."agent" AS "agent", s."model" AS "model", s."status" AS "status", s."endReason" AS "reason", '
-        'COUNT(*) AS "items", SUM(s."totalTokens") AS "tokens", SUM(s."costUsd") AS "cost", '
-        'COUNT(s."costUsd") AS "priced"',
-        "GROUP BY 1, 2, 3, 4",
-    )
+def outcome_sums(selection: Selection) -> list[OutcomeSums]:
+    """The items by status and reason, finished or not; sessions of no run count as items."""
     items = selection.of_items(
+        OutcomeSums, 'i."status" AS "status", i."reason" AS "reason", COUNT(*) AS "items"', "GROUP BY 1, 2"
+    )
+    loose = selection.of_loose_sessions(
         OutcomeSums,
-        f'{factors} AS "levels", i."status" AS "status", i."reason" AS "reason", COUNT(*) AS "items", '
-        'SUM(i."tokensTotal") AS "tokens", SUM(i."costUsd") AS "cost", COUNT(i."costUsd") AS "priced"',
-        "GROUP BY 1, 2, 3",
-        parameters=parameters,
+        's."status" AS "status", s."endReason" AS "reason", COUNT(*) AS "items"',
+        "GROUP BY 1, 2",
     )
-    return [*items, *map(_as_items, loose)]
-
-
-def _as_items(sums: _LooseSums) -> OutcomeSums:
-    factors = {"agent": sums["agent"], "model": sums["model"]}
-    return {
-        "levels": json.dumps({name: level for name, level in factors.items() if level}),
-        "status": sums["status"],
-        "reason": sums["reason"],
-        "items": sums["items"],
-        "tokens": sums["tokens"],
-        "cost": sums["cost"],
-        "priced": sums["priced"],
-    }
-
-
-def level_sums(selection: Selection, factor: str) -> list[LevelSums]:
-    """The items of each level of a factor by status, with sums of cost and time."""
-    level, named = level_of(factor, is_postgres=selection.is_postgres, items="i")
-    seconds = selection.seconds('i."startedAt"', 'i."finishedAt"')
-    inner = (
-        f'SELECT CAST({level} AS TEXT) AS "level", i."status" AS "status", i."tokensTotal" AS "tokens", '
-        f'i."costUsd" AS "cost", {seconds} AS "seconds" FROM "batch_items" i WHERE {selection.items}'
-    )
-    # Materialized: the time between two texts costs more than all the rest, and is needed three times.
-    return selection.read.rows(
-        LevelSums,
-        f'WITH "each" AS MATERIALIZED ({inner}) '
-        'SELECT "level", "status", COUNT(*) AS "items", SUM("tokens") AS "tokens", SUM("cost") AS "cost", '
-        'SUM("cost" * "cost") AS "costSquares", COUNT("cost") AS "priced", SUM("seconds") AS "seconds", '
-        'SUM("seconds" * "seconds") AS "secondsSquares", COUNT("seconds") AS "timed" '
-        'FROM "each" GROUP BY "level", "status"',
-        (*named, *selection.item_parameters),
-    )
+    return [*items, *loose]
 
 
 # Progress of one batch.
@@ -625,15 +531,30 @@ class ItemKey(TypedDict):
     id: str
 
 
-class WorkerSums(TypedDict):
-    """Time and money of the sessions of one agent and model, with their squares."""
+class PastSession(TypedDict):
+    """A session that ended, with the item it was an attempt of. `factors` is a JSON text."""
 
-    n: int
-    time: float | None
-    time2: float | None
-    priced: int
+    id: str
+    agent: str
+    model: str
+    standIn: int
+    workSeconds: float | None
+    prompt: str | None
+    factors: str | None
+
+
+class CallSums(TypedDict):
+    """Tokens of the calls of one model in a session."""
+
+    sessionId: str
+    provider: str
+    model: str
+    priceSource: str
+    calls: int
+    promptTokens: int
+    cachedTokens: int
+    completionTokens: int
     cost: float | None
-    cost2: float | None
 
 
 def scenario_totals(read: StoreReader, scenario: str) -> list[ScenarioTotals]:
@@ -658,17 +579,34 @@ def scenario_items(read: StoreReader, scenario: str) -> list[ItemKey]:
     )
 
 
-def worker_sums(read: StoreReader, job: str, agent: str, model: str, statuses: Sequence[str]) -> WorkerSums:
-    """Time and money of the sessions of one agent and model that ended in some statuses."""
-    (row,) = read.rows(
-        WorkerSums,
-        'SELECT COUNT("workSeconds") AS "n", SUM("workSeconds") AS "time", '
-        'SUM("workSeconds" * "workSeconds") AS "time2", COUNT("costUsd") AS "priced", '
-        'SUM("costUsd") AS "cost", SUM("costUsd" * "costUsd") AS "cost2" FROM "sessions" '
-        f'WHERE "job" = ? AND "agent" = ? AND "model" = ? AND "status" IN ({places(statuses)})',
-        (job, agent, model, *statuses),
+def past_sessions(
+    read: StoreReader, job: str, models: Sequence[str], statuses: Sequence[str]
+) -> list[PastSession]:
+    """The latest sessions of a job with some models that ended in some statuses."""
+    return read.rows(
+        PastSession,
+        'SELECT s."id", s."agent", s."model", s."standIn", s."workSeconds", '
+        f'SUBSTR(i."prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", i."factors" FROM "sessions" s '
+        'LEFT JOIN "batch_items" i ON i."runId" = s."runId" AND i."id" = s."itemId" '
+        f'WHERE s."job" = ? AND s."model" IN ({places(models)}) AND s."status" IN ({places(statuses)}) '
+        f'ORDER BY s."startedAt" DESC LIMIT {MOST_SESSIONS}',
+        (job, *models, *statuses),
     )
-    return row
+
+
+def call_sums(read: StoreReader, session_ids: Sequence[str]) -> Iterator[CallSums]:
+    """The tokens of sessions, by provider, model and source of the price."""
+    for start in range(0, len(session_ids), SESSIONS_AT_ONCE):
+        some = session_ids[start : start + SESSIONS_AT_ONCE]
+        yield from read.rows(
+            CallSums,
+            'SELECT "sessionId", "provider", "model", "priceSource", COUNT(*) AS "calls", '
+            'SUM("promptTokens") AS "promptTokens", SUM("cachedTokens") AS "cachedTokens", '
+            'SUM("completionTokens") AS "completionTokens", SUM("costUsd") AS "cost" FROM "model_calls" '
+            f'WHERE "sessionId" IN ({places(some)}) '
+            'GROUP BY "sessionId", "provider", "model", "priceSource"',
+            some,
+        )
 
 
 class SessionUsage(TypedDict):

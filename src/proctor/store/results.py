@@ -1,17 +1,27 @@
 """Finished items as statistics read them: streamed, without texts that no figure needs."""
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from proctor.item import FINISHED
 from proctor.store.database import literals, places
 from proctor.store.reader import StoreReader
 
+if TYPE_CHECKING:
+    from proctor.store.aggregates import Selection
+
 _FINISHED = literals(FINISHED)
+_COLUMNS = (
+    'SELECT i."runId", i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
+    'i."prompt", i."factors", i."details", i."status", i."reason", i."sessionId", i."costUsd", '
+    'i."tokensTotal", s."workSeconds", s."standIn", i."startedAt", i."finishedAt" FROM "batch_items" i '
+    'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
+)
 
 
 class ResultRow(TypedDict):
-    """One finished item, with the time of its last attempt."""
+    """One finished item, with the work time of its last attempt."""
 
     runId: str
     id: str
@@ -31,6 +41,8 @@ class ResultRow(TypedDict):
     tokensTotal: int
     workSeconds: float | None
     standIn: int | None
+    startedAt: str | None
+    finishedAt: str | None
 
 
 class PlannedRow(TypedDict):
@@ -38,16 +50,24 @@ class PlannedRow(TypedDict):
 
     id: str
     digest: str
+    repeat: int
     runner: str
     agent: str
     model: str
     prompt: str
     factors: str
     details: str
+
+
+class FinishedRow(TypedDict):
+    """How one item ended, with the time of its last attempt."""
+
+    id: str
     status: str
     sessionId: str | None
     costUsd: float | None
     workSeconds: float | None
+    tokensTotal: int
 
 
 class MeanSessionScore(TypedDict):
@@ -69,27 +89,95 @@ class SessionMetric(TypedDict):
     value: float
 
 
+class _LooseSession(TypedDict):
+    """A finished session that belongs to no run."""
+
+    id: str
+    name: str
+    agent: str
+    model: str
+    status: str
+    reason: str
+    costUsd: float | None
+    tokensTotal: int
+    workSeconds: float | None
+    standIn: int
+
+
 def result_rows(read: StoreReader, run_ids: Sequence[str]) -> Iterator[ResultRow]:
     """The finished items of runs, run by run, in plan order."""
     for run_id in run_ids:
         yield from read.stream(
             ResultRow,
-            'SELECT i."runId", i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
-            'i."prompt", i."factors", i."details", i."status", i."reason", i."sessionId", i."costUsd", '
-            'i."tokensTotal", s."workSeconds", s."standIn" FROM "batch_items" i '
-            'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
-            f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
+            f'{_COLUMNS}WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
             (run_id,),
         )
+
+
+def selected_rows(selection: "Selection") -> Iterator[ResultRow]:
+    """The finished items of a selection, and its finished sessions that belong to no run, as items."""
+    # The condition on items has sessions of its own, called `s` inside.
+    yield from selection.read.stream(
+        ResultRow,
+        f'{_COLUMNS}WHERE ({selection.items}) AND i."status" IN ({_FINISHED}) '
+        'ORDER BY i."runId", i."position"',
+        selection.item_parameters,
+    )
+    loose = selection.of_loose_sessions(
+        _LooseSession,
+        's."id", s."name", s."agent", s."model", s."status", s."endReason" AS "reason", s."costUsd", '
+        's."totalTokens" AS "tokensTotal", s."workSeconds", s."standIn"',
+        f'AND s."status" IN ({_FINISHED}) ORDER BY s."startedAt", s."id"',
+    )
+    for session in loose:
+        yield _as_item(session)
+
+
+def _as_item(session: _LooseSession) -> ResultRow:
+    """A session without a run as an item; its name is its task."""
+    task = session["name"] or session["id"]
+    factors = {"agent": session["agent"], "model": session["model"]}
+    return {
+        "runId": "",
+        "id": session["id"],
+        "digest": json.dumps([session["agent"], session["model"], task]),
+        "repeat": 1,
+        "runner": "",
+        "agent": session["agent"],
+        "model": session["model"],
+        "prompt": task,
+        "factors": json.dumps({name: level for name, level in factors.items() if level}),
+        "details": "{}",
+        "status": session["status"],
+        "reason": session["reason"],
+        "sessionId": session["id"],
+        "costUsd": session["costUsd"],
+        "tokensTotal": session["tokensTotal"],
+        "workSeconds": session["workSeconds"],
+        "standIn": session["standIn"],
+        "startedAt": None,
+        "finishedAt": None,
+    }
 
 
 def planned_rows(read: StoreReader, run_id: str) -> Iterator[PlannedRow]:
     """All items of a run in plan order."""
     return read.stream(
         PlannedRow,
-        'SELECT i."id", i."digest", i."runner", i."agent", i."model", i."prompt", i."factors", i."details", '
-        'i."status", i."sessionId", i."costUsd", s."workSeconds" FROM "batch_items" i '
-        'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ? ORDER BY i."position"',
+        'SELECT "id", "digest", "repeat", "runner", "agent", "model", "prompt", "factors", "details" '
+        'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
+        (run_id,),
+    )
+
+
+def finished_rows(read: StoreReader, run_id: str) -> Iterator[FinishedRow]:
+    """How the finished items of a run ended, in plan order, without their inputs."""
+    return read.stream(
+        FinishedRow,
+        'SELECT i."id", i."status", i."sessionId", i."costUsd", i."tokensTotal", s."workSeconds" '
+        'FROM "batch_items" i '
+        'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
+        f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
         (run_id,),
     )
 

@@ -6,7 +6,6 @@ the server's folder, so that the run can be resumed like any other.
 
 import asyncio
 import secrets
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
 from importlib.resources import files
@@ -25,7 +24,8 @@ from proctor.job import Job, JobPlan, PlanText, make_overrides
 from proctor.json_values import JsonMap, JsonObject, as_text, as_whole_number, maps_in
 from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
-from proctor.stats.estimate import AgentModel, forecast
+from proctor.report.estimate import basis
+from proctor.stats.estimate import forecast_plan
 from proctor.store import runs as listing
 from proctor.web.actions import error_message
 from proctor.web.responses import ERRORS, page
@@ -280,12 +280,12 @@ class TypedPlan:
 
     def _estimate(self, plan: JobPlan) -> PlannedChanges | None:
         """Cost and duration, from earlier sessions of the same agents and models."""
-        work = Counter(AgentModel(item.agent, item.model) for item in plan.items())
-        if not work:
+        estimate = forecast_plan(self.job.name, plan, self._site.context)
+        if not estimate.items:
             return None
-        read, concurrency = self._site.store.read, plan.concurrency
-        estimate = forecast(read, self.job.name, work, concurrency=concurrency)
-        return PlannedChanges(costUsd=estimate.cost_usd, seconds=estimate.seconds, basis=estimate.basis)
+        return PlannedChanges(
+            costUsd=estimate.cost_usd.value, seconds=estimate.seconds.value, basis=basis(estimate)
+        )
 
     async def start(self) -> str:
         """Start a detached run; its ID, as soon as it is in the store."""

@@ -25,12 +25,55 @@ class ChartShape(RowModel):
     svg: str
 
 
+class FigureShape(RowModel):
+    """A rate, mean or ratio over tasks, with its 95% confidence interval."""
+
+    value: float | None
+    sem: float | None = Field(description="Standard error of the mean; null: not estimable.")
+    low: float | None
+    high: float | None = Field(description="Null with a lower limit: no upper limit.")
+    scope: str = Field(description="What the interval is about: tasks like these, or these tasks.")
+    tasks: int
+    runs: int
+    method: str
+    note: str
+
+
+class LevelShape(RowModel):
+    """The finished items of one level of a factor."""
+
+    name: str = Field(description="Empty: the items without the factor.")
+    counts: dict[str, int]
+    success: FigureShape = Field(description="Infrastructure errors excluded.")
+    success_with_errors: FigureShape = Field(description="Infrastructure errors counted as failures.")
+    cost: FigureShape
+    typical_cost: FigureShape
+    seconds: FigureShape
+    typical_seconds: FigureShape
+    cost_per_success: FigureShape
+
+
+class RankShape(RowModel):
+    """A rank by success. All rank intervals of a factor hold together at 95%."""
+
+    name: str
+    value: float | None
+    rank: int
+    rank_low: int
+    rank_high: int
+    tasks: int
+    runs: int
+    note: str
+
+
 class ChartsAnswer(RowModel):
     """The charts of a run or session."""
 
     by: str = ""
-    remark: str = Field(default="", description="Why a chart is missing.")
+    remark: str = Field(default="", description="Why a chart is missing, or what limits the intervals.")
     charts: list[ChartShape]
+    levels: list[LevelShape] = Field(default=[], description="Of the factor, best success rate first.")
+    ranks: list[RankShape] = Field(default=[], description="Of the factor's levels, by success.")
 
 
 class TextShape(RowModel):
@@ -72,6 +115,40 @@ class RunningShape(RowModel):
     tokens: int
 
 
+class StopDecisionShape(RowModel):
+    """One goal of `stop_when`."""
+
+    outcome: str = Field(
+        description="`open`: undecided; else `better`, `worse`, `within margin`, `narrow`, `settled`."
+    )
+    reason: str
+    undecided: list[str] = Field(description="Levels whose further tasks can decide it.")
+
+
+class StopIntervalShape(RowModel):
+    """A level of the compared factor, with an interval that is valid at any time."""
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    tasks: int = Field(description="Finished tasks that count.")
+    is_undecided: bool
+
+
+class StopWhenShape(RowModel):
+    """State of `stop_when`."""
+
+    by: str
+    metric: str
+    confidence: float
+    unit: str = Field(description="One observation: a `task`, or each `repeat`.")
+    is_decided: bool
+    task_count: int
+    decisions: list[StopDecisionShape]
+    intervals: list[StopIntervalShape]
+
+
 class RunState(RowModel):
     """State of a run: what changes while it is executed."""
 
@@ -93,6 +170,9 @@ class RunState(RowModel):
     eta_seconds: float | None
     pools: list[PoolShape]
     running: list[RunningShape] = Field(description="The ten longest-running items.")
+    stop_when: StopWhenShape | None = Field(
+        default=None, description="What the rule to stop early has decided. Null: the plan has none."
+    )
 
 
 class AgentModelShape(RowModel):

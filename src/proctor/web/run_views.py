@@ -31,6 +31,7 @@ from proctor.web.run_schemas import (
     RunningShape,
     RunState,
     StandInShape,
+    StopWhenShape,
 )
 from proctor.web.state import AppState
 
@@ -155,6 +156,7 @@ def run_state(
         eta_seconds=None if current.eta_seconds is None else round(current.eta_seconds),
         pools=[PoolShape.model_validate(pool) for pool in current.pools],
         running=[RunningShape.model_validate(item) for item in current.running],
+        stop_when=current.stop_when and StopWhenShape.model_validate(current.stop_when),
     )
     return state, current
 

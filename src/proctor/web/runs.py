@@ -21,21 +21,33 @@ from proctor.jobs import job_of_run
 from proctor.json_values import JsonObject
 from proctor.report import charts as report_charts
 from proctor.report import html, markdown
-from proctor.stats.outcomes import Tally, by_factor
 from proctor.stats.summary import summarise
 from proctor.stats.usage import durations
 from proctor.store import Scope, items
 from proctor.store import runs as listing
-from proctor.store.aggregates import level_sums, ranked_durations, select
+from proctor.store.aggregates import ranked_durations, select
 from proctor.store.tables import BatchRow
 from proctor.web.responses import ERRORS, page
-from proctor.web.run_schemas import ChartsAnswer, ChartShape, ItemsAnswer, PlanAnswer, RunAnswer, RunId
+from proctor.web.run_schemas import (
+    ChartsAnswer,
+    ChartShape,
+    ItemsAnswer,
+    LevelShape,
+    PlanAnswer,
+    RankShape,
+    RunAnswer,
+    RunId,
+)
 from proctor.web.run_views import ItemQuery, Listings, RunAnswers, RunLine, RunLines
 from proctor.web.state import AppState
 
 MOST_ROWS = 500
-CHARTS_HOLD = timedelta(seconds=3)
-"""Cache time while a run is executed; pages poll every five seconds."""
+CHARTS_HOLD, LEVELS_HOLD = timedelta(seconds=3), timedelta(seconds=20)
+"""Cache time while a run is executed; pages poll every five seconds. Figures of levels read all items."""
+LIVE_REMARK = (
+    "The run is not finished. Intervals are of the tasks finished so far; they are valid for one look, "
+    "not for repeated looks while it runs."
+)
 
 
 def router(site: AppState) -> APIRouter:
@@ -43,6 +55,7 @@ def router(site: AppState) -> APIRouter:
     routes = APIRouter(responses=ERRORS)
     listings, answers = Listings(site), RunAnswers(site)
     drawn = ResultCache[ChartsAnswer](site.now, while_running=CHARTS_HOLD)
+    by_level = ResultCache[ChartsAnswer](site.now, while_running=LEVELS_HOLD)
 
     @routes.get("/runs/{run_id}", include_in_schema=False)
     def show_page(request: Request, run_id: RunId) -> Response:
@@ -112,7 +125,9 @@ def router(site: AppState) -> APIRouter:
     ) -> ChartsAnswer:
         """Outcomes and durations of all items; by factor: success rate, cost and duration."""
         batch = site.store.read.batch(run_id, site.now())
-        return drawn.get(batch, by, lambda: _charts(site, batch["runId"], by))
+        if by:
+            return by_level.get(batch, by, lambda: _level_charts(site, batch, by))
+        return drawn.get(batch, by, lambda: _charts(site, batch["runId"]))
 
     return routes
 
@@ -126,22 +141,39 @@ def _unknown(order: str) -> str:
     raise NotFound(f"items cannot be sorted by {order}\nThey can by: {', '.join(items.ORDERS)}.")
 
 
-def _charts(site: AppState, run_id: str, by: str) -> ChartsAnswer:
+def _charts(site: AppState, run_id: str) -> ChartsAnswer:
     read = site.store.read
-    selection = select(read, Scope(run_id=run_id))
-    if by:
-        factor = by_factor(by, level_sums(selection, by))
-        remark = f"{by} has too many levels to compare." if factor.is_too_many else ""
-        drawn = report_charts.plots(factor)
-    else:
-        tally = Tally(counts=items.status_counts(read, run_id))
-        drawn, remark = [("Outcomes", report_charts.outcome_bar(tally))], ""
-        took = durations(ranked_durations(selection))
-        if took.items:
-            drawn.append(("How long items took", report_charts.duration_histogram(took)))
+    drawn = [("Outcomes", report_charts.outcome_bar(items.status_counts(read, run_id)))]
+    took = durations(ranked_durations(select(read, Scope(run_id=run_id))))
+    if took.items:
+        drawn.append(("How long items took", report_charts.duration_histogram(took)))
+    return ChartsAnswer(by="", remark="", charts=[_chart(*each) for each in drawn])
+
+
+def _level_charts(site: AppState, batch: BatchRow, by: str) -> ChartsAnswer:
+    """The levels of a factor, from the finished items of a run."""
+    # numpy is loaded with the first figures, not with the server.
+    from proctor.report.figures import level_document, rank_document
+    from proctor.stats.figures import factor_figures
+    from proctor.stats.results import load_results
+
+    factor = factor_figures(load_results(site.store.read, [batch["runId"]], site.now()), by)
+    remarks = [f"{by} has too many levels to compare."] if factor.is_too_many else []
+    if batch["status"] == RUNNING and factor.levels:
+        remarks.append(LIVE_REMARK)
     return ChartsAnswer(
-        by=by, remark=remark, charts=[ChartShape(caption=caption, svg=svg) for caption, svg in drawn]
+        by=by,
+        remark=" ".join(remarks),
+        charts=[_chart(*each) for each in report_charts.plots(factor)],
+        levels=[
+            LevelShape.model_validate({"name": each.name, **level_document(each)}) for each in factor.levels
+        ],
+        ranks=[RankShape.model_validate(rank_document(each)) for each in factor.ranks],
     )
+
+
+def _chart(caption: str, svg: str) -> ChartShape:
+    return ChartShape(caption=caption, svg=svg)
 
 
 Status = Literal["running", "completed", "aborted", "halted", "interrupted"]

@@ -1,5 +1,7 @@
 """A simulation is every client × every therapist, each so often; what is wrong is said before it starts."""
 
+import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from proctor.errors import PlanError
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
+from proctor.stats.results import InputReader, Labels
 
 DOCUMENTED = """
 clients:
@@ -102,8 +105,8 @@ def test_clients_take_their_profiles_in_turn_and_therapists_keep_theirs() -> Non
     [
         ("profile: wei", ["wei", "wei"]),
         ("profile: 1", ["marta", "marta"]),
-        ("profile: [wei, jonah]", ["wei", "jonah"]),
-        ("profile: all", ["jonah", "marta"]),
+        ("profile: [wei, jonah]", ["wei", "jonah"] * 2),
+        ("profile: all", ["jonah", "marta", "wei"] * 2),
     ],
 )
 def test_profiles_can_be_chosen(entry: str, names: list[str]) -> None:
@@ -238,3 +241,85 @@ def test_evaluators_do_not_make_a_dialogue_another_one() -> None:
 @pytest.mark.parametrize("name", ["budget_limit", "cost_per_run_limit"])
 def test_a_limit_that_cannot_be_enforced_is_refused(name: str) -> None:
     assert f"`{name}` of the command line should be a finite number" in refused(**{name: float("inf")})
+
+
+def test_profiles_that_are_named_are_crossed_with_the_repeats() -> None:
+    """Each profile has every repeat; before, profile and repeat changed together."""
+    simulation = read("clients: [{role: patientPsi, profile: all}]\ntherapists: [CBT, MI]\nnum_runs: 2\n")
+
+    items = list(simulation.items(""))
+
+    assert simulation.item_count == len(items) == 2 * 3 * 2
+    cells = [(item.factors["therapist"], item.factors["profile"], item.settings["repeat"]) for item in items]
+    assert set(cells) == set(product(("CBT", "MI"), ("jonah", "marta", "wei"), (0, 1)))
+    assert len({item.id for item in items}) == len({item.settings["file"] for item in items}) == 12
+    assert items[0].settings["file"] == "patientPsi_CBT_run0.json"
+
+
+def test_both_sides_profiles_are_crossed_with_each_other() -> None:
+    simulation = read(
+        "clients: [{role: patientPsi, profile: [jonah, wei]}]\n"
+        "therapists: [{role: scripted, profile: all}]\nnum_runs: 2\n"
+    )
+
+    items = list(simulation.items(""))
+    cells = [
+        (item.factors["profile"], item.details["therapist"]["profileName"], item.settings["repeat"])
+        for item in items
+    ]
+
+    assert len(cells) == len(set(cells)) == simulation.item_count
+    assert {item.factors.get("therapist_profile") for item in items} == {each[1] for each in cells}
+
+
+def test_dialogues_of_earlier_runs_keep_their_ids_when_profiles_are_crossed() -> None:
+    """Runs that were made when the repeats used the profiles in turn: run n had profile n modulo 3."""
+    turns = {item.id: item.settings["file"] for item in read(num_runs=4, seed=1).items("")}
+    crossed = {
+        item.id: item.settings["file"]
+        for item in read("clients: [{role: patientPsi, profile: all}]\nseed: 1\nnum_runs: 4\n").items("")
+    }
+
+    assert turns.items() <= crossed.items()
+
+
+def pairs_by(simulation: DialoguePlan, factor: str) -> dict[str, set[int]]:
+    """The tasks of each level of a factor, as a comparison finds them."""
+    reader, items = InputReader(), list(simulation.items(""))
+    for item in items:
+        top = {"runner": item.runner, "agent": item.agent, "model": item.model, "prompt": item.prompt}
+        reader.add(item.digest, top, json.dumps(dict(item.details)))
+    inputs, levels = reader.inputs(), Labels.of(item.factors.get(factor) for item in items)
+    varied = inputs.varied(levels.codes)
+    tasks = inputs.coded(*(path for path in inputs.paths if path not in varied))
+    return {level: set(tasks[levels.mask(level)].tolist()) for level in levels.labels}
+
+
+@pytest.mark.parametrize("factor", ["therapist", "client"])
+def test_a_role_without_a_model_is_compared_on_the_same_tasks(factor: str) -> None:
+    """Two therapists share a model and the scripted one has none: that is no other task."""
+    simulation = read(
+        "clients: [patientPsi, {role: patientPsi, label: upset, options: {patient_type: upset}}, scripted]\n"
+        "therapists: [CBT, MI, scripted, eliza]\nnum_runs: 2\n"
+    )
+
+    tasks = pairs_by(simulation, factor)
+
+    assert len(tasks) == (4 if factor == "therapist" else 3)
+    first, *others = tasks.values()
+    assert first and all(first == other for other in others)
+
+
+def test_profiles_and_settings_are_compared_with_all_else_equal() -> None:
+    simulation = read(
+        "clients: [{role: patientPsi, profile: all}]\ntherapists: [CBT, scripted]\n"
+        "temperature: [0.0, 1.0]\nnum_runs: 2\n"
+    )
+
+    by_profile, by_temperature = pairs_by(simulation, "profile"), pairs_by(simulation, "temperature")
+
+    assert {name: len(tasks) for name, tasks in by_profile.items()} == {"jonah": 4, "marta": 4, "wei": 4}
+    assert set.intersection(*by_profile.values()) == by_profile["wei"]
+    assert by_temperature["0"] == by_temperature["1"] and len(by_temperature["0"]) == 6
+    # A setting that is not compared makes other tasks: it is not pooled as a repeat.
+    assert len(pairs_by(simulation, "therapist")["CBT"]) == 6

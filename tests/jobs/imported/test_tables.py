@@ -504,7 +504,7 @@ def test_every_database_takes_a_table_once(either_store, tmp_path):
     summary = summarise(either_store.read, Scope(run_id="r"), NOW)
 
     assert counted(again) == (0, 0, 3, 0)
-    assert (summary.outcomes.tally.rate.successes, summary.cost.known_usd) == (2, 1.0)
+    assert (summary.figures.overall.counts["success"], summary.cost.known_usd) == (2, 1.0)
     either_store.delete_batch("r")
     assert either_store.read.sessions(Scope()) == []
 

@@ -17,7 +17,7 @@ from proctor.batch.preflight import PreflightContext, check_agent, has_own_model
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import UsageError, WorkspaceError
 from proctor.item import Item, digest_of
-from proctor.job import Job, JobPlan, PlanText, Starter
+from proctor.job import Job, JobPlan, PlanText, Starter, StopRule, read_stop_rule
 from proctor.jobs.benchmark.models import (
     EVERYTHING,
     BatchSettings,
@@ -176,6 +176,7 @@ class BenchmarkJobPlan(JobPlan):
         self._configured = read_supply(
             ctx.settings_for(self.folders), self.folders, _as_path(overrides.models_config)
         )
+        self._stop_rule = read_stop_rule(overrides.stop_when)
         self._concurrency = _concurrency(overrides.parallel, self.settings.max_parallel)
 
     @property
@@ -187,6 +188,11 @@ class BenchmarkJobPlan(JobPlan):
     def concurrency(self) -> int:
         """Maximum runs in parallel."""
         return self._concurrency
+
+    @property
+    def stop_rule(self) -> StopRule | None:
+        """When the benchmark stops early; None: it runs to its end."""
+        return self._stop_rule
 
     @property
     def settings(self) -> BatchSettings:

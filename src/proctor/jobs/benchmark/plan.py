@@ -48,6 +48,8 @@ class BenchmarkOverrides:
     """Apply the reference solution in place of a model."""
     noop: bool = False
     """Do nothing in place of a model."""
+    stop_when: str = ""
+    """When the benchmark stops early: `by=model,width=0.1`."""
 
     def __post_init__(self) -> None:
         check_limits(budget_usd=self.budget)
@@ -66,6 +68,7 @@ class BenchmarkOverrides:
             agent=self.agent or earlier.get("agent") or "",
             models_config=self.models_config or _existing(options.get("modelsConfig")),
             oracle=self.oracle or (not self.models and bool(earlier.get("oracle"))),
+            stop_when=self.stop_when or earlier.get("stopWhen") or "",
             noop=self.noop or (not self.models and bool(earlier.get("noop"))),
         )
 
@@ -79,6 +82,7 @@ class BenchmarkOverrides:
             "replay": str(Path(self.replay).absolute()) if self.replay else None,
             "oracle": self.oracle,
             "noop": self.noop,
+            **({"stopWhen": self.stop_when} if self.stop_when else {}),
         }
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from markupsafe import Markup
 
 from proctor.formatting import UNKNOWN, interval, percent, seconds, short, usd
+from proctor.item import SUCCESS
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number
 from proctor.report.charts import Bar, Point, bars, scatter
 from proctor.report.render import page
-from proctor.stats.leaderboard import Leaderboard, ModelFigures, Rank, Ranking
+from proctor.stats.leaderboard import Leaderboard, ModelFigures, Ranking
+from proctor.stats.ranking import Rank, undominated
 
 PATIENCE_SECONDS = 5
 LISTED_MODELS = 10
@@ -127,7 +129,11 @@ def _number(text: str) -> float | None:
 
 
 DRAWN_MODELS = 30
-SAID: Mapping[str, Callable[[float | None], str]] = {"fastest": seconds, "best_value": usd}
+SAID: Mapping[str, Callable[[float | None], str]] = {
+    "most_successful": percent,
+    "fastest": seconds,
+    "best_value": usd,
+}
 
 
 def benchmark_html(comparison: Leaderboard, machine: JsonMap, now: datetime) -> str:
@@ -146,7 +152,7 @@ def benchmark_html(comparison: Leaderboard, machine: JsonMap, now: datetime) -> 
         plots={name: Markup(plot) for name, plot in plots.items()},
         grid=grid_of(comparison),
         place=rank_text,
-        shares=shared_ranks,
+        undecided=is_undecided,
         many_runs=max((len(model.runs) for model in comparison.models), default=0) > 1,
     )
 
@@ -168,7 +174,7 @@ def success_rates(comparison: Leaderboard) -> str:
 
 def _rate_text(model: ModelFigures) -> str:
     rate = model.rate
-    return f"{rate.successes}/{rate.trials} ({interval(rate.low, rate.high)})" if rate.trials else UNKNOWN
+    return f"{model.counts[SUCCESS]}/{rate.runs} ({interval(rate.low, rate.high)})" if rate.runs else UNKNOWN
 
 
 def completion_times(comparison: Leaderboard) -> str:
@@ -179,7 +185,7 @@ def completion_times(comparison: Leaderboard) -> str:
         Bar(
             label=model.display_name,
             value=model.work.value,
-            low=None if model.work.low is None else max(0.0, model.work.low),
+            low=model.work.low,
             high=model.work.high,
         )
         for model in known[:DRAWN_MODELS]
@@ -196,7 +202,11 @@ def _reach(models: list[ModelFigures]) -> float:
 
 
 def cost_against_success(comparison: Leaderboard) -> str:
-    """Plot of cost per run against success rate; empty unless two models have both."""
+    """Plot of cost per run against success rate; empty unless two models have both.
+
+    Models that none beats in success, cost and time together are marked.
+    """
+    front = _front(comparison.models)
     points = [
         Point(
             label=model.display_name,
@@ -204,6 +214,7 @@ def cost_against_success(comparison: Leaderboard) -> str:
             y=model.rate.value,
             low=model.rate.low,
             high=model.rate.high,
+            is_marked=model.name in front,
         )
         for model in comparison.models
         if model.cost_per_run_usd is not None and model.rate.value is not None
@@ -219,6 +230,16 @@ def cost_against_success(comparison: Leaderboard) -> str:
         say_y=percent,
         y_top=1.0,
     )
+
+
+def _front(models: Sequence[ModelFigures]) -> tuple[str, ...]:
+    """The Pareto front of success, cost of a run and typical time of the models that know all three."""
+    keys = dict[str, tuple[float, float, float]]()
+    for model in models:
+        rate, cost, time = model.rate.value, model.cost_per_run_usd, model.typical_work.value
+        if rate is not None and cost is not None and time is not None:
+            keys[model.name] = (-rate, cost, time)
+    return undominated(keys)
 
 
 def grid_of(comparison: Leaderboard) -> list[JsonObject]:
@@ -253,16 +274,16 @@ def _criterion(model: ModelFigures, task: str, name: str) -> str:
 def rank_text(ranking: Ranking, place: Rank) -> str:
     """The figure of a rank as text."""
     say = SAID.get(ranking.key, short)
-    estimate = place.estimate
-    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
-        return say(estimate.value)
-    return f"{say(estimate.value)} ({say(max(0.0, estimate.low))} to {say(estimate.high)})"
+    if place.low is None:
+        return say(place.value)
+    if place.high is None:
+        return f"{say(place.value)} (from {say(place.low)}, no upper limit)"
+    return f"{say(place.value)} ({say(place.low)} to {say(place.high)})"
 
 
-def shared_ranks(ranking: Ranking) -> bool:
-    """Whether there is a tie."""
-    ranks = [place.rank for place in ranking.places]
-    return len(set(ranks)) < len(ranks)
+def is_undecided(ranking: Ranking) -> bool:
+    """Whether some models cannot be told apart."""
+    return any(place.rank_low < place.rank_high for place in ranking.places)
 
 
 def machine_text(machine: JsonMap) -> str:

@@ -23,7 +23,8 @@ from proctor.job import BatchEnd, ItemFinished, JobFiles
 from proctor.jobs.benchmark.report import benchmark_html, machine_info
 from proctor.jobs.benchmark.results_import import RESULT, import_runs, read_results, requeue
 from proctor.json_values import JsonMap, JsonObject, maps_in, parse_json
-from proctor.stats.intervals import Estimate, Rate
+from proctor.report.figures import estimate_document
+from proctor.stats.intervals import Estimate
 from proctor.stats.leaderboard import BenchmarkRun, Leaderboard, ModelFigures, Ranking, compare
 from proctor.store import Store
 from proctor.store.runs import run_ids_of_job
@@ -32,6 +33,8 @@ RESULTS = Path("benchmark/results")
 ABOUT, MACHINE = "batch.json", "machine_info.json"
 LARGEST_BYTES = 4 * 1024 * 1024
 FORMAT = 1
+BEST = ("fastest", "most_efficient", "least_intervention", "best_value")
+"""The documented members of `rankings`; `ranks` has more."""
 COLUMNS = (
     *("model", "task", "success", "completion_time", "prompts_sent", "human_interventions"),
     *("files_modified", "lines_added", "lines_removed", "timestamp"),
@@ -194,6 +197,7 @@ def document_of(comparison: Leaderboard, machine: JsonMap, now: datetime) -> Jso
     """The whole comparison, for programs."""
     statuses = [run.status for run in comparison.runs]
     ended = [run for run in comparison.runs if run.is_finished]
+    firsts = {ranking.key: ranking.first for ranking in comparison.rankings}
     return {
         "batch_id": comparison.batch_id,
         "task": comparison.task,
@@ -204,7 +208,7 @@ def document_of(comparison: Leaderboard, machine: JsonMap, now: datetime) -> Jso
         "failed": statuses.count(FAIL) + statuses.count(TIMEOUT),
         "machine_info": dict(machine),
         "results": [run_of(run) for run in ended],
-        "rankings": {ranking.key: ranking.first for ranking in comparison.rankings},
+        "rankings": {key: firsts[key] for key in BEST},
         "summary_stats": comparison.summary_stats(),
         "format": FORMAT,
         "status": comparison.status,
@@ -213,7 +217,8 @@ def document_of(comparison: Leaderboard, machine: JsonMap, now: datetime) -> Jso
         "unfinished": len(comparison.runs) - len(ended),
         "ranks": {ranking.key: _ranks(ranking) for ranking in comparison.rankings},
         "models": [_model(figures) for figures in comparison.models],
-        "notes": [HEADLESS, *_stand_ins(comparison)],
+        "notes": [HEADLESS, *_stand_ins(comparison), *_errors(comparison)],
+        "interval_scope": comparison.scope,
     }
 
 
@@ -225,7 +230,7 @@ def result_of(comparison: Leaderboard, figures: ModelFigures) -> JsonObject:
         **whole,
         "format": FORMAT,
         "batch_id": comparison.batch_id,
-        "success_rate": _rate(figures.rate),
+        "success_rate": _estimate(figures.rate),
         "runs_planned": len(figures.runs),
         "notes": [HEADLESS],
         "runs": [run_of(run) for run in ended],
@@ -297,8 +302,8 @@ def _model(figures: ModelFigures) -> JsonObject:
         "model": figures.name,
         "display_name": figures.display_name,
         "counts": dict(figures.counts),
-        "success_rate": _rate(figures.rate),
-        "success_rate_with_errors": _rate(figures.rate_with_errors),
+        "success_rate": _estimate(figures.rate),
+        "success_rate_with_errors": _estimate(figures.rate_with_errors),
         "completion_time": _estimate(figures.work),
         "wall_time": _estimate(figures.wall),
         "prompts_sent": _estimate(figures.prompts),
@@ -310,22 +315,46 @@ def _model(figures: ModelFigures) -> JsonObject:
         "total_tokens": figures.tokens,
         "cost_usd": figures.cost_usd,
         "cost_per_success": _estimate(figures.cost_per_success),
+        "estimates": {
+            name: estimate_document(estimate)
+            for name, estimate in (
+                ("success_rate", figures.rate),
+                ("success_rate_with_errors", figures.rate_with_errors),
+                ("completion_time", figures.work),
+                ("typical_time", figures.typical_work),
+                ("cost_per_success", figures.cost_per_success),
+            )
+        },
     }
 
 
 def _ranks(ranking: Ranking) -> list[JsonObject]:
     return [
-        {"model": place.name, "rank": place.rank, "worst_rank": place.worst_rank, **_estimate(place.estimate)}
+        {
+            "model": place.name,
+            "rank": place.rank_low,
+            "worst_rank": place.rank_high,
+            "value": place.value,
+            "low": place.low,
+            "high": place.high,
+            "n": place.runs,
+            "order": place.rank,
+            "sem": place.sem,
+            "tasks": place.tasks,
+            "note": place.note,
+        }
         for place in ranking.places
     ]
 
 
 def _estimate(estimate: Estimate) -> JsonObject:
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n}
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.runs}
 
 
-def _rate(rate: Rate) -> JsonObject:
-    return {"value": rate.value, "low": rate.low, "high": rate.high, "n": rate.trials}
+def _errors(comparison: Leaderboard) -> list[str]:
+    if not comparison.errors_decide:
+        return []
+    return ["Errors decide the order by success: it differs when they count as failures."]
 
 
 def _stand_ins(comparison: Leaderboard) -> list[str]:

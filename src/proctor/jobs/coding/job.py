@@ -15,7 +15,7 @@ from proctor.batch.preflight import (
     missing_program,
 )
 from proctor.context import ModelOptions, RunContext
-from proctor.errors import PlanError, Problem, WorkspaceError
+from proctor.errors import PlanError, Problem, UsageError, WorkspaceError
 from proctor.item import Item
 from proctor.job import (
     Job,
@@ -190,6 +190,11 @@ class CodingJobPlan(JobPlan):
     def stop_rule(self) -> StopRule | None:
         """When the run stops early; None: it runs to its end."""
         return make_stop_rule(self.plan.stop_when)
+
+    def refusal(self, path: Sequence[str | int], error: UsageError) -> UsageError:
+        """An error about a setting, at its place in the plan."""
+        problem, _, remedy = str(error).partition("\n")
+        return PlanError([self.plan.source.problem(tuple(path), problem, remedy)])
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""

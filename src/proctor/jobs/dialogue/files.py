@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, parse_conversation
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
-from proctor.formatting import figure, percent
+from proctor.formatting import chance, figure, percent
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT
 from proctor.json_values import JsonMap, JsonObject
 from proctor.report.charts import Bar, bars
@@ -122,6 +122,7 @@ def session_document(reader: StoreReader, item: ItemRow) -> JsonObject:
         "states": _states(metrics),
         "scores": _scores(reader, session_id),
         "item_id": item["id"],
+        "repeat": settings.get("repeat", settings["run"]),
     }
     if item["status"] != SUCCESS:
         document = _failed(item, facts) | document | {"status": _status_word(item["status"])}
@@ -277,7 +278,9 @@ def dialogue_html(document: JsonMap) -> str:
     plots = {
         name: [(caption, Markup(plot)) for caption, plot in drawn] for name, drawn in _plots(document).items()
     }
-    return page("dialogue.html.j2", document=document, plots=plots, figure=figure, around=around)
+    return page(
+        "dialogue.html.j2", document=document, plots=plots, figure=figure, around=around, chance=chance
+    )
 
 
 def dialogue_markdown(document: JsonMap) -> tuple[str, dict[str, str]]:
@@ -292,13 +295,14 @@ def dialogue_text(document: JsonMap) -> str:
 
 
 def _markdown(document: JsonMap, plots: Mapping[str, Sequence[Drawn]]) -> str:
-    return text("dialogue.md.j2", document=document, plots=plots, figure=figure, around=around)
+    return text("dialogue.md.j2", document=document, plots=plots, figure=figure, around=around, chance=chance)
 
 
 def around(estimate: Mapping[str, Any]) -> str:
     """A confidence interval as text."""
-    if estimate["low"] is None:
-        return "too few to say"
+    if estimate["low"] is None or estimate["high"] is None:
+        needs = estimate.get("needs")
+        return f"none; needs {needs} dialogues" if needs else "none"
     return f"{figure(estimate['low'])} to {figure(estimate['high'])}"
 
 
@@ -316,7 +320,7 @@ def _plots(document: Mapping[str, Any]) -> dict[str, list[Drawn]]:
 def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
     entries = [
         Bar(
-            label=f"{cell['client']} × {cell['therapist']}",
+            label=" × ".join((cell["client"], cell["therapist"], *cell["settings"].values())),
             value=cell["mean"]["value"],
             low=cell["mean"]["low"],
             high=cell["mean"]["high"],

@@ -25,7 +25,9 @@ from proctor.job import (
     JobPlan,
     PlanText,
     Starter,
+    StopRule,
     StoredPlan,
+    make_stop_rule,
     top_level_keys,
 )
 from proctor.jobs.dialogue.files import (
@@ -43,6 +45,7 @@ from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
+from proctor.plan.validate import stop_settings
 from proctor.store import Resource, Store
 from proctor.store.runs import batches_of_job
 from proctor.store.tables import BatchRow
@@ -121,6 +124,11 @@ class DialogueJobPlan(JobPlan):
     def concurrency(self) -> int:
         """Maximum dialogues in parallel."""
         return int(self.simulation.config["max_workers"])
+
+    @property
+    def stop_rule(self) -> StopRule | None:
+        """When the simulation stops early; None: it runs to its end."""
+        return make_stop_rule(stop_settings(self.simulation.config["stop_when"]))
 
     @property
     def requested_output(self) -> Path | None:

@@ -1,7 +1,8 @@
 """A simulation: every client × every therapist, repeated, from overrides and a config file.
 
-Clients rotate through their profiles: repeat 0 has the first, repeat 1 the second, and so on; a therapist has
-one. More repeats therefore keep the results of the earlier ones.
+Profiles that the config names (a list, `all`) are crossed with the repeats: each profile has `num_runs` runs.
+A client without `profile:` has `num_runs` runs in all and uses its profiles in turn. Either way, more repeats
+keep the results of the earlier ones.
 """
 
 import json
@@ -35,20 +36,23 @@ class RoleChoice:
     digest: str
     """Digest of the role, stored because it is slow to compute."""
     profiles: Sequence[tuple[str, JsonMap]]
-    """In the order of the repeats."""
+    """In the order of the runs."""
+    is_crossed: bool = False
+    """Whether each profile has all repeats; else the repeats use the profiles in turn."""
     options: JsonMap = field(default_factory=dict)
     model: str = ""
     parameters: JsonMap = field(default_factory=dict)
     remark: str = ""
     """A remark for the user; empty: none."""
 
-    def profile_name(self, run: int) -> str:
-        """Name of its profile in one repeat."""
-        return self.profiles[run % len(self.profiles)][0]
+    @property
+    def crossed_profiles(self) -> int:
+        """By how much its profiles multiply the runs."""
+        return len(self.profiles) if self.is_crossed else 1
 
-    def details(self, run: int) -> JsonObject:
-        """This side in the details of an item."""
-        name, profile = self.profiles[run % len(self.profiles)]
+    def details(self, number: int) -> JsonObject:
+        """This side in the details of an item, with its profile of a number; after the last, the first."""
+        name, profile = self.profiles[number % len(self.profiles)]
         return {
             "role": self.role.name,
             "label": self.label,
@@ -83,6 +87,7 @@ def cast(entry: Mapping[str, Any], side: str, language: str, folder: Path, roles
         role=role,
         digest=role.digest,
         profiles=_profiles(folder_of_role, entry, side, folder),
+        is_crossed=entry.get("profile") is not None,
         options=options,
         model=entry.get("model") or "",
         parameters={} if entry.get(TEMPERATURE) is None else {TEMPERATURE: entry[TEMPERATURE]},
@@ -166,6 +171,19 @@ class Combination:
     therapist: RoleChoice
     varied: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def runs_per_repeat(self) -> int:
+        """Runs that one repeat comes to: one for each profile that the config names."""
+        return self.client.crossed_profiles * self.therapist.crossed_profiles
+
+    def profiles(self, run: int) -> tuple[int, int]:
+        """The numbers of the client's and the therapist's profile in a run."""
+        repeat, clients = run // self.runs_per_repeat, self.client.crossed_profiles
+        return (
+            run % clients if self.client.is_crossed else repeat,
+            run // clients % self.therapist.crossed_profiles if self.therapist.is_crossed else repeat,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class DialoguePlan:
@@ -186,7 +204,7 @@ class DialoguePlan:
     @property
     def item_count(self) -> int:
         """Number of dialogues."""
-        return len(self.combinations) * int(self.config["num_runs"])
+        return _count_items(self.combinations, self.config["num_runs"])
 
     @property
     def roles(self) -> Mapping[str, Role]:
@@ -217,17 +235,22 @@ class DialoguePlan:
     def items(self, output_dir: str) -> Iterator[Item]:
         """The dialogues, repeat by repeat: an interrupted batch has results of every combination."""
         shared = [(each, _fixed(each, self.config)) for each in self.combinations]
-        for run in range(self.config["num_runs"]):
+        for repeat in range(self.config["num_runs"]):
             for combination, details in shared:
-                yield self._item(combination, details, run, output_dir)
+                for number in range(combination.runs_per_repeat):
+                    run = repeat * combination.runs_per_repeat + number
+                    yield self._item(combination, details, run, output_dir)
 
     def _item(self, combination: Combination, details: JsonMap, run: int, output_dir: str) -> Item:
         client, therapist = combination.client, combination.therapist
-        sides = {CLIENT: client.details(run), THERAPIST: therapist.details(run)}
+        of_client, of_therapist = combination.profiles(run)
+        sides = {CLIENT: client.details(of_client), THERAPIST: therapist.details(of_therapist)}
+        has_profiles = len(therapist.profiles) > 1
         factors = {
             "client": client.label,
             "therapist": therapist.label,
-            "profile": client.profile_name(run),
+            "profile": str(sides[CLIENT]["profileName"]),
+            "therapist_profile": str(sides[THERAPIST]["profileName"]) if has_profiles else "",
             "client_model": client.model,
             "therapist_model": therapist.model,
             **combination.varied,
@@ -249,6 +272,7 @@ class DialoguePlan:
             "file": f"{combination.name}_run{run}.json",
             "combination": combination.name,
             "run": run,
+            "repeat": run // combination.runs_per_repeat,
             "underTest": config["under_test"],
             "timeoutSec": config["timeout_sec"],
             "retries": config["retries"],
@@ -275,7 +299,7 @@ def read_simulation(
     config["lang"] = config.pop("language") or config["lang"]
     evaluators = _evaluators(settings, config, problems)
     combinations = _combinations(settings, config, folder, roles, problems)
-    total = len(combinations) * config["num_runs"]
+    total = _count_items(combinations, config["num_runs"])
     if total > MOST_ITEMS:
         remedy = f"At most {MOST_ITEMS:,} are run in one batch."
         problems.append(settings.problem(("num_runs",), f"the config asks for {total:,} dialogues", remedy))
@@ -284,6 +308,10 @@ def read_simulation(
     return DialoguePlan(
         config=config, combinations=combinations, evaluators=evaluators, text=_as_text(text, config)
     )
+
+
+def _count_items(combinations: Sequence[Combination], num_runs: int) -> int:
+    return num_runs * sum(each.runs_per_repeat for each in combinations)
 
 
 def _as_text(text: str | bytes | None, config: JsonMap) -> str:

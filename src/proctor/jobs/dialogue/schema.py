@@ -9,7 +9,7 @@ from proctor.errors import Problem
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
-from proctor.plan.validate import SectionLabel, check_shape
+from proctor.plan.validate import SectionLabel, StopWhen, check_shape, names_of
 from proctor.plan.yaml_loader import read_source
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -122,6 +122,7 @@ class SimulationFile(BaseModel):
     replay: str | None = None
     notify: str | None = None
     tags: list[str] | None = None
+    stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
 
 
 DEFAULTS = SimulationFile().model_dump(exclude={"clients": True, "therapists": True}) | {
@@ -140,6 +141,8 @@ def vocabulary(path: KeyPath) -> SectionLabel | None:
             return SectionLabel(f"{side[:-1]} {index + 1}", "A role", tuple(RoleEntry.model_fields))
         case ("evaluators", int(index)):
             return SectionLabel(f"evaluator {index + 1}", "An evaluator", tuple(EvaluatorEntry.model_fields))
+        case ("stop_when",):
+            return SectionLabel("`stop_when`", "`stop_when`", names_of(StopWhen))
         case ("prices", str(model)):
             return SectionLabel(f"the price of `{model}`", "A price", tuple(PriceEntry.model_fields))
     return None

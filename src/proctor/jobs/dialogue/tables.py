@@ -16,10 +16,10 @@ from proctor.dialogue.participant import CLIENT, THERAPIST
 from proctor.errors import UsageError
 from proctor.export.tables import write_csv
 from proctor.formatting import count_words
-from proctor.item import FAIL, SUCCESS
+from proctor.item import SUCCESS
 from proctor.jobs.dialogue.files import SUMMARY
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text, maps_in
-from proctor.stats.dialogue import analysis, mean_scores, told_apart
+from proctor.stats.dialogue import DATA_RULE, analysis, is_data, mean_scores, told_apart
 
 if TYPE_CHECKING:
     import pandas
@@ -70,6 +70,7 @@ SESSION_COLUMNS = (
     *("source_file", "patient_name", "num_turns", "total_messages", "therapist_words", "client_words"),
     *("client", "therapist", "run_id", "combination", "status", "end_reason", "caused_by"),
     *("client_model", "therapist_model", "seed", "total_tokens", "cost_usd"),
+    *("profile", "therapist_profile", "temperature", "repeat"),
 )
 NUMBERS = ("num_turns", "total_messages", "therapist_words", "client_words", "total_tokens", "cost_usd")
 TURN_COLUMNS = ("session_file", "turn_idx", "role", "content", "word_count")
@@ -93,8 +94,8 @@ class Skipped:
 def load_sessions(folder: str | Path, *, failed: bool = False) -> list[JsonObject]:
     """The sessions of a folder, as plain data, each with its `source_file`.
 
-    A file contains one session or a list. Runs that ended in an error are excluded unless `failed` is set;
-    those that did not pass their evaluators are included. Unreadable files are skipped with a warning.
+    A file contains one session or a list. Dialogues that were broken off are excluded unless `failed` is
+    set; those that did not pass their evaluators are included. Unreadable files are skipped with a warning.
     """
     skipped = Skipped()
     sessions = list(each_session(Path(folder), failed=failed, skipped=skipped))
@@ -124,8 +125,13 @@ def each_session(
             if wrong := misshapen(session):
                 if skipped is not None:
                     skipped.files[str(path)] = f"it is no session as simulations write them: {wrong}"
-            elif failed or session.get("status", SUCCESS) in (SUCCESS, FAIL):
+            elif failed or _counts(session):
                 yield {**session, "source_file": str(path)}
+
+
+def _counts(session: JsonMap) -> bool:
+    """Whether a session is data: of another tool, or one that came to its end."""
+    return is_data(str(session.get("status", SUCCESS)), str(session.get("reason") or ""))
 
 
 def session_row(session: JsonMap) -> JsonObject:
@@ -151,8 +157,22 @@ def session_row(session: JsonMap) -> JsonObject:
         "seed": session.get("seed"),
         "total_tokens": record.get("tokens", _tokens(usage)),
         "cost_usd": record.get("cost_usd", usage.get("total_cost")),
+        "profile": as_map(session, "roles", CLIENT).get("profile"),
+        "therapist_profile": as_map(session, "roles", THERAPIST).get("profile"),
+        "temperature": _temperature(session),
+        "repeat": session.get("repeat"),
     }
     return row | {f"score.{name}": value for name, value in _scored(session).items()}
+
+
+def _temperature(session: JsonMap) -> str | None:
+    """The temperature of both sides, or that of each: `0.2 / 1` of client and therapist."""
+    values = [as_map(session, "roles", side, "parameters").get("temperature") for side in SIDES]
+    numbers = ["–" if value is None else f"{as_number(value) or 0:g}" for value in values]
+    if numbers == ["–", "–"]:
+        return None
+    known = {number for number in numbers if number != "–"}
+    return known.pop() if len(known) == 1 else " / ".join(numbers)
 
 
 def turn_rows(session: JsonMap) -> Iterator[JsonObject]:
@@ -221,7 +241,7 @@ def sessions_to_dataframe(sessions: Sequence[JsonMap]) -> "pandas.DataFrame":
     frame = pandas.DataFrame(rows, columns=_columns(SESSION_COLUMNS, rows))
     for name in NUMBERS:
         frame[name] = pandas.to_numeric(frame[name])
-    numeric = set(frame.select_dtypes("number").columns) - {"run_id", "seed"}
+    numeric = set(frame.select_dtypes("number").columns) - {"run_id", "seed", "repeat"}
     return frame.set_index([name for name in frame.columns if name not in {*numeric, "patient_name"}])
 
 
@@ -308,15 +328,23 @@ def _write(output: Path, columns: Sequence[str], rows: Iterable[JsonMap]) -> Non
 
 
 def analysis_document(
-    sessions: Iterable[Mapping[str, Any]], name: str, measure: str = "", skipped: "Skipped | None" = None
+    sessions: Iterable[Mapping[str, Any]],
+    name: str,
+    measure: str = "",
+    skipped: "Skipped | None" = None,
+    *,
+    by: str = "",
+    against: str = "",
 ) -> dict[str, Any] | None:
     """The analysis of dialogues as plain data, of one measure or of all; None: none is finished.
+
+    `by` is the factor whose effect is estimated (without one, the therapist), `against` its baseline level.
 
     `skipped` holds the files that could not be read, once all sessions have been.
     """
     rows, excluded, mocks = list[dict[str, Any]](), 0, set[str]()
     for session in sessions:
-        if session.get("status", SUCCESS) not in (SUCCESS, FAIL):
+        if not _counts(session):
             excluded += 1
             continue
         rows.append(session_row(session))
@@ -330,5 +358,6 @@ def analysis_document(
         "left_out": excluded,
         "unreadable": sorted(skipped.files) if skipped is not None else [],
         "stand_ins": sorted(mocks),
-        "measures": analysis(told_apart(rows), measure),
+        "rule": DATA_RULE,
+        "measures": analysis(told_apart(rows), measure, by=by, against=against),
     }

@@ -15,7 +15,17 @@ from proctor.errors import ProctorError, UsageError
 from proctor.evaluator import FindEvaluator, FindReference
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.formatting import plural
-from proctor.job import BatchEnd, Job, JobFiles, JobPlan, PlanEstimate, PlanText, Starter, top_level_keys
+from proctor.job import (
+    BatchEnd,
+    Job,
+    JobFiles,
+    JobPlan,
+    PlanEstimate,
+    PlanText,
+    Starter,
+    Work,
+    top_level_keys,
+)
 from proctor.jobs.evaluation import prepare
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex, reference_of
 from proctor.jobs.evaluation.items import fill, find_sessions, make_jury
@@ -95,6 +105,10 @@ class EvaluationJobPlan(JobPlan):
         """Check that evaluators, models, keys and prices exist."""
         prepare.check(self.pending, models, ctx)
         return ()
+
+    def workload(self, ctx: RunContext) -> Mapping[Work, int]:
+        """Sessions by evaluator and judge."""
+        return prepare.estimate(self.pending, ctx).workload
 
     def estimate(self, ctx: RunContext) -> PlanEstimate:
         """Items and cost, from the sessions there are now."""

@@ -14,6 +14,7 @@ from proctor.errors import Contradiction, ModelError, UsageError
 from proctor.evaluator import FindEvaluator
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.formatting import plural
+from proctor.job import Work
 from proctor.jobs.evaluation.ground_truth import Dataset, read_dataset
 from proctor.jobs.evaluation.items import (
     DiscoveredSession,
@@ -107,6 +108,11 @@ class EvaluationEstimate:
     def item_count(self) -> int:
         """Pairs of session and evaluator."""
         return self.sessions * len(self.evaluators)
+
+    @property
+    def workload(self) -> dict[Work, int]:
+        """Items by judge and evaluator."""
+        return {Work("", each.model, each.evaluator): self.sessions for each in self.evaluators}
 
     @property
     def cost_usd(self) -> float | None:

@@ -12,27 +12,31 @@ Statistics of metrics cover the completed runs; the number of the others is alwa
 import json
 import re
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean, median, stdev
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from proctor.errors import UsageError
-from proctor.formatting import figure, percent, short, usd
+from proctor.formatting import chance, figure, percent, short, usd
 from proctor.jobs.scenario.experiment import slug_of
 from proctor.report.charts import Bar, Point, bars, line, scatter
 from proctor.report.render import PLOTS, Drawn, filed, page, text
-from proctor.stats import contrasts, experiment
-from proctor.stats.experiment import Number, RunData, Study
-from proctor.stats.intervals import mean_of, wilson
+from proctor.stats import experiment
+from proctor.stats.experiment import LevelContrast, Number, RunData, Scale, Study
+from proctor.stats.intervals import wilson
+
+if TYPE_CHECKING:
+    from proctor.stats.differences import Difference
 
 _LABEL = re.compile(r"var-(\d+)-run-(\d+)")
-LARGEST = sys.float_info.max
+LARGEST = 1e150
+"""Values beyond it are not computed with: their squares are no numbers."""
 
 
 def read_study(folder: Path) -> Study:
@@ -46,6 +50,7 @@ def read_study(folder: Path) -> Study:
     variations = [one for one in _list(state.get("variations")) if isinstance(one, dict)]
     numbered = {_id_of(one, position): one for position, one in enumerate(variations, 1)}
     present = {run.variation_id for run in runs}
+    names, scales = _metrics_of(paths, runs)
     return Study(
         name=str(state.get("experiment_name") or folder.name),
         runs=tuple(runs),
@@ -53,11 +58,73 @@ def read_study(folder: Path) -> Study:
             number: str(numbered.get(number, {}).get("description") or f"variation {number}")
             for number in sorted(present | numbered.keys())
         },
-        factors={number: _factors(one) for number, one in numbered.items()},
+        factors=_with_versions({number: _factors(one) for number, one in numbered.items()}, numbered),
+        metrics=names,
+        scales=scales,
         planned=_whole(summary.get("total_runs_planned")) or len(runs),
         stand_ins=tuple(map(str, _list(summary.get("stand_ins")))),
         description=str(summary.get("description") or ""),
     )
+
+
+def _with_versions(
+    factors: Mapping[int, dict[str, str]], variations: Mapping[int, Mapping[str, Any]]
+) -> dict[int, dict[str, str]]:
+    """The factors, with the version of the scenario as one of them where there are several.
+
+    A variation of equal levels and another number is a version as well: folders of earlier versions have no
+    digest.
+    """
+    digests: dict[str, str] = {}
+    levels: dict[int, str] = {}
+    seen: dict[tuple[object, ...], int] = {}
+    for number in sorted(factors):
+        key = tuple(sorted(factors[number].items()))
+        seen[key] = seen.get(key, 0) + 1
+        digest = str(variations[number].get("scenario_digest") or f"number {seen[key]}")
+        levels[number] = digests.setdefault(digest, str(len(digests) + 1))
+    if len(digests) < 2:
+        return dict(factors)
+    return {number: {**each, experiment.VERSION: levels[number]} for number, each in factors.items()}
+
+
+def _metrics_of(paths: Sequence[Path], runs: Sequence[RunData]) -> tuple[tuple[str, ...], dict[str, Scale]]:
+    """The metrics that are numbers, also those never extracted, and the scales of those that have one."""
+    names = {name for run in runs for name in (*run.metrics, *run.unusable)}
+    labels = {name for run in runs for name in run.labels}
+    definitions: dict[str, dict[str, Any]] = {}
+    booleans: set[str] = set()
+    for path in paths:
+        document = _mapping(_read(path / "metrics.json"))
+        definitions |= {
+            str(name): _mapping(one) for name, one in _mapping(document.get("metrics_definitions")).items()
+        }
+        values = [
+            _mapping(document.get("final_metrics")),
+            *_mapping(document.get("metrics_by_turn")).values(),
+        ]
+        for each in map(_mapping, values):
+            # A value that is missing in every turn is null, and still a metric.
+            names |= {str(name) for name, value in each.items() if value is None}
+            booleans |= {str(name) for name, value in each.items() if isinstance(value, bool)}
+    texts = {name for name, one in definitions.items() if one.get("type") == "string"}
+    # Metrics of actors have the actor behind a dot.
+    of_actors = {name for name in definitions if any(other.startswith(f"{name}.") for other in names)}
+    names = (names | set(definitions)) - labels - texts - of_actors
+    names -= {name for name in names if name.rpartition(".")[0] in texts}
+    scales = dict[str, Scale]()
+    for name in names:
+        definition = definitions.get(name) or definitions.get(name.rpartition(".")[0]) or {}
+        limits = [float(end) for end in _list(definition.get("range")) if _is_number(end)]
+        scale = experiment.scale_of(
+            name,
+            [run.metrics[name] for run in runs if name in run.metrics],
+            (limits[0], limits[1]) if len(limits) == 2 and limits[0] < limits[1] else None,
+            is_boolean=name in booleans or definition.get("type") == "boolean",
+        )
+        if scale is not None:
+            scales[name] = scale
+    return tuple(sorted(names)), scales
 
 
 def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]]) -> RunData | None:
@@ -82,6 +149,9 @@ def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]]) -> RunData | No
         error=str(known.get("error") or state.get("error") or ""),
         metrics=_numbers(final),
         labels={name: value for name, value in final.items() if isinstance(value, str)},
+        unusable=frozenset(
+            name for name, value in final.items() if isinstance(value, int | float) and not _is_number(value)
+        ),
         by_turn={turn: _numbers(values) for turn, values in by_turn.items()},
         cost_usd=_numbers({"cost": cost}).get("cost"),
         tokens=_whole(totals.get("total_tokens")),
@@ -186,12 +256,14 @@ class BatchAnalyzer:
         if not (self.folder / "runs").is_dir():
             raise UsageError(f"{self.folder} holds no runs\nGive the folder of an experiment.")
         self._study = read_study(self.folder)
+        for computed in ("_pairs", "level_contrasts"):
+            self.__dict__.pop(computed, None)
         return list(self._study.runs)
 
     @property
     def metrics(self) -> list[str]:
         """The names of all metrics that are numbers."""
-        names = sorted({name for run in self.study.runs for name in run.metrics})
+        names = list(self.study.metrics)
         if not self._metric:
             return names
         if self._metric not in names:
@@ -201,7 +273,7 @@ class BatchAnalyzer:
     def calculate_metric_statistics(self) -> dict[str, dict[str, Any]]:
         """Each metric over all completed runs."""
         done = [run for run in self.study.runs if run.is_success]
-        return {name: _statistics(_values(done, name), len(done)) for name in self.metrics}
+        return {name: experiment.statistics_of(self.study, done, name) for name in self.metrics}
 
     def calculate_variation_statistics(self) -> dict[int, dict[str, Any]]:
         """Success rate, metrics and cost of each variation."""
@@ -211,30 +283,48 @@ class BatchAnalyzer:
         """The variations with the mean of a metric, the highest first."""
         means = []
         for number in self.study.descriptions:
-            values = _values([run for run in self._of(number) if run.is_success], metric_name)
+            values = self.study.values([run for run in self._of(number) if run.is_success], metric_name)
             if values:
                 means.append((number, fmean(values)))
         return sorted(means, key=lambda entry: (-entry[1], entry[0]))
 
     def compare_pairs(self, metric_name: str) -> list[dict[str, Any]]:
-        """Pairwise comparisons of variations: paired by seed where possible, corrected for their number."""
-        numbers = [number for number, _ in self.compare_variations(metric_name)]
-        pairs = list(combinations(sorted(numbers), 2))
-        if len(numbers) > MOST_PAIRED:
-            first = min(numbers)
-            pairs = [(first, number) for number in sorted(numbers) if number != first]
-        comparisons = [(a, b, self._pair(a, b, metric_name)) for a, b in pairs]
-        tested = [(a, b, difference) for a, b, difference in comparisons if difference is not None]
-        corrected = contrasts.holm([difference.p for _, _, difference in tested])
+        """Pairwise comparisons of variations, the first minus the second: paired by seed where possible."""
         return [
             {
-                "variations": [a, b],
-                "descriptions": [self.study.descriptions[a], self.study.descriptions[b]],
-                **asdict(difference),
-                "p_corrected": p,
+                "variations": list(pair),
+                "descriptions": [self.study.descriptions[number] for number in pair],
+                **experiment.difference_record(difference, left_out),
             }
-            for (a, b, difference), p in zip(tested, corrected, strict=True)
+            for metric, pair, difference, left_out in self._pairs
+            if metric == metric_name
         ]
+
+    @cached_property
+    def _pairs(self) -> list[tuple[str, tuple[int, int], "Difference", str]]:
+        """Variations compared in every metric, as one family, with the reasons of those left out of it."""
+        from proctor.stats.differences import family
+
+        differences: dict[str, tuple[str, tuple[int, int], Difference]] = {}
+        for metric in self.metrics:
+            numbers = sorted(number for number, _ in self.compare_variations(metric))
+            pairs = list(combinations(numbers, 2))
+            if len(numbers) > MOST_PAIRED:
+                pairs = [(numbers[0], number) for number in numbers[1:]]
+            for pair in pairs:
+                name = f"{metric}, {' and '.join(self.study.descriptions[number] for number in pair)}"
+                differences[f"{name} ({pair[0]}, {pair[1]})"] = metric, pair, self._pair(*pair, metric)
+        page = family({name: difference for name, (_, _, difference) in differences.items()})
+        adjusted = {**page.members, **page.descriptive}
+        return [
+            (metric, pair, adjusted[name], experiment.in_runs(page.left_out.get(name, "")))
+            for name, (metric, pair, _) in differences.items()
+        ]
+
+    @cached_property
+    def level_contrasts(self) -> list[LevelContrast]:
+        """Levels of factors against the others, in the success rate and every metric: one family."""
+        return experiment.level_contrasts(self.study, self.metrics)
 
     def factor_effects(self, metric_name: str) -> list[dict[str, Any]]:
         """Variance of a metric explained by each factor, and by interactions of two."""
@@ -258,13 +348,36 @@ class BatchAnalyzer:
                 for first, second in zip(coded[one], coded[other], strict=True)
             ]
             shares.append((f"{one} × {other}", factor_test(values, everything, product)))
-        if experiment.never_differs(self.study, metric_name):
-            shares = [(name, replace(share, p=None)) for name, share in shares]
-        corrected = contrasts.holm([share.p for _, share in shares])
-        return [
-            {"factor": name, **asdict(share), "p_corrected": p, "n": len(runs)}
-            for (name, share), p in zip(shares, corrected, strict=True)
-        ]
+        # The p of a factor is that of its levels, so that the two agree; an interaction has an F test.
+        rows = []
+        interactions = len(shares) - len(levels)
+        for name, share in shares:
+            mine = [one for one in self.level_contrasts if (one.metric, one.factor) == (metric_name, name)]
+            corrected: float | None
+            if name in levels:
+                tested = [one.difference for one in mine if not one.left_out]
+                p = min((one.p * len(mine) for one in tested if one.p is not None), default=None)
+                corrected = min(
+                    (one.p_adjusted for one in tested if one.p_adjusted is not None), default=None
+                )
+            else:
+                p = None if experiment.never_differs(self.study, metric_name) else share.p
+                corrected = None if p is None else p * interactions
+            rows.append(
+                {
+                    "factor": name,
+                    **asdict(share),
+                    "p": None if p is None else min(1.0, p),
+                    "p_corrected": None if corrected is None else min(1.0, corrected),
+                    "n": len(runs),
+                    "test": "its levels" if name in levels else "F test",
+                    "is_significant": any(one.is_clear for one in mine)
+                    if name in levels
+                    else corrected is not None and corrected < 0.05,
+                    "note": "; ".join(dict.fromkeys(one.left_out for one in mine if one.left_out)),
+                }
+            )
+        return rows
 
     def identify_patterns(self) -> dict[str, Any]:
         """Factors associated with success and failure, and the limits of the analysis."""
@@ -273,14 +386,9 @@ class BatchAnalyzer:
         judged = sum(run.is_judged for run in study.runs)
         errors = sum(run.is_error for run in study.runs)
         rate = wilson(passed, judged)
-        tried = experiment.level_contrasts(study)
-        clear = [experiment.statement(one) for one in tried if one.is_clear]
-        by_metric = [
-            experiment.statement(one)
-            for name in self.metrics
-            for one in experiment.level_contrasts(study, name)
-            if one.is_clear
-        ]
+        tried = self.level_contrasts
+        clear = [experiment.statement(one) for one in tried if one.is_clear and not one.metric]
+        by_metric = [experiment.statement(one) for one in tried if one.is_clear and one.metric]
         statistics = self.calculate_variation_statistics()
         rates = [(one["success_rate"], -number) for number, one in statistics.items() if one["judged_runs"]]
         best = max(rates, default=None)
@@ -291,7 +399,9 @@ class BatchAnalyzer:
                 *(one for one in clear if one["value"] < 0),
             ],
             "metric_effects": by_metric,
-            "tested_levels": [experiment.statement(one) for one in tried],
+            "tested_levels": [experiment.statement(one) for one in tried if not one.metric],
+            "tested_metric_levels": [experiment.statement(one) for one in tried if one.metric],
+            "family": sum(not one.left_out for one in tried),
             "cost_efficiency": self._cost_efficiency(),
             "success_rate": passed / judged if judged else 0.0,
             "success_rate_interval": [rate.low, rate.high],
@@ -317,7 +427,7 @@ class BatchAnalyzer:
                 run.by_turn[turn][metric_name] for run in runs if metric_name in run.by_turn.get(turn, {})
             ]
             if values:
-                estimate = mean_of(values)
+                estimate = experiment.estimate_of(values, self.study.scales.get(metric_name))
                 rows.append(
                     {"turn": turn, "mean": estimate.value, "low": estimate.low, "high": estimate.high}
                     | {"n": len(values)}
@@ -367,9 +477,9 @@ class BatchAnalyzer:
             "success_rate": len(done) / judged if judged else 0.0,
             "success_rate_interval": [rate.low, rate.high],
             "metrics": {
-                name: _statistics(values, len(done))
+                name: experiment.statistics_of(self.study, done, name)
                 for name in self.metrics
-                if (values := _values(done, name))
+                if self.study.values(done, name)
             },
             "labels": _label_counts(done),
             "cost": {
@@ -381,22 +491,28 @@ class BatchAnalyzer:
             },
         }
 
-    def _pair(self, a: int, b: int, metric: str) -> contrasts.Difference | None:
-        first = {run.repeat: run for run in self._of(a) if run.is_success and metric in run.metrics}
-        second = {run.repeat: run for run in self._of(b) if run.is_success and metric in run.metrics}
+    def _pair(self, a: int, b: int, metric: str) -> "Difference":
+        from proctor.stats.differences import difference
+
+        first, second = (
+            {run.repeat: run for run in self._of(number) if run.is_success and metric in run.metrics}
+            for number in (a, b)
+        )
         # Runs imported without seeds cannot be paired.
         common = [
             n for n in first if n in second and first[n].seed is not None and first[n].seed == second[n].seed
         ]
-        if len(common) >= max(2, min(len(first), len(second)) // 2):
-            return contrasts.paired(
-                [first[n].metrics[metric] for n in common], [second[n].metrics[metric] for n in common]
-            )
-        if not first or not second:
-            return None
-        return contrasts.welch(
-            [run.metrics[metric] for run in first.values()], [run.metrics[metric] for run in second.values()]
-        )
+        lo, hi = self.study.scales.get(metric) or (None, None)
+        is_paired = len(common) >= max(2, min(len(first), len(second)) // 2)
+        if experiment.never_differs(self.study, metric):
+            # Equal repeats are one run: neither pairs nor a scale make more of them.
+            lo = hi = None
+        chosen = (common, common) if is_paired else (list(first), list(second))
+        values = [
+            [runs[n].metrics[metric] for n in numbers]
+            for runs, numbers in zip((first, second), chosen, strict=True)
+        ]
+        return difference(values[1], values[0], lo=lo, hi=hi, paired=is_paired)
 
     def _coded(self, runs: Sequence[RunData], factor: str, levels: Sequence[str]) -> list[list[float]]:
         return [
@@ -419,28 +535,6 @@ class BatchAnalyzer:
                     }
                 )
         return sorted(rows, key=lambda one: -float(one["runs_per_dollar"] or 0))
-
-
-def _values(runs: Sequence[RunData], metric: str) -> list[float]:
-    return [run.metrics[metric] for run in runs if metric in run.metrics]
-
-
-def _statistics(values: Sequence[float], runs: int) -> dict[str, Any]:
-    if not values:
-        return {"count": 0, "n": 0, "missing": runs}
-    estimate = mean_of(values)
-    return {
-        "count": len(values),
-        "mean": fmean(values),
-        "median": median(values),
-        "min": min(values),
-        "max": max(values),
-        "stdev": stdev(values) if len(values) > 1 else 0.0,
-        "n": len(values),
-        "low": estimate.low,
-        "high": estimate.high,
-        "missing": runs - len(values),
-    }
 
 
 def _label_counts(runs: Sequence[RunData]) -> dict[str, dict[str, int]]:
@@ -521,16 +615,22 @@ def _chart_values(analyzer: BatchAnalyzer) -> dict[str, Any]:
         },
         "turns": {name: analyzer.turns_of(name) for name in metrics},
         "descriptions": analyzer.study.descriptions,
+        "levels": {
+            name: [one for one in documents["patterns.json"]["tested_metric_levels"] if one["metric"] == name]
+            for name in metrics
+        },
         "figure": figure,
         "chance": chance,
+        "around": around,
     }
 
 
-def chance(p: float | None) -> str:
-    """A p-value as text."""
-    if p is None:
-        return "–"
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+def around(one: Mapping[str, Any]) -> str:
+    """A confidence interval as text; without one, what it would need."""
+    if one["low"] is not None and one["high"] is not None:
+        return f"{figure(one['low'])} to {figure(one['high'])}"
+    needs = one.get("needs") or one.get("runs_needed")
+    return f"none; needs {needs} runs" if needs else "none"
 
 
 def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:

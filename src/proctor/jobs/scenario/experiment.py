@@ -28,7 +28,7 @@ from proctor.jobs.scenario.variations import Variation, expand_variations
 from proctor.plan import source as sources
 from proctor.plan.criteria import judge_models, judges_of
 from proctor.plan.source import PlanSource, bytes_of
-from proctor.plan.validate import check_shape
+from proctor.plan.validate import check_shape, stop_settings
 from proctor.plan.yaml_loader import read_source
 from proctor.scenario.definition import Scenario, changed, flattened, scenario_of
 
@@ -127,6 +127,11 @@ class Experiment:
     def human(self) -> str:
         """Where people who play an actor are asked: `terminal`, or `web` for any other process."""
         return self.limits.human or str(self._get("human", "terminal"))
+
+    @property
+    def stop_when(self) -> dict[str, object] | None:
+        """Settings of the rule to stop early; None: it runs to its end."""
+        return stop_settings(self._get("stop_when"))
 
     @property
     def aggregates(self) -> bool:

@@ -563,6 +563,7 @@ class _ExperimentDocuments:
                 {
                     "variation_id": values["variationId"],
                     "description": values["variation"],
+                    "scenario_digest": values.get("scenarioDigest", ""),
                     "modifications": {
                         "actor_models": {
                             path.split(".")[1]: value

@@ -12,7 +12,16 @@ from proctor.batch.preflight import check_model, mock_model_remark
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.item import Item
-from proctor.job import Job, JobPlan, PlanText, Starter, StoredPlan, top_level_keys
+from proctor.job import (
+    Job,
+    JobPlan,
+    PlanText,
+    Starter,
+    StopRule,
+    StoredPlan,
+    make_stop_rule,
+    top_level_keys,
+)
 from proctor.jobs.scenario.experiment import (
     CONFIG,
     KEPT_SCENARIO,
@@ -68,6 +77,17 @@ class ScenarioPlan(JobPlan):
     def scenario_folder(self) -> Path:
         """The folder of the scenario."""
         return self.experiment.loaded.folder
+
+    @property
+    def stop_rule(self) -> StopRule | None:
+        """When the experiment stops early. Its runs differ by their seeds: each is an observation."""
+        rule = make_stop_rule(self.experiment.stop_when)
+        return replace(rule, unit="repeat") if rule else None
+
+    def refusal(self, path: Sequence[str | int], error: UsageError) -> UsageError:
+        """An error about a setting, at its place in the config."""
+        problem, _, remedy = str(error).partition("\n")
+        return PlanError([self.experiment.problem(tuple(path), problem, remedy)])
 
     def model_options(self) -> ModelOptions:
         """Scripted models are looked up beside the config and in the scenario."""

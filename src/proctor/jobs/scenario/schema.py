@@ -6,7 +6,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath
-from proctor.plan.validate import Anything, ModelPrice, Seconds, SectionLabel, Seed, Text, Usd, names_of
+from proctor.plan.validate import (
+    Anything,
+    ModelPrice,
+    Seconds,
+    SectionLabel,
+    Seed,
+    StopWhen,
+    Text,
+    Usd,
+    names_of,
+)
 
 
 class _ExperimentModel(BaseModel):
@@ -64,6 +74,7 @@ class ExperimentConfig(_ExperimentModel):
     evaluators: list[Annotated[JudgeEntry, as_entry("name")]] | None = None
     judge_model: Text | None = None
     branch: dict[str, Anything] | None = None
+    stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:
@@ -75,6 +86,8 @@ def vocabulary(path: KeyPath) -> SectionLabel | None:
             return SectionLabel("`variations`", "`variations`", names_of(Shorthand))
         case ("variations", int(index)):
             return SectionLabel(f"variation {index + 1}", "A variation", names_of(VariationEntry))
+        case ("stop_when",):
+            return SectionLabel("`stop_when`", "`stop_when`", names_of(StopWhen))
         case ("prices", str(model)):
             return SectionLabel(f"the price of `{model}`", "A price", names_of(ModelPrice))
         case ("evaluators", int(index)):

@@ -4,6 +4,7 @@ An estimate counts the calls of a run with a mock model, and uses earlier runs w
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from proctor.jobs.scenario.job import ScenarioPlan
 from proctor.model import Answer, Request
 from proctor.models import ModelRouter
 from proctor.plan.yaml_loader import read_source
+from proctor.report.estimate import assumption_note
 from proctor.scenario.context import CHARACTERS_PER_TOKEN
 from proctor.scenario.definition import Scenario, changed, scenario_of
 from proctor.scenario.prompts import HUMAN, ScenarioModels
@@ -32,7 +34,7 @@ from proctor.scenario.run_files import read_run
 from proctor.scenario.simulation import ScenarioSimulation
 from proctor.scenario.state import HALTED, ScenarioCall, ScenarioRun, ScenarioTurn
 from proctor.session import ModelCall, Usage
-from proctor.stats.estimate import Prediction, PromptShare, parts_of, predict
+from proctor.stats.estimate import Predicted, Prediction, PromptShare, parts_of, predict
 from proctor.store import Store
 
 DECISION_WORDS, WORLD_WORDS = 150, 250
@@ -224,7 +226,7 @@ async def estimates(
             {
                 "description": variation.description,
                 **_counted(least, most, models),
-                "from_earlier_runs": expected.document() if expected else None,
+                "from_earlier_runs": _document(expected) if expected else None,
             }
         )
     return rows
@@ -266,6 +268,21 @@ def _expected(
         return _price_of(model, round(tokens_in), round(tokens_out), models)
 
     return predict(earlier, parts_of(by_turn), turns=scenario.turns, runs=runs, price=price)
+
+
+def _document(prediction: Prediction) -> dict[str, Any]:
+    def figures(values: Mapping[str, Predicted]) -> dict[str, Any]:
+        return {
+            name: {"mean": one.value, "low": one.low, "high": one.high, "n": one.sessions}
+            for name, one in values.items()
+        }
+
+    return {
+        "runs": prediction.runs,
+        "a_run": figures(prediction.one),
+        "all_runs": figures(prediction.everything),
+        "notes": [assumption_note(role) for role in prediction.assumptions],
+    }
 
 
 def _counted(least: list[ScenarioCall], most: list[ScenarioCall], models: ModelRouter) -> dict[str, Any]:

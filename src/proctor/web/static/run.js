@@ -59,6 +59,7 @@ function showRun(next) {
   showTiles();
   showBudget();
   showPools();
+  showStopWhen();
   showNotices();
   showActions();
 }
@@ -115,6 +116,29 @@ function showPools() {
     el("table", { class: "pools", "aria-label": "Rate limits" },
       el("thead", {}, el("tr", {}, heads.map((head, index) => el("th", { scope: "col", class: index && index < 5 ? "n" : null }, head)))),
       el("tbody", {}, run.pools.map((pool) => el("tr", {}, cells(pool))))),
+  );
+}
+
+function showStopWhen() {
+  const box = byId("stop-when"), state = run.stopWhen;
+  box.hidden = !state;
+  if (box.hidden) return;
+  const digits = (value) => (value === null ? "–" : Number(value.toPrecision(3)).toString());
+  const limits = (one) => (one.low === null || one.high === null ? "no interval yet" : `${digits(one.low)} to ${digits(one.high)}`);
+  const cells = (one) => [
+    el("td", {}, visible(one.name)),
+    el("td", { class: "n" }, digits(one.value)),
+    el("td", { class: "n" }, limits(one)),
+    el("td", { class: "n" }, number(one.tasks)),
+    el("td", {}, one.isUndecided ? el("span", { class: "tag warn" }, "undecided") : el("span", { class: "soft" }, "decided")),
+  ];
+  const heads = [state.by, state.metric, `${Number((100 * state.confidence).toPrecision(4))}% interval`, state.unit === "repeat" ? "Repeats" : "Tasks", "Status"];
+  box.replaceChildren(
+    el("table", { class: "pools", "aria-label": "Decisions" },
+      el("thead", {}, el("tr", {}, heads.map((head, index) => el("th", { scope: "col", class: index && index < 4 ? "n" : null }, visible(head))))),
+      el("tbody", {}, state.intervals.map((one) => el("tr", {}, cells(one))))),
+    el("ul", {}, state.decisions.map((one) => el("li", {}, `${one.outcome === "open" ? "Undecided" : "Decided"}: ${visible(one.reason)}`))),
+    el("p", { class: "soft" }, "These intervals are valid at any time, also while the run goes on. Ordinary figures of a running run, or of one that stopped early, are not."),
   );
 }
 

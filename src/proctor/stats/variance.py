@@ -136,6 +136,11 @@ def mixed_model(
 
     Several fixed factors are one whose levels are their combinations, written `a · b`. `contrasts` are
     weights by level, in place of the differences. Degrees of freedom are Satterthwaite's.
+
+    >>> table = {"model": list("aabb") * 3, "task": list("xxxxyyyyzzzz")}
+    >>> table["score"] = [1, 2, 3, 3, 2, 2, 4, 5, 1, 1, 2, 3]
+    >>> round(mixed_model(table, "score", fixed="model", random=["task"]).contrasts["b - a"].value, 3)
+    1.833
     """
     names = (fixed,) if isinstance(fixed, str) else tuple(fixed)
     data = _Design(table, names, random, value)
@@ -398,7 +403,10 @@ def _fit(data: _Design) -> _Fit:
 
 
 def _is_balanced(data: _Design) -> bool:
-    """Whether every combination of levels occurs, equally often."""
+    """Whether every combination of levels occurs, equally often; levels may be nested in equal numbers.
+
+    A factor that another one refines (the client of a profile) adds no combinations.
+    """
     import numpy as np
 
     columns = [codes for codes in (data.fixed_codes, *data.factors.values()) if _groups(codes) > 1]
@@ -407,8 +415,31 @@ def _is_balanced(data: _Design) -> bool:
     ]
     if not active:
         return True
-    cells = np.bincount(_joined(active))
-    return bool(len(cells) == math.prod(map(_groups, active)) and cells.min() == cells.max())
+    outer = {
+        place: [fine for fine, codes in enumerate(active) if fine != place and _refines(codes, active[place])]
+        for place in range(len(active))
+    }
+    finest = [codes for place, codes in enumerate(active) if not outer[place]]
+    cells = np.bincount(_joined(finest))
+    if len(cells) != math.prod(map(_groups, finest)) or cells.min() != cells.max():
+        return False
+    nested = [place for place, finer in outer.items() if finer]
+    # Means of fixed levels that share a random one are correlated in a way only the likelihood knows.
+    if len(data.fixed_levels) > 1 and any(
+        _refines(data.fixed_codes, codes) and _groups(codes) > 1
+        for codes in data.factors.values()
+        if not _same(codes, data.fixed_codes)
+    ):
+        return False
+    for place in nested:
+        sizes = np.bincount(active[place])
+        if sizes.min() != sizes.max():
+            return False
+        for other in nested:
+            is_chain = _refines(active[place], active[other]) or _refines(active[other], active[place])
+            if not is_chain and set(outer[place]) & set(outer[other]):
+                return False
+    return True
 
 
 def _balanced_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[_Term]]:

@@ -1,0 +1,336 @@
+"""Stop a run once what its plan wants to know is decided, with intervals that stay valid while it runs.
+
+The tasks of such a run are put in a random order before the first one starts, and every level of the compared
+factor works through them in that order. Results feed a `Monitor`, whose intervals hold however often one
+looks. Items of levels that can decide nothing more are not started, so the next ones go to the others.
+"""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from proctor.errors import UsageError
+from proctor.item import ERROR, SUCCESS, Item
+from proctor.job import STOP_RULE, ItemFinished, StopRule, StopState
+from proctor.json_values import as_map
+from proctor.stats.intervals import Estimate
+from proctor.stats.results import MEASURE, SCORE, InputReader, Labels, score_name
+from proctor.stats.sequential import DifferenceGoal, Goal, GoalStatus, Monitor, RankGoal, WidthGoal
+from proctor.store import Resource, StoreReader
+from proctor.store.results import FinishedRow, finished_rows, planned_rows
+
+RATIOS = ("cost", "time", "tokens")
+REFRESH_SECONDS = 1.0
+"""How old the state of a running run may be when it is shown."""
+REFRESH_SHARE = 10
+"""Reading a large run takes at most one part in so many of the time."""
+
+
+def goals_of(rule: StopRule, levels: Sequence[str]) -> list[Goal]:
+    """The goals for the levels of a plan. Raises `UsageError` for a baseline that is none of them."""
+    baseline = rule.baseline or levels[0]
+    if baseline not in levels:
+        raise UsageError(
+            f"`stop_when`: no item has {baseline} as its {rule.by}\nThere are: {', '.join(levels)}."
+        )
+    goals: list[Goal] = []
+    if rule.decided:
+        others = [level for level in levels if level != baseline]
+        goals += [DifferenceGoal(baseline=baseline, candidate=each, margin=rule.margin) for each in others]
+    if rule.width is not None:
+        goals += [WidthGoal(cell=level, width=rule.width) for level in levels]
+    if rule.ranks is not None and len(levels) > 1:
+        goals.append(RankGoal(cells=tuple(levels), places=rule.ranks or None))
+    return goals
+
+
+def rule_resource(rule: StopRule) -> Resource:
+    """The rule as it is stored with its run."""
+    return Resource(kind=STOP_RULE, name=STOP_RULE, digest=STOP_RULE, content=json.dumps(asdict(rule)))
+
+
+def stored_rule(read: StoreReader, run_id: str) -> StopRule | None:
+    """The rule of a run; None: it runs to its end."""
+    content = read.resource(run_id, STOP_RULE)
+    if content is None:
+        return None
+    values = dict(as_map(json.loads(content)))
+    values["scale"] = tuple(values["scale"])  # type: ignore[arg-type]
+    return StopRule(**values)  # type: ignore[arg-type]
+
+
+def check_items(items: Iterable[Item], rule: StopRule) -> None:
+    """Raise `UsageError` where the items of a plan have nothing that the rule could decide."""
+    names = dict[str, None]()
+    levels = dict[str, None]()
+    for item in items:
+        names |= dict.fromkeys(item.factors)
+        levels[level_of(item.factors, rule.by)] = None
+    _check([level for level in levels if level], names, rule)
+
+
+def is_same_rule(one: StopRule | None, other: StopRule | None) -> bool:
+    """Whether a plan has the rule of a run; what counts as one observation follows from the items."""
+    if one is None or other is None:
+        return one is other
+    return replace(one, unit=other.unit) == other
+
+
+def arranged(items: Iterable[Item], rule: StopRule, seed: int) -> tuple[list[Item], StopRule]:
+    """The items with their tasks in random order; the levels of a task, and its repeats, stay together.
+
+    Also the rule as it applies to them: where there is only one task, its repeats are what is observed.
+    """
+    every = list(items)
+    reader = InputReader()
+    for item in every:
+        top = {"runner": item.runner, "agent": item.agent, "model": item.model, "prompt": item.prompt}
+        reader.add(item.digest, top, json.dumps(dict(item.details)))
+    levels = Labels.of(level_of(item.factors, rule.by) for item in every)
+    repeats = [item.repeat for item in every]
+    tasks = _tasks(reader, levels, repeats, rule)
+    if not any(tasks) and max(repeats, default=1) > 1:
+        rule = replace(rule, unit="repeat")
+        tasks = _tasks(reader, levels, repeats, rule)
+    places = list(range(max(tasks, default=-1) + 1))
+    random.Random(seed).shuffle(places)
+    order = sorted(range(len(every)), key=lambda at: (places[tasks[at]], every[at].repeat, at))
+    return [every[at] for at in order], rule
+
+
+def level_of(factors: Mapping[str, object], factor: str) -> str:
+    """The level of a factor that an item has; empty: none."""
+    level = factors.get(factor, "")
+    return level if isinstance(level, str) else json.dumps(level)
+
+
+def _check(levels: Sequence[str], names: Iterable[str], rule: StopRule) -> None:
+    if not levels:
+        raise UsageError(
+            f"`stop_when`: no item has a factor {rule.by}\n"
+            f"Name another one in `by`. There are: {', '.join(sorted(names)) or 'none'}."
+        )
+    goals_of(rule, levels)
+    if len(levels) < 2 and (rule.decided or rule.ranks is not None):
+        raise UsageError(
+            f"`stop_when`: all items have {levels[0]} as their {rule.by}, so there is nothing to compare\n"
+            "Use `width` alone, add a level, or name another factor in `by`."
+        )
+
+
+def _tasks(reader: InputReader, levels: Labels, repeats: Sequence[int], rule: StopRule) -> list[int]:
+    """The task of each item, in order of appearance: its inputs without what differs between levels."""
+    inputs = reader.inputs()
+    varied = inputs.varied(levels.codes)
+    codes: list[int] = inputs.coded(*(path for path in inputs.paths if path not in varied)).tolist()
+    if rule.unit == "task":
+        return codes
+    numbers = dict[tuple[int, int], int]()
+    return [numbers.setdefault(key, len(numbers)) for key in zip(codes, repeats, strict=True)]
+
+
+@dataclass(slots=True)
+class _LevelTask:
+    """One task of one level."""
+
+    level: str
+    position: int
+    values: dict[str, float | None] = field(default_factory=dict)
+    """Of its finished repeats; None: an infrastructure error."""
+    planned: int = 0
+
+
+class StopMonitor:
+    """What the finished items of a run have decided. Built from the store, then fed with finished items."""
+
+    def __init__(self, rule: StopRule, read: StoreReader, run_id: str) -> None:
+        self.rule = rule
+        self.run_id = run_id
+        self._read = read
+        reader = InputReader()
+        ids, repeats, names = list[str](), list[int](), list[str]()
+        factors = dict[str, None]()
+        for row in planned_rows(read, run_id):
+            top = {name: row[name] for name in ("runner", "agent", "model", "prompt")}
+            reader.add(row["digest"], top, row["details"])
+            known = as_map(json.loads(row["factors"]))
+            factors |= dict.fromkeys(known)
+            ids.append(row["id"])
+            repeats.append(row["repeat"])
+            names.append(level_of(known, rule.by))
+        levels = Labels.of(names)
+        _check(levels.labels, factors, rule)
+        tasks = _tasks(reader, levels, repeats, rule)
+        is_ratio = rule.metric in RATIOS
+        is_bounded = rule.metric in (SUCCESS, *RATIOS)
+        self._monitor = Monitor(
+            goals_of(rule, levels.labels),
+            lo=0.0 if is_bounded else rule.scale[0],
+            hi=1.0 if is_bounded else rule.scale[1],
+            alpha=1 - rule.confidence,
+            higher_is_better=not is_ratio,
+            ratio=is_ratio,
+        )
+        self.levels = levels.labels
+        self.task_count = max(tasks, default=-1) + 1
+        self._of_item: dict[str, _LevelTask] = {}
+        cells: dict[tuple[int, int], _LevelTask] = {}
+        for item_id, level, task in zip(ids, levels.codes.tolist(), tasks, strict=True):
+            if level >= 0:
+                cell = cells.setdefault((level, task), _LevelTask(levels.labels[level], task))
+                cell.planned += 1
+                self._of_item[item_id] = cell
+        for level, label in enumerate(levels.labels):
+            for task in range(self.task_count):
+                if (level, task) not in cells:
+                    # A level that lacks a task is not held up by it.
+                    self._monitor.add(label, task, [])
+        self.read_finished()
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether nothing is left to decide."""
+        return not self._undecided
+
+    def wants(self, item_id: str) -> bool:
+        """Whether an item can still decide something; items without a level always can."""
+        cell = self._of_item.get(item_id)
+        return cell is None or cell.level in self._undecided
+
+    def finished(self, item: ItemFinished) -> None:
+        """Add an item that has ended, and that is committed."""
+        row = FinishedRow(
+            id=item.id,
+            status=item.outcome.status,
+            sessionId=item.session_id,
+            costUsd=item.cost_usd,
+            workSeconds=item.work_seconds,
+            tokensTotal=item.tokens,
+        )
+        if self._add(row):
+            self._undecided = set(self._monitor.undecided())
+
+    def read_finished(self) -> None:
+        """Add the items of the store that have ended since."""
+        for row in finished_rows(self._read, self.run_id):
+            self._add(row)
+        self._undecided = set(self._monitor.undecided())
+
+    def decisions(self) -> list[GoalStatus]:
+        """What is decided and what is not, in the order of the rule."""
+        return self._monitor.decisions()
+
+    def intervals(self) -> dict[str, Estimate]:
+        """The valid interval of each level."""
+        return {level: self._monitor.estimate(level) for level in self.levels}
+
+    def difference(self, baseline: str, candidate: str, *, errors_fail: bool = False) -> Estimate:
+        """The valid interval of a difference, or ratio, that a goal is about."""
+        return self._monitor.estimate(baseline, candidate, errors_fail=errors_fail)
+
+    def document(self) -> StopState:
+        """The state as JSON, for summaries and pages."""
+        return {
+            "by": self.rule.by,
+            "metric": self.rule.metric,
+            "confidence": self.rule.confidence,
+            "unit": self.rule.unit,
+            "isDecided": self.is_decided,
+            "taskCount": self.task_count,
+            "decisions": [
+                {"outcome": each.outcome, "reason": each.reason, "undecided": list(each.undecided)}
+                for each in self.decisions()
+            ],
+            "intervals": [
+                {
+                    "name": level,
+                    "value": one.value,
+                    "low": one.low,
+                    "high": one.high,
+                    "tasks": self._monitor.finished(level),
+                    "isUndecided": level in self._undecided,
+                }
+                for level, one in self.intervals().items()
+            ],
+        }
+
+    def _add(self, row: FinishedRow) -> bool:
+        """Note the value of an item; whether its task is complete by it."""
+        cell = self._of_item.get(row["id"])
+        if cell is None or row["id"] in cell.values:
+            return False
+        cell.values[row["id"]] = None if row["status"] == ERROR else self._value(row)
+        if len(cell.values) < cell.planned:
+            return False
+        self._monitor.add(cell.level, cell.position, list(cell.values.values()))
+        return True
+
+    def _value(self, row: FinishedRow) -> float | None:
+        metric, session = self.rule.metric, row["sessionId"]
+        if metric == SUCCESS:
+            return float(row["status"] == SUCCESS)
+        if metric in RATIOS:
+            amounts = {"cost": row["costUsd"], "time": row["workSeconds"], "tokens": row["tokensTotal"]}
+            return amounts[metric] or None
+        values = self._measured(session) if session else []
+        if not values:
+            return None
+        low, high = self.rule.scale
+        return min(high, max(low, sum(values) / len(values)))
+
+    def _measured(self, session: str) -> list[float]:
+        """The scores of a session, or the last value of a number that was measured in it."""
+        metric = self.rule.metric
+        if metric.startswith(MEASURE):
+            rows = self._read.of_session("metrics", session)
+            name = metric.removeprefix(MEASURE)
+            return [row["value"] for row in rows if row["name"] == name and row["value"] is not None][-1:]
+        return [
+            row["value"]
+            for row in self._read.of_session("scores", session)
+            if metric in (SCORE + row["evaluator"], score_name(row["evaluator"], row["dimension"]))
+            and row["value"] is not None
+        ]
+
+
+def stop_document(read: StoreReader, run_id: str) -> StopState | None:
+    """The state of a run's rule as JSON; None: it has no rule."""
+    rule = stored_rule(read, run_id)
+    return StopMonitor(rule, read, run_id).document() if rule else None
+
+
+class StopFollower:
+    """The state of the rule of a run that another process may be executing, for views that look often."""
+
+    def __init__(self, rule: StopRule, read: StoreReader, run_id: str) -> None:
+        self._rule, self._read, self._run_id = rule, read, run_id
+        self._lock = threading.Lock()
+        self._monitor: StopMonitor | None = None
+        self._seen: tuple[int, int] = (0, 0)
+        self._next = 0.0
+        self._document: StopState | None = None
+
+    def document(self, items: int, finished: int) -> StopState:
+        """The state as JSON, at most a second old while items finish; `items` of the run are `finished`."""
+        with self._lock:
+            began = time.monotonic()
+            if (
+                self._monitor is None
+                or self._document is None
+                or items != self._seen[0]
+                or finished < self._seen[1]
+            ):
+                # Extended, or items that had ended are executed again.
+                self._monitor = StopMonitor(self._rule, self._read, self._run_id)
+            elif finished == self._seen[1] or (began < self._next and finished < items):
+                return self._document
+            else:
+                self._monitor.read_finished()
+            self._seen = (items, finished)
+            self._document = self._monitor.document()
+            ended = time.monotonic()
+            self._next = ended + max(REFRESH_SECONDS, REFRESH_SHARE * (ended - began))
+            return self._document

@@ -1,0 +1,128 @@
+"""`stop_when` in experiments, simulations, benchmarks, and from Python."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from harbours import VARIED, write_config
+
+import proctor as library
+from proctor.errors import UsageError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RULE = "stop_when: {{by: {by}, metric: 'metric:cooperation_level', scale: [0, 10], decided: true}}"
+
+
+async def test_an_experiment_stops_when_a_factor_is_decided_with_all_its_files(harbour):
+    rule = RULE.format(by="port")
+    config = write_config(harbour.folder, runs=25, parallel=2, more=f"{VARIED}\n{rule}")
+
+    done = await harbour.run("experiment", config)
+
+    state = done["stopWhen"]
+    assert (done["reason"], state["unit"]) == ("decided", "repeat")
+    assert done["unfinishedCount"] > 10
+    assert [each["value"] for each in state["intervals"]] == [8, 2]
+    assert [each["outcome"] for each in state["decisions"]] == ["worse"]
+    # Variations keep their numbers, whatever the order of the runs.
+    files = sorted(path.name for path in (harbour.output / "runs").iterdir())
+    assert len(files) == 50 - done["unfinishedCount"]
+    numbers = {name[:7] for name in files}
+    assert numbers == {"var-001", "var-002"}
+    assert harbour.file("batch-state.json")["variations"][1]["modifications"]["actor_models"] == {
+        "port": "openai/rash"
+    }
+    again = await harbour.run("experiment", config, "--resume")
+    assert (again["reason"], again["unfinishedCount"]) == ("decided", done["unfinishedCount"])
+
+
+async def test_an_experiment_names_the_place_of_a_factor_that_it_does_not_vary(harbour):
+    config = write_config(harbour.folder, more=f"{VARIED}\n{RULE.format(by='colour')}")
+
+    done = harbour.proctor("experiment", config)
+
+    assert done.returncode == 2
+    assert "batch-config.yaml:" in done.stderr and "no item has a factor colour" in done.stderr
+    assert "There are: port, variation" in done.stderr
+
+
+def test_a_simulation_stops_early_and_writes_the_files_of_what_it_ran(proctor):
+    for name in ("as-client.yaml", "as-therapist.yaml"):
+        text = (EXAMPLES / "dialogues" / name).read_text()
+        (proctor.folder / name).write_text(f"latency_seconds: 0.1\n{text}")
+    (proctor.folder / "talks.yaml").write_text(
+        "clients: [patientPsi, consistentMI, eeyore]\ntherapists: [CBT, MI]\nnum_runs: 6\n"
+        "max_turns: 1\nmax_workers: 2\n"
+        "client_model: scripted/as-client\ntherapist_model: scripted/as-therapist\n"
+        "stop_when: {by: therapist, width: 0.8}\n"
+    )
+
+    done = proctor.json("simulate", "--config", "talks.yaml", "--output-dir", "out")
+
+    state = done["stopWhen"]
+    assert done["reason"] == "decided" and done["unfinishedCount"] > 0
+    assert {each["name"] for each in state["intervals"]} == {"CBT", "MI"}
+    files = list((proctor.folder / "out").glob("*_run*.json"))
+    assert len(files) == 36 - done["unfinishedCount"]
+
+
+def test_a_simulation_refuses_a_rule_without_a_goal(proctor):
+    (proctor.folder / "talks.yaml").write_text("stop_when: {by: therapist}\n")
+
+    done = proctor("simulate", "--config", "talks.yaml", "--dry-run")
+
+    assert done.returncode == 2 and "talks.yaml:1:" in done.stderr and "names no goal" in done.stderr
+
+
+def test_a_benchmark_stops_early(proctor):
+    shutil.copytree(EXAMPLES / "benchmark", proctor.folder / "benchmark")
+    words = ("bench", "--task", "benchmark/tasks/smoke/add_comment.md", "--oracle", "--noop", "--runs", "30")
+
+    done = proctor.json(*words, "--stop-when", "by=model,decided=true")
+
+    assert done["reason"] == "decided" and done["unfinishedCount"] > 10
+    # One task only: its repeats are what is observed.
+    assert done["stopWhen"]["unit"] == "repeat"
+    refused = proctor(*words, "--stop-when", "width")
+    assert refused.returncode == 2 and "by=model,width=0.1" in refused.stderr
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROCTOR_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def test_items_in_python_stop_early(home):
+    for name in ("right", "wrong"):
+        (home / f"{name}.yaml").write_text(f"{{latency_seconds: 0.02, rules: [{{reply: {name}}}]}}")
+    items = [
+        library.Item(
+            prompt=f"question {number}",
+            model=f"scripted/{model}",
+            details={"expect": {"contains": "right"}},
+            factors={"model": model},
+        )
+        for number in range(80)
+        for model in ("wrong", "right")
+    ]
+
+    run = library.run(items=items, stop_when={"by": "model", "decided": True}, concurrency=2, progress=False)
+
+    state = run.summary()["stopWhen"]
+    assert run.reason == "decided" and state["isDecided"]
+    assert run.summary()["unfinishedCount"] > 50
+    with pytest.raises(UsageError, match="no item has a factor colour"):
+        library.run(items=items, stop_when={"by": "colour", "width": 0.1}, progress=False)
+
+
+def test_a_rule_in_python_applies_to_a_plan_file(home):
+    (home / "plan.yaml").write_text(
+        json.dumps({"matrix": [{"prompt": "hi", "model": "scripted/ok", "runs": 9}]})
+    )
+
+    run = library.run("plan.yaml", stop_when={"width": 0.9}, progress=False)
+
+    assert run.summary()["stopWhen"]["by"] == "model"

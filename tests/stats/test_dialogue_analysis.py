@@ -1,0 +1,177 @@
+"""Where measures of dialogues vary: roles, profiles, settings and repeats, with intervals or words."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from proctor.errors import NotFound, UsageError
+from proctor.stats.dialogue import analysis, crossing, is_data, measure_estimate, told_apart
+
+VARIANCES = {"client": 1.0, "profile": 0.5, "client:therapist": 0.3, "repeat": 0.6}
+
+
+def dialogues(rng, *, clients=4, profiles=4, repeats=3, temperatures=("0.7",), effect=0.0):
+    """Clients with profiles of their own and two therapists, the second one better by `effect`."""
+    of_client = rng.normal(0, VARIANCES["client"] ** 0.5, clients)
+    of_profile = rng.normal(0, VARIANCES["profile"] ** 0.5, (clients, profiles))
+    of_pair = rng.normal(0, VARIANCES["client:therapist"] ** 0.5, (clients, 2))
+    return [
+        {
+            "client": f"c{client}",
+            "therapist": f"t{therapist}",
+            "profile": f"c{client}p{profile}",
+            "temperature": temperature,
+            "run_id": repeat,
+            "turns": 20
+            + of_client[client]
+            + of_profile[client, profile]
+            + of_pair[client, therapist]
+            + effect * therapist
+            + 5 * temperatures.index(temperature)
+            + rng.normal(0, VARIANCES["repeat"] ** 0.5),
+        }
+        for client in range(clients)
+        for therapist in range(2)
+        for profile in range(profiles)
+        for temperature in temperatures
+        for repeat in range(repeats)
+    ]
+
+
+def parts(result):
+    return {each.source: each for each in result.components}
+
+
+def test_profiles_are_a_component_of_their_own_and_not_repeats():
+    """Before, the variance of the profiles was part of the repeats: here that would be 1.1 and not 0.6."""
+    rng = np.random.default_rng(4)
+    fitted = [parts(crossing(dialogues(rng), "turns")) for _ in range(30)]
+
+    means = {source: np.mean([each[source].variance for each in fitted]) for source in ("profile", "repeat")}
+    assert means["repeat"] == pytest.approx(0.6, rel=0.1)
+    assert means["profile"] == pytest.approx(0.5, rel=0.3)
+    one = fitted[0]
+    assert one["repeat"].low < one["repeat"].variance < one["repeat"].high
+    assert one["profile"].levels == 16
+    assert "2 levels only: no interval" in one["therapist"].note and one["therapist"].low is None
+
+
+def test_intervals_of_dialogue_components_cover_what_was_put_in():
+    rng, covered, runs = np.random.default_rng(9), {"profile": 0, "repeat": 0, "client": 0}, 200
+    for _ in range(runs):
+        found = parts(crossing(dialogues(rng, clients=6), "turns"))
+        for source in covered:
+            covered[source] += found[source].low <= VARIANCES[source] <= found[source].high
+
+    assert min(covered.values()) / runs >= 0.91, covered
+
+
+def test_a_varied_setting_is_a_factor_and_not_pooled_as_repeats():
+    """Temperatures differ by 5: pooled, the variance of the repeats would be above 6."""
+    result = crossing(dialogues(np.random.default_rng(2), temperatures=("0", "1")), "turns", by="temperature")
+
+    found = parts(result)
+    assert found["repeat"].variance < 1
+    assert len(result.cells) == 4 * 2 * 2 and result.cells[0].settings == {"temperature": "0"}
+    (effect,) = result.effects
+    assert (effect.contrast, effect.is_significant) == ("1 - 0", True)
+    assert effect.low < 5 < effect.high
+
+
+@pytest.mark.parametrize(("effect", "low", "high"), [(0.0, 0.0, 0.075), (3.0, 0.7, 1.0)])
+def test_the_effect_of_a_therapist_is_about_clients_like_these(effect, low, high):
+    """Clients differ in the effect of a therapist: over 96 independent dialogues, 30% would be found."""
+    rng, found, runs = np.random.default_rng(3), 0, 200
+    for _ in range(runs):
+        (one,) = crossing(dialogues(rng, effect=effect), "turns", by="therapist").effects
+        found += one.is_significant
+        assert (one.low > 0 or one.high < 0) == one.is_significant
+
+    assert low <= found / runs <= high
+
+
+def test_effects_of_all_measures_are_one_family_and_may_have_another_baseline():
+    rows = [{**row, "words": row["turns"] ** 2, "same": 3} for row in dialogues(np.random.default_rng(1))]
+
+    turns, words, same = analysis(rows, against="t1")
+
+    (effect,) = turns["effects"]
+    assert effect["contrast"] == "t0 - t1"
+    assert effect["p_corrected"] == pytest.approx(min(1, 2 * effect["p"])), "a constant is no member"
+    assert [each["p"] for each in same["effects"]] == [None] and "equal" in same["note"]
+    assert words["by"] == "therapist"
+    with pytest.raises(UsageError, match="therapist has no level t9"):
+        analysis(rows, against="t9")
+    with pytest.raises(NotFound, match="no factor `weather`"):
+        analysis(rows, by="weather")
+
+
+def test_profiles_that_change_with_the_repeat_are_said_to_be_confounded():
+    rng = np.random.default_rng(7)
+    rows = [
+        {"client": "c", "therapist": f"t{n}", "profile": f"p{run}", "run_id": run, "turns": rng.normal()}
+        for n in range(4)
+        for run in range(5)
+    ]
+
+    found = parts(crossing(rows, "turns"))
+
+    assert "includes therapist:profile (one run of each)" in found["repeat"].note
+    assert found["client"].note == "one client only: its variance cannot be told from the mean"
+
+
+def test_profiles_of_one_name_and_different_people_are_told_apart():
+    rows = [
+        {"client": client, "therapist": "t", "profile": "default", "patient_name": person}
+        for client, person in (("a", "Ann"), ("b", "Bo"))
+    ]
+
+    assert [row["profile"] for row in told_apart(rows)] == ["default (Ann)", "default (Bo)"]
+
+
+def test_shares_of_yes_and_scores_stay_in_bounds_and_have_a_width():
+    rows = [
+        {"client": "c", "therapist": "t", "score.safe": 1.0, "score.warm": 0.9 + n % 2 / 10} for n in range(8)
+    ]
+
+    safe, warm = (measure_estimate(rows, name) for name in ("score.safe", "score.warm"))
+
+    assert (safe.value, safe.high, safe.method) == (1, 1, "Wilson") and safe.low == pytest.approx(
+        0.6756, abs=1e-4
+    )
+    assert 0 < warm.low < 0.95 < warm.high <= 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [3.0], [2.0] * 6, [math.nan, 1.0, 2.0], [1e308, -1e308, 1.0], [None, None, 4.0], [True, False]],
+)
+def test_data_that_tell_nothing_give_words_and_no_broken_numbers(values):
+    rows = [{"client": "c", "therapist": f"t{n % 2}", "turns": value} for n, value in enumerate(values)]
+
+    document = [crossing(rows, "turns", by="therapist")] if rows else analysis(rows)
+
+    text = json.dumps([str(each) for each in document]) + json.dumps(analysis(rows), allow_nan=False)
+    assert "nan" not in text.lower() and "infinity" not in text.lower()
+    for each in document:
+        assert each.overall.low is None and each.overall.note
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "counts"),
+    [
+        ("success", "", True),
+        ("fail", "checks_failed", True),
+        ("fail", "loop", True),
+        ("fail", "empty_reply", False),
+        ("fail", "unreadable_answer", False),
+        ("error", "model_failed", False),
+        ("timeout", "timeout", False),
+        ("running", "", False),
+        ("queued", "", False),
+    ],
+)
+def test_dialogues_that_came_to_their_end_are_data(status, reason, counts):
+    assert is_data(status, reason) is counts

@@ -1,0 +1,89 @@
+"""Every public function takes lists, numpy arrays and columns of data frames, and gives the same result."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from proctor import stats
+
+RNG = np.random.default_rng(4)
+TASKS, REPEATS = 24, 2
+TASK = np.repeat(np.arange(TASKS), REPEATS)
+A, B = (RNG.random(TASKS * REPEATS) < rate for rate in (0.5, 0.7))
+COST = RNG.lognormal(0, 1, TASKS * REPEATS)
+OTHER = COST * RNG.lognormal(0.2, 0.3, len(COST))
+COUNTS = RNG.integers(0, 6, TASKS)
+LABELS = np.where(A, "yes", "no")
+WORDS = np.where(A ^ (RNG.random(len(A)) < 0.2), "yes", "no")
+NAMES = np.where(np.arange(len(TASK)) % 2 == 0, "x", "y")
+SCALE = {"lo": 0, "hi": 1}
+
+CALLS = {
+    "mean": lambda to: stats.mean(to(A), to(TASK), **SCALE),
+    "mean of these": lambda to: stats.mean(to(A), to(TASK), scope="these", **SCALE),
+    "typical": lambda to: stats.typical(to(COST), to(TASK)),
+    "bill": lambda to: stats.bill(to(COST), to(TASK)),
+    "per_success": lambda to: stats.per_success(to(COST), to(A), to(TASK)),
+    "pass_at": lambda to: stats.pass_at(to(COUNTS), 5, 2),
+    "pass_hat": lambda to: stats.pass_hat(to(COUNTS), to(np.full(TASKS, 5)), 2),
+    "difference": lambda to: stats.difference(to(A), to(B), to(TASK), **SCALE),
+    "unpaired": lambda to: stats.difference(
+        to(A), to(B), task_a=to(TASK), task_b=to(TASK), paired=False, **SCALE
+    ),
+    "ratio": lambda to: stats.ratio(to(COST), to(OTHER), to(TASK)),
+    "tasks_needed": lambda to: stats.tasks_needed(to(A), to(B), to(TASK), detect=0.1, **SCALE),
+    "detectable": lambda to: stats.detectable(to(A), to(B), to(TASK), **SCALE),
+    "ranks": lambda to: stats.ranks(stats.table_of(to(NAMES), to(TASK), to(A)), **SCALE),
+    "kappa": lambda to: stats.kappa(to(LABELS), to(WORDS)),
+    "kappa in order": lambda to: stats.kappa(to(LABELS), to(WORDS), order=to(np.array(["no", "yes"]))),
+    "kappa by unit": lambda to: stats.kappa(to(LABELS), to(WORDS), unit=to(TASK)),
+    "alpha": lambda to: stats.alpha([to(pair) for pair in A.reshape(-1, 2).astype(int)]),
+    "rank_correlation": lambda to: stats.rank_correlation(to(COST), to(OTHER)),
+    "rank_correlation by unit": lambda to: stats.rank_correlation(to(COST), to(OTHER), unit=to(TASK)),
+    "holm": lambda to: stats.holm(to(np.array([0.01, 0.2, 0.03]))),
+    "components": lambda to: stats.components({"task": to(TASK), "value": to(COST)}, ["task"], "value"),
+    "mixed_model": lambda to: stats.mixed_model(
+        {"task": to(TASK), "name": to(NAMES), "value": to(COST)}, "value", fixed="name", random=["task"]
+    ),
+    "factor_test": lambda to: stats.factor_test(
+        to(COST), [()] * len(COST), [[float(name == "x")] for name in NAMES]
+    ),
+    "sequence": lambda to: stats.ConfidenceSequence(0, 1).add(*to(A.astype(float))).interval(),
+    "plus_interval": lambda to: [
+        float(each) for each in stats.plus_interval(to(A.astype(float)), 0, 1).interval(0.95)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_lists_arrays_and_columns_give_the_same(name):
+    frame = {}
+
+    def column(values):
+        frame["column"] = values
+        return pd.DataFrame(frame, index=range(7, 7 + len(values)))["column"]
+
+    call = CALLS[name]
+
+    from_list = call(lambda values: values.tolist())
+
+    assert repr(call(lambda values: values)) == repr(from_list)
+    assert repr(call(column)) == repr(from_list)
+
+
+def test_a_missing_value_of_a_column_is_left_out_and_counted():
+    column = pd.Series([1.0, None, 0.0, 1.0, 1.0, 0.0, 1.0])
+
+    estimate = stats.mean(column, lo=0, hi=1)
+
+    assert (estimate.runs, estimate.left_out) == (6, 1)
+
+
+def test_a_data_frame_is_a_table_of_components_and_models():
+    frame = pd.DataFrame({"task": TASK, "name": NAMES, "value": COST})
+
+    from_frame = stats.components(frame, ["task"], "value")
+    model = stats.mixed_model(frame, "value", fixed="name", random=["task"])
+
+    assert repr(from_frame) == repr(CALLS["components"](list))
+    assert model.contrasts["y - x"].low < model.contrasts["y - x"].high

@@ -1,0 +1,284 @@
+"""Figures of runs: rates, pass@k, costs and ranks over tasks, checked against values computed elsewhere."""
+
+import csv
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from proctor.errors import NotFound
+from proctor.item import Item
+from proctor.jobs.imported.table import import_table
+from proctor.stats.figures import (
+    factor_figures,
+    pareto_front,
+    rank_levels,
+    reliability_ranks,
+    run_figures,
+)
+from proctor.stats.results import Results, load_results, load_scope
+from proctor.store import Scope, Store
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+SIX = ("111", "001", "110", "000", "111", "101")
+"""Successes of three runs of six tasks."""
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(str(tmp_path / "store.db")) as opened:
+        yield opened
+
+
+def rows_of(model: str, tasks, **more) -> list[dict[str, object]]:
+    """Rows of a table; in `tasks`, 1 is a success, 0 a failure, e an error, t a timeout."""
+    statuses = {"1": "success", "0": "fail", "e": "error", "t": "timeout"}
+    return [
+        {"task": f"t{task}", "model": model, "repeat": number, "status": statuses[letter], **more}
+        for task, letters in enumerate(tasks)
+        for number, letter in enumerate(letters, 1)
+    ]
+
+
+def results_of(store: Store, rows, run: str = "r") -> Results:
+    path = Path(store.url.removeprefix("sqlite:")).parent / f"{run}.csv"
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+    import_table(store, [path], run, NOW)
+    return load_results(store.read, [run], NOW)
+
+
+def near(value: float):
+    return pytest.approx(value, abs=1e-6)
+
+
+def test_a_rate_is_over_tasks_as_clustered_errors_give_it(store):
+    # statsmodels OLS with cov_type=cluster, and the plus interval of the task means.
+    rate = run_figures(results_of(store, rows_of("m", SIX))).overall.success
+
+    assert (rate.value, rate.sem) == (near(0.611111), near(0.159087))
+    assert (rate.low, rate.high) == (near(0.195035), near(0.971631))
+    assert (rate.n, rate.runs, rate.scope, rate.method) == (6, 18, "tasks like these", "plus")
+
+
+def test_every_task_counts_once_also_with_unequal_repeats(store):
+    rate = run_figures(results_of(store, rows_of("m", ["1", "0000", "11", "0"]))).overall.success
+
+    assert (rate.value, rate.runs) == (0.5, 8)
+
+
+def test_errors_are_excluded_and_the_rate_with_them_stands_beside(store):
+    overall = run_figures(results_of(store, rows_of("m", ["1e", "11", "ee", "0t"]))).overall
+
+    assert overall.counts == {"success": 3, "fail": 1, "timeout": 1, "error": 3}
+    # Task 2 has errors only: nothing is known of it, and nothing of it succeeded.
+    assert (overall.success.value, overall.success.n) == (near(2 / 3), 3)
+    assert (overall.with_errors.value, overall.with_errors.n) == (near((0.5 + 1 + 0 + 0) / 4), 4)
+
+
+def test_pass_at_k_and_pass_hat_k_have_the_published_values(store):
+    letters = ["1" * passed + "0" * (5 - passed) for passed in (5, 4, 3, 0, 5, 1)]
+    overall = run_figures(results_of(store, rows_of("m", letters))).overall
+    hat = {each.k: each.estimate for each in overall.pass_hat}
+    at = {each.k: each.estimate for each in overall.pass_at}
+
+    assert list(hat) == list(at) == [1, 2, 3, 4, 5]
+    assert [hat[k].value for k in (1, 2, 3, 5)] == [near(0.6), near(0.483333), near(0.416667), near(0.333333)]
+    assert [hat[k].sem for k in (1, 2, 3, 5)] == [
+        *(near(0.171270), near(0.186934), near(0.193936), near(0.210819)),
+    ]
+    assert [at[k].value for k in (1, 2, 3, 5)] == [near(0.6), near(0.716667), near(0.766667), near(0.833333)]
+    assert (hat[2].low, hat[2].high) == (near(0.060008), near(0.914992))
+
+
+def test_every_k_up_to_ten_and_the_largest_is_listed_and_short_tasks_are_left_out(store):
+    overall = run_figures(results_of(store, rows_of("m", ["1" * 12, "10" * 6, "11"]))).overall
+
+    assert [each.k for each in overall.pass_at] == [*range(1, 11), 12]
+    last = overall.pass_hat[-1].estimate
+    assert (last.value, last.n, last.left_out) == (0.5, 2, 1)
+
+
+def test_runs_of_two_models_are_no_repeats_of_each_other(store):
+    rows = rows_of("a", ["11"] * 6) + rows_of("b", ["00"] * 6)
+    figures = run_figures(results_of(store, rows))
+
+    # Drawn from one model, two runs both succeed or both fail; drawn from both, a sixth would be mixed.
+    assert [(each.k, each.estimate.value) for each in figures.overall.pass_hat] == [(1, 0.5), (2, 0.5)]
+    assert [(each.k, each.estimate.value) for each in figures.overall.pass_at] == [(1, 0.5), (2, 0.5)]
+    assert figures.flaky == ()
+
+
+def test_without_repeats_there_is_no_pass_at_k(store):
+    overall = run_figures(results_of(store, rows_of("m", ["1", "0", "1"]))).overall
+
+    assert (overall.pass_at, overall.pass_hat) == ((), ())
+
+
+def test_money_and_time_have_a_typical_value_a_mean_and_their_intervals(store):
+    costs = (1.2, 0.8, 3.5, 0.9, 14, 2.2, 1.1, 0.7, 5.6, 1.9)
+    rows = [
+        {"task": f"t{n}", "model": "m", "success": 1, "cost": cost, "seconds": 10 * cost}
+        for n, cost in enumerate(costs)
+    ]
+    overall = run_figures(results_of(store, rows)).overall
+
+    # scipy: t on logs.
+    assert overall.typical_cost_usd.value == near(1.942032)
+    assert (overall.typical_cost_usd.low, overall.typical_cost_usd.high) == (near(0.974586), near(3.869838))
+    assert overall.cost_usd.value == near(3.19)
+    assert overall.cost_usd.low == pytest.approx(1.322155, abs=1e-5)
+    assert overall.typical_seconds.value == pytest.approx(19.42032, abs=1e-5)
+
+
+def test_cost_per_success_is_fiellers_and_failures_are_paid_for(store):
+    costs, passed = (2, 1.5, 4, 3, 2.5, 6, 1, 2), (3, 2, 1, 2, 3, 0, 3, 2)
+    rows = [
+        {"task": f"t{n}", "model": "m", "repeat": r, "success": int(r <= done), "cost": cost / 3}
+        for n, (cost, done) in enumerate(zip(costs, passed, strict=True))
+        for r in (1, 2, 3)
+    ]
+    estimate = run_figures(results_of(store, rows)).overall.cost_per_success_usd
+
+    assert estimate.value == near(1.375)
+    assert estimate.low == pytest.approx(0.501735, abs=1e-5)
+    assert estimate.high == pytest.approx(3.589451, abs=1e-5)
+
+
+def test_one_task_is_about_itself(store):
+    overall = run_figures(results_of(store, rows_of("m", ["1111111100"]))).overall
+
+    # Wilson, 8 of 10.
+    assert (overall.success.low, overall.success.high) == (near(0.490162), near(0.943318))
+    assert overall.success.scope == "these tasks"
+
+
+def test_no_items_and_all_failed_give_words(store):
+    batch = {"runId": "none", "createdAt": "2026-03-01T00:00:00.000Z", "job": "coding", "status": "running"}
+    store.create_batch(batch, [])
+    nothing = run_figures(load_results(store.read, ["none"], NOW))
+    failed = run_figures(results_of(store, rows_of("a", ["00"] * 8) + rows_of("b", ["00"] * 8)))
+
+    assert (nothing.overall.success.value, nothing.overall.success.note) == (None, "No values.")
+    assert (nothing.factors, nothing.flaky, nothing.front, dict(nothing.reasons)) == ((), (), (), {})
+    rate = failed.overall.success
+    assert (rate.value, rate.low) == (0.0, 0.0)
+    # Mirror image of eight ones: an upper limit of 1 - 0.663538.
+    assert rate.high == near(1 - 0.663538)
+    assert failed.overall.cost_per_success_usd.value is None
+    model = next(factor for factor in failed.factors if factor.name == "model")
+    assert [(one.rank, one.rank_low, one.rank_high) for one in model.ranks] == [(1, 1, 2), (1, 1, 2)]
+
+
+def test_flaky_tasks_are_those_whose_repeats_differ_the_most_even_first(store):
+    rows = rows_of("a", ["111", "110", "000"]) + rows_of("b", ["101000", "111", "000"])
+    figures = run_figures(results_of(store, rows))
+
+    listed = [(task.words, task.group, task.successes, task.runs) for task in figures.flaky]
+    assert listed == [("t1", "a", 2, 3), ("t0", "b", 2, 6)]
+    assert figures.flaky_count == 2
+
+
+def test_ranks_separate_what_the_tasks_separate_and_nothing_else(store):
+    good, poor = ["111"] * 20, ["000"] * 18 + ["100"] * 2
+    rows = rows_of("good", good) + rows_of("good-too", good) + rows_of("poor", poor)
+    results = results_of(store, rows)
+
+    ranked = {one.name: (one.rank, one.rank_low, one.rank_high) for one in rank_levels(results, "model")}
+    assert ranked == {"good": (1, 1, 2), "good-too": (1, 1, 2), "poor": (3, 3, 3)}
+    reliable, k = reliability_ranks(results, "model")
+    assert k == 3
+    assert [(one.name, one.value) for one in reliable] == [("good", 1.0), ("good-too", 1.0), ("poor", 0.0)]
+
+
+def test_two_agents_make_no_second_task(store):
+    rows = [dict(row, agent=agent) for agent in ("x", "y") for row in rows_of("a", SIX) + rows_of("b", SIX)]
+    results = results_of(store, rows)
+
+    assert run_figures(results).overall.success.n == 6
+    assert {one.tasks for one in rank_levels(results, "model")} == {6}
+    assert {one.n for one in (level.success for level in factor_figures(results, "model").levels)} == {6}
+
+
+def test_groups_with_tasks_of_their_own_keep_them(store):
+    rows = [dict(row, agent="x") for row in rows_of("a", SIX)]
+    rows += [dict(row, agent="y", task=f"other-{row['task']}") for row in rows_of("b", SIX)]
+    results = results_of(store, rows)
+    figures = run_figures(results)
+
+    assert figures.overall.success.n == 12
+    for factor in figures.factors:
+        assert [level.success.n for level in factor.levels if factor.name != "task"] in ([6, 6], [])
+    # No task in common: nothing tells them apart.
+    ranked = rank_levels(results, "model")
+    assert [(one.tasks, one.rank_low, one.rank_high) for one in ranked] == [(6, 1, 2), (6, 1, 2)]
+
+
+def test_the_errors_of_a_model_decide_its_order(store):
+    # Without its errors the second model looks perfect: it crashes on everything hard.
+    rows = rows_of("honest", ["1"] * 8 + ["0"] * 2) + rows_of("crashing", ["1"] * 5 + ["e"] * 5)
+    factor = next(each for each in run_figures(results_of(store, rows)).factors if each.name == "model")
+
+    assert [level.name for level in factor.levels] == ["crashing", "honest"]
+    assert [level.with_errors.value for level in factor.levels] == [0.5, 0.8]
+    assert factor.errors_decide
+
+
+def test_the_front_is_what_none_beats_in_success_cost_and_time(store):
+    rows = []
+    for model, letters, cost, seconds in (
+        ("best", "1111", 3.0, 30),
+        ("cheap", "1100", 1.0, 30),
+        ("beaten", "1100", 2.0, 40),
+        ("quick", "1000", 5.0, 1),
+    ):
+        rows += rows_of(model, letters, cost=cost, seconds=seconds)
+    figures = run_figures(results_of(store, rows))
+
+    assert figures.main is not None
+    assert figures.main.name == "model"
+    assert set(figures.front) == {"best", "cheap", "quick"}
+    assert pareto_front([]) == ()
+
+
+def test_reasons_of_failures_are_counted(store):
+    rows = rows_of("m", ["10", "t0", "e1"])
+    reasons = run_figures(results_of(store, rows)).reasons
+
+    assert sum(reasons.values()) == 4
+
+
+def test_evaluation_items_are_no_successes_of_an_agent(tmp_path):
+    items = [Item(runner="evaluation", prompt=f"s{n}", factors={"model": f"m{n % 2}"}) for n in range(4)]
+    with Store(str(tmp_path / "store.db")) as store:
+        batch = {"runId": "e", "createdAt": "2026-03-01T00:00:00.000Z", "job": "evaluation"}
+        store.create_batch(batch | {"status": "running"}, items)
+        writer = store.writer()
+        for item in items:
+            writer.change("batch_items", ("e", item.id), {"status": "success"})
+        writer.close()
+        figures = run_figures(load_results(store.read, ["e"], NOW))
+
+    assert figures.overall.success.value is None
+    assert figures.overall.counts["success"] == 0
+    assert figures.evaluations == 4
+
+
+def test_an_unknown_metric_or_factor_is_refused_with_those_there_are(store):
+    results = results_of(store, rows_of("m", SIX))
+
+    with pytest.raises(NotFound, match="nothing here has a value of beauty\nThere are: success, cost"):
+        rank_levels(results, "model", "beauty")
+    with pytest.raises(NotFound, match="no factor color"):
+        rank_levels(results, "color")
+
+
+def test_a_scope_without_a_run_has_the_items_of_all_runs_of_a_task_together(store):
+    results_of(store, rows_of("m", ["1", "0", "1"]), run="one")
+    results_of(store, rows_of("m", ["0", "0", "1"]), run="two")
+    every = run_figures(load_scope(store.read, Scope(), NOW)).overall
+
+    assert (every.success.n, every.success.runs, every.success.value) == (3, 6, 0.5)
