@@ -1,7 +1,7 @@
-"""What a run is given: settings, store, clock, and the dependencies its attempts share.
+"""Settings, store and clock of a run, and the dependencies its attempts share.
 
 `Settings` is plain data, read once for a set of folders by `bootstrap`. `RunContext` belongs to the driver of
-a run; `AttemptContext` is what each attempt sees of it.
+a run; `AttemptContext` is the part that attempts use.
 """
 
 import random
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from proctor.models.recording import RecordingOrReplay
     from proctor.store.keys import Keys
 
-HOPELESS = frozenset(
+NOT_RETRIED = frozenset(
     {"aborted", "interrupted", "halted", "cost_limit", "auth", "bad_request", "merge_failed"}
 )
-"""Reasons for which a retry cannot help."""
+"""Reasons after which an item is not retried, because another attempt would end the same way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +113,9 @@ class ModelsForAttempt(Protocol):
         *,
         item_id: str,
         volatile: Sequence[str],
-        say: Callable[[str], None],
+        note: Callable[[str], None],
     ) -> Model:
-        """`waited` receives the seconds of each pause before it starts, `say` notes for the transcript.
+        """`waited` receives the seconds of each pause before it starts, `note` texts for the transcript.
         Recordings identify the attempt by `item_id` and ignore `volatile` texts."""
 
 
@@ -153,7 +153,7 @@ class ItemRetryPolicy:
         The delay doubles with each try, with jitter between half and all of it, so that items that
         failed together do not retry together.
         """
-        if tries > retries or status not in retry_on or reason in HOPELESS:
+        if tries > retries or status not in retry_on or reason in NOT_RETRIED:
             return None
         longest: float = min(self.longest_seconds, self.first_seconds * 2.0 ** (tries - 1))
         return longest * rng.uniform(0.5, 1.0)
@@ -328,7 +328,7 @@ class RunContext:
         self.notice(Notice(text, "note"))
 
     def info(self, text: str) -> None:
-        """Tell the user what happens."""
+        """Send the user a message about the progress."""
         self.notice(Notice(text))
 
     def settings_for(self, folders: Sequence[Path]) -> Settings:

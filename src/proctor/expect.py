@@ -52,6 +52,14 @@ def scores_of(expect: JsonMap, answer: str) -> list[Score]:
     ]
 
 
+def unmet_expectations(expect: JsonMap, answer: str, record: Callable[[Score], None]) -> list[str]:
+    """Check an answer, record a score per expectation, and return why those that do not hold do not."""
+    scores = scores_of(expect, answer)
+    for score in scores:
+        record(score)
+    return [score.explanation for score in scores if not score.value]
+
+
 @lru_cache(maxsize=1024)
 def _digest(name: str, expected: str) -> str:
     return digest_of([name, expected])[:16]

@@ -222,3 +222,8 @@ def clipped(text: str, keep: int = KEPT_CHARACTERS) -> str:
     clip = Clip(keep)
     clip.add(text)
     return clip.text
+
+
+def snake_case(name: str) -> str:
+    """`costUsd` and `cost-usd` → `cost_usd`."""
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda match: "_" + match.group(1).lower(), name).replace("-", "_")

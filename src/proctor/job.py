@@ -1,7 +1,7 @@
 """The contract of a job: how one kind of plan is read, checked and expanded, and what follows its items.
 
 A job is one package in `jobs/`. `batch/lifecycle.py` drives every job through the same order of events and
-never asks which job it is. What is particular to a job stands behind the three classes here.
+compares no job names. What differs between jobs is in three classes: `Job`, `JobPlan` and `JobFiles`.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, UsageError
+from proctor.formatting import snake_case
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
@@ -37,7 +38,7 @@ class PlanText:
 
     @property
     def file(self) -> str:
-        """How error messages name it."""
+        """Its name in error messages."""
         return str(self.path) if self.path else "plan"
 
     @property
@@ -100,7 +101,7 @@ def task_name(factors: Mapping[str, object], prompt: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEstimate:
-    """What a plan is expected to take."""
+    """Expected size and cost of a plan."""
 
     item_count: int
     cost_usd: float | None
@@ -300,7 +301,7 @@ class JobPlan:
         return ModelOptions()
 
     def columns(self) -> Mapping[str, object]:
-        """The columns of the batch row that record what was asked for."""
+        """The columns of the batch row that record the plan and its options."""
         return {}
 
     def is_unchanged(self, batch: BatchRow) -> bool:  # noqa: ARG002
@@ -313,7 +314,7 @@ class JobPlan:
         return ()
 
     def estimate(self, ctx: RunContext) -> "PlanEstimate | None":  # noqa: ARG002
-        """Size and cost, where the job knows better than earlier sessions tell. Calls no model."""
+        """Size and cost, where the job has a better estimate than earlier sessions give. Calls no model."""
         return None
 
     def workload(self, ctx: RunContext) -> Mapping[Work, int]:  # noqa: ARG002
@@ -384,11 +385,16 @@ class Job:
     has_checkpoints: ClassVar[bool] = False
     """Whether items that were attempted before may continue where they stopped: `checkpoint`."""
 
+    steps_are_turns: ClassVar[bool] = False
+    """Whether the steps of its sessions are turns of a conversation or simulation."""
+    evaluates_sessions: ClassVar[bool] = False
+    """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
+
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")
 
     def recognizes(self, text: str) -> int:  # noqa: ARG002
-        """How many keys that only such a plan has stand at the top of a text; 0: not this job."""
+        """How many top-level keys of a text only plans of this job have; 0: it is not one."""
         raise self._missing("recognizes")
 
     def schema(self) -> Mapping[str, object]:
@@ -412,8 +418,10 @@ class Job:
         return f"run-{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
     def open(self, plan: JobPlan, ctx: RunContext) -> str | None:  # noqa: ARG002
-        """Write a new run without items, which `files.begin` adds; its id. None: it gets row and items of the
-        plan at once, as most jobs do."""
+        """Create a run whose items `files.begin` adds later, and return its id.
+
+        None, as in most jobs: the run is created with the columns and items of the plan.
+        """
         return None
 
     def check_resume(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> None:  # noqa: ARG002
@@ -428,7 +436,7 @@ class Job:
         return None
 
     def ground_truth(self, run_id: str, store: Store) -> "FindReference | None":  # noqa: ARG002
-        """What the sessions that items evaluate should come to; None: no ground truth."""
+        """Finds the ground truth of the sessions that items evaluate; None: there is none."""
         return None
 
     def attempts(
@@ -469,6 +477,11 @@ class Job:
         """Path of the page of the web app with the results of a run; empty: the page that every run has."""
         return ""
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether `turns` is implemented."""
+        return type(self).turns is not Job.turns
+
     def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]] | None:  # noqa: ARG002
         """The turns of an item over all of its attempts, as plain data; None: the job has no turns."""
         return None
@@ -500,7 +513,7 @@ def make_overrides(job: Job, values: Mapping[str, object]) -> object:
     known = {each.name for each in fields(job.overrides)}
     arguments: dict[str, object] = {}
     for name, value in values.items():
-        target = job.override_aliases.get(name) or _snake_case(name)
+        target = job.override_aliases.get(name) or snake_case(name)
         if target not in known:
             raise UsageError(
                 f"{job.title}: there is no setting `{name}` to override\n"
@@ -509,10 +522,6 @@ def make_overrides(job: Job, values: Mapping[str, object]) -> object:
         if value is not None:
             arguments[target] = value
     return job.overrides(**arguments)
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda match: "_" + match.group(1).lower(), name).replace("-", "_")
 
 
 def top_level_keys(text: str) -> set[str]:

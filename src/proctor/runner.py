@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from proctor.errors import NotFound
 from proctor.item import SUCCESS, Item
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, require_number
 from proctor.model import Model
 from proctor.session import Record
 
@@ -157,6 +157,12 @@ class Runner(Protocol):
 
         When cancelled, stop and clean up everything the attempt has started, then pass the cancellation on.
         """
+
+
+def seed_of(item: Item) -> int | None:
+    """The seed of an item, or None. Each repeat has its own, which stays the same when it runs again."""
+    seed = item.details.get("seed")
+    return None if seed is None else int(require_number(seed)) + item.repeat - 1
 
 
 def agent_settings(item: Item) -> JsonObject:

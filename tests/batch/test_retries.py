@@ -5,7 +5,7 @@ import random
 import pytest
 from stand_ins import call, doing
 
-from proctor.context import HOPELESS, ItemRetryPolicy
+from proctor.context import NOT_RETRIED, ItemRetryPolicy
 from proctor.errors import AgentError, ModelError, RateLimited, TimeLimit, WorkspaceError
 from proctor.item import Item
 from proctor.runner import Outcome
@@ -139,7 +139,7 @@ def test_the_delay_doubles_has_a_top_and_is_spread():
         assert longest / 2 <= min(found) < max(found) <= longest
 
 
-@pytest.mark.parametrize("reason", sorted(HOPELESS))
+@pytest.mark.parametrize("reason", sorted(NOT_RETRIED))
 def test_hopeless_reasons_are_not_tried_again(reason):
     delay = ItemRetryPolicy().delay(
         status="error", reason=reason, tries=1, retries=9, retry_on=("error",), rng=random.Random(0)

@@ -9,8 +9,7 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.jobs.benchmark.report import machine_info
-from proctor.jobs.benchmark.results import result_files, write_file
-from proctor.jobs.benchmark.results_import import read_results
+from proctor.jobs.benchmark.results import read_results, result_files, write_file
 
 
 def test_a_file_is_named_for_its_model() -> None:

@@ -106,7 +106,7 @@ async def test_parameters_without_a_value_are_not_sent(provider, models):
     unset = dict.fromkeys(("temperature", "top_p", "tool_choice", "stop", "max_tokens", "user"))
     said = []
 
-    await models.for_attempt(None, say=said.append).answer(
+    await models.for_attempt(None, note=said.append).answer(
         ask({"role": "user", "content": "?"}, parameters=unset)
     )
 
@@ -120,7 +120,7 @@ async def test_json_of_no_particular_shape_cannot_be_asked_for_and_that_is_said(
     said = []
     any_json = {"response_format": {"type": "json_object"}}
 
-    await models.for_attempt(None, say=said.append).answer(
+    await models.for_attempt(None, note=said.append).answer(
         ask({"role": "user", "content": "?"}, parameters=any_json)
     )
 

@@ -1,5 +1,179 @@
-"""Agents: one adapter per file, found by file name. Files with a leading underscore are shared code."""
+"""Agents: one adapter per file. Finds an agent by name and applies its settings.
 
-from proctor.agents._loader import agent_names, find_agent, keys_of, with_keys
+The file name is the agent's name (`mini-swe-agent` is `mini_swe_agent.py`); files with a leading underscore
+are shared code. Other packages use an entry point in the group `proctor.agents`; `module:Class` works where a
+name does. Only the requested agent is imported.
+"""
+
+import difflib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType, UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+from proctor.agent import Agent, Assignment, Availability, WorkDone
+from proctor.agents._function import FunctionAgent
+from proctor.errors import NotFound, UsageError
+from proctor.json_values import JsonMap
+from proctor.session import Record
 
 __all__ = ["agent_names", "find_agent", "keys_of", "with_keys"]
+
+
+GROUP = "proctor.agents"
+
+
+def agent_names() -> list[str]:
+    """Names of built-in and installed agents, sorted."""
+    return sorted({*_own_names(), *(entry.name for entry in entry_points(group=GROUP))})
+
+
+def find_agent(name: str, settings: JsonMap) -> Agent:
+    """The agent `name` with its settings; `NotFound` or `UsageError` when it cannot be used."""
+    if ":" in name and (function := _function(name)) is not None:
+        return FunctionAgent(function)
+    adapter = _adapter(name)
+    _check(name, adapter, settings)
+    return cast(Agent, adapter(**settings))
+
+
+def _own_names() -> list[str]:
+    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
+    return [module.name.replace("_", "-") for module in modules if not module.name.startswith("_")]
+
+
+def _adapter(name: str) -> type:
+    if name in _own_names():
+        return _only_adapter(import_module(f"proctor.agents.{name.replace('-', '_')}"))
+    for entry in entry_points(group=GROUP, name=name):
+        return _as_adapter(entry.value, entry.load())
+    module_name, colon, class_name = name.partition(":")
+    if colon:
+        return _named(name, module_name, class_name)
+    raise NotFound(f"there is no agent `{name}`{_near(name, agent_names())}")
+
+
+def _function(name: str) -> Callable[..., object] | None:
+    """The function that `module:function` names; None when it names something else."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        function = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError):
+        return None
+    return function if inspect.isfunction(function) else None
+
+
+def _named(name: str, module_name: str, class_name: str) -> type:
+    try:
+        return _as_adapter(name, getattr(import_module(module_name), class_name))
+    except (ImportError, AttributeError, ValueError) as cause:
+        raise NotFound(f"there is no agent `{name}`: {cause}") from cause
+
+
+def _only_adapter(module: ModuleType) -> type:
+    """The one adapter class of an agent's file."""
+    adapters = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and each.__module__ == module.__name__
+        and not each.__name__.startswith("_")
+        and is_dataclass(each)
+        and hasattr(each, "work")
+    ]
+    if len(adapters) != 1:
+        raise TypeError(f"{module.__name__} holds {len(adapters)} adapters; an agent's file holds one")
+    return adapters[0]
+
+
+def _as_adapter(name: str, loaded: object) -> type:
+    if not (isinstance(loaded, type) and is_dataclass(loaded) and hasattr(loaded, "work")):
+        raise NotFound(f"`{name}` is not an agent: an adapter is a dataclass with a method `work`")
+    return loaded
+
+
+def _check(name: str, adapter: type, settings: JsonMap) -> None:
+    hints = get_type_hints(adapter)
+    known = {each.name: each for each in fields(adapter) if each.init}
+    for setting, value in settings.items():
+        if setting not in known:
+            raise UsageError(f"agent `{name}` has no setting `{setting}`{_near(setting, sorted(known))}")
+        if not _fits(value, hints[setting]):
+            expected = _type_name(hints[setting])
+            raise UsageError(f"agent `{name}`: `{setting}` must be {expected}, not {type(value).__name__}")
+    for each in known.values():
+        if each.default is MISSING and each.default_factory is MISSING and each.name not in settings:
+            raise UsageError(f"agent `{name}` needs a setting `{each.name}`")
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether plain data from a plan fits the annotation of a field."""
+    if hint in (Any, object):
+        return True
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, each) for each in inner)
+    if origin is None:
+        if isinstance(value, bool):
+            return hint is bool
+        return isinstance(value, int | float if hint is float else hint)
+    if issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(_fits(each, inner[1]) for each in value.values())
+    if issubclass(origin, Sequence):
+        return isinstance(value, list | tuple) and all(_fits(each, inner[0]) for each in value)
+    return isinstance(value, origin)
+
+
+def _type_name(hint: Any) -> str:
+    """The name of a type for users of plan files."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(_type_name(each) for each in inner)
+    if origin is not None:
+        return "a map" if issubclass(origin, Mapping) else f"a list of {_type_name(inner[0])}"
+    plain = {str: "text", int: "a whole number", float: "a number", bool: "true or false", object: "anything"}
+    return plain.get(hint, "nothing" if hint is type(None) else str(getattr(hint, "__name__", hint)))
+
+
+def _near(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"\nDid you mean `{near[0]}`? " if near else "\n"
+    return f"{hint}There is: {', '.join(names)}." if names else f"{hint}It has none."
+
+
+def keys_of(agent: Agent) -> tuple[str, ...]:
+    """The environment variables with keys that this agent requires; most require none."""
+    return tuple(getattr(agent, "keys", ()))
+
+
+def with_keys(agent: Agent, environment: Mapping[str, str]) -> Agent:
+    """The same agent with the keys it declares, from the user's whole `environment`."""
+    keys = {name: environment[name] for name in keys_of(agent) if environment.get(name)}
+    # `stand_in` is a property of the wrapper, which the protocol declares as a class variable.
+    return cast(Agent, _Keyed(agent, keys)) if keys else agent
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Keyed:
+    agent: Agent
+    key_variables: Mapping[str, str]
+
+    @property
+    def stand_in(self) -> bool:
+        return self.agent.stand_in
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return keys_of(self.agent)
+
+    def availability(self, environment: Mapping[str, str]) -> Availability:
+        return self.agent.availability(environment)
+
+    async def work(self, assignment: Assignment, record: Record) -> WorkDone:
+        environment = {**assignment.environment, **self.key_variables}
+        return await self.agent.work(replace(assignment, environment=environment), record)

@@ -58,7 +58,7 @@ __all__ = [
 ]
 T = TypeVar("T")
 CONCURRENCY = 10
-"""Items in parallel when neither the plan nor the call says."""
+"""Items in parallel when neither the plan nor the call sets it."""
 RETRIES = {
     None: RetrySelection(),
     "errors": RetrySelection(errors=True),
@@ -298,7 +298,7 @@ def evaluate(
     home: str | Path | None = None,
     **options: object,
 ) -> Run:
-    """Evaluate a run (a handle or an id), or sessions by id; returns the run that holds the scores.
+    """Evaluate a run (a handle or an id), or sessions by id; returns the evaluation with its scores.
 
     `options` are further members of the evaluation request, such as `votes` or `groundTruth`.
     """
@@ -380,7 +380,7 @@ def open_store(url: str = "", *, home: str | Path | None = None) -> "ProctorStor
 
 
 class ProctorStore:
-    """An open store: its runs, and everything about them. Close it, or use it as a context manager."""
+    """An open store with its runs and sessions. Close it, or use it as a context manager."""
 
     def __init__(self, url: str = "", *, home: str = "", folders: Sequence[Path] = ()) -> None:
         self._notices: list[Notice] = []
@@ -535,7 +535,7 @@ def _observer(store: Store, progress: bool | None) -> Observer:
 
 
 def _is_interactive() -> bool:
-    """Whether somebody watches: a terminal or a notebook."""
+    """Whether standard error is a terminal or a notebook."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -248,7 +248,7 @@ def _results(
 ) -> "Results":
     # The package imports this module.
     from proctor.api import opened_store
-    from proctor.api.sources import load_sources
+    from proctor.jobs.imported.table import load_sources
 
     names = [each.id if isinstance(each, Run) else str(each) for each in sources]
     return load_sources(opened_store(store, home).context.store, names, now(), columns=columns)

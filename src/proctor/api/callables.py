@@ -1,6 +1,6 @@
-"""Python functions wherever a name can stand: as agent, model, evaluator or task generator.
+"""Python functions in place of names: as agent, model, evaluator or task generator.
 
-A function is known by `module:qualname`, so that item ids stay the same from run to run; the digest of its
+A function is named `module:qualname`, so that item ids stay the same from run to run; the digest of its
 source is the version of an evaluator. One that cannot be imported by that name works in this process only.
 """
 
@@ -27,7 +27,7 @@ EvaluatorFunction = Callable[..., object]
 Items = Iterable[Item] | Callable[[], Iterable[Item]]
 """Items, or a function that generates them."""
 MODEL_PREFIX = "python/"
-"""Provider of functions that stand as models."""
+"""Provider of models that are functions."""
 
 
 def name_of(function: Callable[..., object]) -> str:
@@ -47,7 +47,7 @@ def digest_of_source(function: Callable[..., object]) -> str:
 
 
 def agent_name(agent: "str | AgentFunction | None", callables: dict[str, AgentFunction]) -> str:
-    """The name of an agent; a function is remembered in `callables`."""
+    """The name of an agent; a function is added to `callables`."""
     if agent is None or isinstance(agent, str):
         return agent or ""
     name = name_of(agent)
@@ -56,7 +56,7 @@ def agent_name(agent: "str | AgentFunction | None", callables: dict[str, AgentFu
 
 
 def model_name(model: "str | ModelFunction | None", callables: dict[str, ModelFunction]) -> str:
-    """The name of a model; a function is remembered in `callables`."""
+    """The name of a model; a function is added to `callables`."""
     if model is None or isinstance(model, str):
         return model or ""
     name = MODEL_PREFIX + name_of(model)

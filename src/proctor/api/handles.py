@@ -1,6 +1,5 @@
-"""Handles on what the store holds: runs, items and sessions with attributes instead of rows."""
+"""Runs, items and sessions of the store as objects with attributes."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -12,6 +11,7 @@ from proctor.context import Notice
 from proctor.errors import NotFound, UsageError
 from proctor.export import tables
 from proctor.export.tables import TABLES, columns
+from proctor.formatting import snake_case
 from proctor.item import STATUSES
 from proctor.json_values import JsonMap, JsonObject
 from proctor.report import html, markdown
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 PAGE = 500
 """Items read at a time."""
 Retry = Literal["errors", "failed", "all"]
-
-
-def snake_case(name: str) -> str:
-    """`costUsd` → `cost_usd`."""
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda match: "_" + match.group(1).lower(), name)
 
 
 class Record:
@@ -80,7 +75,7 @@ class Table(list[JsonObject]):
 
 
 class RunSession(Record):
-    """One session: what an attempt, or an imported recording, said and did."""
+    """One session: the record of an attempt, or an imported one."""
 
     _row: SessionRow
 
@@ -100,12 +95,12 @@ class RunSession(Record):
 
     @property
     def messages(self) -> Sequence[Message]:
-        """What was said, oldest first."""
+        """The messages, oldest first."""
         return [event for event in self.transcript if isinstance(event, Message)]
 
     @property
     def tool_uses(self) -> Sequence[ToolCall]:
-        """The tools that were called, oldest first."""
+        """The tool calls, oldest first."""
         return [event for event in self.transcript if isinstance(event, ToolCall)]
 
     @property
@@ -156,7 +151,7 @@ class RunItem(Record):
 
 
 class Run:
-    """A run in the store, finished or not. Everything is read when it is asked for."""
+    """A run in the store, finished or not. Its attributes are read from the store on each access."""
 
     def __init__(
         self,

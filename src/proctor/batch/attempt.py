@@ -179,12 +179,9 @@ class Attempt:
         """Check the agent's last message against `expect`, when everything else has passed."""
         if not item.agent or "expect" not in item.details or outcome.status != SUCCESS:
             return outcome
-        from proctor.expect import scores_of
+        from proctor.expect import unmet_expectations
 
-        scores = scores_of(item.details["expect"], self._answer)
-        for score in scores:
-            self._recorder.score(score)
-        unmet = "; ".join(score.explanation for score in scores if not score.value)
+        unmet = "; ".join(unmet_expectations(item.details["expect"], self._answer, self._recorder.score))
         return replace(outcome, status=FAIL, reason="checks_failed", error=unmet) if unmet else outcome
 
     def _begin(self) -> Recorder:
@@ -234,7 +231,7 @@ class Attempt:
 
     def _models(self) -> Model:
         models = self._context.models(
-            self._clock.waited, item_id=self._work.id, volatile=self._volatile_texts(), say=self._note
+            self._clock.waited, item_id=self._work.id, volatile=self._volatile_texts(), note=self._note
         )
         if not self._reservation.is_limited:
             return models

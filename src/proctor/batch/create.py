@@ -21,7 +21,7 @@ _ABSENT = object()
 
 
 def what_changed(new: Item, old: Iterable[JsonMap]) -> list[str]:
-    """The fields in which `new` differs from the nearest of the earlier `inputs`.
+    """The fields in which an item differs from the most similar of the `old` inputs.
 
     `["runs"]` when it is one more repeat of an earlier item; empty when there was none before.
     """
@@ -87,7 +87,7 @@ def create(
 ) -> int:
     """Write a new batch with all its items and their resources; how many items those are.
 
-    `columns` record what was asked for: the plan's text and path, the options.
+    `columns` record the plan: its text and path, and the options.
     """
     row = {
         "runId": run_id,

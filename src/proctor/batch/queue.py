@@ -51,14 +51,14 @@ class WorkQueue:
         self,
         load: Callable[[int], Awaitable[Sequence[QueuedItem]]],
         load_checkpoint: Callable[[str], Awaitable[object | None]] | None = None,
-        is_wanted: Callable[[str], bool] | None = None,
+        is_needed: Callable[[str], bool] | None = None,
     ) -> None:
         """`load(after)` returns the next page of queued rows after a position, `load_checkpoint(item_id)`
-        where an item that was attempted before goes on. Items for which `is_wanted(item_id)` is false are
+        where an item that was attempted before goes on. Items for which `is_needed(item_id)` is false are
         skipped; they stay queued in the store."""
-        self._is_wanted = is_wanted
+        self._is_needed = is_needed
         self.skipped = 0
-        """Items that were not wanted."""
+        """Items that were not needed."""
         self._load_page = load
         self._load_checkpoint = load_checkpoint
         self._attempted_before: set[str] = set()
@@ -67,9 +67,9 @@ class WorkQueue:
         self._ready: deque[WorkItem] = deque()
         self._exhausted = False
         self._stopped = False
-        self._away = 0
+        self._in_progress = 0
         """Items that are running, or wait for another attempt."""
-        self._idle: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._loading = asyncio.Lock()
 
     async def next(self) -> WorkItem | None:
@@ -77,14 +77,14 @@ class WorkQueue:
         while not self._stopped:
             if self._ready:
                 work = self._ready.popleft()
-                if self._is_wanted and not self._is_wanted(work.id):
+                if self._is_needed and not self._is_needed(work.id):
                     self.skipped += 1
                     continue
-                self._away += 1
+                self._in_progress += 1
                 return await self._with_checkpoint(work)
             if not self._exhausted:
                 await self._load()
-            elif self._away:
+            elif self._in_progress:
                 await self._wait()
             else:
                 break
@@ -92,8 +92,8 @@ class WorkQueue:
 
     def done(self) -> None:
         """Mark an item that `next` returned as finished."""
-        self._away -= 1
-        if not self._away and self._exhausted:
+        self._in_progress -= 1
+        if not self._in_progress and self._exhausted:
             self._wake_all()
 
     def retry(self, work: WorkItem, delay_seconds: float) -> None:
@@ -108,7 +108,7 @@ class WorkQueue:
         self._wake_all()
 
     def _return(self, work: WorkItem) -> None:
-        self._away -= 1
+        self._in_progress -= 1
         # Ahead of new items: an item that is half done is worth more finished.
         self._ready.appendleft(work)
         self._wake_one()
@@ -125,7 +125,7 @@ class WorkQueue:
                 self._after = rows[-1]["position"]
             else:
                 self._exhausted = True
-                if not self._away:
+                if not self._in_progress:
                     self._wake_all()
 
     async def _with_checkpoint(self, work: WorkItem) -> WorkItem:
@@ -137,17 +137,17 @@ class WorkQueue:
 
     async def _wait(self) -> None:
         # One future per waiter, so that an item that comes back wakes one task and not a thousand.
-        idle = asyncio.get_running_loop().create_future()
-        self._idle.append(idle)
-        await idle
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
 
     def _wake_one(self) -> None:
-        while self._idle:
-            idle = self._idle.popleft()
-            if not idle.done():
-                idle.set_result(None)
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
 
     def _wake_all(self) -> None:
-        while self._idle:
+        while self._waiters:
             self._wake_one()

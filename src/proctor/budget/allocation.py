@@ -119,7 +119,7 @@ class PastCosts:
         self.highest_call_usd = 0.0
         self.worst_case_usd = 0.0
         """The worst case of the latest call."""
-        self.surprise_usd = 0.0
+        self.highest_overrun_usd = 0.0
         """The highest cost of a call that exceeded its worst case."""
 
     @property
@@ -321,7 +321,7 @@ class BatchBudget:
             self.notify()
 
     async def _wait(self, changes: int, waited: Callable[[float], None] | None = None) -> None:
-        """Wait until money was returned more often than `seen`."""
+        """Wait until money was returned more than `changes` times."""
         loop = asyncio.get_running_loop()
         started, reported = loop.time(), 0.0
         try:

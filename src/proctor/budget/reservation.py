@@ -80,13 +80,13 @@ class Reservation:
         if not self.is_limited or most is None or worst.input_usd is None:
             return NOTHING_HELD
         # Where the provider billed more than the worst case before, that is the worst case.
-        surprise = self._budget.past_costs(self.kind).surprise_usd
-        is_surprising, most = surprise > most, max(most, surprise)
+        overrun = self._budget.past_costs(self.kind).highest_overrun_usd
+        has_overrun, most = overrun > most, max(most, overrun)
         usd = await self._hold_up_to(most)
         if usd + ROUNDING_USD >= most:
             return Hold(usd)
         tokens = int((usd - worst.input_usd) / price) if price else 0
-        if is_surprising or tokens < MIN_OUTPUT_TOKENS:
+        if has_overrun or tokens < MIN_OUTPUT_TOKENS:
             self.settle(Hold(usd), None)
             raise self.shortage(most)
         return Hold(usd, tokens)
@@ -100,7 +100,7 @@ class Reservation:
         self._held = max(0.0, self._held - hold.usd)
         if cost > hold.usd + ROUNDING_USD:
             past = self._budget.past_costs(self.kind)
-            past.surprise_usd = max(past.surprise_usd, cost)
+            past.highest_overrun_usd = max(past.highest_overrun_usd, cost)
         if not is_recorded:
             self._unrecorded += cost
         self._budget.notify()

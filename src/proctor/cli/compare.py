@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from proctor.api.sources import load_sources
 from proctor.cli import output
 from proctor.cli.output import (
     Columns,
@@ -21,6 +20,7 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
+from proctor.jobs.imported.table import load_sources
 from proctor.stats.comparison import (
     Comparison,
     Contrast,

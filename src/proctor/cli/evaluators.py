@@ -17,14 +17,16 @@ from proctor.evaluators import definition_files, read_definition
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.definition import FUNCTION, new_evaluator
 from proctor.evaluators.event import reference_of
-from proctor.evaluators.find import SUFFIXES, EvaluatorNotFound, read_document
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.registry import (
+    SUFFIXES,
     YES_NO,
     EvaluatorListing,
+    EvaluatorNotFound,
     builtin_listing,
     definition_listing,
     list_evaluators,
+    read_document,
 )
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.score import Level, Score

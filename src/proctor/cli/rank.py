@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from proctor.api.analysis import power_of
-from proctor.api.sources import load_sources
 from proctor.cli import output
 from proctor.cli.output import (
     Columns,
@@ -20,6 +19,7 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import terminal_context
 from proctor.formatting import rank as place
+from proctor.jobs.imported.table import load_sources
 from proctor.report.comparison import figure
 from proctor.report.figures import rank_document
 from proctor.stats.comparison import SKEWED

@@ -1,7 +1,7 @@
 """Evaluators: built-in, defined by users, and functions or programs."""
 
 from proctor.evaluators.definition import DefinitionProblem, problems_of
-from proctor.evaluators.find import (
+from proctor.evaluators.registry import (
     EvaluationSettings,
     EvaluatorNotFound,
     builtin_names,

@@ -1,27 +1,27 @@
-"""Resolves evaluators by name, and lists those that can be named.
+"""Evaluators by name: resolve, copy for a run, and list them.
 
-A definition from a file or from the store is copied into the evaluation, so that changing it later changes
-nothing about an evaluation that has begun. A function cannot be copied: if its source has changed since, its
-digest differs, and the items that are left fail.
+A name is `Builtin.Helpfulness`; `module:function`, followed by `@trace` or `@tool_call` if it scores those;
+the path of a definition in YAML or JSON, or its name in a folder of definitions; or the id or name of one in
+the store. A definition is copied into the evaluation when it begins, so that later changes have no effect.
+A function cannot be copied: if its source has changed since, its digest differs, and the items left fail.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypedDict
 
-from proctor.errors import UsageError
+from proctor import score
+from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator, FindEvaluator
-from proctor.evaluators import (
-    EvaluationSettings,
-    definition_files,
-    evaluator_of,
-    find_evaluator,
-    read_definition,
-)
-from proctor.evaluators.builtins import JUDGED, PREFIX
-from proctor.evaluators.find import SUFFIXES
-from proctor.evaluators.matchers import MATCHINGS
+from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
+from proctor.evaluators.code import MEGABYTES, TIMEOUT_SECONDS, CommandEvaluator, FunctionEvaluator, source_of
+from proctor.evaluators.definition import FUNCTION, LEVELS, judge_of, problems_of
+from proctor.evaluators.insight import FIELDS, InsightJudge
+from proctor.evaluators.matchers import MATCHINGS, TrajectoryMatcher
+from proctor.evaluators.model_judge import ModelJudge
 from proctor.json_values import (
     JsonMap,
     JsonObject,
@@ -30,13 +30,298 @@ from proctor.json_values import (
     as_text,
     maps_in,
     require_map,
+    require_maps,
     require_number,
     require_text,
+    texts_in,
 )
+from proctor.judging.engine import Judge
+from proctor.judging.question import Question, ScoreDimension, plain_question, scale_of
 from proctor.model import Model
+from proctor.score import Level
 
+ONE_VOTE_TEMPERATURE = 0.0
+
+# At 0, three votes of most models are one vote counted three times.
+SEVERAL_VOTES_TEMPERATURE = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSettings:
+    """Settings of all evaluators of one evaluation."""
+
+    judge_model: str = ""
+    """Default judge, as `provider/model`. Empty: none."""
+    votes: int = 1
+    """Votes per target; the majority label and the mean value count."""
+    parameters: JsonMap = field(default_factory=dict)
+    """Parameters of judge calls: temperature, max_tokens. A definition takes precedence."""
+    structured: bool = True
+    """Whether the judge's provider is asked for structured output (a JSON schema)."""
+    harmful_value: float = 1.0
+    """Value of `Harmful` and `Stereotyping`, 1 or 0; their opposites get the other."""
+    model_names: Mapping[str, str] = field(default_factory=dict)
+    """Model id of a definition → model to call, where the default mapping is wrong."""
+    lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    """ARN of a Lambda → `module:function`, or a program and its arguments."""
+    folder: Path = Path()
+    """Working folder of functions and programs, and base of relative paths."""
+    folders: Sequence[Path] = ()
+    """Folders with definitions, which are found by file name."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The whole environment of functions and programs: no keys."""
+    attempt: str = "evaluation"
+    """Marks processes, so that all can be found and ended."""
+
+    @property
+    def call_parameters(self) -> JsonObject:
+        """Parameters of every judge call."""
+        temperature = ONE_VOTE_TEMPERATURE if self.votes == 1 else SEVERAL_VOTES_TEMPERATURE
+        return {"temperature": temperature, **self.parameters}
+
+
+SUFFIXES = (".yaml", ".yml", ".json")
+LARGEST_DEFINITION_BYTES = 4 * 1024 * 1024
 Definitions = Callable[[str], JsonMap | None]
-"""A stored definition by its id or name; None when there is none."""
+"""A stored definition by id or name; None when there is none."""
+
+
+class EvaluatorNotFound(NotFound):
+    """There is no such evaluator."""
+
+
+def builtin_names() -> list[str]:
+    """The built-in evaluators, those without a model last."""
+    return [*(PREFIX + name for name in JUDGED), *MATCHINGS]
+
+
+def find_evaluator(
+    name: str, *, models: Model, settings: EvaluationSettings, definitions: Definitions = lambda _: None
+) -> Evaluator:
+    """The evaluator of a name; `EvaluatorNotFound`, or `UsageError` when it cannot be used."""
+    return _EvaluatorFactory(models, settings, definitions).named(name)
+
+
+def evaluator_of(
+    document: JsonMap,
+    *,
+    models: Model,
+    settings: EvaluationSettings,
+    definitions: Definitions = lambda _: None,
+) -> Evaluator:
+    """The evaluator of a definition; all its problems are one `UsageError`."""
+    return _EvaluatorFactory(models, settings, definitions).defined(document)
+
+
+def read_definition(path: Path) -> JsonMap:
+    """The definition in a file; all its problems are one `UsageError`."""
+    document = read_document(path)
+    if problems := problems_of(document):
+        raise UsageError("\n".join(f"{path}: {problem}" for problem in problems))
+    return require_map(document)
+
+
+def definition_files(folders: Sequence[Path]) -> Iterator[Path]:
+    """The definitions in folders, by name; of two with one name, that of the first folder."""
+    paths = {
+        path.stem: path
+        for folder in reversed(folders)
+        for path in sorted(folder.glob("*"), reverse=True)
+        if path.suffix in SUFFIXES and path.is_file()
+    }
+    yield from (paths[name] for name in sorted(paths))
+
+
+class _EvaluatorFactory:
+    """Makes evaluators from names and definitions."""
+
+    def __init__(self, models: Model, settings: EvaluationSettings, definitions: Definitions) -> None:
+        self._models = models
+        self._settings = settings
+        self._definitions = definitions
+
+    def named(self, name: str) -> Evaluator:
+        if name.startswith(PREFIX):
+            return self._built_in(name)
+        if name.endswith(SUFFIXES) and (path := self._settings.folder / name).is_file():
+            return self.defined(read_definition(path))
+        function, _, level = name.partition("@")
+        if FUNCTION.fullmatch(function):
+            return self._bare_function(name, function, level or "session")
+        if (stored := self._definitions(name)) is not None:
+            return self.defined(stored)
+        for path in definition_files(self._settings.folders):
+            if path.stem == name:
+                return self.defined(read_definition(path))
+        raise self._unknown(name)
+
+    def defined(self, document: JsonMap) -> Evaluator:
+        if problems := problems_of(document):
+            raise UsageError("\n".join(map(str, problems)))
+        name, level = require_text(document["evaluatorName"]), LEVELS[require_text(document["level"])]
+        config = require_map(document["evaluatorConfig"])
+        if config.get("llmAsAJudge") is not None:
+            return self._own_judge(name, level, require_map(config["llmAsAJudge"]))
+        if config.get("derived") is not None:
+            return self._derived(name, require_map(config["derived"]))
+        identity = as_text(document, "evaluatorId") or name
+        return self._code(name, level, require_map(config["codeBased"]), identity)
+
+    def _built_in(self, name: str, judge: Judge | None = None, called: str = "") -> Evaluator:
+        if name in MATCHINGS:
+            return TrajectoryMatcher(name)
+        if name in FIELDS:
+            return InsightJudge(name=name, judge_model=judge or self._judge(name, {}))
+        short = name.removeprefix(PREFIX)
+        if short not in JUDGED:
+            raise self._unknown(name)
+        built_in = JUDGED[short]
+        question, other = question_of(short, self._settings.harmful_value)
+        return ModelJudge(
+            name=called or name,
+            level=built_in.level,
+            judge_model=judge or self._judge(name, {}),
+            question=question,
+            with_reference=other,
+            only_skills=built_in.only_skills,
+            sees_all=built_in.sees_all,
+        )
+
+    def _own_judge(self, name: str, level: Level, config: JsonMap) -> Evaluator:
+        scale, instructions = require_map(config["ratingScale"]), require_text(config["instructions"])
+        if scale.get("multiDimensional") is None:
+            question = plain_question(instructions, scale_of(scale))
+        else:
+            dimensions = tuple(
+                ScoreDimension(
+                    require_text(each["dimensionName"]),
+                    require_text(each["dimensionInstruction"]),
+                    scale_of(require_map(each["dimensionRatingScale"])),
+                )
+                for each in require_maps(scale["multiDimensional"])
+            )
+            question = Question(instructions, dimensions)
+        judge = self._judge(name, as_map(config, "modelConfig"))
+        return ModelJudge(name=name, level=level, judge_model=judge, question=question)
+
+    def _derived(self, name: str, config: JsonMap) -> Evaluator:
+        base = require_text(config["baseEvaluatorId"])
+        judge = self._judge(name, as_map(config, "modelConfig"))
+        if base.startswith(PREFIX):
+            return self._built_in(base, judge, name)
+        stored = self._definitions(base)
+        own = as_map(stored, "evaluatorConfig", "llmAsAJudge")
+        if stored is None or not own:
+            raise EvaluatorNotFound(
+                f"`{name}` is derived from `{base}`, and there is no model judge of that id"
+            )
+        replaced = {**own, "modelConfig": config.get("modelConfig")}
+        return self._own_judge(name, LEVELS[require_text(stored["level"])], replaced)
+
+    def _judge(self, name: str, config: JsonMap) -> Judge:
+        settings = self._settings
+        model, own = judge_of(config, settings.model_names) if config else (settings.judge_model, {})
+        if not model:
+            raise UsageError(
+                f"`{name}` needs a judge model, and none is set\nSet the judge, as provider/model."
+            )
+        return Judge(
+            models=self._models,
+            model=model,
+            parameters={**settings.call_parameters, **own},
+            votes=settings.votes,
+            structured=settings.structured,
+        )
+
+    def _code(self, name: str, level: Level, config: JsonMap, identity: str) -> Evaluator:
+        limit = require_number(config.get("timeoutSeconds", TIMEOUT_SECONDS))
+        run: str | Sequence[str] | None = as_text(config, "function") or texts_in(config, "command")
+        if not run:
+            function = require_map(config["lambdaConfig"])
+            arn = require_text(function["lambdaArn"])
+            limit = require_number(function.get("lambdaTimeoutInSeconds", TIMEOUT_SECONDS))
+            run = self._settings.lambdas.get(arn)
+            if run is None:
+                raise UsageError(
+                    f"`{name}` calls {arn}, which is not mapped to local code\n"
+                    'Add to proctor.toml: [evaluation.lambdas] "ARN" = "module:function", or a list: a '
+                    "program and its arguments."
+                )
+        if isinstance(run, str):
+            megabytes = int(require_number(config.get("memoryMegabytes", MEGABYTES)))
+            return self._function(name, level, run, identity, limit, megabytes)
+        return CommandEvaluator(
+            name=name,
+            level=level,
+            command=tuple(run),
+            folder=self._settings.folder,
+            environment=self._settings.environment,
+            attempt=self._settings.attempt,
+            identity=identity,
+            timeout_seconds=limit,
+        )
+
+    def _bare_function(self, name: str, function: str, level: str) -> Evaluator:
+        if level not in score.LEVELS:
+            raise UsageError(f"`{name}`: there is no level `{level}`\nThere are: {', '.join(score.LEVELS)}.")
+        return self._function(name, score.LEVELS[level], function, "", TIMEOUT_SECONDS, MEGABYTES)
+
+    def _function(
+        self, name: str, level: Level, function: str, identity: str, limit: float, megabytes: int
+    ) -> Evaluator:
+        folder = self._settings.folder
+        source = source_of(function, folder)
+        if source is None:
+            raise EvaluatorNotFound(
+                f"`{name}`: there is no module `{function.partition(':')[0]}`\n"
+                f"Searched {folder.resolve()} and the Python path."
+            )
+        return FunctionEvaluator(
+            name=name,
+            level=level,
+            function=function,
+            source=source,
+            folder=folder,
+            environment=self._settings.environment,
+            attempt=self._settings.attempt,
+            identity=identity,
+            timeout_seconds=limit,
+            megabytes=megabytes,
+        )
+
+    def _unknown(self, name: str) -> EvaluatorNotFound:
+        if name.startswith("ThirdParty."):
+            return EvaluatorNotFound(
+                f"`{name}` is not included with Proctor\nDefine your own: proctor evaluators new NAME"
+            )
+        known = [*builtin_names(), *(path.stem for path in definition_files(self._settings.folders))]
+        bare = {each.removeprefix(PREFIX).casefold(): each for each in known}
+        near = get_close_matches(name.removeprefix(PREFIX).casefold()[:60], bare, n=1, cutoff=0.6)
+        remedy = f"Did you mean `{bare[near[0]]}`?" if near else "`proctor evaluators list` lists them."
+        return EvaluatorNotFound(f"there is no evaluator `{name}`\n{remedy}")
+
+
+def read_document(path: Path) -> object:
+    """The content of a YAML or JSON file; a `UsageError` when it cannot be read."""
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file")
+    if path.stat().st_size > LARGEST_DEFINITION_BYTES:
+        raise UsageError(f"{path}: larger than {LARGEST_DEFINITION_BYTES >> 20} MiB")
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if path.suffix == ".json" else _yaml(text)
+    except (OSError, ValueError, RecursionError) as cause:
+        raise UsageError(f"{path}: {cause}") from cause
+
+
+def _yaml(text: str) -> object:
+    # Imported here: evaluations with built-in evaluators do not need it.
+    import yaml
+
+    try:
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as cause:
+        raise ValueError(str(cause)) from cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +446,7 @@ class StoredEvaluator(TypedDict):
 
 def list_evaluators(folders: Sequence[Path], stored: Iterable[StoredEvaluator]) -> Iterator[EvaluatorListing]:
     """Every evaluator that can be named: built-in ones, those in folders of definitions, stored ones."""
-    yield from map(builtin_listing, [*(PREFIX + name for name in JUDGED), *MATCHINGS])
+    yield from map(builtin_listing, builtin_names())
     for path in definition_files(folders):
         try:
             yield definition_listing(read_definition(path), id_=path.stem, path=path)

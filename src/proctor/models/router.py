@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MOCK_PREFIXES = (scripted.PREFIX, "replay/")
 """Models that are scripted or replayed; reports mark their results."""
-Say = Callable[[str], None]
+AddNote = Callable[[str], None]
 """Called with a note for the session."""
 
 
@@ -114,16 +114,16 @@ class ModelRouter:
         *,
         item_id: str = "",
         volatile: Sequence[str] = (),
-        say: Say | None = None,
+        note: AddNote | None = None,
     ) -> Model:
         """The same models, for one attempt.
 
         `waited` is called with the seconds before each pause, so that a time limit can be extended. Recorded
-        calls are filed under `item_id`; `volatile` are the folders and ids of this attempt. `say` receives
+        calls are filed under `item_id`; `volatile` are the folders and ids of this attempt. `note` receives
         recording mismatches and parameters that the provider does not support.
         """
         take = self.recording.take(item_id, "process", volatile) if self.recording else None
-        return _AttemptModel(self, waited, take, say)
+        return _AttemptModel(self, waited, take, note)
 
     def route(self, model: str) -> Route:
         """The route of `model`; a `ModelError` when there is none."""
@@ -258,31 +258,31 @@ class ModelRouter:
     def _price(self, model: str) -> Price | None:
         return price_of(model, self._declared, at=self._priced_at)
 
-    def _report_not_sent(self, request: Request, route: Route, say: Say) -> None:
-        """Note once per batch which parameters a provider does not support."""
+    def _report_not_sent(self, request: Request, route: Route, note: AddNote) -> None:
+        """AddNote once per batch which parameters a provider does not support."""
         for name in route.not_sent(request):
             if (request.model, name) not in self._reported:
                 self._reported.add((request.model, name))
-                say(f"{request.model} was not sent `{name}`: {route.provider} does not take it")
+                note(f"{request.model} was not sent `{name}`: {route.provider} does not take it")
 
 
 class _AttemptModel:
     """The models as one attempt uses them, with its own waiting, recording and notes."""
 
     def __init__(
-        self, models: ModelRouter, waited: Waited | None, take: Take | None, say: Say | None
+        self, models: ModelRouter, waited: Waited | None, take: Take | None, note: AddNote | None
     ) -> None:
         self._models = models
         self._waited = waited
         self._take = take
-        self._say: Say = say or (lambda _: None)
+        self._note: AddNote = note or (lambda _: None)
 
     async def answer(self, request: Request) -> Answer:
         if self._take is not None and self._take.replays is True:
-            return answer_replayed(self._take, request, self._say)
+            return answer_replayed(self._take, request, self._note)
         route = self._models._route_of_request(request.model)
         if request.parameters or request.seed is not None:
-            self._models._report_not_sent(request, route, self._say)
+            self._models._report_not_sent(request, route, self._note)
         if self._take is None:
             return await route.answer(request, self._waited)
         return await answer_recorded(self._take, request, route, self._waited)

@@ -353,13 +353,13 @@ async def answer_recorded(
         )
 
 
-def answer_replayed(take: ReplayedTake, request: Request, say: Callable[[str], None]) -> Answer:
-    """The recorded answer; `say` receives a mismatch with the recording."""
+def answer_replayed(take: ReplayedTake, request: Request, note: Callable[[str], None]) -> Answer:
+    """The recorded answer; `note` receives a mismatch with the recording."""
     from proctor.models.recording import IN_PROCESS
 
     match = take.find(IN_PROCESS, "answer", request.model, _plain_request(request))
     if match.mismatch:
-        say(match.mismatch)
+        note(match.mismatch)
     outcome = json.loads(b"".join(match.exchange.chunks))
     if "text" not in outcome:
         if outcome["reason"] == RateLimited.reason:

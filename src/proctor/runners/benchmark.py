@@ -13,7 +13,7 @@ from pathlib import Path
 
 from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame
-from proctor.expect import scores_of
+from proctor.expect import unmet_expectations
 from proctor.formatting import clipped
 from proctor.item import FAIL, TIMEOUT, Item, digest_of
 from proctor.json_values import JsonMap
@@ -77,7 +77,7 @@ class _AnswerCapture:
             )
         broken = [one.problem for one in ran if one.problem]
         if expect := details.get("expect"):
-            broken += _expected(expect, self._answer(done), session.services)
+            broken += unmet_expectations(expect, self._answer(done), session.services.score)
         if any(one.finished.timed_out for one in ran):
             return Outcome(status=TIMEOUT, reason="timeout", error="; ".join(broken), result=result)
         if broken:
@@ -152,13 +152,6 @@ def _combined(ran: Sequence[_CheckRun]) -> ProgramResult | None:
         output="\n".join(f"$ {one.command}\n{one.finished.output}" for one in ran),
         duration_ms=sum(one.finished.duration_ms for one in ran),
     )
-
-
-def _expected(expect: JsonMap, answer: str, services: Services) -> list[str]:
-    scores = scores_of(expect, answer)
-    for score in scores:
-        services.score(score)
-    return [score.explanation for score in scores if not score.value]
 
 
 def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, result: JsonMap) -> Outcome:

@@ -36,7 +36,7 @@ from proctor.errors import AttemptError, CostLimit, NotFound, TimeLimit, UsageEr
 from proctor.item import FAIL, Item, digest_of
 from proctor.judging.engine import criterion_of
 from proctor.runner import Outcome, Services
-from proctor.runners.judging import Judges, dialogue_evidence_of
+from proctor.runners._judging import Judges, dialogue_evidence_of
 from proctor.session import Iteration, Message, Metric, Note, Role
 
 

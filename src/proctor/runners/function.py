@@ -6,7 +6,7 @@ from pathlib import Path
 from proctor.agent import Assignment
 from proctor.errors import AgentError, AttemptError
 from proctor.item import Item
-from proctor.runner import Outcome, Services, agent_settings
+from proctor.runner import Outcome, Services, agent_settings, seed_of
 from proctor.session import Iteration, Message
 
 DONE = Outcome()
@@ -19,7 +19,6 @@ class FunctionRunner:
         """Call the function and record its answer. An exception ends the attempt as `agent_failed`."""
         services.record(Message(role="user", content=item.prompt))
         agent = services.agent(item.agent, agent_settings(item))
-        seed = item.details.get("seed")
         with tempfile.TemporaryDirectory(prefix="proctor-function-") as folder:
             assignment = Assignment(
                 prompt=item.prompt,
@@ -28,7 +27,7 @@ class FunctionRunner:
                 environment=services.environment,
                 attempt=services.session_id,
                 model=item.model,
-                seed=None if seed is None else seed + item.repeat - 1,
+                seed=seed_of(item),
                 models=services.models,
                 access=None,
             )

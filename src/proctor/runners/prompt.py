@@ -7,7 +7,7 @@ from proctor.item import FAIL, Item
 from proctor.json_values import JsonMap
 from proctor.model import Request
 from proctor.model_client import ModelClient
-from proctor.runner import Outcome, Services
+from proctor.runner import Outcome, Services, seed_of
 from proctor.session import Iteration, Note
 
 DONE = Outcome()
@@ -34,24 +34,19 @@ def _request(item: Item) -> Request:
     messages = [{"role": "user", "content": item.prompt}]
     if system := details.get("system"):
         messages.insert(0, {"role": "system", "content": system})
-    seed = details.get("seed")
     return Request(
         model=item.model,
         messages=messages,
         parameters=details.get("settings", {}),
-        # Repeats of an item get different seeds, and the same ones when they run again.
-        seed=None if seed is None else seed + item.repeat - 1,
+        seed=seed_of(item),
     )
 
 
 def _check(expect: JsonMap, answer: str, services: Services) -> Outcome:
     # Loaded here: most prompts expect nothing in particular.
-    from proctor.expect import scores_of
+    from proctor.expect import unmet_expectations
 
-    scores = scores_of(expect, answer)
-    for score in scores:
-        services.score(score)
-    unmet = [score.explanation for score in scores if not score.value]
+    unmet = unmet_expectations(expect, answer, services.score)
     if not unmet:
         return DONE
     return Outcome(status=FAIL, reason="checks_failed", error="; ".join(unmet))

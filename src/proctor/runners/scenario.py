@@ -13,7 +13,7 @@ from proctor.errors import CostLimit, ModelError, NotFound, WorkspaceError, blam
 from proctor.item import FAIL, Item
 from proctor.model import Answer, Request
 from proctor.runner import Outcome, Services
-from proctor.runners.judging import judge_scenario
+from proctor.runners._judging import judge_scenario
 from proctor.scenario.definition import Plain, Scenario, changed, flattened, scenario_of
 from proctor.scenario.prompts import HUMAN, ScenarioModels, run_seed
 from proctor.scenario.simulation import ScenarioSimulation

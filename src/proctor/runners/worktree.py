@@ -13,9 +13,9 @@ from proctor.agent import Assignment, WorkDone
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
 from proctor.formatting import clipped
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
-from proctor.json_values import JsonMap, require_number
+from proctor.json_values import JsonMap
 from proctor.processes import ProgramResult, run, undisturbed
-from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings
+from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
 from proctor.session import Iteration, Message
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
@@ -89,7 +89,7 @@ async def _run_agent(session: WorkSession) -> WorkDone:
         environment=session.environment,
         attempt=services.session_id,
         model=item.model,
-        seed=_seed(item),
+        seed=seed_of(item),
         models=services.models,
         access=await services.access(agent),
         keep_events=bool(item.settings.get("jsonLogs", True)),
@@ -99,12 +99,6 @@ async def _run_agent(session: WorkSession) -> WorkDone:
             return await agent.work(assignment, services.record)
     except AgentError as error:
         return WorkDone(failure=str(error) or "the agent failed")
-
-
-def _seed(item: Item) -> int | None:
-    """A different seed for each repeat, the same when it runs again."""
-    seed = item.details.get("seed")
-    return None if seed is None else int(require_number(seed)) + item.repeat - 1
 
 
 async def _commit_and_publish(session: WorkSession) -> Committed:

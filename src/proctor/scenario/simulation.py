@@ -2,20 +2,164 @@
 
 A turn consists of private talks, simultaneous decisions, events, the narrator's new world state, metrics and
 checks. An unfinished turn leaves nothing behind but its cost.
+
+Public information is in every actor's prompts, a private talk only in those of its participants. Decisions of
+the current turn are in none.
 """
 
 import operator
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proctor.scenario import metrics as measuring
-from proctor.scenario import talks, validation
-from proctor.scenario.context import TurnState, begin_turn
+from proctor.scenario import validation
 from proctor.scenario.definition import CONDITION, Actor, Scenario, ScenarioEvent
-from proctor.scenario.prompts import Prompts, ScenarioModels, sections, together, unlabelled
-from proctor.scenario.state import Decision, ScenarioRun, ScenarioTurn, Value
+from proctor.scenario.prompts import (
+    HUMAN,
+    Prompts,
+    ScenarioModels,
+    is_yes,
+    listed,
+    sections,
+    together,
+    unlabelled,
+)
+from proctor.scenario.state import Decision, PrivateTalk, ScenarioRun, ScenarioTurn, Value
+
+REMEMBERED_GOALS = 2
+"""Number of turns whose goals are repeated to an actor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnState:
+    """State of a run during one turn."""
+
+    scenario: Scenario
+    prompts: Prompts
+    past: Sequence[ScenarioTurn]
+    talks: list[PrivateTalk] = field(default_factory=list)
+    """Talks of this turn; grows as they take place."""
+    summary: str = ""
+    """Summary of the turns that have left the context window."""
+    summarised: int = 0
+    """Number of these turns."""
+
+    @property
+    def recent(self) -> Sequence[ScenarioTurn]:
+        """The turns in the context window."""
+        return self.past[self.summarised :]
+
+    @property
+    def turn(self) -> int:
+        """The number of the current turn."""
+        return len(self.past) + 1
+
+    @property
+    def world_state(self) -> str:
+        """The world state before this turn."""
+        return self.past[-1].world_state if self.past else self.scenario.initial_world_state
+
+    def system(self, actor: Actor) -> str:
+        """The system prompt of an actor."""
+        return self.prompts.render("actor", scenario=self.scenario, actor=actor)
+
+    def history(self, actor: Actor) -> str:
+        """What an actor knows at this moment."""
+        return self.prompts.render(
+            "history",
+            scenario=self.scenario,
+            turn=self.turn,
+            summary=self.summary,
+            recent=self.recent,
+            world_state=self.world_state,
+            talks=self._talks_of(actor.short_name),
+            goals=self._goals_of(actor.short_name),
+        )
+
+    def prompt(self, template: str, actor: Actor, **values: Any) -> str:
+        """A prompt to an actor, with its context."""
+        return self.prompts.render(
+            template,
+            scenario=self.scenario,
+            turn=self.turn,
+            actor=actor,
+            history=self.history(actor),
+            **values,
+        )
+
+    def _talks_of(self, short: str) -> list[dict[str, Any]]:
+        dated = [(past.number, talk) for past in self.recent for talk in past.talks]
+        dated += [(self.turn, talk) for talk in self.talks]
+        return [self._talk_for(short, number, talk) for number, talk in dated if short in talk.participants]
+
+    def _talk_for(self, short: str, number: int, talk: PrivateTalk) -> dict[str, Any]:
+        names = {other.short_name: other.name for other in self.scenario.actors.values()}
+        return {
+            "turn": number,
+            "kind": f"{talk.kind} talk",
+            "others": ", ".join(names[other] for other in talk.participants if other != short),
+            "purpose": talk.purpose,
+            "outcome": talk.outcome,
+            "messages": [(names[who], text) for who, text in talk.messages],
+            "note": talk.notes.get(short, ""),
+        }
+
+    def _goals_of(self, short: str) -> list[tuple[int, Decision]]:
+        own = [(past.number, past.decisions[short]) for past in self.past if short in past.decisions]
+        return [
+            (n, decision) for n, decision in own if decision.long_term_goals or decision.short_term_priorities
+        ][-REMEMBERED_GOALS:]
+
+
+CHARACTERS_PER_TOKEN = 4
+"""An approximation; only providers count exactly."""
+
+
+async def begin_turn(
+    scenario: Scenario, prompts: Prompts, models: ScenarioModels, past: Sequence[ScenarioTurn]
+) -> TurnState:
+    """State of the turn after `past`; turns that leave the context window are summarized."""
+    last = past[-1] if past else None
+    state = TurnState(
+        scenario=scenario,
+        prompts=prompts,
+        past=past,
+        summary=last.summary if last else "",
+        summarised=last.summarised if last else 0,
+    )
+    while _exceeds_window(state):
+        leaving = past[state.summarised]
+        summary = await models.ask(
+            "summary",
+            "summary",
+            model=scenario.summarization_model or scenario.world_state_model,
+            prompt=prompts.render("summary", scenario=scenario, summary=state.summary, leaving=leaving),
+            turn=state.turn,
+            about=str(leaving.number),
+        )
+        state = replace(state, summary=summary, summarised=state.summarised + 1)
+    return state
+
+
+def _exceeds_window(state: TurnState) -> bool:
+    """Whether the oldest turn has to leave the context window."""
+    in_full = len(state.past) - state.summarised
+    if in_full > state.scenario.context_window_size:
+        return True
+    most = state.scenario.max_context_tokens
+    return most is not None and in_full > 0 and _largest(state) > most
+
+
+def _largest(state: TurnState) -> int:
+    """Approximate number of tokens of the longest prompt to an actor."""
+    lengths = (
+        len(state.system(actor)) + len(state.prompt("decision", actor))
+        for actor in state.scenario.actors.values()
+    )
+    return max(lengths) // CHARACTERS_PER_TOKEN + 1
+
 
 _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
@@ -114,7 +258,7 @@ class ScenarioSimulation:
         """Run the turn after `past`."""
         scenario, models, started = self._scenario, self._models, self._now()
         state = await begin_turn(scenario, self._prompts, models, past)
-        await talks.hold_talks(state, models)
+        await hold_talks(state, models)
         actors = list(scenario.actors.values())
         results = await together([self._decide(state, actor) for actor in actors])
         decisions = {actor.short_name: result for actor, result in zip(actors, results, strict=True)}
@@ -160,7 +304,7 @@ class ScenarioSimulation:
         answer = await self._models.ask(
             actor.short_name,
             "decision",
-            model=talks.model_of(actor),
+            model=model_of(actor),
             system=state.system(actor),
             prompt=state.prompt("decision", actor),
             turn=state.turn,
@@ -225,3 +369,153 @@ class ScenarioSimulation:
             return turn
         result = await validation.check_turn(self._scenario, self._prompts, self._models, turn, before)
         return replace(turn, issues=result.issues, checks_run=result.run, checks_unread=result.unread)
+
+
+_OPENING = ("INITIATE_BILATERAL", "TARGET_ACTOR", "PROPOSED_MESSAGE", "REASONING")
+_REPLY = ("RESPONSE", "INTERNAL_NOTES")
+NO_ANSWER = "(no answer)"
+_PROPOSAL = ("PROPOSE_COALITION", "COALITION_MEMBERS", "COALITION_PURPOSE", "REASONING")
+
+
+def model_of(actor: Actor) -> str:
+    """The model, or person, that plays an actor."""
+    return HUMAN + actor.short_name if actor.control == "human" else actor.llm_model
+
+
+async def hold_talks(state: TurnState, models: ScenarioModels) -> None:
+    """Run all private talks and coalitions of a turn; they are added to `state.talks`."""
+    scenario = state.scenario
+    if scenario.enable_bilateral_communication and len(scenario.actors) > 1:
+        for actor in scenario.actors.values():
+            for number in range(scenario.max_communications_per_turn):
+                if not await _open_talk(state, models, actor, number):
+                    break
+    # With two actors, a coalition is the same as a private talk.
+    if scenario.enable_coalition_formation and len(scenario.actors) > 2:
+        for actor in scenario.actors.values():
+            await _propose(state, models, actor)
+
+
+async def _open_talk(state: TurnState, models: ScenarioModels, actor: Actor, number: int) -> bool:
+    others = _others(state, actor)
+    opening = await models.ask(
+        actor.short_name,
+        "private talk",
+        model=model_of(actor),
+        system=state.system(actor),
+        prompt=state.prompt("bilateral", actor, others=others),
+        turn=state.turn,
+        about=str(number),
+    )
+    fields = sections(opening, _OPENING)
+    target = _find(others, fields.get("TARGET_ACTOR", ""))
+    message = fields.get("PROPOSED_MESSAGE", "")
+    if not is_yes(fields.get("INITIATE_BILATERAL", "")) or target is None or not message:
+        return False
+    answer = await models.ask(
+        target.short_name,
+        "answer in a private talk",
+        model=model_of(target),
+        system=state.system(target),
+        prompt=state.prompt("bilateral_reply", target, sender=actor, message=message),
+        turn=state.turn,
+        about=f"{actor.short_name} {number}",
+    )
+    reply = sections(answer, _REPLY)
+    response = reply.get("RESPONSE") or unlabelled(answer, _REPLY) or NO_ANSWER
+    notes = {
+        actor.short_name: fields.get("REASONING", ""),
+        target.short_name: reply.get("INTERNAL_NOTES", ""),
+    }
+    state.talks.append(
+        PrivateTalk(
+            kind="bilateral",
+            participants=(actor.short_name, target.short_name),
+            messages=((actor.short_name, message), (target.short_name, response)),
+            notes={who: note for who, note in notes.items() if note},
+        )
+    )
+    return True
+
+
+async def _propose(state: TurnState, models: ScenarioModels, actor: Actor) -> None:
+    members = {who for talk in state.talks if talk.outcome == "formed" for who in talk.participants}
+    others = [other for other in _others(state, actor) if other.short_name not in members]
+    if actor.short_name in members or len(others) < 2:
+        return
+    answer = await models.ask(
+        actor.short_name,
+        "coalition",
+        model=model_of(actor),
+        system=state.system(actor),
+        prompt=state.prompt("coalition", actor, others=others),
+        turn=state.turn,
+    )
+    proposal = sections(answer, _PROPOSAL)
+    named = [_find(others, name) for name in listed(proposal.get("COALITION_MEMBERS", ""))]
+    invited = list({other.short_name: other for other in named if other is not None}.values())
+    if not is_yes(proposal.get("PROPOSE_COALITION", "")) or not invited:
+        return
+    await _form(state, models, actor, invited, proposal.get("COALITION_PURPOSE", ""))
+
+
+async def _form(
+    state: TurnState, models: ScenarioModels, actor: Actor, invited: list[Actor], purpose: str
+) -> None:
+    members = [actor, *invited]
+    names = ", ".join(member.name for member in members)
+    agreed = True
+    for member in invited:
+        answer = await models.ask(
+            member.short_name,
+            "answer to a coalition",
+            model=model_of(member),
+            system=state.system(member),
+            prompt=state.prompt(
+                "coalition_answer", member, sender=actor, members=names, purpose=purpose or "not said"
+            ),
+            turn=state.turn,
+            about=actor.short_name,
+        )
+        agreed = is_yes(sections(answer, ("DECISION", "REASONING")).get("DECISION", "")) and agreed
+    messages: list[tuple[str, str]] = []
+    for member in members if agreed else ():
+        message = await models.ask(
+            member.short_name,
+            "word to a coalition",
+            model=model_of(member),
+            system=state.system(member),
+            prompt=state.prompt(
+                "coalition_message",
+                member,
+                members=names,
+                purpose=purpose or "not said",
+                messages=[(state.scenario.actors[who].name, text) for who, text in messages],
+            ),
+            turn=state.turn,
+            about=actor.short_name,
+        )
+        messages.append((member.short_name, message.strip()))
+    state.talks.append(
+        PrivateTalk(
+            kind="coalition",
+            participants=tuple(member.short_name for member in members),
+            messages=tuple(messages),
+            purpose=purpose,
+            outcome="formed" if agreed else "rejected",
+        )
+    )
+
+
+def _others(state: TurnState, actor: Actor) -> list[Actor]:
+    return [other for other in state.scenario.actors.values() if other is not actor]
+
+
+def _find(actors: list[Actor], written: str) -> Actor | None:
+    """The actor that a model names, by short name or name, with any markup around it."""
+    name = written.strip().strip("*_`\"'.[]() ").lower()
+    for actor in actors:
+        if name in (actor.short_name.lower(), actor.name.lower()):
+            return actor
+    matches = [a for a in actors if a.short_name.lower() in name.split() or a.name.lower() in name]
+    return matches[0] if len(matches) == 1 else None

@@ -1,32 +1,376 @@
 """Builds sessions from documents.
 
 Each trace is a step, with its messages, model calls and tool calls in order. Agents send the whole
-conversation with each request, so only new messages are added.
+conversation with each request, so only new messages are added. The outermost agents of a trace determine its
+prompt and answer; model spans fill in what they lack. Nested agents contribute their actions and messages
+under their own name; their input is that of a tool.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text
-from proctor.session import ModelCall, Session, Step, TimedEvent
+from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from proctor.telemetry.dialects import read_span
 from proctor.telemetry.documents import Document, is_span, mark_of, sessions_among
-from proctor.telemetry.span import Span, SpanReading, span_of
-from proctor.telemetry.transcript import UNKNOWN_MODEL, SpanTranscript, TraceReader
+from proctor.telemetry.messages import ParsedMessage, ParsedToolCall, ParsedToolResult
+from proctor.telemetry.span import Span, SpanReading, model_of, provider_of, span_of, usage_of
 
 SOURCE = "otlp"
 MOST_ATTRIBUTES = 100
 LONGEST_ATTRIBUTE = 200
-_TELLING = (
+_CONTENT = (
     *("message", "prompt", "completion", "input", "output", "content", "value", "instructions", "entity"),
     *("arguments", "args", "result", "definitions", "text", "exception", "parameters", "description"),
     *("json_schema", "query", "response", "body", "tools", "metadata"),
 )
-"""Parts of the names of attributes that hold what was said, which belongs into the transcript alone."""
+"""Parts of the names of attributes with message content, which belongs in the transcript only."""
 _FIGURES = ("usage", "token_count", "duration", "time")
-"""Parts of the names of figures that are of one span and not of the session."""
+"""Parts of the names of figures of one span, which are not attributes of the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedTool:
+    """A tool call requested by a model; counts if no span records it."""
+
+    call: ParsedToolCall
+    trace_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """A tool result in a later request; counts if the call is unknown otherwise."""
+
+    result: ParsedToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A tool call recorded by a span."""
+
+    call: ToolCall
+    model_call_id: str
+    """What the model called it; empty when the span does not say."""
+    trace_id: str
+
+
+TimedItem = tuple[int, Event | RequestedTool | ModelAnswer | ToolUse]
+"""When, and what."""
+
+
+class SpanTranscript:
+    """All events of one session, over its traces."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[tuple[str, ...]] = Counter()
+        self._asked: dict[str, ParsedToolCall] = {}
+        self._results: dict[str, ParsedToolResult] = {}
+        self._used_ids: set[str] = set()
+        self._used_names: dict[tuple[str, str], int] = defaultdict(int)
+        self._used_results: set[str] = set()
+
+    def add_conversation(
+        self, messages: Iterable[ParsedMessage], at: int, trace_id: str
+    ) -> Iterator[TimedItem]:
+        """The new messages of a conversation that is sent repeatedly."""
+        counted: Counter[tuple[str, ...]] = Counter()
+        for message in messages:
+            key = _message_key(message)
+            counted[key] += 1
+            if counted[key] > self._seen[key]:
+                yield from self.say(message, at, trace_id)
+
+    def say(self, message: ParsedMessage, at: int, trace_id: str) -> Iterator[TimedItem]:
+        """A new message, even if an equal one exists."""
+        self._seen[_message_key(message)] += 1
+        if message.text.strip():
+            yield at, Message(role=message.role, content=message.text, name=message.name)
+        for call in message.calls:
+            if call.id:
+                self._asked[call.id] = call
+            yield at, RequestedTool(call, trace_id)
+        for result in message.results:
+            if result.id:
+                self._results.setdefault(result.id, result)
+            yield at, ModelAnswer(result)
+
+    def use(self, used: ToolUse) -> ToolUse:
+        """A tool call recorded by a span."""
+        if used.model_call_id:
+            self._used_ids.add(used.model_call_id)
+        else:
+            self._used_names[used.trace_id, used.call.name] += 1
+        self._used_results.add(used.call.result.strip())
+        return used
+
+    def events(self, earlier: Sequence[TimedItem]) -> Iterator[tuple[int, Event]]:
+        """The events, with each tool call once and its outcome."""
+        for at, what in earlier:
+            if isinstance(what, ToolUse):
+                yield at, self._completed(what)
+            elif isinstance(what, RequestedTool):
+                if (call := self._unrecorded_call(what)) is not None:
+                    yield at, call
+            elif isinstance(what, ModelAnswer):
+                if not self._is_known(what.result) and what.result.text.strip():
+                    yield at, Message(role="tool", content=what.result.text)
+            else:
+                yield at, what
+
+    def _completed(self, used: ToolUse) -> ToolCall:
+        """A tool call, completed from the conversation."""
+        call, named = used.call, used.model_call_id
+        if not call.args and named in self._asked:
+            call = replace(call, args=self._asked[named].args)
+        if not call.result and named in self._results:
+            call = replace(call, result=self._results[named].text)
+        return call
+
+    def _unrecorded_call(self, request: RequestedTool) -> ToolCall | None:
+        call = request.call
+        if call.id and call.id in self._used_ids:
+            return None
+        nameless = (request.trace_id, call.name)
+        if self._used_names[nameless] > 0:
+            self._used_names[nameless] -= 1
+            return None
+        result = self._results.get(call.id) if call.id else None
+        return ToolCall(
+            name=call.name,
+            args=call.args,
+            success=None if result is None else not result.is_error,
+            result=result.text if result else "",
+            call_id=call.id,
+        )
+
+    def _is_known(self, result: ParsedToolResult) -> bool:
+        known: Mapping[str, ParsedToolCall] | set[str]
+        for known in (self._asked, self._used_ids):
+            if result.id and result.id in known:
+                return True
+        return result.text.strip() in self._used_results
+
+
+def _message_key(message: ParsedMessage) -> tuple[str, ...]:
+    """Equal for one message in two notations: by text, or by calls where there is no text."""
+    text = " ".join(message.text.split())
+    if text:
+        return message.role, text
+    calls = (call.id or call.name for call in message.calls)
+    results = (result.id or " ".join(result.text.split()) for result in message.results)
+    return message.role, "", *calls, *results
+
+
+UNKNOWN_MODEL = "unknown"
+NANOSECONDS_PER_MILLISECOND = 1_000_000
+DEEPEST = 100
+"""Spans above a span that are looked at. Agents nest a dozen deep; a chain of thousands is an attack."""
+
+# Order of simultaneous events.
+_AGENT_ASKED, _MODEL_ASKED, _MODEL_ANSWERED, _TOOL_USED, _AGENT_ANSWERED = range(5)
+
+
+class TraceReader:
+    """The spans of one trace."""
+
+    def __init__(
+        self, spans: Sequence[Span], read: Mapping[str, SpanReading], transcript: SpanTranscript
+    ) -> None:
+        """`read` holds the readings by span id; spans without one only give the turn its length."""
+        self.trace_id = spans[0].trace_id
+        self.started = min((span.started for span in spans if span.started), default=0)
+        self.ended = max(span.ended for span in spans)
+        self.read, self._transcript = read, transcript
+        self._by_id = {span.span_id: span for span in spans}
+        self._spans = [span for span in spans if span.span_id in read and not self._is_repeated(span)]
+        agents = [span for span in self._spans if read[span.span_id].kind == "agent"]
+        self.roots = [span for span in agents if not self._above(span, "agent")]
+        """The outermost agents."""
+        self.name = next((read[root.span_id].trace_id for root in self.roots), "") or self.trace_id
+        """What the turn is called."""
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """Trace and span ids that were read."""
+        return [(self.trace_id, span_id) for span_id in self.read]
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any span records work of an agent."""
+        return bool(self._spans)
+
+    def tell(self) -> list[TimedItem]:
+        """The events in order."""
+        verbatim = [span for span in self.roots if self.read[span.span_id].transcript is not None]
+        if verbatim:
+            return self._verbatim_events(verbatim)
+        moments = sorted(self._moments(), key=lambda each: each[:2])
+        earlier = list[TimedItem]()
+        for at, rank, span in moments:
+            earlier += self._happened(at, rank, span, earlier)
+        return earlier
+
+    def _moments(self) -> Iterator[tuple[int, int, Span]]:
+        outermost = {root.span_id for root in self.roots}
+        for span in self._spans:
+            kind = self.read[span.span_id].kind
+            if kind == "tool":
+                yield span.ended, _TOOL_USED, span
+            elif kind == "inference":
+                yield span.started, _MODEL_ASKED, span
+                yield span.ended, _MODEL_ANSWERED, span
+            elif span.span_id in outermost:
+                yield span.started, _AGENT_ASKED, span
+                yield span.ended, _AGENT_ANSWERED, span
+
+    def _happened(self, at: int, rank: int, span: Span, earlier: Sequence[TimedItem]) -> list[TimedItem]:
+        reading = self.read[span.span_id]
+        if rank == _TOOL_USED:
+            return [(at, self._transcript.use(_used(span, reading)))]
+        if rank == _AGENT_ASKED:
+            return self._opening(at, reading, earlier)
+        if rank == _AGENT_ANSWERED:
+            return self._closing(at, span, reading, earlier)
+        if rank == _MODEL_ASKED:
+            return self._input_items(at, span, reading, earlier)
+        return self._answered(at, span, reading)
+
+    def _opening(self, at: int, reading: SpanReading, earlier: Sequence[TimedItem]) -> list[TimedItem]:
+        """The prompt of an outermost agent. Its last message is new, even if an equal one exists."""
+        fresh = None if _has_user(earlier) else _last(reading.inputs, "user")
+        items = list(self._system(at, reading))
+        before = [message for message in reading.inputs if message is not fresh]
+        if fresh is not None and reading.inputs[-1] is fresh:
+            items += self._transcript.add_conversation(before, at, self.trace_id)
+            return items + list(self._transcript.say(fresh, at, self.trace_id))
+        return items + list(self._transcript.add_conversation(reading.inputs, at, self.trace_id))
+
+    def _closing(
+        self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]
+    ) -> list[TimedItem]:
+        """The answer of an outermost agent, unless its model has just given it."""
+        items = list[TimedItem]()
+        if not any(self.read[each.span_id].kind == "inference" for each in self._spans):
+            usage = usage_of(span)
+            if usage != Usage():
+                items.append((at, _model_call(span, reading, usage)))
+        answer = _last(reading.outputs, "assistant")
+        last = next((what for _, what in reversed(earlier) if _is_assistant(what)), None)
+        if answer is None or (isinstance(last, Message) and last.content.split() == answer.text.split()):
+            return items
+        return items + list(self._transcript.say(replace(answer, calls=()), at, self.trace_id))
+
+    def _input_items(
+        self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]
+    ) -> list[TimedItem]:
+        """What is new in a request to a model."""
+        items = list(self._system(at, reading))
+        inputs = [message for message in reading.inputs if message.role != "system"]
+        if self._inner_agent(span) and _has_user(earlier):
+            inputs = [message for message in inputs if message.role != "user"]
+        last = inputs[-1] if inputs else None
+        if last is not None and last.role == "user" and not _has_user(earlier) and not self.roots:
+            # The only source for the prompt of this turn: the last message of the user.
+            items += self._transcript.add_conversation(inputs[:-1], at, self.trace_id)
+            return items + list(self._transcript.say(last, at, self.trace_id))
+        return items + list(self._transcript.add_conversation(inputs, at, self.trace_id))
+
+    def _answered(self, at: int, span: Span, reading: SpanReading) -> list[TimedItem]:
+        items: list[TimedItem] = [(at, _model_call(span, reading, usage_of(span)))]
+        inner = self._inner_agent(span)
+        for message in reading.outputs:
+            if message.role == "assistant":
+                items += self._transcript.say(replace(message, name=message.name or inner), at, self.trace_id)
+        return items
+
+    def _system(self, at: int, reading: SpanReading) -> Iterator[TimedItem]:
+        written = [ParsedMessage("system", reading.system)] if reading.system else []
+        return self._transcript.add_conversation(
+            written or [message for message in reading.inputs if message.role == "system"], at, self.trace_id
+        )
+
+    def _verbatim_events(self, spans: Sequence[Span]) -> list[TimedItem]:
+        """A turn recorded as a whole, with the calls of other spans."""
+        earlier = list[tuple[tuple[int, int], TimedItem]]()
+        for span in spans:
+            for position, (message, at) in enumerate(self.read[span.span_id].transcript or ()):
+                event = Message(role=message.role, content=message.text, name=message.name)
+                earlier.append(((at, position), (at, event)))
+        for number, span in enumerate(self._spans):
+            reading = self.read[span.span_id]
+            if reading.kind == "tool":
+                earlier.append(
+                    ((span.ended, number), (span.ended, reading.event or _used(span, reading).call))
+                )
+            elif reading.kind == "inference":
+                call = reading.event or _model_call(span, reading, usage_of(span))
+                earlier.append(((span.ended, number), (span.ended, call)))
+        return [each for _, each in sorted(earlier, key=lambda each: each[0])]
+
+    def _is_repeated(self, span: Span) -> bool:
+        """Whether an enclosing span records the same call: two instrumentations were active."""
+        reading = self.read[span.span_id]
+        around = [self.read[each.span_id] for each in self._above(span, reading.kind)]
+        if reading.kind == "inference":
+            return bool(around)
+        return reading.kind == "tool" and any(each.tool == reading.tool for each in around)
+
+    def _inner_agent(self, span: Span) -> str:
+        """Name of the nested agent of this span; empty: the outermost one."""
+        named = [self.read[each.span_id].agent for each in self._above(span, "agent")]
+        named = [name for name in named if name]
+        return named[0] if len(named) > 1 else ""
+
+    def _above(self, span: Span, kind: str) -> list[Span]:
+        """Enclosing spans of a kind, nearest first."""
+        ancestors, visited, above = list[Span](), {span.span_id}, self._by_id.get(span.parent_id)
+        while above is not None and above.span_id not in visited and len(visited) < DEEPEST:
+            visited.add(above.span_id)
+            reading = self.read.get(above.span_id)
+            if reading is not None and reading.kind == kind:
+                ancestors.append(above)
+            above = self._by_id.get(above.parent_id)
+        return ancestors
+
+
+def _used(span: Span, reading: SpanReading) -> ToolUse:
+    call = ToolCall(
+        name=reading.tool,
+        args=reading.tool_args or {},
+        success=not reading.has_failed,
+        result=reading.tool_result if reading.tool_result is not None else span.error,
+        duration_ms=(span.ended - span.started) / NANOSECONDS_PER_MILLISECOND,
+        call_id=span.span_id,
+    )
+    return ToolUse(call, reading.tool_call_id, span.trace_id)
+
+
+def _model_call(span: Span, reading: SpanReading, usage: Usage) -> ModelCall:
+    return ModelCall(
+        model=model_of(span) or UNKNOWN_MODEL,
+        usage=usage,
+        provider=provider_of(span),
+        latency_ms=(span.ended - span.started) / NANOSECONDS_PER_MILLISECOND,
+        status="error" if reading.has_failed else "ok",
+        error=span.error if reading.has_failed else "",
+        call_id=span.span_id,
+    )
+
+
+def _last(messages: Sequence[ParsedMessage], role: str) -> ParsedMessage | None:
+    return next(
+        (message for message in reversed(messages) if message.role == role and message.text.strip()), None
+    )
+
+
+def _has_user(earlier: Sequence[TimedItem]) -> bool:
+    return any(isinstance(what, Message) and what.role == "user" for _, what in earlier)
+
+
+def _is_assistant(what: object) -> bool:
+    return isinstance(what, RequestedTool) or (isinstance(what, Message) and what.role == "assistant")
 
 
 def sessions_of(documents: Iterable[Document], *, service: str = "", log_group: str = "") -> list[Session]:
@@ -120,12 +464,12 @@ def _spans(documents: Sequence[Document]) -> list[Span]:
     records: dict[tuple[str, str], list[Document]] = defaultdict(list)
     for document in documents:
         if not is_span(document):
-            records[_key(document)].append(document)
-    spans = [span_of(document, records[_key(document)]) for document in documents if is_span(document)]
+            records[_span_key(document)].append(document)
+    spans = [span_of(document, records[_span_key(document)]) for document in documents if is_span(document)]
     return sorted(spans, key=lambda span: (span.started, -span.ended, span.span_id))
 
 
-def _key(document: Document) -> tuple[str, str]:
+def _span_key(document: Document) -> tuple[str, str]:
     return as_text(document["traceId"]), as_text(document["spanId"])
 
 
@@ -151,7 +495,7 @@ def _attributes(documents: Sequence[Document], read: Set[tuple[str, str]]) -> Js
     """Further short attributes for filters, without messages."""
     attributes: JsonObject = {}
     for document in documents:
-        if _key(document) in read and is_span(document):
+        if _span_key(document) in read and is_span(document):
             for path in (("attributes",), ("resource", "attributes")):
                 for key, value in _short(as_map(document, *path)):
                     attributes.setdefault(key, value)
@@ -162,7 +506,7 @@ def _attributes(documents: Sequence[Document], read: Set[tuple[str, str]]) -> Js
 
 def _short(attributes: JsonMap) -> Iterator[tuple[str, object]]:
     for key, value in attributes.items():
-        is_telling = any(word in key.lower() for word in _TELLING)
+        is_telling = any(word in key.lower() for word in _CONTENT)
         is_short = isinstance(value, str) and len(value) <= LONGEST_ATTRIBUTE and not is_telling
         is_figure = isinstance(value, bool | int | float) and not any(word in key for word in _FIGURES)
         if (is_short or is_figure) and not key.startswith("proctor."):

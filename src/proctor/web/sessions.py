@@ -141,7 +141,10 @@ def router(site: AppState) -> APIRouter:
         if row["id"] != session_id:
             return RedirectResponse(f"/sessions/{row['id']}")
         title = row["name"] or f"Session {row['id'][:12]}"
-        return page(request, "session.html", title=title, session_id=row["id"], run_id=row["runId"] or "")
+        job = job_of_run(row["job"])
+        return page(
+            request, "session.html", title=title, session_id=row["id"], run_id=row["runId"] or "", job=job
+        )
 
     @routes.get("/api/sessions/{session_id}", tags=["sessions"], summary="A session without its transcript")
     def session(session_id: SessionId) -> SessionAnswer:

@@ -17,10 +17,9 @@ from proctor.git import Git, GitError
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult
 from proctor.session import Merge
-from proctor.workspace.environment import make_home
 from proctor.workspace.locks import file_lock
 from proctor.workspace.source_repository import SESSION_REFS, SourceRepository, open_source
-from proctor.workspace.worktree import Worktree, fill, make_tree, remove_folder, session_folder
+from proctor.workspace.worktree import Worktree, fill, make_home, make_tree, remove_folder, session_folder
 
 
 class MergeConflict(Exception):

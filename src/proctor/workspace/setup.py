@@ -1,11 +1,14 @@
 """Set up the worktree, HOME, environment and port of a coding session, and clean up afterwards.
 
-Changes of the user's repository during the session are noted in its record.
+The environment starts from the variables that agents may see and replaces those that lead to the user's own
+files; prompt and model are passed as variables too. Changes of the user's repository during the session are
+noted in its record.
 """
 
 import asyncio
 import os
 import re
+import socket
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -20,12 +23,12 @@ from proctor.item import Item
 from proctor.processes import undisturbed
 from proctor.runner import Services
 from proctor.session import Note, Workspace
-from proctor.workspace.environment import make_home, release_port, reserve_port, session_environment
 from proctor.workspace.merge_queue import was_merged
 from proctor.workspace.source_repository import SourceRepository, differences, fingerprint, open_source
 from proctor.workspace.worktree import (
     Worktree,
     fill,
+    make_home,
     make_tree,
     remove_folder,
     session_folder,
@@ -34,6 +37,14 @@ from proctor.workspace.worktree import (
 
 SLUG_LENGTH = 30
 ID_LENGTH = 8
+
+# Linux limits a variable to 128 KiB. Agents also get the prompt in other ways.
+PROMPT_LIMIT_BYTES = 100_000
+
+# Below the ephemeral ports, above those of known services.
+FIRST_PORT, PORT_COUNT = 20_000, 10_000
+_HIDDEN_PREFIXES = ("GIT_", "SSH_", "PROCTOR_", "XDG_")
+_ports_in_use: set[int] = set()
 
 
 def slug_of(prompt: str) -> str:
@@ -240,3 +251,69 @@ def _repository_changes(session: WorkSession) -> str:
 async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
     """Run a blocking function in a thread; on cancellation, it completes first."""
     return await undisturbed(asyncio.to_thread(work, *arguments))
+
+
+def session_environment(
+    item: Item, visible: Mapping[str, str], home: Path, folder: Path, port: int
+) -> dict[str, str]:
+    """All environment variables of the setup, agent and check of one attempt."""
+    inherited = {name: value for name, value in visible.items() if not name.startswith(_HIDDEN_PREFIXES)}
+    own = {
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home / ".config"),
+        "XDG_DATA_HOME": str(home / ".local/share"),
+        "XDG_STATE_HOME": str(home / ".local/state"),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "TMPDIR": str(home / "tmp"),
+        "PWD": str(folder),
+        "PORT": str(port),
+        "PROCTOR_PORT": str(port),
+        "PROCTOR_PROMPT": _shortened(item.prompt),
+        "PROCTOR_MODEL": item.model,
+    }
+    overrides = item.details.get("env") or {}
+    overrides = {name: _resolved(name, str(value), visible) for name, value in overrides.items()}
+    return inherited | own | overrides
+
+
+def reserve_port(session: str) -> int:
+    """Reserve a free port for a session of this process; `release_port` releases it."""
+    start = sum(session.encode()) * 7919
+    for step in range(PORT_COUNT):
+        port = FIRST_PORT + (start + step) % PORT_COUNT
+        if port not in _ports_in_use and _is_free(port):
+            _ports_in_use.add(port)
+            return port
+    raise WorkspaceError(f"no port between {FIRST_PORT} and {FIRST_PORT + PORT_COUNT} is free")
+
+
+def release_port(port: int) -> None:
+    """Release a reserved port."""
+    _ports_in_use.discard(port)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _shortened(prompt: str) -> str:
+    return prompt.replace("\0", "").encode("utf-8", "replace")[:PROMPT_LIMIT_BYTES].decode("utf-8", "ignore")
+
+
+def _resolved(name: str, value: str, visible: Mapping[str, str]) -> str:
+    """The value of a variable, with each `${NAME}` replaced."""
+
+    def replacement(reference: re.Match[str]) -> str:
+        if reference[1] not in visible:
+            raise WorkspaceError(
+                f"env.{name} refers to ${{{reference[1]}}}, which is not set or not visible to agents"
+            )
+        return visible[reference[1]]
+
+    return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", replacement, value)

@@ -21,6 +21,17 @@ from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
 from proctor.workspace.source_repository import SESSION_REFS, SourceRepository
 
+_GIT_IDENTITY = """[user]
+	name = Proctor agent
+	email = agent@proctor.localhost
+[safe]
+	directory = *
+[init]
+	defaultBranch = main
+[advice]
+	detachedHead = false
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worktree:
@@ -199,3 +210,10 @@ def _quoted(folder: Path) -> str:
     if "\n" not in text and not text.startswith('"'):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def make_home(home: Path) -> None:
+    """Create a HOME with a git identity."""
+    for folder in ("", ".config", ".local/share", ".local/state", ".cache", "tmp"):
+        (home / folder).mkdir(parents=True, exist_ok=True)
+    (home / ".gitconfig").write_text(_GIT_IDENTITY)

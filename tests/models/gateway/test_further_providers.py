@@ -100,7 +100,7 @@ async def test_parameters_a_provider_does_not_take_are_said_once_in_process_too(
     models = ModelRouter({"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": KEY})
     said = []
     for _ in range(2):
-        asker = models.for_attempt(None, say=said.append)
+        asker = models.for_attempt(None, note=said.append)
         with pytest.raises(ModelError, match="unknown format"):
             await asker.answer(Request(model="anthropic/tiny", messages=MESSAGES, seed=1))
     await models.close()

@@ -207,7 +207,7 @@ async def test_calls_in_process_are_recorded_and_replayed_as_well(provider, envi
     models = ModelRouter({}, recording=Replay(tape))
     models.check("openai/tiny")
     assert models.missing_key("openai/tiny") is None and models.has_price("openai/tiny")
-    again = models.for_attempt(None, item_id="i", say=notes.append)
+    again = models.for_attempt(None, item_id="i", note=notes.append)
     played = await again.answer(request)
     assert (played.text, played.tool_requests, played.finish_reason) == (
         "Paris",

@@ -283,6 +283,7 @@ class DialogueJob(Job):
     noun = "dialogue"
     overrides = DialogueOverrides
     has_checkpoints = True
+    steps_are_turns = True
     starters = (Starter(file="dialogues.yaml", title="Dialogues"),)
     override_aliases: ClassVar = {
         "concurrency": "max_workers",

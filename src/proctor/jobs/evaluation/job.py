@@ -216,6 +216,7 @@ class EvaluationJob(Job):
     name = JOB_NAME
     title = "Evaluation of sessions"
     command = "evaluate"
+    evaluates_sessions = True
     overrides = EvaluationOverrides
     starters = (Starter(file="evaluation.yaml", title="Evaluation"),)
     override_aliases: ClassVar = {"batchEvaluationName": "name", "timeoutSec": "timeout_sec"}

@@ -1,4 +1,4 @@
-"""Read tables of results: CSV, TSV, JSON lines, JSON and Parquet.
+"""Read tables of results (CSV, TSV, JSON lines, JSON, Parquet) into a run, or for one analysis.
 
 Files are read twice: the first pass finds every problem and the columns that are factors, the second streams
 the rows to the store. Cells are text from elsewhere: they are stored as they are and never executed.
@@ -10,11 +10,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
+from re import sub
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, SupportsFloat
 
 from proctor import __version__
@@ -25,11 +27,14 @@ from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, digest_of
 from proctor.job import check_run_id
 from proctor.json_values import MOST
 from proctor.records._files import JsonLine, json_lines, load_json
-from proctor.store import Store
+from proctor.store import Store, StoreReader
 from proctor.store.imported_runs import ImportedFile, ImportedRows, TableOutcome
 
 if TYPE_CHECKING:
     from _csv import Reader
+
+    from proctor.stats.results import Results
+
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 """Files that are read in a folder."""
@@ -738,3 +743,40 @@ class _Layout:
 
 def _changed(problem: TableProblem) -> None:
     raise UsageError(f"{problem}\nThe file changed during the import; import it again.")
+
+
+def load_sources(
+    store: Store, names: Sequence[str], now: datetime, *, columns: Mapping[str, str] | None = None
+) -> "Results":
+    """The finished items of runs, and the rows of result files (`results.csv`), as one table."""
+    # Loads numpy, which importing a table does not need.
+    from proctor.stats.results import load_from
+
+    with _opened(store, names, now, columns or {}) as sources:
+        return load_from(sources, now)
+
+
+@contextmanager
+def _opened(
+    store: Store, names: Sequence[str], now: datetime, columns: Mapping[str, str]
+) -> Iterator[list[tuple[StoreReader, str]]]:
+    """Each name as a reader and a run in it; files are read into a store of their own that is removed."""
+    with ExitStack() as stack:
+        sources: list[tuple[StoreReader, str]] = []
+        used: set[str] = set()
+        for name in names:
+            path = Path(name)
+            if not path.exists() or store.read.exact_batch(name):
+                # A run wins over a file of the same name.
+                sources.append((store.read, name))
+                continue
+            folder = stack.enter_context(TemporaryDirectory(prefix="proctor-table-"))
+            copy = stack.enter_context(Store(str(Path(folder) / "table.db")))
+            stem = sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip(".-")[:100] or "table"
+            run_id = next(
+                each for each in (stem, *(f"{stem}-{n}" for n in range(2, 100))) if each not in used
+            )
+            used.add(run_id)
+            import_table(copy, [path], run_id, now, columns=columns)
+            sources.append((copy.read, run_id))
+        yield sources

@@ -1,9 +1,11 @@
 """The scenario job: an experiment with variations of a scenario, or one scenario by itself."""
 
+import asyncio
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,7 +40,6 @@ from proctor.jobs.scenario.folder import (
     run_from_store,
     variation_numbers,
 )
-from proctor.jobs.scenario.people import StoreQuestions
 from proctor.jobs.scenario.reader import scenario_folders
 from proctor.models import ModelRouter, is_stand_in
 from proctor.scenario.run_files import read_run
@@ -210,6 +211,7 @@ class ScenarioJob(Job):
     command = "experiment"
     overrides = ExperimentOverrides
     has_checkpoints = True
+    steps_are_turns = True
     starters = (Starter(file="experiment.yaml", title="Scenario experiment"),)
     override_aliases: ClassVar = {"concurrency": "max_parallel", "budget": "budget_usd"}
 
@@ -349,3 +351,27 @@ def _state_in(folder: Path) -> Mapping[str, Any]:
 
 
 JOB = ScenarioJob()
+
+
+POLL_SECONDS = 0.25
+"""A quarter of a second goes unnoticed after the answer of a person."""
+
+
+class StoreQuestions:
+    """Stores questions of a run and waits for their answers."""
+
+    def __init__(self, store: Store, run_id: str, now: Callable[[], datetime]) -> None:
+        self._store, self._run_id, self._now = store, run_id, now
+
+    async def ask(self, item_id: str, actor: str, prompt: str) -> str:
+        """Store the question and poll for its answer."""
+        store, run_id = self._store, self._run_id
+        question = await asyncio.to_thread(store.ask_question, run_id, item_id, actor, prompt, self._now())
+        try:
+            while (answer := await asyncio.to_thread(store.answer_of, run_id, question)) is None:
+                await asyncio.sleep(POLL_SECONDS)
+        except BaseException:
+            # Nobody waits for the answer any more, whatever the reason.
+            store.withdraw_question(run_id, question)
+            raise
+        return answer

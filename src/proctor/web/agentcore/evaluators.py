@@ -4,6 +4,7 @@ Built-in evaluators are listed too and cannot be changed. A new evaluator is act
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -319,3 +320,18 @@ def _existing(service: Service, arn: str) -> str:
     if known != arn:
         raise ResourceNotFoundException(f"There is no resource {arn[:200]}.")
     return arn
+
+
+def known_evaluators(service: Service, request: Members) -> Iterator[ShapeProblem]:
+    """Every evaluator exists."""
+    for number, entry in enumerate(request.get("evaluators") or (), start=1):
+        if not is_known(service, entry["evaluatorId"]):
+            yield ShapeProblem(
+                f"evaluators.{number}.member.evaluatorId",
+                f"Member must be the id of an evaluator; there is no {entry['evaluatorId']}",
+            )
+
+
+def is_known(service: Service, evaluator_id: str) -> bool:
+    """Whether an evaluator with this ID exists."""
+    return evaluator_id in managed() or service.store.definitions.document(evaluator_id) is not None

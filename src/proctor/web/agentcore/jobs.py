@@ -36,11 +36,12 @@ from proctor.web.agentcore.errors import (
     ServiceQuotaExceededException,
     validation_error,
 )
+from proctor.web.agentcore.evaluators import known_evaluators
 from proctor.web.agentcore.operation import Operation
-from proctor.web.agentcore.request_shapes import ONE_JOB, START
-from proctor.web.agentcore.rules import (
+from proctor.web.agentcore.request_shapes import (
+    ONE_JOB,
+    START,
     collected,
-    known_evaluators,
     output_flaws,
     something_to_judge,
     source_flaws,

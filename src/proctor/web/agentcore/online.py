@@ -13,12 +13,13 @@ from proctor.store.definitions import CONFIGS, OnlineConfig
 from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import ServiceQuotaExceededException, validation_error
-from proctor.web.agentcore.evaluators import managed
+from proctor.web.agentcore.evaluators import known_evaluators, managed
 from proctor.web.agentcore.operation import Operation
-from proctor.web.agentcore.request_shapes import CREATE_ONLINE, ONE_ONLINE, UPDATE_ONLINE
-from proctor.web.agentcore.rules import (
+from proctor.web.agentcore.request_shapes import (
+    CREATE_ONLINE,
+    ONE_ONLINE,
+    UPDATE_ONLINE,
     collected,
-    known_evaluators,
     output_flaws,
     something_to_judge,
     source_flaws,

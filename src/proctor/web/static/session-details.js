@@ -1,6 +1,6 @@
 // Details of a session: prompt, participants, workspace, usage.
 
-import { el } from "./dom.js";
+import { byId, el } from "./dom.js";
 import { moment, money, number, seconds } from "./format.js";
 import { longText, terminal, visible } from "./texts.js";
 
@@ -87,7 +87,8 @@ function metrics(session) {
 }
 
 function outputs(session, address) {
-  if (["scenario", "dialogue"].includes(session.job)) return [];
+  // The output of a turn is the recorded turn, which the transcript or the World tab shows.
+  if ("stepsAreTurns" in byId("session").dataset) return [];
   return session.steps
     .filter((step) => step.output.size)
     .slice(0, 50)

@@ -14,7 +14,10 @@ import "./turns.js";
 import "./waterfall.js";
 
 const { ago, money, moment, number, plural, seconds, short } = format;
-const ID = byId("session").dataset.session;
+const page = byId("session").dataset;
+const ID = page.session;
+const hasTurns = "hasTurns" in page;
+const evaluates = "evaluates" in page;
 const ADDRESS = `/api/sessions/${encodeURIComponent(ID)}`;
 
 let session = null;
@@ -48,7 +51,7 @@ function showFacts() {
     session.job,
     [session.agent, session.model].filter(Boolean).map(visible).join(" · "),
     visible(session.repo.split("/").filter(Boolean).pop() || ""),
-    visible(session.job === "evaluation" ? session.item?.factors.evaluator || "" : ""),
+    visible((evaluates && session.item?.factors.evaluator) || ""),
     session.item && session.item.repeat > 1 ? `repeat ${session.item.repeat}` : "",
     session.source && session.source !== "batch" ? `from ${visible(session.source)}` : "",
   ];
@@ -94,7 +97,7 @@ function workTile() {
   const sum = (name) => session.steps.reduce((total, step) => total + step[name], 0);
   const files = sum("changedFiles");
   if (session.branch || files) return tile(`+${number(sum("linesAdded"))} −${number(sum("linesRemoved"))}`, `in ${plural(files, "file")}`);
-  return counted(session.steps.length, ["scenario", "dialogue"].includes(session.job) ? "turn" : "step");
+  return counted(session.steps.length, "stepsAreTurns" in page ? "turn" : "step");
 }
 
 function showNotices() {
@@ -115,8 +118,8 @@ function showTabs() {
   const checks = session.steps.filter((step) => step.testResult);
   const calls = session.modelCalls + session.toolCalls;
   const parts = {
-    world: [session.job === "scenario" && session.runId, session.steps.length],
-    transcript: [session.eventCount || session.job !== "evaluation" || !session.scores.length, session.eventCount],
+    world: [hasTurns, session.steps.length],
+    transcript: [session.eventCount || !evaluates || !session.scores.length, session.eventCount],
     changes: [session.branch, null],
     check: [checks.length, null],
     scores: [session.scores.length, session.scores.length],
@@ -143,7 +146,7 @@ const PANELS = {
     showBranch({ panel: byId("panel-changes"), tab: byId("tab-changes"), address: ADDRESS, session: () => session, changed: reload }),
   check: () => byId("panel-check").replaceChildren(...checksOf(session, ADDRESS)),
   // Labels belong to the evaluated session, not to the evaluation session.
-  scores: () => byId("panel-scores").replaceChildren(scoresTable(session), session.job === "evaluation" ? "" : labels),
+  scores: () => byId("panel-scores").replaceChildren(scoresTable(session), evaluates ? "" : labels),
   calls: () => {
     const fall = document.createElement("call-waterfall");
     byId("panel-calls").replaceChildren(fall);
@@ -233,8 +236,7 @@ async function begin() {
     byId("panel-transcript").replaceChildren(el("div", { class: "empty", role: "alert" }, el("b", {}, error.message), el("p", {}, error.remedy)));
     return;
   }
-  const isEvaluation = session.job === "evaluation" && session.scores.length;
-  const first = session.job === "scenario" && session.runId ? "world" : isEvaluation ? "scores" : "transcript";
+  const first = hasTurns ? "world" : evaluates && session.scores.length ? "scores" : "transcript";
   tabs.open(linkedTo() ? "transcript" : location.hash.slice(1) || first);
   await guarded("panel-transcript", showTranscript);
   addEventListener("hashchange", () => linkedTo() && goTo(linkedTo()));

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from proctor.dialogue.participant import Utterance
 from proctor.errors import CostLimit, EvaluatorError, ModelError, blame
 from proctor.evaluator import Evidence, Trace
 from proctor.expect import check_answer
@@ -12,10 +12,13 @@ from proctor.json_values import JsonMap, as_number, require_map, require_text
 from proctor.judging.engine import Criterion, Judge, TranscriptLine, score_criterion
 from proctor.model_client import ModelClient
 from proctor.runner import Services
-from proctor.scenario.definition import Scenario
-from proctor.scenario.state import ScenarioRun, ScenarioTurn
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Usage
+
+if TYPE_CHECKING:
+    from proctor.dialogue.participant import Utterance
+    from proctor.scenario.definition import Scenario
+    from proctor.scenario.state import ScenarioRun, ScenarioTurn
 
 
 async def evaluate(settings: JsonMap, evidence: Evidence, services: Services) -> Sequence[Score]:
@@ -101,7 +104,7 @@ class Judges:
 
 
 def dialogue_evidence_of(
-    history: Sequence[Utterance], under_test: str, profiles: JsonMap, services: Services
+    history: "Sequence[Utterance]", under_test: str, profiles: JsonMap, services: Services
 ) -> Evidence:
     """A dialogue as evidence: the side under test is the assistant."""
     messages = [
@@ -145,7 +148,7 @@ def _checked(expectation: JsonMap, text: str, target: str) -> Score:
 
 
 async def judge_scenario(
-    evaluators: Sequence[JsonMap], scenario: Scenario, run: ScenarioRun, services: Services
+    evaluators: Sequence[JsonMap], scenario: "Scenario", run: "ScenarioRun", services: Services
 ) -> list[str]:
     """Record the scores of a finished run; returns messages about those below the pass mark."""
     evidence = scenario_evidence_of(scenario, run, services.session_id)
@@ -155,7 +158,7 @@ async def judge_scenario(
     return failures
 
 
-def scenario_evidence_of(scenario: Scenario, run: ScenarioRun, session_id: str) -> Evidence:
+def scenario_evidence_of(scenario: "Scenario", run: "ScenarioRun", session_id: str) -> Evidence:
     """A scenario run as evidence."""
     world, traces = scenario.initial_world_state, list[Trace]()
     for turn in run.turns:
@@ -175,7 +178,7 @@ def scenario_evidence_of(scenario: Scenario, run: ScenarioRun, session_id: str) 
     )
 
 
-def _decisions(scenario: Scenario, turn: ScenarioTurn) -> list[Message]:
+def _decisions(scenario: "Scenario", turn: "ScenarioTurn") -> list[Message]:
     return [
         Message(role="assistant", content=decision.action, name=scenario.actors[short].name)
         for short, decision in turn.decisions.items()
