@@ -131,6 +131,17 @@ def check_run_id(run_id: str) -> None:
         raise UsageError(f"{run_id} is not a valid run ID\nIt may have letters, digits and . _ -")
 
 
+def check_limits(*, concurrency: object = None, budget_usd: object = None) -> None:
+    """Raise `UsageError` for a concurrency or a budget that cannot be enforced. None: not set."""
+    if concurrency is not None and not (isinstance(concurrency, int) and concurrency >= 1):
+        raise UsageError(f"the concurrency should be at least 1, not {concurrency}")
+    # `nan` would compare as within every budget.
+    if budget_usd is not None and not (
+        isinstance(budget_usd, int | float) and 0 <= budget_usd < float("inf")
+    ):
+        raise UsageError(f"the budget should be a number of dollars, not {budget_usd}")
+
+
 STOP_RULE = "stop_when"
 """The name under which the rule of `stop_when:` is stored with its run."""
 
@@ -484,6 +495,9 @@ class BatchChanges:
     budget_usd: float | None = None
     stops_early: bool = True
     """False: execute all that is left, although the rule of the run is decided."""
+
+    def __post_init__(self) -> None:
+        check_limits(concurrency=self.concurrency, budget_usd=self.budget_usd)
 
     def columns(self) -> dict[str, object]:
         """The changed columns of the batch row."""

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -292,3 +293,117 @@ def test_the_report_of_an_evaluation_shows_scores_not_successes(library, tmp_pat
     text = evaluated.report(tmp_path / "evaluation.md").read_text()
     assert "polite" in text
     assert "Success rate" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"items": []}, "nothing to run"),
+        ({"items": ["Say OK"]}, r"item 1 is 'Say OK'\nGive proctor.Item"),
+        ({"items": [proctor.Item(prompt="x")]}, "item 1 has no model"),
+        (
+            {"items": [proctor.Item(prompt="x")], "agent": "no-such-agent"},
+            "there is no agent `no-such-agent`",
+        ),
+        ({"items": [proctor.Item(prompt="\ud800", model="scripted/ok")]}, "item 1 cannot be stored"),
+        ({"items": [proctor.Item(prompt="x", model="scripted/ok", details={"a": {1}})]}, "cannot be stored"),
+        (
+            {"items": [proctor.Item(prompt="x", model="scripted/ok", details={"expect": {"is": "x"}})]},
+            "`is` is not a valid expectation",
+        ),
+        ({"items": [proctor.Item(prompt="x", model="scripted/ok")], "concurrency": 0}, "at least 1, not 0"),
+        ({"items": [proctor.Item(prompt="x", model="scripted/ok")], "budget_usd": -1}, "budget .* not -1"),
+        ({"items": [proctor.Item(prompt="x", model="scripted/ok")], "run_id": "../up"}, "not a valid run ID"),
+        ({"plan": "plan.yaml", "concurrency": 0}, "at least 1, not 0"),
+        ({"plan": "plan.yaml", "budget_usd": 0}, "more than 0 dollars, not 0"),
+        ({"plan": "plan.yaml", "run_id": "../up"}, "not a valid run ID"),
+        ({"plan": "plan.yaml", "evaluators": ["no-such-evaluator"]}, "there is no evaluator"),
+        ({"plan": "plan.yaml", "evaluators": [len, len]}, "two evaluators are called builtins:len"),
+    ],
+)
+def test_a_call_that_cannot_work_is_refused_before_anything_starts(library, plan, arguments, message):
+    with pytest.raises(UsageError, match=message):
+        library.run(**arguments)
+
+    assert library.open_store().runs() == []
+
+
+def test_equal_items_are_repeats_of_each_other_as_in_a_plan(library):
+    item = library.Item(prompt="x", model="scripted/ok")
+
+    run = library.run(items=[item, item, library.Item(prompt="y", model="scripted/ok"), item])
+
+    assert [(each.prompt, each.repeat) for each in run.items()] == [
+        ("x", 1),
+        ("x", 2),
+        ("y", 1),
+        ("x", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"retry": "everything"}, "retry should be one of 'errors', 'failed', 'all', not 'everything'"),
+        ({"concurrency": 0}, "at least 1, not 0"),
+        ({"budget_usd": -1}, "not -1"),
+        ({"budget_usd": float("nan")}, "not nan"),
+    ],
+)
+def test_a_wrong_change_of_a_resumed_run_is_refused_and_not_stored(library, plan, changes, message):
+    run = library.run(plan)
+    before = list(run.rows("runs"))
+
+    with pytest.raises(UsageError, match=message):
+        run.resume(**changes)
+
+    assert list(run.rows("runs")) == before
+
+
+def test_a_status_that_no_item_can_have_is_refused(library, plan):
+    run = library.run(plan)
+
+    with pytest.raises(
+        UsageError, match="there is no status failed\nThere are: queued, running, success, fail"
+    ):
+        run.items(status="failed")
+
+
+def test_a_run_is_evaluated_by_its_name_and_an_unknown_one_is_refused(library, plan):
+    library.run(plan)
+
+    evaluation = library.evaluate("nightly", [lambda evidence: evidence.answer != ""])
+
+    assert evaluation.summary()["successCount"] == 8
+    runs = len(library.open_store().runs())
+    for unknown in ("no-such-run", ["no-such-session"]):
+        with pytest.raises(NotFound):
+            library.evaluate(unknown, [lambda _: True])
+    assert len(library.open_store().runs()) == runs
+
+
+def test_synchronous_evaluators_run_at_the_same_time(library):
+    both = threading.Barrier(2, timeout=20)
+
+    def meets_another(evidence):
+        both.wait()
+        return True
+
+    items = [library.Item(prompt=prompt, model="scripted/ok") for prompt in ("x", "y")]
+    run = library.run(items=items, evaluators=[meets_another])
+
+    assert [score.value for item in run.items() for score in item.session.scores] == [1.0, 1.0]
+
+
+def test_a_function_that_exits_costs_its_item_only(library):
+    def exits(prompt):
+        if prompt == "x":
+            sys.exit(3)
+        return "done"
+
+    run = library.run(items=[library.Item(prompt="x"), library.Item(prompt="y")], agent=exits)
+
+    assert [(item.status, item.reason) for item in run.items()] == [
+        ("fail", "agent_failed"),
+        ("success", "completed"),
+    ]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from proctor.errors import NotFound
+from proctor.errors import NotFound, UsageError
+from proctor.job import make_overrides
 from proctor.jobs import find_job, job_of_run, jobs
 
 
@@ -24,3 +25,10 @@ def test_a_run_whose_job_is_not_installed_has_the_report_and_the_page_that_every
         job.analysis("run-1", None)
     with pytest.raises(NotFound, match="there is no job translation"):
         find_job("translation")
+
+
+@pytest.mark.parametrize("amount", [-1, float("nan"), float("inf"), "much"])
+@pytest.mark.parametrize("job", ["coding", "benchmark", "scenario"])
+def test_a_budget_that_cannot_be_enforced_is_refused_for_every_job(job, amount):
+    with pytest.raises(UsageError, match="the budget should be a number of dollars"):
+        make_overrides(find_job(job), {"budget": amount})

@@ -35,6 +35,7 @@ from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_over
 from proctor.jobs import find_job, recognize
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
+from proctor.runners import find_runner
 from proctor.store import RetrySelection, Store
 
 __all__ = [
@@ -105,20 +106,26 @@ class ItemsPlan(JobPlan):
             "budgetUsd": self.budget_usd,
         }
 
-    def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:  # noqa: ARG002
-        """Every model must be reachable and, with a budget, have a price."""
-        # Models, keys and prices; loaded here because a plan file brings its own check.
-        from proctor.batch.preflight import check_model
+    def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:
+        """Every runner, agent and model must exist; with a budget, a model needs a price."""
+        # Loaded here because a plan file brings its own check.
+        from proctor.batch.preflight import PreflightContext
+        from proctor.jobs.coding.job import ItemCheck
 
-        names = dict.fromkeys(item.model for item in self.make_items() if item.model)
-        missing = [
-            f"{problem}\n{remedy}"
-            for name in names
-            for problem, remedy in check_model(name, models, needs_price=self.budget_usd is not None)
-        ]
-        if missing:
-            raise UsageError("\n\n".join(missing))
-        return ()
+        environment = ctx.settings.user_environment
+        context = PreflightContext(environment=environment, find_agent=ctx.find_agent, models=models)
+        check = ItemCheck(context, self.budget_usd is not None)
+        problems: list[str] = []
+        for number, item in enumerate(self.make_items(), 1):
+            find_runner(item.runner)
+            if item.runner == "prompt" and not item.model:
+                problems.append(f"item {number} has no model\nGive run(…) or the item a model, or an agent.")
+            problems += [
+                f"item {number}: {problem}\n{remedy}".rstrip() for _, problem, remedy in check.at(item)
+            ]
+        if problems:
+            raise UsageError("\n\n".join(problems))
+        return sorted(check.remarks)
 
     def items(self) -> Iterator[Item]:
         """The items in order."""
@@ -229,11 +236,12 @@ async def run_async(
         if plan is not None:
             raise UsageError("a run has either a plan or items\nLeave one of them out.")
         job = find_job("coding")
+        BatchChanges(concurrency=concurrency, budget_usd=budget_usd)
         read: JobPlan = ItemsPlan(
             make_items=_item_maker(
                 items, agent_name(agent, functions.agents), model_name(model, functions.models), overrides
             ),
-            at_once=concurrency or CONCURRENCY,
+            at_once=CONCURRENCY if concurrency is None else concurrency,
             budget_usd=budget_usd,
             name=run_id,
         )
@@ -244,10 +252,13 @@ async def run_async(
         text = bytes_of(path, "the plan", remedy="Give the path of a plan file.")
         job = recognize(text.decode("utf-8", "replace"))
         named = {"agent": agent_name(agent, functions.agents), "model": model_name(model, functions.models)}
-        values = {**{name: value for name, value in {**changes, **named}.items() if value}, **overrides}
+        values = {**changes, **{name: value for name, value in named.items() if value}, **overrides}
         read = job.read(PlanText(text=text, path=path, folder=folder), make_overrides(job, values), ctx)
     else:
         raise UsageError("there is nothing to run\nGive a plan, or items=[…].")
+    if evaluators:
+        # Before the run costs anything; the run has no id yet.
+        lifecycle.preview(_evaluation_plan({"runIds": ["run"]}, evaluators, ctx), ctx)
     observer = _observer(ctx.store, progress)
     rule = read_stop_rule(stop_when)
     result = await lifecycle.start(job, read, ctx, run_id=run_id, observer=observer, rule=rule)
@@ -279,7 +290,7 @@ def resume(
 
 
 def evaluate(
-    sessions: "Run | Sequence[str]",
+    sessions: "Run | str | Sequence[str]",
     evaluators: "Sequence[str | EvaluatorFunction]",
     *,
     judge: str = "",
@@ -287,7 +298,7 @@ def evaluate(
     home: str | Path | None = None,
     **options: object,
 ) -> Run:
-    """Evaluate the sessions of a run, or sessions by id; returns the run of the evaluation, with its scores.
+    """Evaluate a run (a handle or an id), or sessions by id; returns the evaluation with its scores.
 
     `options` are further members of the evaluation request, such as `votes` or `groundTruth`.
     """
@@ -297,7 +308,7 @@ def evaluate(
 
 
 async def evaluate_async(
-    sessions: "Run | Sequence[str]",
+    sessions: "Run | str | Sequence[str]",
     evaluators: "Sequence[str | EvaluatorFunction]",
     *,
     judge: str = "",
@@ -308,22 +319,32 @@ async def evaluate_async(
     """The same as `evaluate`, to be awaited."""
     opened = _opened(store, home, [Path.cwd()])
     ctx = opened.context
-    if isinstance(sessions, Run):
-        source: dict[str, object] = {"runIds": [sessions.id]}
+    if isinstance(sessions, Run | str):
+        source: dict[str, object] = {"runIds": [opened.run(str(getattr(sessions, "id", sessions))).id]}
     else:
-        source = {"sessionIds": list(sessions)}
+        source = {"sessionIds": [opened.session(each).id for each in sessions]}
+    plan = _evaluation_plan(source, evaluators, ctx, **({"judge": judge} if judge else {}), **options)
+    observer = _observer(ctx.store, progress=False)
+    result = await lifecycle.start(find_job("evaluation"), plan, ctx, observer=observer)
+    return opened.handle(result.run_id)
+
+
+def _evaluation_plan(
+    source: Mapping[str, object],
+    evaluators: "Sequence[str | EvaluatorFunction]",
+    ctx: RunContext,
+    **options: object,
+) -> JobPlan:
+    """The plan of an evaluation of sessions in the store."""
     request: dict[str, object] = {
         "batchEvaluationName": f"evaluation_{now():%Y%m%d_%H%M%S}",
         "evaluators": evaluator_names(evaluators, ctx.functions.evaluators),
         "dataSourceConfig": {"store": source},
-        **({"judge": judge} if judge else {}),
         **options,
     }
     job = find_job("evaluation")
     text = PlanText(text=json.dumps(request), folder=Path.cwd())
-    plan = job.read(text, make_overrides(job, {}), ctx)
-    result = await lifecycle.start(job, plan, ctx, observer=_observer(ctx.store, progress=False))
-    return opened.handle(result.run_id)
+    return job.read(text, make_overrides(job, {}), ctx)
 
 
 def import_table(
@@ -427,6 +448,9 @@ class ProctorStore:
         ctx = self.context
         batch = ctx.store.read.batch(run_id, now())
         changes = BatchChanges(concurrency=concurrency, budget_usd=budget_usd)
+        if retry not in RETRIES:
+            choices = ", ".join(repr(name) for name in RETRIES if name)
+            raise UsageError(f"retry should be one of {choices}, not {retry!r}")
 
         def work() -> Coroutine[Any, Any, RunResult]:
             return lifecycle.resume(
@@ -447,6 +471,10 @@ def _item_maker(
     if overrides:
         raise UsageError(f"items have no override {', '.join(overrides)}\nSet it in the items.")
     unfilled = list(items() if callable(items) else items)
+    if not unfilled:
+        raise UsageError("there is nothing to run\nGive at least one item.")
+    for number, item in enumerate(unfilled, 1):
+        _check_item(item, number)
 
     def filled(item: Item) -> Item:
         if agent and not item.agent:
@@ -454,7 +482,30 @@ def _item_maker(
             item = replace(item, agent=agent, runner="function" if item.runner == "prompt" else item.runner)
         return replace(item, model=model) if model and not item.model else item
 
-    return lambda: map(filled, unfilled)
+    return list(_numbered(map(filled, unfilled))).copy
+
+
+def _check_item(item: object, number: int) -> None:
+    if not isinstance(item, Item):
+        raise UsageError(f"item {number} is {item!r}\nGive proctor.Item(prompt=…).")
+    if not isinstance(item.prompt, str):
+        raise UsageError(f"the prompt of item {number} should be text, not {item.prompt!r}")
+    try:
+        json.dumps([item.inputs, dict(item.settings), dict(item.factors)], ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"item {number} cannot be stored: {error}\nUse text, numbers, lists and mappings."
+        ) from error
+
+
+def _numbered(items: Iterable[Item]) -> Iterator[Item]:
+    """The items, equal ones as repeats of each other, as in a plan file."""
+    seen: set[str] = set()
+    for item in items:
+        while item.id in seen:
+            item = replace(item, repeat=item.repeat + 1)
+        seen.add(item.id)
+        yield item
 
 
 def opened_store(store: "str | ProctorStore | None", home: str | Path | None) -> ProctorStore:

@@ -4,6 +4,7 @@ A function is named `module:qualname`, so that item ids stay the same from run t
 source is the version of an evaluator. One that cannot be imported by that name works in this process only.
 """
 
+import asyncio
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -72,7 +73,10 @@ def evaluator_names(
         if isinstance(each, str):
             names.append(each)
         elif callable(each):
-            names.append(name_of(each))
+            name = name_of(each)
+            if name in names:
+                raise UsageError(f"two evaluators are called {name}\nGive each function its own name.")
+            names.append(name)
             objects[names[-1]] = CallableEvaluator(names[-1], each)
         else:
             raise UsageError(f"{each!r} is not a valid evaluator\nGive a name or a function.")
@@ -96,9 +100,12 @@ class CallableEvaluator:
         """Call the function; an exception is a score with an error."""
         about = Score(evaluator=self.name, evaluator_digest=self.digest, level=self.level)
         try:
-            result = self.function(evidence)
+            if inspect.iscoroutinefunction(self.function):
+                result: object = await self.function(evidence)
+            else:
+                result = await asyncio.to_thread(self.function, evidence)
             if inspect.isawaitable(result):
                 result = await result
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return [failed(about, f"{type(error).__name__}: {error}", "evaluator_failed")]
         return [scored(about, result)]

@@ -12,6 +12,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.export import tables
 from proctor.export.tables import TABLES, columns
 from proctor.formatting import snake_case
+from proctor.item import STATUSES
 from proctor.json_values import JsonMap, JsonObject
 from proctor.report import html, markdown
 from proctor.session import Message, ModelCall, ToolCall
@@ -190,7 +191,11 @@ class Run:
     def items(self, *, status: str | Sequence[str] = (), search: str = "") -> Iterator[RunItem]:
         """The items in plan order, read page by page; only those of a status, or that contain a text."""
         statuses = ((status,) if status else ()) if isinstance(status, str) else tuple(status)
-        filter_ = ItemFilter(statuses=statuses, search=search)
+        if unknown := [each for each in statuses if each not in STATUSES]:
+            raise UsageError(f"there is no status {', '.join(unknown)}\nThere are: {', '.join(STATUSES)}.")
+        return self._pages(ItemFilter(statuses=statuses, search=search))
+
+    def _pages(self, filter_: ItemFilter) -> Iterator[RunItem]:
         offset = 0
         while rows := self._store.read.items(self.id, filter_, limit=PAGE, offset=offset):
             yield from (RunItem(self._store, row, self._environment) for row in rows)

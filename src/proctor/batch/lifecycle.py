@@ -30,6 +30,7 @@ from proctor.job import (
     StepFinished,
     StopRule,
     StopState,
+    check_run_id,
 )
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader
@@ -133,6 +134,7 @@ async def start(
     if opened := job.open(plan, ctx):
         return await resume(job, opened, ctx, engine=engine, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
+    check_run_id(run_id)
     plan = plan.for_new_run(run_id)
     items, resources = _in_order(plan, rule)
     create(

@@ -36,7 +36,7 @@ class FunctionRunner:
                     await agent.work(assignment, services.record)
                 except (AttemptError, TimeoutError):
                     raise
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     raise AgentError(f"{item.agent}: {type(error).__name__}: {error}") from error
         services.record(Iteration(model=item.model))
         return DONE

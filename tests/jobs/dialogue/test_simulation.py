@@ -238,6 +238,11 @@ def test_evaluators_do_not_make_a_dialogue_another_one() -> None:
     assert next(plain.items("")).id == next(judged.items("")).id
 
 
+@pytest.mark.parametrize("name", ["budget_limit", "cost_per_run_limit"])
+def test_a_limit_that_cannot_be_enforced_is_refused(name: str) -> None:
+    assert f"`{name}` of the command line should be a finite number" in refused(**{name: float("inf")})
+
+
 def test_profiles_that_are_named_are_crossed_with_the_repeats() -> None:
     """Each profile has every repeat; before, profile and repeat changed together."""
     simulation = read("clients: [{role: patientPsi, profile: all}]\ntherapists: [CBT, MI]\nnum_runs: 2\n")

@@ -11,6 +11,7 @@ from typing import Any
 
 from proctor.errors import UsageError
 from proctor.item import Item
+from proctor.job import check_limits
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.tasks import Task, TaskFolder
 from proctor.json_values import JsonObject
@@ -49,6 +50,9 @@ class BenchmarkOverrides:
     """Do nothing in place of a model."""
     stop_when: str = ""
     """When the benchmark stops early: `by=model,width=0.1`."""
+
+    def __post_init__(self) -> None:
+        check_limits(budget_usd=self.budget)
 
     def with_defaults(self, options: Mapping[str, Any]) -> "BenchmarkOverrides":
         """The same, with the stored options of an earlier run for what is not set."""

@@ -50,7 +50,7 @@ Finding = tuple[str, str, str]
 
 def inspect(plan: CodingPlan, overrides: Overrides, context: PreflightContext) -> PreflightResult:
     """Find everything a plan names that does not exist."""
-    check = _PreflightCheck(context, plan.budget(overrides) is not None)
+    check = ItemCheck(context, plan.budget(overrides) is not None)
     problems, count = list[Problem](), 0
     for position, item in enumerate(plan.items(overrides)):
         count += 1
@@ -58,8 +58,8 @@ def inspect(plan: CodingPlan, overrides: Overrides, context: PreflightContext) -
     return PreflightResult(items=count, problems=problems, remarks=sorted(check.remarks))
 
 
-class _PreflightCheck:
-    """Looks each thing up once, however many items name it."""
+class ItemCheck:
+    """What items name must exist. Looks each thing up once, however many items name it."""
 
     def __init__(self, context: PreflightContext, has_budget: bool) -> None:
         self._context = context
@@ -68,6 +68,7 @@ class _PreflightCheck:
         self.remarks: set[str] = set()
 
     def at(self, item: Item) -> Iterator[Finding]:
+        """What is wrong with an item and was not reported before."""
         details, settings = item.details, item.settings
         if repo := settings.get("repo"):
             yield from self._once(self._repository, repo, details["baseBranch"])
@@ -75,6 +76,8 @@ class _PreflightCheck:
             for key in ("scriptCommand", "setup"):
                 if key in details:
                     yield from self._once(self._command, key, details[key], "setup" in details)
+        elif item.agent:
+            yield from self._once(self._agent, item.agent, _Settings(item))
         if item.model and (not item.agent or self._calls_models(item)):
             yield from self._once(self._model, item.model)
         if "env" in details:

@@ -14,6 +14,7 @@ from typing import Any
 
 from proctor.errors import Place, PlanError, Problem, UsageError
 from proctor.item import Item
+from proctor.job import check_limits
 from proctor.jobs.coding.grid import AXES, Layout, as_list, expand, lay_out
 from proctor.jobs.coding.schema import (
     BUILT_IN,
@@ -198,14 +199,13 @@ class Overrides:
     json_logs: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.concurrency is not None and self.concurrency < 1:
-            raise UsageError(f"the concurrency should be at least 1, not {self.concurrency}")
+        check_limits(concurrency=self.concurrency, budget_usd=self.budget_usd)
         if self.timeout_sec is not None and not 0 < self.timeout_sec < float("inf"):
             raise UsageError(f"the timeout should be more than 0 seconds, not {self.timeout_sec:g}")
         if self.retries is not None and self.retries < 0:
             raise UsageError(f"the retries should be at least 0, not {self.retries}")
-        if self.budget_usd is not None and not 0 < self.budget_usd < float("inf"):
-            raise UsageError(f"the budget should be more than 0 dollars, not {self.budget_usd:g}")
+        if self.budget_usd is not None and self.budget_usd == 0:
+            raise UsageError("the budget should be more than 0 dollars, not 0")
         for name in ("model", "agent"):
             if getattr(self, name) is not None and not getattr(self, name).strip():
                 raise UsageError(f"the {name}'s name should not be empty")

@@ -114,8 +114,8 @@ class SimulationFile(BaseModel):
     loop_turns: Annotated[int, Field(ge=0)] = 3
     timeout_sec: Annotated[float, Field(gt=0)] | None = None
     retries: Annotated[int, Field(ge=0)] = 0
-    budget_limit: Annotated[float, Field(ge=0)] | None = None
-    cost_per_run_limit: Annotated[float, Field(ge=0)] | None = None
+    budget_limit: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    cost_per_run_limit: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     prices: dict[str, PriceEntry] | None = None
     evaluators: list[Annotated[EvaluatorEntry, as_entry("name")]] | None = None
     record: str | None = None

@@ -21,6 +21,7 @@ from typing import Any
 
 from proctor.errors import PlanError, Problem
 from proctor.item import Item, digest_of
+from proctor.job import check_limits
 from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
 from proctor.jobs.scenario.schema import ExperimentConfig, vocabulary
 from proctor.jobs.scenario.variations import Variation, expand_variations
@@ -47,6 +48,9 @@ class ExperimentOverrides:
     budget_usd: float | None = None
     human: str | None = None
     """Where people who play an actor are asked: `terminal` or `web`."""
+
+    def __post_init__(self) -> None:
+        check_limits(concurrency=self.max_parallel, budget_usd=self.budget_usd)
 
 
 @dataclass(frozen=True)
