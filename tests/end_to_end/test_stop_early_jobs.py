@@ -114,6 +114,8 @@ def test_items_in_python_stop_early(home):
     state = run.summary()["stopWhen"]
     assert run.reason == "decided" and state["isDecided"]
     assert run.summary()["unfinishedCount"] > 50
+    (success, *_) = library.compare(run, by="model").comparison.contrasts
+    assert success.difference.is_anytime and success.is_significant
     with pytest.raises(UsageError, match="no item has a factor colour"):
         library.run(items=items, stop_when={"by": "colour", "width": 0.1}, progress=False)
 

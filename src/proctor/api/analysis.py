@@ -81,11 +81,19 @@ def compare(
         raise UsageError("`by` compares parts of one run\nGive one run, or leave `by` out.")
     if not by and len(runs) < 2:
         raise UsageError("there is nothing to compare with\nGive two runs, or one and by=FACTOR.")
-    from proctor.stats.comparison import compare_groups, gate_of, groups_by, groups_of
+    # The package imports this module.
+    from proctor.api import opened_store
+    from proctor.stats.comparison import compare_groups, gate_of, groups_by, groups_of, with_stop_rule
 
     conditions = [gate_of(each) for each in gates]
-    results = _results(runs, columns, store, home)
-    groups = groups_by(results, by, pair=pair, against=against) if by else groups_of(results, pair=pair)
+    opened = opened_store(store, home)
+    results = _results(runs, columns, opened, home)
+    if by:
+        groups = groups_by(results, by, pair=pair, against=against)
+        name = runs[0].id if isinstance(runs[0], Run) else str(runs[0])
+        groups = with_stop_rule(groups, opened.context.store.read, name, by)
+    else:
+        groups = groups_of(results, pair=pair)
     return ComparisonResult(compare_groups(groups, metrics=metrics, gates=conditions))
 
 

@@ -28,6 +28,7 @@ from proctor.stats.comparison import (
     gate_of,
     groups_by,
     groups_of,
+    with_stop_rule,
 )
 from proctor.stats.differences import FAIL, INCONCLUSIVE
 
@@ -110,7 +111,11 @@ def compare(
         raise UsageError("a JUnit file holds the verdicts of gates\nPass at least one --gate.")
     with terminal_context(context.obj) as ctx:
         results = load_sources(ctx.store, runs, ctx.now(), columns=columns_of(column))
-        groups = groups_by(results, by, pair=pair, against=against) if by else groups_of(results, pair=pair)
+        if by:
+            groups = groups_by(results, by, pair=pair, against=against)
+            groups = with_stop_rule(groups, ctx.store.read, runs[0], by)
+        else:
+            groups = groups_of(results, pair=pair)
         comparison = compare_groups(groups, metrics=metric or (), gates=gates, mixed=mixed)
     for path, kind in ((html, "html"), (markdown, "md")):
         if path is not None:

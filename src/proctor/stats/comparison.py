@@ -277,9 +277,16 @@ def groups_within(
 ) -> Groups:
     """Each level of a factor of one run a group; the baseline is `against`, or the first one in the plan."""
     results = load_results(read, [run], now)
-    groups = groups_by(results, factor, pair=pair, against=against)
-    run_id = results.runs.labels[0]
-    rule = stored_rule(read, run_id)
+    return with_stop_rule(groups_by(results, factor, pair=pair, against=against), read, run, factor)
+
+
+def with_stop_rule(groups: Groups, read: StoreReader, run: str, factor: str) -> Groups:
+    """The levels of a run's factor, with the rule by which it could stop early; `run` may be abbreviated.
+
+    As they are when `run` is no run of the store, but the name of a file.
+    """
+    run_id = groups.results.runs.labels[0]
+    rule = stored_rule(read, run_id) if run_id.startswith(run) else None
     if rule is None or rule.by != factor:
         return replace(groups, rule=rule)
     return replace(groups, rule=rule, anytime=lambda rule: StopMonitor(rule, read, run_id))
