@@ -113,7 +113,7 @@ def test_gates_are_added_and_removed_and_stand_in_the_address(served, site, open
 
     field.fill("success>=0.1")
     field.press("Enter")
-    expect(gates.get_by_role("listitem")).to_contain_text("after: the difference is +0.6667")
+    expect(gates.get_by_role("listitem")).to_contain_text("after: the difference is +66.7 pp")
     field.fill("much better")
     field.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("`much better` is no gate")

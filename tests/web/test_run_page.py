@@ -287,6 +287,9 @@ def test_hostile_items_are_shown_as_text(served, site, open_page):
     ]
     row = {"runId": "hostile", "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
     site.store.create_batch(row | {"planText": HOSTILE, "planPath": HOSTILE, "reason": HOSTILE}, hostile)
+    writer = site.store.writer()
+    writer.change("batch_items", ("hostile", hostile[0].id), {"status": "success"})
+    writer.close()
 
     page = open_page(f"{served.url}/runs/hostile")
     expect(rows(page).first).to_contain_text("<script>window.pwned = 1</script>")
