@@ -158,7 +158,7 @@ def power(
 def power_of(results: "Results", *, metric: str, detect: float, power: float) -> PowerAnalysis:
     """The power analysis of results that are loaded."""
     if not 0 < abs(detect) < float("inf"):
-        raise UsageError("the difference to detect must be other than 0\nExample: --detect 0.05, detect=0.05.")
+        raise UsageError("the difference to detect must be other than 0\nExample: --detect 0.05.")
     if not 0 < power < 1:
         raise UsageError("the power must lie between 0 and 1\nExample: --power 0.8, power=0.8.")
     pilot = _pilot(results, metric)
