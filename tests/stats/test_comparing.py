@@ -377,3 +377,15 @@ def test_tasks_that_came_out_differently_are_listed_largest_first(store):
     assert [each.words for each in disagreements(groups, "success", "b", search="lOs")] == ["Lost"]
     with pytest.raises(NotFound, match="There are: b"):
         disagreements(groups, "success", "c")
+
+
+def test_a_gate_may_be_about_any_metric():
+    gate = gate_of("score:checks.py:polite/tone >= -.5")
+
+    assert (gate.metric, gate.sign, gate.threshold) == ("score:checks.py:polite/tone", ">=", -0.5)
+
+
+@pytest.mark.parametrize("text", ["success", ">=1", "success>=much", "success==1", ""])
+def test_what_is_no_gate_is_refused_with_an_example(text):
+    with pytest.raises(UsageError, match=r"is no gate\nWrite a metric"):
+        gate_of(text)
