@@ -343,7 +343,7 @@ def _title(text: str) -> str:
 
 def _label_width(labels: Sequence[str]) -> float:
     longest = max((len(one_line(label, 300)) for label in labels), default=0)
-    return min(longest * LETTER + 16, WIDTH * 0.34)
+    return min(longest * LETTER + 30, WIDTH * 0.34)
 
 
 def _formatted(value: float | None, say: Say) -> str:
