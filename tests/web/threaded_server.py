@@ -58,6 +58,11 @@ class ThreadedServer(uvicorn.Server):
             async with asyncio.timeout(GRACE_SECONDS):
                 while state.connections or state.tasks:
                     await asyncio.sleep(0.002)
+        # What is left, as a connection whose handshake was under way, must not stay open: the other side
+        # would never notice that the server has gone.
+        for connection in list(state.connections):
+            if transport := getattr(connection, "transport", None):
+                transport.abort()
         for task in state.tasks:
             task.cancel()
         await self.lifespan.shutdown()
