@@ -183,7 +183,8 @@ def _print(comparison: Comparison) -> None:
 
 def _print_contrasts(contrasts: Sequence[Contrast]) -> None:
     # Loads the templates of the page.
-    from proctor.report.comparison import around, chance, figure, finding, size, with_errors
+    from proctor.formatting import chance
+    from proctor.report.comparison import around, figure, finding, size, with_errors
 
     has_errors = any(each.with_errors is not None for each in contrasts)
     means = ("METRIC", "CANDIDATE", "BASELINE MEAN", "CANDIDATE MEAN", "DIFF")

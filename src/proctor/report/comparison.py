@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from proctor.formatting import percent, seconds, short, usd
+from proctor.formatting import chance, percent, seconds, short, usd
 from proctor.report.charts import Stem, forest
 from proctor.report.render import page, text
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, Mean
@@ -198,11 +198,6 @@ def around(contrast: Contrast) -> str:
     low = "no lower limit" if one.low is None else shift(one, one.low, contrast.metric)
     high = "no upper limit" if one.high is None else shift(one, one.high, contrast.metric)
     return f"{low} to {high}"
-
-
-def chance(p: float | None) -> str:
-    """A p-value with the digits that matter."""
-    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def finding(contrast: Contrast) -> str:

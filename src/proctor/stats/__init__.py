@@ -15,21 +15,23 @@ from proctor.stats.progress import Progress, progress
 
 if TYPE_CHECKING:
     from proctor.stats.agreement import alpha, kappa, rank_correlation
+    from proctor.stats.classical import (
+        clopper_pearson,
+        cohen_h,
+        factor_test,
+        fisher,
+        mcnemar,
+        newcombe,
+        newcombe_paired,
+    )
     from proctor.stats.differences import (
         Difference,
         Family,
         GateVerdict,
-        clopper_pearson,
-        cohen_h,
         difference,
-        factor_test,
         family,
-        fisher,
         gate,
         holm,
-        mcnemar,
-        newcombe,
-        newcombe_paired,
         ratio,
     )
     from proctor.stats.intervals import (
@@ -104,17 +106,12 @@ if not TYPE_CHECKING:
     # Hidden from type checkers, which would otherwise accept any misspelled name.
     _HOMES = {
         "agreement": ("alpha", "kappa", "rank_correlation"),
+        "classical": (
+            *("clopper_pearson", "cohen_h", "factor_test", "fisher"),
+            *("mcnemar", "newcombe", "newcombe_paired"),
+        ),
         "differences": (
-            *(
-                "Difference",
-                "Family",
-                "GateVerdict",
-                "clopper_pearson",
-                "cohen_h",
-                "difference",
-                "factor_test",
-            ),
-            *("family", "fisher", "gate", "holm", "mcnemar", "newcombe", "newcombe_paired", "ratio"),
+            *("Difference", "Family", "GateVerdict", "difference", "family", "gate", "holm", "ratio"),
         ),
         "intervals": (
             *("Estimate", "Rate", "bill", "mean", "pass_at", "pass_hat", "per_success", "typical", "wilson"),

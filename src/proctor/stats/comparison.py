@@ -187,8 +187,8 @@ class Contrast:
     @property
     def is_significant(self) -> bool:
         """Whether it is more than chance, after correction, however errors are counted."""
-        found = self.difference is not None and self.is_member and self.difference.is_significant
-        return found and not self.errors_decide
+        is_clear = self.difference is not None and self.is_member and self.difference.is_significant
+        return is_clear and not self.errors_decide
 
 
 def _direction(one: Difference) -> int:
@@ -252,8 +252,8 @@ class Groups:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Metrics with a value in at least one item, in display order."""
-        found = [name for name, values in self.results.metrics.items() if not bool(np.isnan(values).all())]
-        return (*(name for name in FIGURES if name in found), *sorted(set(found) - set(FIGURES)))
+        present = [name for name, values in self.results.metrics.items() if not bool(np.isnan(values).all())]
+        return (*(name for name in FIGURES if name in present), *sorted(set(present) - set(FIGURES)))
 
     def rows(self, name: str) -> Mask:
         """The rows of a group that have a task."""
@@ -420,8 +420,8 @@ def _valid_at_any_time(
 
 
 def _sequential(contrast: Contrast, monitor: StopMonitor | None) -> Contrast:
-    found = contrast.difference
-    if found is None:
+    change = contrast.difference
+    if change is None:
         return contrast
     if monitor is None:
         remark = (
@@ -435,17 +435,17 @@ def _sequential(contrast: Contrast, monitor: StopMonitor | None) -> Contrast:
         with_errors = _anytime_difference(with_errors, monitor.difference(*pair, errors_fail=True))
     return replace(
         contrast,
-        difference=_anytime_difference(found, monitor.difference(*pair)),
+        difference=_anytime_difference(change, monitor.difference(*pair)),
         with_errors=with_errors,
         baseline_mean=_anytime_mean(contrast.metric, contrast.baseline_mean, levels[contrast.baseline]),
         candidate_mean=_anytime_mean(contrast.metric, contrast.candidate_mean, levels[contrast.candidate]),
     )
 
 
-def _anytime_difference(found: Difference, valid: Estimate) -> Difference:
+def _anytime_difference(change: Difference, valid: Estimate) -> Difference:
     return replace(
-        found,
-        value=found.value if valid.value is None else valid.value,
+        change,
+        value=change.value if valid.value is None else valid.value,
         low=valid.low,
         high=valid.high,
         p=None,
@@ -518,19 +518,19 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
         first, second, remark = _independent(groups, values, baseline, candidate)
         remarks.append(remark)
     scale = scale_of(metric, values)
-    found: Difference | None = None
+    change: Difference | None = None
     versions = _versions(groups, metric, baseline, candidate)
     if versions:
         remarks.append(f"judged by different versions of the evaluator ({' and '.join(versions)})")
     if versions and not mixed:
         remarks.append("such scores are not comparable; --mixed compares them all the same")
     elif len(first.values) and len(second.values):
-        found = _difference(metric, first, second, scale, is_paired)
+        change = _difference(metric, first, second, scale, is_paired)
     else:
         remarks = ["one of them has no value"]
     if is_paired:
         # Means are of the tasks that are compared, as the difference is.
-        sides = [_kept(side, shared) for side in (first, second)]
+        sides = [_of_tasks(side, shared) for side in (first, second)]
     else:
         sides = [first, second]
     return Contrast(
@@ -539,11 +539,11 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
         candidate=candidate,
         baseline_mean=_mean(metric, sides[0], scale),
         candidate_mean=_mean(metric, sides[1], scale),
-        difference=found,
+        difference=change,
         pairs=len(shared) if is_paired else 0,
         unpaired=only if is_paired else 0,
         errors=(first.errors, second.errors),
-        with_errors=_with_errors(groups, metric, baseline, candidate, scale, is_paired) if found else None,
+        with_errors=_with_errors(groups, metric, baseline, candidate, scale, is_paired) if change else None,
         disagreements=_largest(groups, metric, baseline, candidate) if is_paired else (),
         remarks=tuple(remarks),
     )
@@ -559,7 +559,7 @@ def _independent(groups: Groups, values: Floats, *names: str) -> tuple[_Side, _S
     return repeats[0], repeats[1], "there is only one task: this speaks of that task alone"
 
 
-def _kept(side: _Side, shared: Ints) -> _Side:
+def _of_tasks(side: _Side, shared: Ints) -> _Side:
     there = np.isin(side.tasks, shared)
     return _Side(side.values[there], side.tasks[there], side.missing, side.errors)
 
@@ -568,10 +568,10 @@ def _difference(
     metric: str, first: _Side, second: _Side, scale: tuple[float, float] | None, is_paired: bool
 ) -> Difference:
     if metric in SKEWED and is_paired:
-        found = ratio(first.values, second.values, task_a=first.tasks.tolist(), task_b=second.tasks.tolist())
+        change = ratio(first.values, second.values, task_a=first.tasks.tolist(), task_b=second.tasks.tolist())
     else:
         lo, hi = scale or (None, None)
-        found = difference(
+        change = difference(
             first.values,
             second.values,
             task_a=first.tasks.tolist(),
@@ -580,7 +580,7 @@ def _difference(
             hi=hi,
             paired=is_paired,
         )
-    return replace(found, missing=first.missing + second.missing)
+    return replace(change, missing=first.missing + second.missing)
 
 
 def _with_errors(
@@ -688,9 +688,9 @@ def disagreements(
     _require(groups, metric)
     codes, means = _task_means(groups, metric, groups.names[0], candidate)
     gaps = means[1] - means[0]
-    kept = (gaps > 0) if direction == HIGHER else (gaps < 0) if direction == LOWER else (gaps != 0)
+    differs = (gaps > 0) if direction == HIGHER else (gaps < 0) if direction == LOWER else (gaps != 0)
     labels = groups.tasks.labels
-    places = [at for at in np.flatnonzero(kept) if search.casefold() in labels[codes[at]].casefold()]
+    places = [at for at in np.flatnonzero(differs) if search.casefold() in labels[codes[at]].casefold()]
     places.sort(key=lambda at: (-abs(gaps[at]), labels[codes[at]]))
     return _disagreements(groups, metric, groups.names[0], candidate, codes[places], means[:, places])
 
@@ -723,14 +723,14 @@ def _disagreements(
     groups: Groups, metric: str, baseline: str, candidate: str, codes: Ints, means: Floats
 ) -> list[Disagreement]:
     there = ~np.isnan(groups.results.metrics[metric])
-    wanted = {int(code): at for at, code in enumerate(codes)}
+    row_of_task = {int(code): at for at, code in enumerate(codes)}
     items: list[list[list[tuple[str, str]]]] = []
     for name in (baseline, candidate):
         lists: list[list[tuple[str, str]]] = [[] for _ in codes]
         rows = np.flatnonzero(groups.rows(name) & there & np.isin(groups.tasks.codes, codes))
         for row in rows:
             run = groups.results.runs.labels[groups.results.runs.codes[row]]
-            lists[wanted[int(groups.tasks.codes[row])]].append((run, groups.results.item_ids[row]))
+            lists[row_of_task[int(groups.tasks.codes[row])]].append((run, groups.results.item_ids[row]))
         items.append(lists)
     return [
         Disagreement(
@@ -748,8 +748,8 @@ def _disagreements(
 
 
 def _verdict(one: Gate, contrast: Contrast) -> GateResult:
-    found = contrast.difference
-    if found is None:
+    change = contrast.difference
+    if change is None:
         words = "; ".join(contrast.remarks)
         return GateResult(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
     if one.metric in SKEWED and contrast.baseline_mean.value == 0 == contrast.candidate_mean.value:
@@ -761,40 +761,40 @@ def _verdict(one: Gate, contrast: Contrast) -> GateResult:
         words = "the baseline's mean is 0, of which nothing is a share"
         return GateResult(gate=one.text, candidate=contrast.candidate, verdict=INCONCLUSIVE, words=words)
     result = gate(
-        found,
+        change,
         margin,
         with_errors=contrast.with_errors,
         errors=sum(contrast.errors),
         lower_is_better=one.wants_less,
     )
-    more = None if result.needs is None else max(1, result.needs - found.n)
+    more = None if result.needs is None else max(1, result.needs - change.n)
     return GateResult(
         gate=one.text,
         candidate=contrast.candidate,
         verdict=result.verdict,
-        words=_reason(one.metric, found, result),
+        words=_reason(one.metric, change, result),
         more_pairs=more if result.verdict == INCONCLUSIVE else None,
         needs=result.needs,
     )
 
 
-def _reason(metric: str, found: Difference, result: GateVerdict) -> str:
+def _reason(metric: str, change: Difference, result: GateVerdict) -> str:
     note = result.note[:1].lower() + result.note[1:].rstrip(".")
-    if found.value is None:
+    if change.value is None:
         return note
 
     def signed(value: float) -> str:
-        if found.is_ratio:
+        if change.is_ratio:
             return f"{value - 1:+.1%}"
         return f"{value * 100:+.1f} pp" if metric == "success" else f"{value:+.4g}"
 
-    if found.low is None and found.high is None:
+    if change.low is None and change.high is None:
         limits = "no interval"
     else:
-        low = "no lower limit" if found.low is None else signed(found.low)
-        high = "no upper limit" if found.high is None else signed(found.high)
+        low = "no lower limit" if change.low is None else signed(change.low)
+        high = "no upper limit" if change.high is None else signed(change.high)
         limits = f"{low} to {high}"
-    return f"the difference is {signed(found.value)} ({limits}); {note}"
+    return f"the difference is {signed(change.value)} ({limits}); {note}"
 
 
 def _while_running(verdict: GateResult, unfinished: Mapping[str, int]) -> GateResult:

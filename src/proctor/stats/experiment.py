@@ -205,7 +205,8 @@ def level_contrasts(study: Study, metrics: Sequence[str] = ()) -> list[LevelCont
 
 
 def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContrast:
-    from proctor.stats.differences import Difference, difference, mcnemar
+    from proctor.stats.classical import mcnemar
+    from proctor.stats.differences import Difference, difference
 
     others = [name for name in levels_of(study) if name != factor]
     if metric:

@@ -67,12 +67,6 @@ class Figures:
     scores: Mapping[str, Estimate]
     """Means of the scores, by metric."""
 
-    @property
-    def errors_matter(self) -> bool:
-        """Whether counting errors as failures moves the rate out of its own interval."""
-        value, low = self.with_errors.value, self.success.low
-        return value is not None and low is not None and value < low
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorFigures:

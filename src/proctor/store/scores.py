@@ -379,7 +379,7 @@ def session_totals(read: StoreReader, run_id: str) -> list[SessionTotals]:
 
 def judged_sessions(read: StoreReader, run_id: str, among: Sequence[str]) -> set[str]:
     """Which of some sessions an evaluation has judged, by the id in the store or the external id."""
-    found: set[str] = set()
+    judged: set[str] = set()
     for names in id_pages(among):
         rows = read.rows(
             _JudgedName,
@@ -389,8 +389,8 @@ def judged_sessions(read: StoreReader, run_id: str, among: Sequence[str]) -> set
             f'AND (sc."judgedSessionId" IN ({places(names)}) OR j."externalId" IN ({places(names)}))',
             (run_id, *names, *names),
         )
-        found |= {name for row in rows for name in (row["id"], row["name"] or "") if name in names}
-    return found
+        judged |= {name for row in rows for name in (row["id"], row["name"] or "") if name in names}
+    return judged
 
 
 class _JudgedName(TypedDict):

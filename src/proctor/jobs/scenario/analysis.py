@@ -329,7 +329,7 @@ class BatchAnalyzer:
     def factor_effects(self, metric_name: str) -> list[dict[str, Any]]:
         """Variance of a metric explained by each factor, and by interactions of two."""
         # Late: it loads numpy.
-        from proctor.stats.differences import Share, factor_test
+        from proctor.stats.classical import Share, factor_test
 
         runs = [run for run in self.study.runs if run.is_success and metric_name in run.metrics]
         levels = experiment.levels_of(self.study)
