@@ -79,7 +79,7 @@ def test_static_files_are_those_of_their_folder(shared):
         connection.endheaders()
         reply = connection.getresponse()
 
-        assert reply.status == 404, path
+        assert reply.status == (400 if "%00" in path else 404), path
         assert b"import" not in reply.read()
         connection.close()
 
