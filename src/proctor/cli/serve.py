@@ -35,6 +35,7 @@ from proctor.config import checked_token, read_token_file, serve_tokens
 from proctor.context import Settings
 from proctor.errors import UsageError
 from proctor.item import RUNNING, SUCCESS
+from proctor.json_values import as_map, parse_json
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
@@ -47,11 +48,13 @@ from proctor.store import Recorder, Store, timestamp
 from proctor.web.access import MAIN, stored_token, write_private
 from proctor.web.app import create_app
 from proctor.web.auth import own_names
+from proctor.web.plans import COMMAND, check_plan
 from proctor.web.state import AppState
 
 serve_app = typer.Typer(add_completion=False)
 gateway_app = typer.Typer(add_completion=False)
-apps = {"serve": serve_app, "gateway": gateway_app}
+check_app = typer.Typer(add_completion=False)
+apps = {"serve": serve_app, "gateway": gateway_app, COMMAND: check_app}
 TOKEN, ACCESS_KEYS = "PROCTOR_TOKEN", "PROCTOR_ACCESS_KEYS"
 AWS_SERVICES = ("BEDROCK_AGENTCORE", "BEDROCK_AGENTCORE_CONTROL", "CLOUDWATCH_LOGS")
 """Services that `proctor serve` implements, as the AWS clients name them in variables."""
@@ -221,6 +224,15 @@ def _tls_files(certificate: Path | None, key: Path | None) -> tuple[Path, Path] 
             "Both must be PEM files that belong together, the key without a password."
         ) from None
     return certificate, key
+
+
+@check_app.command()
+def check_plan_command(context: typer.Context) -> int:
+    """Check the plan on standard input, for the web app."""
+    request = as_map(parse_json(sys.stdin.buffer.read()))
+    with open_context([Path.cwd()], **(context.obj or {})) as ctx:
+        print(check_plan(request, ctx).model_dump_json())
+    return output.SUCCEEDED
 
 
 def _run(serving: Coroutine[Any, Any, int]) -> int:

@@ -76,8 +76,10 @@ def create_app(site: AppState, **options: Any) -> FastAPI:
         openapi_url="/api/openapi.json",
         docs_url=None,
         redoc_url=None,
+        servers=[{"url": site.root_path}] if site.root_path else None,
         **options,
     )
+    app.state.root_path = site.root_path
     # The description of the interface, which FastAPI adds itself.
     routes: list[BaseRoute] = list(app.routes)
     exempt: list[BaseRoute] = []
