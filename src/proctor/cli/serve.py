@@ -180,8 +180,10 @@ class _Credentials:
 def _credentials(token_file: Path | None, settings: Settings, *, no_token: bool) -> _Credentials:
     variable = settings.user_environment.get(TOKEN, "")
     if no_token:
-        if token_file or variable:
-            raise UsageError(f"--no-token excludes --token-file and {TOKEN}\nChoose one of them.")
+        if token_file or variable or settings.tokens:
+            raise UsageError(
+                f"--no-token excludes --token-file, {TOKEN} and [serve.tokens]\nLeave out one of them."
+            )
         return _Credentials()
     if token_file:
         token = read_token_file(token_file, "--token-file")
