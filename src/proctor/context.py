@@ -66,6 +66,8 @@ class Settings:
     serve: Mapping[str, str] = field(default_factory=dict)
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secret keys of the callers of the AWS-compatible interface."""
+    tokens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Named tokens of `proctor serve`: where each is found, and its role."""
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
 
