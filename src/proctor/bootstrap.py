@@ -59,6 +59,7 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         access_keys=config.access_keys,
         evaluation=config.evaluation,
         encryption=config.encryption,
+        sandbox=config.sandbox,
     )
 
 

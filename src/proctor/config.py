@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 
 from proctor.errors import UsageError
 from proctor.json_values import JsonMap, JsonObject, as_cost, as_map, as_text
+from proctor.sandbox import read_settings
 from proctor.secrets import KEY_VARIABLE
 from proctor.store.keys import SOURCES, EncryptionSection
 
@@ -30,7 +31,7 @@ SERVE = ("log_group", "region", "account")
 """Settings of `[serve]`, besides `access_keys`."""
 ENCRYPTION = (*SOURCES, "keys")
 """Settings of `[encryption]`."""
-SINGLE = ("serve", "budget", "evaluation", "encryption")
+SINGLE = ("serve", "budget", "evaluation", "encryption", "sandbox")
 """Sections with settings but no entries."""
 
 
@@ -68,6 +69,8 @@ class Config:
     """Settings of evaluations: `judge`, `harmful_value`, `limits` of the server, and `lambdas`."""
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
     """The key of the store: `key_file`, `key_env` or `kms_key`; and `keys`."""
+    sandbox: JsonMap = field(default_factory=dict)
+    """How agents are confined, as `sandbox:` of a plan."""
     files: tuple[str, ...] = ()
 
 
@@ -99,6 +102,7 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
         budget_usd=min(budgets, default=None),
         evaluation=merged["evaluation"],
         encryption=merged["encryption"],
+        sandbox=merged["sandbox"],
         files=tuple(map(str, files)),
     )
 
@@ -232,6 +236,13 @@ def _beside(path: Path, entries: JsonMap) -> JsonObject:
     return {**located(entries), **({"keys": keys} if keys else {})}
 
 
+def _check_sandbox(path: Path, entries: object) -> None:
+    try:
+        read_settings(entries)
+    except ValueError as error:
+        raise UsageError(f"{path}: [sandbox]: {error}") from error
+
+
 def _check_serve(path: Path, entries: object) -> None:
     if not isinstance(entries, dict):
         raise UsageError(f"{path}: `serve` is not a section\nWrite [serve].")
@@ -284,6 +295,7 @@ _CHECKS: Mapping[str, Callable[[Path, object], None]] = {
     "budget": _check_budget,
     "evaluation": _check_evaluation,
     "encryption": _check_encryption,
+    "sandbox": _check_sandbox,
 }
 
 
