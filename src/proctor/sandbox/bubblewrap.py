@@ -70,6 +70,8 @@ def confine(policy: Policy) -> Confinement:
 
 def _arguments(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[str]:
     yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    # Without this, root could mount the system writable. Others have no capabilities inside anyway.
+    yield from ("--cap-drop", "ALL")
     if policy.network != "full":
         yield "--unshare-net"
     yield from system_arguments()

@@ -5,6 +5,7 @@ Folders of the user are never visible as a whole. A path is skipped if a hidden 
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -123,14 +124,13 @@ def _home_of(program: Path) -> Iterator[Path]:
 
 def _interpreter(program: str, path: str) -> Iterator[Path]:
     """The installation of the interpreter in the first line of a script, and of the script."""
-    import shutil
-
     for _ in range(3):
         found = shutil.which(program, path=path)
         if found is None:
             return
         real = Path(os.path.realpath(found))
         yield real
+        yield from _home_of(Path(found))
         yield from _home_of(real)
         try:
             with real.open("rb") as file:
