@@ -66,6 +66,7 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         tokens=config.tokens,
         evaluation=config.evaluation,
         encryption=config.encryption,
+        sandbox=config.sandbox,
     )
 
 

@@ -101,6 +101,8 @@ class SessionRow(TypedDict):
     baseSha: str
     worktree: str
     thread: str
+    sandbox: str
+    """How the attempt's programs were confined; empty: it started none."""
     source: str
     service: str
     logGroup: str
