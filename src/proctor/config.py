@@ -17,6 +17,7 @@ from typing import Any, TypedDict
 
 from proctor.errors import UsageError
 from proctor.json_values import JsonMap, JsonObject, as_cost, as_map, as_text
+from proctor.sandbox import read_settings
 from proctor.secrets import KEY_VARIABLE
 from proctor.store.keys import SOURCES, EncryptionSection
 
@@ -38,7 +39,7 @@ SHORTEST_TOKEN = 16
 """Minimum length of a token, in characters."""
 ENCRYPTION = (*SOURCES, "keys")
 """Settings of `[encryption]`."""
-SINGLE = ("serve", "budget", "evaluation", "encryption")
+SINGLE = ("serve", "budget", "evaluation", "encryption", "sandbox")
 """Sections with settings but no entries."""
 
 
@@ -90,6 +91,8 @@ class Config:
     """Settings of evaluations: `judge`, `harmful_value`, `limits` of the server, and `lambdas`."""
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
     """The key of the store: `key_file`, `key_env` or `kms_key`; and `keys`."""
+    sandbox: JsonMap = field(default_factory=dict)
+    """How agents are confined, as `sandbox:` of a plan."""
     files: tuple[str, ...] = ()
 
 
@@ -124,6 +127,7 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
         budget_usd=min(budgets, default=None),
         evaluation=merged["evaluation"],
         encryption=merged["encryption"],
+        sandbox=merged["sandbox"],
         files=tuple(map(str, files)),
     )
 
@@ -257,6 +261,13 @@ def _beside(path: Path, entries: JsonMap) -> JsonObject:
     return {**located(entries), **({"keys": keys} if keys else {})}
 
 
+def _check_sandbox(path: Path, entries: object) -> None:
+    try:
+        read_settings(entries)
+    except ValueError as error:
+        raise UsageError(f"{path}: [sandbox]: {error}") from error
+
+
 def _check_serve(path: Path, entries: object) -> None:
     if not isinstance(entries, dict):
         raise UsageError(f"{path}: `serve` is not a section\nWrite [serve].")
@@ -376,6 +387,7 @@ _CHECKS: Mapping[str, Callable[[Path, object], None]] = {
     "budget": _check_budget,
     "evaluation": _check_evaluation,
     "encryption": _check_encryption,
+    "sandbox": _check_sandbox,
 }
 
 

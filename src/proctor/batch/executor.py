@@ -168,7 +168,8 @@ class StoreHost:
         from proctor.workspace.merge_queue import merge
 
         environment = secrets.visible(self.context.environment, named={"HOME"})
-        return await merge(request, home=self.context.home, environment=environment)
+        home, sandbox = self.context.home, self.context.sandbox
+        return await merge(request, home=home, environment=environment, sandbox=sandbox)
 
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
         """The answer of the person who plays an actor; empty: nobody is there."""
