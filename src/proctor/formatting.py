@@ -154,6 +154,15 @@ def milliseconds(amount: float | None) -> str:
     return f"{amount:,.0f} ms" if amount < 1000 else seconds(amount / 1000)
 
 
+def size(count: float) -> str:
+    """840 B, 12.4 kB, 3.1 GB: bytes in units of thousands."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:,.0f} {unit}" if unit == "B" or count >= 99.5 else f"{count:.1f} {unit}"
+
+
 def moment(timestamp: str) -> str:
     """A timestamp of the store, to the minute."""
     return f"{timestamp[:10]} {timestamp[11:16]} UTC" if timestamp else UNKNOWN
