@@ -1,4 +1,4 @@
-"""A store can be checked, backed up while it is written, restored, copied to the other database, and pruned."""
+"""A store can be checked, backed up while it is written, restored, copied to another database, and pruned."""
 
 import json
 import os

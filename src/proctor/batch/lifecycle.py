@@ -16,7 +16,7 @@ from proctor.batch.create import Extension, create, diff, extend
 from proctor.batch.engines import Engine
 from proctor.batch.executor import Executor
 from proctor.context import RunContext
-from proctor.errors import UsageError
+from proctor.errors import ProctorError, UsageError
 from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
 from proctor.job import (
@@ -184,7 +184,8 @@ async def resume(
     _check_rule(ctx.store.read, run_id, plan, retry)
     if job.retries_errors:
         retry = replace(retry, errors=True)
-    clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
+    interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
+    clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
     ctx.store.add_resources(run_id, restored.resources())
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(
@@ -470,13 +471,34 @@ def abort_run(
     return str(store.read.batch(run_id, now())["status"])
 
 
-def clear_leftovers(sessions: Iterable[SessionRow], home: Path) -> None:
-    """Kill every process that attempts of a killed driver left running, and remove their worktrees."""
+def clear_leftovers(
+    sessions: Iterable[SessionRow],
+    home: Path,
+    environment: Mapping[str, str],
+    note: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Clear up after attempts of a killed driver: kill their processes and remove their worktrees.
+
+    Their changes are committed to their branches first, like those of attempts that were stopped.
+    """
     # Loaded here: only a run that was killed has left anything.
+    from proctor import secrets
     from proctor.processes import end_attempt
+    from proctor.workspace.commit import rescue
+    from proctor.workspace.source_repository import SESSION_REFS, open_source
     from proctor.workspace.worktree import remove_folder, session_folder
 
+    visible = secrets.visible(environment, named={"HOME"})
     for session in sessions:
+        folder = session_folder(home, session["id"])
+        if session["status"] != RUNNING and not folder.exists():
+            continue
         end_attempt(session["id"])
-        if session["worktree"]:
-            remove_folder(session_folder(home, session["id"]))
+        if folder.exists() and f"refs/heads/{session['branch']}".startswith(SESSION_REFS):
+            try:
+                source = open_source(Path(session["repo"]), visible)
+                rescue(folder, source, session["branch"], session["baseSha"])
+            except (ProctorError, OSError) as error:
+                note(f"the changes of session {session['id']} could not be committed: {error}")
+        if problem := remove_folder(folder):
+            note(f"the worktree of session {session['id']} could not be removed: {problem}")
