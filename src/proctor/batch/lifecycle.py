@@ -17,7 +17,7 @@ from proctor.batch.engines import Engine
 from proctor.batch.executor import Executor
 from proctor.context import RunContext
 from proctor.errors import ProctorError, UsageError
-from proctor.formatting import plural
+from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
 from proctor.job import (
     STOP_RULE,
@@ -412,7 +412,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     failures = store.read.items(
         batch["runId"], ItemFilter(statuses=(FAIL, TIMEOUT, ERROR)), limit=MOST_FAILURES
     )
-    started, finished = moment(batch["createdAt"]), moment(batch["finishedAt"]) or now
+    took = elapsed(moment(batch["createdAt"]), moment(batch["finishedAt"]) or now)
     summary: RunSummary = {
         "runId": batch["runId"],
         "status": batch["status"],
@@ -426,7 +426,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
         "tokensTotal": totals["tokens"],
         "toolCalls": totals["toolCalls"],
         "costUsd": totals["costUsd"],
-        "durationSec": round((finished - started).total_seconds(), 3) if started else None,
+        "durationSec": None if took is None else round(took, 3),
         "failures": [
             {
                 "id": row["id"],
@@ -457,8 +457,10 @@ def abort_run(
     if batch["status"] in ("completed", "aborted"):
         raise UsageError(f"run {run_id} is already {batch['status']}\nThere is nothing left to stop.")
     store.request_abort(run_id, now())
-    started = now()
-    while batch["status"] == RUNNING and (now() - started).total_seconds() < PATIENCE_SECONDS:
+    # Counted in pauses: the clock may be set meanwhile.
+    for _ in range(PATIENCE_SECONDS * 10):
+        if batch["status"] != RUNNING:
+            break
         pause(0.1)
         batch = store.read.batch(run_id, now())
     if batch["status"] in ("interrupted", "halted"):

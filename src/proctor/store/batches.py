@@ -243,8 +243,10 @@ def end_items(connection: Connection, run_id: str, reason: str, error: str, now:
 def finish(connection: Connection, run_id: str, status: str, reason: str, now: datetime) -> None:
     """Record the end of a batch."""
     connection.run(
-        'UPDATE "batches" SET "status" = ?, "reason" = ?, "finishedAt" = ? WHERE "runId" = ?',
-        (status, reason, timestamp(now), run_id),
+        'UPDATE "batches" SET "status" = ?, "reason" = ?, '
+        # Not before its start, even if the clock was set back meanwhile.
+        '"finishedAt" = CASE WHEN "createdAt" > ? THEN "createdAt" ELSE ? END WHERE "runId" = ?',
+        (status, reason, timestamp(now), timestamp(now), run_id),
     )
     sign_end(connection, run_id)
 
