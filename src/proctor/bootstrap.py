@@ -49,6 +49,12 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
             "a proctor.toml in a working folder names a key for the store, which others would not find\n"
             f"Move its section [encryption] to {home_folder / FILE} or {user_folder / FILE}."
         )
+    if config.tokens and config.tokens != read_config(shared, os.environ).tokens:
+        # A folder that somebody else wrote must not let them in.
+        raise UsageError(
+            "a proctor.toml in a working folder names tokens of the server\n"
+            f"Move its sections [serve.tokens] to {home_folder / FILE} or {user_folder / FILE}."
+        )
     return Settings(
         home=home_folder,
         store_url=store_url,
@@ -61,8 +67,10 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         store_budget_usd=config.budget_usd,
         serve=config.serve,
         access_keys=config.access_keys,
+        tokens=config.tokens,
         evaluation=config.evaluation,
         encryption=config.encryption,
+        sandbox=config.sandbox,
     )
 
 

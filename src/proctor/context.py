@@ -24,6 +24,7 @@ from proctor.models.router import LazyGateway
 from proctor.models.routes import CallableRoute
 from proctor.runner import Runner
 from proctor.runners import find_runner
+from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.secrets import private_folder, redactor, visible
 from proctor.store import Store
 from proctor.store.database import store_exists
@@ -67,8 +68,20 @@ class Settings:
     serve: Mapping[str, str] = field(default_factory=dict)
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secret keys of the callers of the AWS-compatible interface."""
+    tokens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Named tokens of `proctor serve`: where each is found, and its role."""
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
+    sandbox: object = None
+    """`[sandbox]` of `proctor.toml`."""
+
+    @property
+    def confinement(self) -> Sandbox:
+        """The sandbox of this machine under these settings."""
+        user_home = Path(self.user_environment.get("HOME") or "/").resolve()
+        store = Path(self.store_url).parent.resolve() if "://" not in self.store_url else self.home
+        hidden = tuple(dict.fromkeys([self.home.resolve(), store, user_home]))
+        return Sandbox(settings=self.sandbox, hidden=hidden, user_home=user_home)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +211,7 @@ class AttemptContext:
     """Budget of all runs on the store together; None: no limit."""
     retry: ItemRetryPolicy = field(default_factory=ItemRetryPolicy)
     find_evaluator: "FindEvaluator" = no_evaluators
+    sandbox: Sandbox = NOT_CONFINED
     evaluators: "EvaluatorSettings | None" = None
     """What `find_evaluator` is made from, for workers in other processes; None: the run has no evaluators."""
 
@@ -272,6 +286,7 @@ def make_attempt_context(
         # Whatever its name, a replayed model is a mock.
         is_stand_in=lambda name: models.is_replayed or is_stand_in(name),
         store_budget_usd=settings.store_budget_usd,
+        sandbox=settings.confinement,
     )
 
 

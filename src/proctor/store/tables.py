@@ -123,6 +123,8 @@ class SessionRow(TypedDict):
     attributesJson: str
     toolsJson: str
     toolsJsonBlob: NotRequired[str | None]
+    sandbox: str
+    """How the attempt's programs were confined; empty: it started none."""
 
 
 class IterationRow(TypedDict):
