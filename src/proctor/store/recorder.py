@@ -99,7 +99,7 @@ class Recorder:
         self._step_cost: float | None = None
         self._counts = {"modelCalls": 0, "toolCalls": 0, "interventions": 0, "unpricedCalls": 0}
         self._notes: list[str] = []
-        self._last_stamp: str = row["startedAt"] or ""
+        self._last_stamp = str(row["startedAt"] or "")
         self._is_clock_noted = False
         writer.add("sessions", (session_id,), {"id": session_id, **row})
 
