@@ -16,8 +16,8 @@ from proctor.batch.create import Extension, create, diff, extend
 from proctor.batch.engines import Engine
 from proctor.batch.executor import Executor
 from proctor.context import RunContext
-from proctor.errors import UsageError
-from proctor.formatting import plural
+from proctor.errors import ProctorError, UsageError
+from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
 from proctor.job import (
     STOP_RULE,
@@ -184,7 +184,8 @@ async def resume(
     _check_rule(ctx.store.read, run_id, plan, retry)
     if job.retries_errors:
         retry = replace(retry, errors=True)
-    clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
+    interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
+    clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
     ctx.store.add_resources(run_id, restored.resources())
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(
@@ -411,7 +412,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     failures = store.read.items(
         batch["runId"], ItemFilter(statuses=(FAIL, TIMEOUT, ERROR)), limit=MOST_FAILURES
     )
-    started, finished = moment(batch["createdAt"]), moment(batch["finishedAt"]) or now
+    took = elapsed(moment(batch["createdAt"]), moment(batch["finishedAt"]) or now)
     summary: RunSummary = {
         "runId": batch["runId"],
         "status": batch["status"],
@@ -425,7 +426,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
         "tokensTotal": totals["tokens"],
         "toolCalls": totals["toolCalls"],
         "costUsd": totals["costUsd"],
-        "durationSec": round((finished - started).total_seconds(), 3) if started else None,
+        "durationSec": None if took is None else round(took, 3),
         "failures": [
             {
                 "id": row["id"],
@@ -456,8 +457,10 @@ def abort_run(
     if batch["status"] in ("completed", "aborted"):
         raise UsageError(f"run {run_id} is already {batch['status']}\nThere is nothing left to stop.")
     store.request_abort(run_id, now())
-    started = now()
-    while batch["status"] == RUNNING and (now() - started).total_seconds() < PATIENCE_SECONDS:
+    # Counted in pauses: the clock may be set meanwhile.
+    for _ in range(PATIENCE_SECONDS * 10):
+        if batch["status"] != RUNNING:
+            break
         pause(0.1)
         batch = store.read.batch(run_id, now())
     if batch["status"] in ("interrupted", "halted"):
@@ -470,13 +473,34 @@ def abort_run(
     return str(store.read.batch(run_id, now())["status"])
 
 
-def clear_leftovers(sessions: Iterable[SessionRow], home: Path) -> None:
-    """Kill every process that attempts of a killed driver left running, and remove their worktrees."""
+def clear_leftovers(
+    sessions: Iterable[SessionRow],
+    home: Path,
+    environment: Mapping[str, str],
+    note: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Clear up after attempts of a killed driver: kill their processes and remove their worktrees.
+
+    Their changes are committed to their branches first, like those of attempts that were stopped.
+    """
     # Loaded here: only a run that was killed has left anything.
+    from proctor import secrets
     from proctor.processes import end_attempt
+    from proctor.workspace.commit import rescue
+    from proctor.workspace.source_repository import SESSION_REFS, open_source
     from proctor.workspace.worktree import remove_folder, session_folder
 
+    visible = secrets.visible(environment, named={"HOME"})
     for session in sessions:
+        folder = session_folder(home, session["id"])
+        if session["status"] != RUNNING and not folder.exists():
+            continue
         end_attempt(session["id"])
-        if session["worktree"]:
-            remove_folder(session_folder(home, session["id"]))
+        if folder.exists() and f"refs/heads/{session['branch']}".startswith(SESSION_REFS):
+            try:
+                source = open_source(Path(session["repo"]), visible)
+                rescue(folder, source, session["branch"], session["baseSha"])
+            except (ProctorError, OSError) as error:
+                note(f"the changes of session {session['id']} could not be committed: {error}")
+        if problem := remove_folder(folder):
+            note(f"the worktree of session {session['id']} could not be removed: {problem}")

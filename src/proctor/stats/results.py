@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proctor.errors import NotFound, UsageError
+from proctor.formatting import elapsed
 from proctor.item import ERROR, EVALUATION, FINISHED, SUCCESS
 from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
@@ -474,7 +475,7 @@ def _figures(row: ResultRow) -> tuple[float, float, float, float]:
     if row["sessionId"] is None:
         # Nothing recorded its work: the time from its start to its end.
         began, ended = moment(row["startedAt"]), moment(row["finishedAt"])
-        seconds = (ended - began).total_seconds() if began and ended else None
+        seconds = elapsed(began, ended)
     return (
         succeeded,
         np.nan if cost is None else cost,
