@@ -369,11 +369,14 @@ def tasks_needed_power(
 
 
 def more_tasks_decide(
-    rng: np.random.Generator, pilot: int, effect: float, replications: int
+    rng: np.random.Generator, pilot: int, effect: float, replications: int, *, near: float | None = None
 ) -> tuple[float, float]:
-    """Of comparisons that are not significant and say how many tasks would do: share that these decide, and
-    share of comparisons that say it."""
-    said = decided = undecided = 0
+    """Of comparisons that are not significant and state how many tasks would do: share that these decide, and
+    share of comparisons that state it.
+
+    `near` keeps those whose observed difference has the true sign and is at most this many times as large.
+    """
+    stated = decided = undecided = 0
     for _ in range(replications):
         rates = rng.beta(2, 2, pilot)
         b = np.clip(rates + effect, 0, 1)
@@ -382,15 +385,15 @@ def more_tasks_decide(
         if change.is_significant:
             continue
         undecided += 1
-        if change.needs is None:
+        if change.needs is None or (near and not 0 < (change.value or 0.0) <= near * effect):
             continue
-        said += 1
+        stated += 1
         more = min(change.needs, 5000) - pilot
         rates = rng.beta(2, 2, more)
         b = np.clip(rates + effect, 0, 1)
         deltas = np.concatenate([second - first, (rng.binomial(3, b) - rng.binomial(3, rates)) / 3])
         decided += bool(plus_interval(deltas, -1, 1).p(0.0) <= 0.05)
-    return decided / max(said, 1), said / max(undecided, 1)
+    return decided / max(stated, 1), stated / max(undecided, 1)
 
 
 def main(replications: int) -> None:
@@ -543,8 +546,15 @@ def main(replications: int) -> None:
         "Tasks that would decide a comparison of an observed difference: share decided, share that say it",
         {
             f"{pilot} tasks, effect {effect}": more_tasks_decide(rng(), pilot, effect, fewer)
-            for pilot in (20, 40)
-            for effect in (0.1, 0.2)
+            for pilot in (20, 40, 80)
+            for effect in (0.05, 0.1, 0.2)
+        }
+        | {
+            f"{pilot} tasks, effect {effect}, as observed": more_tasks_decide(
+                rng(), pilot, effect, fewer, near=1.5
+            )
+            for pilot in (20, 40, 80)
+            for effect in (0.05, 0.1, 0.2)
         },
     )
     seconds = time.perf_counter() - started
