@@ -17,6 +17,7 @@ import numpy as np
 from proctor.stats import bill, difference, gate, mean, per_success, ranks, ratio, tasks_needed, typical
 from proctor.stats.intervals import wilson_limits
 from proctor.stats.samples import FloatArray, plus_interval, t_quantile
+from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal
 
 COARSE = {
     "near ceiling": (0.02, 0.03, 0.05, 0.90),
@@ -396,6 +397,45 @@ def more_tasks_decide(
     return decided / max(stated, 1), stated / max(undecided, 1)
 
 
+def stopped_ranks(rng: np.random.Generator, tasks: int, replications: int) -> float:
+    """Share of runs of six identical models that separate any two, looked at after each task."""
+    names = [f"m{row}" for row in range(6)]
+    wrong = 0
+    for _ in range(replications):
+        monitor = Monitor([RankGoal(cells=tuple(names))], lo=0.0, hi=1.0, alpha=0.05)
+        rates = task_rates(rng, 0.6, 0.5, (tasks,))
+        values = (rng.random((6, tasks)) < rates).astype(float)
+        for task in range(tasks):
+            for name, row in zip(names, values, strict=True):
+                monitor.add(name, task, [row[task]])
+        wrong += any(low > 1 for low, _ in monitor.ranks().values())
+    return wrong / replications
+
+
+def stopped_comparison(
+    rng: np.random.Generator, tasks: int, effect: float, replications: int
+) -> tuple[float, float, float]:
+    """A comparison that stops once it is decided: share decided, share of false decisions, and coverage of
+    the interval at the end."""
+    decided = wrong = inside = 0
+    for _ in range(replications):
+        monitor = Monitor([DifferenceGoal(baseline="a", candidate="b")], lo=0.0, hi=1.0, alpha=0.05)
+        base = rng.beta(2, 2, tasks) * (1 - effect)
+        first, second = (rng.random((2, tasks)) < np.stack([base, base + effect])).astype(float)
+        for task in range(tasks):
+            monitor.add("a", task, [first[task]])
+            monitor.add("b", task, [second[task]])
+            if not monitor.undecided():
+                break
+        estimate = monitor.estimate("a", "b")
+        assert estimate.low is not None and estimate.high is not None
+        is_decided = not monitor.undecided()
+        decided += is_decided
+        wrong += is_decided and not estimate.low <= effect <= estimate.high
+        inside += estimate.low <= effect <= estimate.high
+    return decided / replications, wrong / replications, inside / replications
+
+
 def main(replications: int) -> None:
     """Print every table."""
     started = time.perf_counter()
@@ -555,6 +595,18 @@ def main(replications: int) -> None:
             )
             for pilot in (20, 40, 80)
             for effect in (0.05, 0.1, 0.2)
+        },
+    )
+    table(
+        "Stopped once decided, looked at after each task: six identical models with a false separation",
+        {f"{t} tasks": [stopped_ranks(rng(), t, fewer)] for t in (30, 100)},
+    )
+    table(
+        "A comparison stopped once decided: share decided, false decisions, coverage (nominal 0.95)",
+        {
+            f"up to {t} tasks, effect {effect}": stopped_comparison(rng(), t, effect, fewer)
+            for t in (50, 150)
+            for effect in (0.0, 0.1, 0.2, 0.3)
         },
     )
     seconds = time.perf_counter() - started

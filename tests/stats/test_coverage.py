@@ -224,3 +224,13 @@ def test_the_tasks_that_would_decide_do_if_the_true_difference_is_about_as_obser
     assert decided >= 0.8
     assert stated >= 0.1
     assert simulation.more_tasks_decide(rng, 20, 0.05, 300)[0] <= 0.75
+
+
+def test_a_comparison_that_stops_once_decided_errs_as_seldom_as_it_says(rng):
+    """Ordinary 95% intervals, looked at after each of 40 tasks, separate identical models in a third."""
+    _, wrong, covered = simulation.stopped_comparison(rng, 40, 0.0, 50)
+    decided, _, _ = simulation.stopped_comparison(rng, 60, 0.5, 20)
+
+    # Two standard errors above 5% of 50 runs.
+    assert wrong <= 0.1 and covered >= 0.9
+    assert decided >= 0.9
