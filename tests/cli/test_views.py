@@ -35,7 +35,9 @@ def test_the_live_view_shows_the_intervals_of_a_run_that_may_stop_early() -> Non
         "unit": "task",
         "isDecided": False,
         "taskCount": 60,
-        "decisions": [{"outcome": "open", "reason": "good and bad are not told apart", "undecided": ["good"]}],
+        "decisions": [
+            {"outcome": "open", "reason": "good and bad are not told apart", "undecided": ["good"]}
+        ],
         "intervals": [
             {"name": "good", "value": 0.9, "low": 0.61, "high": 0.99, "tasks": 20, "isUndecided": True},
             {"name": "bad", "value": None, "low": None, "high": None, "tasks": 1, "isUndecided": True},

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from proctor.item import FINISHED
+from proctor.item import FINISHED, QUEUED
+from proctor.store.batches import RetrySelection, executed_again
 from proctor.store.database import literals, places
 from proctor.store.reader import StoreReader
 
@@ -214,6 +215,21 @@ def of_selection(selection: "Selection") -> list[SessionSource]:
         loose = f'({selection.sessions}) AND s."runId" IS NULL'
         sources.append(SessionSource('"sessions" s', 's."id"', loose, tuple(selection.session_parameters)))
     return sources
+
+
+class _ItemId(TypedDict):
+    id: str
+
+
+def settled_items(read: StoreReader, run_id: str, again: RetrySelection) -> set[str]:
+    """The ids of the items that resuming a run does not execute."""
+    condition, parameters = executed_again(again)
+    rows = read.stream(
+        _ItemId,
+        f'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" <> ? AND NOT ({condition})',
+        (run_id, QUEUED, *parameters),
+    )
+    return {row["id"] for row in rows}
 
 
 def session_scores(read: StoreReader, sources: Sequence[SessionSource]) -> Iterator[MeanSessionScore]:
