@@ -223,6 +223,7 @@ class Attempt:
             ask_person=self._ask_person,
             merge=self._support.merge,
             redact=self._support.redact,
+            sandbox=self._context.sandbox,
             checkpoint=self._work.checkpoint,
         )
 

@@ -169,7 +169,8 @@ class StoreHost:
         from proctor.workspace.merge_queue import merge
 
         environment = secrets.visible(self.context.environment, named={"HOME"})
-        return await merge(request, home=self.context.home, environment=environment)
+        home, sandbox = self.context.home, self.context.sandbox
+        return await merge(request, home=home, environment=environment, sandbox=sandbox)
 
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
         """The answer of the person who plays an actor; empty: nobody is there."""
@@ -400,7 +401,9 @@ class Executor:
 
     def _worker_spec(self, batch: BatchRow, limits: MoneyLimits) -> WorkerSpec:
         # The store, its password and the keys of the server's callers stay with the driver.
-        settings = self._settings and replace(self._settings, store_url="", serve={}, access_keys={})
+        settings = self._settings and replace(
+            self._settings, store_url="", serve={}, access_keys={}, tokens={}
+        )
         return WorkerSpec(
             run_id=self._run_id,
             job=batch["job"],

@@ -134,6 +134,7 @@ def line_of(end: ItemFinished) -> str:
 
 
 MOST_FILES = 65_536
+PR_SET_DUMPABLE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +163,7 @@ class TerminalObserver(Observer):
     def watch(self, run_id: str, control: RunControl) -> AbstractAsyncContextManager[object]:
         """Open the view; the first signal stops the run cleanly, the second at once."""
         _allow_many_files()
+        protect_memory()
         _stop_at_signals(control)
         self._view = self.make_view(run_id)
         return self._view
@@ -295,6 +297,17 @@ def _allow_many_files() -> None:
     limit = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
     if soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def protect_memory() -> None:
+    """Hide memory and environment of this process, which hold keys, from other processes of the same user."""
+    try:
+        # Takes longer to load than the rest of a command that only reads.
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    except (ImportError, OSError, AttributeError):
+        pass  # another system
 
 
 def _stop_at_signals(control: RunControl) -> None:

@@ -270,6 +270,7 @@ class Recorder:
             "baseSha": event.base_sha,
             "agentVersion": event.agent_version,
             "thread": event.thread,
+            "sandbox": event.sandbox,
         }
         values = {name: self.line(value) for name, value in known.items() if value}
         if values:
