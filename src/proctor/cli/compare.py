@@ -11,7 +11,6 @@ from proctor.cli import output
 from proctor.cli.output import (
     Columns,
     Json,
-    columns_of,
     count,
     print_json,
     print_note,
@@ -20,7 +19,7 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
-from proctor.jobs.imported.table import load_sources
+from proctor.jobs.imported.table import columns_of, load_sources
 from proctor.stats.comparison import (
     Comparison,
     Contrast,
