@@ -22,7 +22,7 @@ from proctor.store.aggregates import select
 from proctor.store.batches import moment
 from proctor.store.results import (
     ResultRow,
-    SessionSource,
+    ScoredSessions,
     evaluator_source,
     of_runs,
     of_selection,
@@ -424,7 +424,7 @@ class _Reader:
             self._factors[text] = tuple(pairs), levels.get("scenario") or levels.get("task") or ""
         return self._factors[text]
 
-    def add_scores(self, read: StoreReader, sources: Sequence[SessionSource]) -> None:
+    def add_scores(self, read: StoreReader, sources: Sequence[ScoredSessions]) -> None:
         """The scores and the last value of each number measured in sessions, and the evaluators' scales."""
         versions = dict[tuple[str, str, str], str]()
         for score in session_scores(read, sources):

@@ -187,7 +187,7 @@ def finished_rows(read: StoreReader, run_id: str) -> Iterator[FinishedRow]:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionSource:
+class ScoredSessions:
     """The last attempts of items, or sessions of no run, as the middle of a query."""
 
     tables: str
@@ -197,27 +197,29 @@ class SessionSource:
     parameters: tuple[object, ...]
 
 
-def of_runs(run_ids: Sequence[str]) -> list[SessionSource]:
+def of_runs(run_ids: Sequence[str]) -> list[ScoredSessions]:
     """The last attempts of runs."""
     condition = f'i."runId" IN ({places(run_ids)})'
-    return [SessionSource('"batch_items" i', 'i."sessionId"', condition, tuple(run_ids))]
+    return [ScoredSessions('"batch_items" i', 'i."sessionId"', condition, tuple(run_ids))]
 
 
-def of_selection(selection: "Selection") -> list[SessionSource]:
+def of_selection(selection: "Selection") -> list[ScoredSessions]:
     """The last attempts of the items of a selection, and its sessions that belong to no run."""
     # The condition on items has sessions of its own, called `s` inside.
     sources = [
-        SessionSource(
+        ScoredSessions(
             '"batch_items" i', 'i."sessionId"', f"({selection.items})", tuple(selection.item_parameters)
         )
     ]
     if selection.has_loose:
         loose = f'({selection.sessions}) AND s."runId" IS NULL'
-        sources.append(SessionSource('"sessions" s', 's."id"', loose, tuple(selection.session_parameters)))
+        sources.append(ScoredSessions('"sessions" s', 's."id"', loose, tuple(selection.session_parameters)))
     return sources
 
 
-class _ItemId(TypedDict):
+class SettledItem(TypedDict):
+    """The id of an item that a resume leaves alone."""
+
     id: str
 
 
@@ -225,14 +227,14 @@ def settled_items(read: StoreReader, run_id: str, again: RetrySelection) -> set[
     """The ids of the items that resuming a run does not execute."""
     condition, parameters = executed_again(again)
     rows = read.stream(
-        _ItemId,
+        SettledItem,
         f'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" <> ? AND NOT ({condition})',
         (run_id, QUEUED, *parameters),
     )
     return {row["id"] for row in rows}
 
 
-def session_scores(read: StoreReader, sources: Sequence[SessionSource]) -> Iterator[MeanSessionScore]:
+def session_scores(read: StoreReader, sources: Sequence[ScoredSessions]) -> Iterator[MeanSessionScore]:
     """The mean scores of sessions: those of later evaluations first, then their own.
 
     Within each, the oldest first; so the last value of a session and evaluator is the one that counts.
@@ -255,7 +257,7 @@ def session_scores(read: StoreReader, sources: Sequence[SessionSource]) -> Itera
             )
 
 
-def session_metrics(read: StoreReader, sources: Sequence[SessionSource]) -> Iterator[SessionMetric]:
+def session_metrics(read: StoreReader, sources: Sequence[ScoredSessions]) -> Iterator[SessionMetric]:
     """The numbers measured in sessions, in the order of their steps."""
     for source in sources:
         yield from read.stream(
