@@ -110,7 +110,13 @@ PLAIN: dict[str, tuple[str, ...]] = {
     ),
     "a name that tables are grouped, filtered or sorted by": (
         *("batch_items.agent", "batch_items.model", "sessions.agent"),
-        *("sessions.agentVersion", "sessions.model", "sessions.service", "sessions.logGroup"),
+        *(
+            "sessions.agentVersion",
+            "sessions.model",
+            "sessions.service",
+            "sessions.logGroup",
+            "sessions.sandbox",
+        ),
         *("iterations.model", "messages.name", "tool_calls.toolName", "model_calls.provider"),
         *("model_calls.model", "model_calls.price", "model_calls.speaker", "model_calls.purpose"),
         *("metrics.name", "scores.evaluator", "scores.dimension"),

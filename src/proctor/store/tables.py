@@ -101,8 +101,6 @@ class SessionRow(TypedDict):
     baseSha: str
     worktree: str
     thread: str
-    sandbox: str
-    """How the attempt's programs were confined; empty: it started none."""
     source: str
     service: str
     logGroup: str
@@ -125,6 +123,8 @@ class SessionRow(TypedDict):
     attributesJson: str
     toolsJson: str
     toolsJsonBlob: NotRequired[str | None]
+    sandbox: str
+    """How the attempt's programs were confined; empty: it started none."""
 
 
 class IterationRow(TypedDict):
