@@ -204,6 +204,7 @@ async def resume(
         engine=engine,
         observer=observer,
         stops_early=changes.stops_early,
+        finished_at=moment(batch["finishedAt"]),
     )
 
 
@@ -319,7 +320,9 @@ async def _execute(
     engine: Engine | None,
     observer: Observer,
     stops_early: bool = True,
+    finished_at: datetime | None = None,
 ) -> RunResult:
+    """`finished_at` is when a resumed run had ended; it stays so if no item is left to execute."""
     files = job.files(plan, run_id, ctx)
     end = files.begin(resumed=resumed)
     totals = ctx.store.read.totals(run_id)
@@ -328,7 +331,10 @@ async def _execute(
         stopping = _stopping(run_id, ctx) if stops_early else None
         is_decided = stopping is not None and stopping.is_decided
         has_work = has_work and not is_decided
-        end = await _run_items(job, plan, run_id, ctx, models, files, engine, observer, stopping)
+        finished_at = None if has_work else finished_at
+        end = await _run_items(
+            job, plan, run_id, ctx, models, files, engine, observer, stopping, finished_at=finished_at
+        )
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
     if state := summary.get("stopWhen"):
@@ -350,6 +356,8 @@ async def _run_items(
     engine: Engine | None,
     observer: Observer,
     stopping: "StopMonitor | None",
+    *,
+    finished_at: datetime | None,
 ) -> BatchEnd:
     def write_files(follow: Callable[[], None]) -> None:
         try:
@@ -384,6 +392,7 @@ async def _run_items(
         load_checkpoint=load_checkpoint if job.has_checkpoints else None,
         people=job.people(run_id, ctx),
         stopping=stopping,
+        finished_at=finished_at,
     )
     try:
         async with observer.watch(run_id, executor):

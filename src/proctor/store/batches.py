@@ -174,6 +174,19 @@ def _already_running(run_id: str, owner: str) -> UsageError:
     )
 
 
+def executed_again(again: RetrySelection) -> tuple[str, tuple[object, ...]]:
+    """The condition on items that were started and that a resumed batch executes, and its parameters."""
+    condition = f'"status" = ? OR ("status" = ? AND "reason" IN ({places(UNFINISHED_REASONS)}))'
+    parameters: list[object] = [RUNNING, ERROR, *UNFINISHED_REASONS]
+    if again.errors:
+        condition += ' OR "status" = ?'
+        parameters.append(ERROR)
+    if again.failures:
+        condition += ' OR "status" IN (?, ?)'
+        parameters += [FAIL, TIMEOUT]
+    return condition, tuple(parameters)
+
+
 def queue_unfinished(
     connection: Connection, run_id: str, again: RetrySelection, now: datetime, *, claimed: ClaimedBatch
 ) -> list[SessionRow]:
@@ -189,18 +202,11 @@ def queue_unfinished(
         cast(SessionRow, row) for row in interrupted if row["status"] == RUNNING or row["error"] == _KILLED
     ]
     _end_sessions(connection, run_id, INTERRUPTED, _KILLED, claimed.last_seen)
-    condition = f'"status" = ? OR ("status" = ? AND "reason" IN ({places(UNFINISHED_REASONS)}))'
-    parameters: list[object] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
-    if again.errors:
-        condition += ' OR "status" = ?'
-        parameters.append(ERROR)
-    if again.failures:
-        condition += ' OR "status" IN (?, ?)'
-        parameters += [FAIL, TIMEOUT]
+    condition, parameters = executed_again(again)
     connection.run(
         'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = NULL '
         f'WHERE "runId" = ? AND ({condition})',
-        parameters,
+        (QUEUED, "", "", run_id, *parameters),
     )
     # Rows of earlier versions have no holder.
     for holder in ("", claimed.last_owner):
