@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from proctor.processes import run
 from proctor.sandbox import Sandbox, available_kind, container, problem_of
 
 ENGINE = """#!{python}
-import json, os, sys
+import json, os, re, sys
 arguments = sys.argv[1:]
 log = open({log!r}, "a")
 print(json.dumps([arguments, sorted(os.environ)]), file=log, flush=True)
@@ -47,8 +48,8 @@ while arguments[position].startswith("--"):
 image, *command = arguments[position:]
 if image != "image:1":
     sys.exit(f"no such image: {{image}}")
-for target, source in sorted(volumes.items(), reverse=True):
-    command = [word.replace(target, source) for word in command]
+targets = re.compile("|".join(map(re.escape, sorted(volumes, reverse=True))))
+command = [targets.sub(lambda match: volumes[match[0]], word) for word in command]
 os.chdir(volumes.get(folder, folder))
 os.execvpe(command[0], command, {{"PATH": os.environ["PATH"], **environment}})
 """
@@ -102,7 +103,7 @@ async def test_the_command_line_of_a_container(calls: Path, tmp_path: Path) -> N
     [info, ran, removed] = [json.loads(line) for line in calls.read_text().splitlines()]
     assert info[0] == ["info"]
     line = ran[0]
-    pairs = list(zip(line, line[1:], strict=False))
+    pairs = list(pairwise(line))
     name = line[line.index("--name") + 1]
     for pair in (
         ("--network", "none"),
@@ -121,7 +122,7 @@ async def test_the_command_line_of_a_container(calls: Path, tmp_path: Path) -> N
         ("--label", "proctor=the-attempt"),
     ):
         assert pair in pairs
-    assert not any("two" in word for word in line)
+    assert not any("two\nlines" in word for word in line)
     assert "PATH" not in line
     assert removed[0] == ["rm", "--force", name]
 
@@ -162,7 +163,7 @@ async def test_a_container_without_network_reaches_the_gateway(calls: Path, tmp_
 
     assert ended.output == "from the gateway\n", ended.output
     line = json.loads(calls.read_text().splitlines()[1])[0]
-    assert ("--network", "none") in list(zip(line, line[1:], strict=False))
+    assert ("--network", "none") in list(pairwise(line))
 
 
 def test_without_an_engine_a_container_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
