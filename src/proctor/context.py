@@ -5,7 +5,8 @@ a run; `AttemptContext` is the part that attempts use.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -24,7 +25,7 @@ from proctor.models.routes import CallableRoute
 from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.sandbox import NOT_CONFINED, Sandbox
-from proctor.secrets import redactor, visible
+from proctor.secrets import private_folder, redactor, visible
 from proctor.store import Store
 from proctor.store.database import store_exists
 from proctor.store.keys import EncryptionSection
@@ -67,6 +68,8 @@ class Settings:
     serve: Mapping[str, str] = field(default_factory=dict)
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secret keys of the callers of the AWS-compatible interface."""
+    tokens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Named tokens of `proctor serve`: where each is found, and its role."""
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
     sandbox: object = None
@@ -327,7 +330,12 @@ class RunContext:
     @cached_property
     def store(self) -> Store:
         """The store, opened (and migrated) on first use."""
-        return self._given_store or Store(self.settings.store_url, self._keys())
+        if self._given_store is not None:
+            return self._given_store
+        # A folder that cannot be created is reported by whatever needs it.
+        with suppress(OSError):
+            private_folder(self.settings.home)
+        return Store(self.settings.store_url, self._keys())
 
     @property
     def has_store(self) -> bool:
@@ -352,6 +360,14 @@ class RunContext:
     def info(self, text: str) -> None:
         """Send the user a message about the progress."""
         self.notice(Notice(text))
+
+    def note_foreign_results(self, run_ids: Iterable[str], *, unsigned: bool = False) -> None:
+        """Send a remark on runs whose results somebody else has written; `unsigned`: on unsigned ones too."""
+        for run_id in run_ids:
+            if self.store.read.exact_batch(run_id):
+                check = self.store.check_signatures(run_id, self.now())
+                for text in check.notes(unsigned=unsigned):
+                    self.note(text)
 
     def settings_for(self, folders: Sequence[Path]) -> Settings:
         """Settings that also apply the `proctor.toml` of these folders."""

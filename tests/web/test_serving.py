@@ -24,7 +24,7 @@ def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, slow_mode
     slow_model.write_text("rules: [{reply: done}]\nlatency_seconds: 2\n")
     # A terminal sends Ctrl-C to everything that was started in it.
     server = subprocess.Popen(
-        [sys.executable, "-m", "proctor", "serve", "--port", "0", "--json"],
+        [sys.executable, "-m", "proctor", "serve", "--no-token", "--port", "0", "--json"],
         cwd=proctor.folder,
         env=proctor.environment,
         stdout=subprocess.PIPE,
@@ -49,7 +49,7 @@ def test_a_second_server_on_the_same_store_shows_the_same(serve):
 
 
 def test_the_command_serves_says_where_and_ends_when_it_is_asked_to(proctor):
-    server = proctor.start("serve", "--port", "0", "--json")
+    server = proctor.start("serve", "--no-token", "--port", "0", "--json")
     told = json.loads(server.stdout.readline())
     address = f"ws://127.0.0.1:{told['port']}/api/live"
 
@@ -72,14 +72,14 @@ def test_a_port_that_is_taken_is_told_before_anything_starts(proctor, served):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_an_address_beyond_this_machine_needs_a_token(proctor, host):
-    refused = proctor("serve", "--host", host, "--port", "0")
+    refused = proctor("serve", "--host", host, "--no-token", "--port", "0")
 
     assert refused.returncode == 2
-    assert "--token" in refused.stderr
+    assert "--no-token" in refused.stderr
 
 
 def test_a_server_on_all_addresses_says_one_that_a_browser_can_go_to(proctor):
-    server = proctor.start("serve", "--host", "0.0.0.0", "--token", "let-me-in", "--port", "0", "--json")
+    server = proctor.start("serve", "--host", "0.0.0.0", "--port", "0", "--json")
     told = json.loads(server.stdout.readline())
     try:
         assert told["url"] == f"http://127.0.0.1:{told['port']}"
@@ -95,7 +95,7 @@ def test_somebody_who_waits_for_a_run_to_stop_does_not_keep_the_server(proctor):
         # A run of a process that lives and does not listen: this one.
         row = {"runId": "deaf", "createdAt": "2026-01-01T00:00:00.000Z", "job": "coding", "status": "running"}
         store.create_batch({**row, "owner": this_process()}, [])
-    server = proctor.start("serve", "--port", "0", "--json")
+    server = proctor.start("serve", "--no-token", "--port", "0", "--json")
     url = json.loads(server.stdout.readline())["url"]
     asking = threading.Thread(target=abort, args=(url,), daemon=True)
     asking.start()

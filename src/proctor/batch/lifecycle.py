@@ -177,6 +177,7 @@ async def resume(
     """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
     job.check_resume(run_id, retry, ctx)
     batch = ctx.store.read.batch(run_id, ctx.now())
+    ctx.note_foreign_results([batch["runId"]])
     plan = plan.for_run(batch, ctx) if plan else None
     restored = plan or _restored(job, batch, ctx)
     models = _checked_models(restored, ctx)

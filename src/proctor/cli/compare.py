@@ -111,6 +111,7 @@ def compare(
         raise UsageError("a JUnit file holds the verdicts of gates\nPass at least one --gate.")
     with terminal_context(context.obj) as ctx:
         results = load_sources(ctx.store, runs, ctx.now(), columns=columns_of(column))
+        ctx.note_foreign_results(results.runs.labels)
         if by:
             groups = groups_by(results, by, pair=pair, against=against)
             groups = with_stop_rule(groups, ctx.store.read, runs[0], by)

@@ -88,6 +88,12 @@ def exit_on_error(*, as_json: bool) -> Iterator[ExitReason]:
         end.code = _print_error(str(error), CUT_SHORT, as_json=as_json)
     except ProctorError as error:
         end.code = _print_error(str(error), SOME_DID_NOT, as_json=as_json)
+    except json.JSONDecodeError as error:
+        # Files of the user are checked where they are read: this was in the store.
+        message = f"a value that should be JSON cannot be read: {error}\n"
+        end.code = _print_error(
+            message + "See whether the store is damaged: proctor store check", CUT_SHORT, as_json=as_json
+        )
     except KeyboardInterrupt:
         end.code = CTRL_C
     except (BrokenPipeError, SystemExit):

@@ -58,6 +58,7 @@ def rank(
     """
     with terminal_context(context.obj) as ctx:
         results = load_sources(ctx.store, sources, ctx.now(), columns=columns_of(column))
+        ctx.note_foreign_results(results.runs.labels)
         stopped = [stop_document(ctx.store.read, run) for run in results.runs.labels]
     ranked = rank_levels(results, by, metric)
     if as_json:

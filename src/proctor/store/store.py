@@ -11,7 +11,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from proctor.item import Item
+from proctor.item import RUNNING, Item
 from proctor.session import Merge
 from proctor.store import batches, ledger
 from proctor.store.batches import Resource, RetrySelection
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from proctor.store.intake import Logs, ReceivedSpans
     from proctor.store.key_rotation import RotationCounts
     from proctor.store.labels import CalibrationRecord, Label
+    from proctor.store.signatures import SignatureCheck
 
 T = TypeVar("T")
 
@@ -48,7 +49,9 @@ class Store:
         self._readers = Readers(self._database)
         self.data_keys = DataKeys(self._transaction, self._sealer)
         """Keys that texts are encrypted with."""
-        self.data_keys.ensure()
+        self.is_read_only = database.is_read_only
+        """Whether nothing can be written here: a file without write permission."""
+        self.data_keys.ensure(can_write=not self.is_read_only)
         self.read = StoreReader(self._readers)
         """Queries."""
 
@@ -240,6 +243,14 @@ class Store:
     def delete_batch(self, run_id: str) -> None:
         """Delete a batch and every row that belongs to it."""
         self._transaction(lambda connection: batches.delete(connection, run_id))
+
+    def check_signatures(self, run_id: str, now: datetime) -> "SignatureCheck":
+        """Whether somebody else has written to the results of a run. A running one is not checked."""
+        from proctor.store.signatures import SignatureCheck, check_run
+
+        if self.read.batch(run_id, now)["status"] == RUNNING:
+            return SignatureCheck(run_id=run_id, items=0, is_signed=False, is_running=True)
+        return check_run(self._readers.connection(), run_id, self._sealer.signing_key)
 
     def count_encrypted(self) -> "dict[str, RotationCounts]":
         """Number of encrypted texts by table and key."""

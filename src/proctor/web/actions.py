@@ -5,10 +5,13 @@ have a time limit.
 """
 
 import asyncio
+import os
 import secrets
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -199,11 +202,11 @@ def _answer(site: AppState, run_id: str) -> SteeringAnswer:
 
 
 async def run_command(
-    site: AppState, arguments: Sequence[str], *, seconds: float
+    site: AppState, arguments: Sequence[str], *, seconds: float, stdin: bytes | None = None
 ) -> tuple[int, dict[str, Any], str]:
     """Run a command to its end; its exit code, its JSON document and its messages.
 
-    After `seconds` it is killed and a `TimeoutError` raised.
+    After `seconds` it is killed, with all that it has started, and a `TimeoutError` raised.
     """
     launcher = site.launcher
     process = await asyncio.create_subprocess_exec(
@@ -211,15 +214,17 @@ async def run_command(
         *arguments,
         cwd=launcher.folder,
         env=launcher.child_environment(),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     try:
-        stdout, stderr = await asyncio.wait_for(process.communicate(), seconds)
+        stdout, stderr = await asyncio.wait_for(process.communicate(stdin), seconds)
     except BaseException:
         if process.returncode is None:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
         raise
     return process.returncode or 0, parse_document(stdout), stderr.decode("utf-8", "replace")

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
 from proctor.json_values import JsonMap
-from proctor.plan.source import KeyPath, PlanSource, ValuePlace, refuse, resolved
+from proctor.plan.source import KeyPath, PlanSource, ValuePlace, open_regular, refuse, resolved
 from proctor.plan.validate import (
     Expectation,
     SandboxValue,
@@ -264,7 +264,7 @@ def _text_of(file: Path) -> str:
             raise UsageError(
                 f"{file} leads out of its folder, to {real}\nCopy the task there, or name the file itself."
             )
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             data = opened.read(MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(
@@ -445,7 +445,7 @@ def _easiest_first(path: Path) -> tuple[int, str]:
 def _is_task(file: Path) -> bool:
     """Whether a file is a task: its first heading says so."""
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             head = opened.read(64 * 1024).decode("utf-8", "replace")
     except OSError:
         return True

@@ -1,6 +1,6 @@
 // The Run page: live progress, items, charts, plan, and actions.
 
-import { api, attempt, byId, confirmed, debounced, el, format, query, remember, remembered, STATUSES, toast, watch, badge } from "./app.js";
+import { api, attempt, badge, byId, confirmed, debounced, el, format, query, remember, remembered, STATUSES, toast, urlOf, watch } from "./app.js";
 import { chartCard } from "./charts.js";
 import { columnsFor, itemsOf } from "./items.js";
 import { ending } from "./notify.js";
@@ -216,7 +216,7 @@ byId("retry").addEventListener("click", async ({ currentTarget }) => {
 function makeMenus() {
   const table = el("select", { "aria-label": "Table to export" }, TABLES.map(([value, title]) => el("option", { value }, title)));
   const links = Object.entries(FORMATS).map(([form, title]) => el("a", { class: "menu-item", dataset: { form }, download: "" }, title));
-  const setLinks = () => links.forEach((link) => (link.href = `${ADDRESS}/export${query({ format: link.dataset.form, table: table.value })}`));
+  const setLinks = () => links.forEach((link) => (link.href = urlOf(`${ADDRESS}/export${query({ format: link.dataset.form, table: table.value })}`)));
   table.addEventListener("change", setLinks);
   setLinks();
   menu(byId("export"), [el("div", { class: "menu-field" }, table), ...links]);
