@@ -40,7 +40,7 @@ NEIGHBORS_KNOW_EACH_OTHER = (
 
 SPEAKS = {
     *("cli", "web", "__main__", "bootstrap"),
-    *("processes/warden.py", "sandbox/launcher.py", "models/local_server.py"),
+    *("processes/warden.py", "sandbox/launcher.py", "sandbox/relay.py", "models/local_server.py"),
     "evaluators/function_worker.py",
 }
 """Who may print, read the environment and exit. Those in the second line are programs of their own."""

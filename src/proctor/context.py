@@ -250,6 +250,7 @@ def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "Ev
         folders=[evaluators.folder / "evaluators", settings.home / "evaluators"],
         lambdas=evaluators.lambdas,
         mark=evaluators.mark,
+        sandbox=settings.confinement,
     )
 
 

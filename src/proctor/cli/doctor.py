@@ -83,6 +83,7 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
     yield _store(settings)
     yield _disk(settings.home)
     yield asyncio.run(_processes(settings.environment))
+    yield _sandbox(settings)
 
 
 def check_keys_and_agents(environment: Mapping[str, str]) -> Iterator[CheckResult]:
@@ -96,6 +97,18 @@ def check_keys_and_agents(environment: Mapping[str, str]) -> Iterator[CheckResul
             yield CheckResult(
                 name=f"agent {name}", well=ready or None, said=message, remedy=availability.remedy
             )
+
+
+def _sandbox(settings: Settings) -> CheckResult:
+    try:
+        kind, summary = settings.confinement.kind_of(None), settings.confinement.summary(None)
+    except UsageError as error:
+        problem, _, remedy = str(error).partition("\n")
+        return CheckResult(name="sandbox", well=False, said=problem, remedy=remedy)
+    if kind != "none":
+        return CheckResult(name="sandbox", well=True, said=summary)
+    remedy = "Install bubblewrap (the package `bubblewrap`)."
+    return CheckResult(name="sandbox", well=None, said=summary, remedy=remedy)
 
 
 def _python() -> CheckResult:
