@@ -89,6 +89,21 @@ async def test_the_prompt_is_paid_before_the_tokens_of_the_answer():
     assert await reservation.hold(worst(2.1, input_usd=0.1, tokens=1000)) == Hold(1.0, output_limit=450)
 
 
+async def test_fifty_answers_are_shortened_to_what_all_of_them_may_cost():
+    reservation = await Purse(10).open("s", 1.0)
+    price, tokens = 2.0**-14, 1024
+    fifty = SpendingRequest(
+        model="m",
+        input_tokens=0,
+        output_tokens=tokens,
+        input_usd=0.0,
+        output_usd_per_token=price,
+        answers=50,
+    )
+    assert fifty.cost_usd == 50 * 1024 / 2**14
+    assert await reservation.hold(fifty) == Hold(1.0, output_limit=327)
+
+
 async def test_an_attempt_may_spend_its_cap_and_not_more():
     reservation = await Purse(10).open("s", 0.5)
     assert reservation.charge(0.5) is None

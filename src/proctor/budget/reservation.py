@@ -21,7 +21,7 @@ class Hold:
 
     usd: float
     output_limit: int | None = None
-    """Tokens the answer may have, because there is not enough money for more; None: as requested."""
+    """Tokens each answer may have, because there is not enough money for more; None: as requested."""
 
 
 NOTHING_HELD = Hold(0.0)
@@ -76,8 +76,8 @@ class Reservation:
         Waits for running calls that may turn out cheaper, then shortens the answer. Raises a `CostLimit` when
         the money left pays no useful answer.
         """
-        most, price = worst.cost_usd, worst.output_usd_per_token
-        if not self.is_limited or most is None or worst.input_usd is None:
+        most = worst.cost_usd
+        if not self.is_limited or most is None:
             return NOTHING_HELD
         # Where the provider billed more than the worst case before, that is the worst case.
         overrun = self._budget.past_costs(self.kind).highest_overrun_usd
@@ -85,7 +85,7 @@ class Reservation:
         usd = await self._hold_up_to(most)
         if usd + ROUNDING_USD >= most:
             return Hold(usd)
-        tokens = int((usd - worst.input_usd) / price) if price else 0
+        tokens = worst.affordable_tokens(usd)
         if has_overrun or tokens < MIN_OUTPUT_TOKENS:
             self.settle(Hold(usd), None)
             raise self.shortage(most)
