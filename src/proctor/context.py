@@ -267,6 +267,8 @@ def make_attempt_context(
     """Dependencies of attempts that use these models."""
     # Other users of models, such as a check, want to know at once that a provider does not answer.
     models.pools.waits_for_outages = True
+    # An attempt holds money for each try that may be billed.
+    models.pools.repeats_billed = False
     return AttemptContext(
         home=settings.home,
         # With the variables of the file, so that the keys it names are redacted too.

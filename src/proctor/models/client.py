@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from proctor.errors import ModelError, RateLimited
+from proctor.errors import NOT_SENT, ModelError, RateLimited
 from proctor.json_values import JsonMap, parse_json, require_map
 from proctor.lazy_import import load
 from proctor.models.providers import Endpoint
@@ -39,12 +39,18 @@ class RetryableError(Exception):
     """A failed try that may succeed when repeated."""
 
     def __init__(
-        self, error: ModelError, retry_after_seconds: float | None = None, *, is_connected: bool = True
+        self,
+        error: ModelError,
+        retry_after_seconds: float | None = None,
+        *,
+        is_connected: bool = True,
+        may_be_billed: bool = False,
     ) -> None:
         super().__init__(str(error))
         self.error = error
         self.is_connected = is_connected
-        """Whether there was a connection, so that the request may have been processed."""
+        """Whether there was a connection, so that the request itself may be the cause."""
+        error.may_be_billed = may_be_billed
         self.retry_after_seconds = retry_after_seconds
         self.response: Any = None
         """Response to return when no try is left; None: raise `error`."""
@@ -61,7 +67,8 @@ def parse_answer(raw: bytes, endpoint: Endpoint) -> JsonMap:
         began = clean(raw[:200].decode(errors="replace"), endpoint)
         # A page of a proxy, or a server that is starting.
         raise RetryableError(
-            ModelError(f"{endpoint.provider} did not answer with JSON; the answer began {began!r}")
+            ModelError(f"{endpoint.provider} did not answer with JSON; the answer began {began!r}"),
+            may_be_billed=True,
         ) from cause
     if not isinstance(answer, dict):
         raise ModelError(f"{endpoint.provider} answered with JSON that is not an object")
@@ -137,6 +144,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Waited = Callable[[float], None]
 """Called with the seconds about to be waited, so that a time limit can be extended by them."""
+
+
+def _ignore(_: bool) -> None:
+    return None
+
 
 # Maximum size of an answer; a million tokens of text stay below it.
 LARGEST_ANSWER_BYTES = 32 * 1024 * 1024
@@ -223,13 +235,20 @@ class Client:
             answer, raw, (self._clock() - progress.started) * 1000, progress.waited_seconds * 1000
         )
 
-    async def open(self, target: CallTarget, body: bytes, waited: Waited | None = None) -> "ResponseStream":
+    async def open(
+        self,
+        target: CallTarget,
+        body: bytes,
+        waited: Waited | None = None,
+        sent: Callable[[bool], None] = _ignore,
+    ) -> "ResponseStream":
         """Send `body` and return the response as a stream, which the caller closes.
 
         Retries like `post` before the first byte, not after it. A final error response is a stream too, with
-        its status; a `ModelError` is raised when there was no response at all.
+        its status; a `ModelError` is raised when there was no response at all. `sent` is called with True
+        when a try begins and with False when it has failed without being billed.
         """
-        stream, progress = await self._with_retries(self._post_stream, target, body, waited)
+        stream, progress = await self._with_retries(self._post_stream, target, body, waited, sent)
         stream.started, stream.waited_seconds = progress.started, progress.waited_seconds
         if stream.refusal:
             self._release_slot(target, progress)
@@ -257,6 +276,7 @@ class Client:
         target: CallTarget,
         body: bytes,
         waited: Waited | None,
+        sent: Callable[[bool], None] = _ignore,
     ) -> "tuple[T, _CallProgress]":
         session = self._session or self._open()
         progress = _CallProgress()
@@ -264,22 +284,31 @@ class Client:
         attempt = 1
         while True:
             if pool:
-                progress.slot = slot = await pool.enter(waited)
+                with _not_sent(progress):
+                    progress.slot = slot = await pool.enter(waited)
                 progress.waited_seconds += slot.waited_seconds
                 progress.has_slot = True
             progress.started = self._clock()
             try:
+                sent(True)
                 return await send(session, target, body), progress
             except RetryableError as failure:
                 progress.has_slot = False
+                error = failure.error
+                progress.is_billed |= error.may_be_billed
+                sent(error.may_be_billed)
                 if pool and isinstance(failure.error, RateLimited):
                     pool.refused(slot, failure.retry_after_seconds)
                     progress.without_hint += failure.retry_after_seconds is None
                     if progress.without_hint < TRIES_WITHOUT_HINT:
                         continue
-                elif pool and pool.unreachable(
-                    slot, progress, str(failure.error), is_connected=failure.is_connected
+                elif pool and (
+                    pool.unreachable(slot, progress, str(error), is_connected=failure.is_connected)
+                    or (error.may_be_billed and not self._repeats_billed)
                 ):
+                    if error.may_be_billed and not self._repeats_billed:
+                        error.is_outage = pool.is_in_outage
+                        raise error from failure.__cause__
                     # It waits for a slot until the outage is over, and uses up no try.
                     lasted = self._clock() - progress.started
                     progress.waited_seconds += lasted
@@ -304,10 +333,15 @@ class Client:
                 raise
             if waited is not None:
                 waited(pause)
-            await asyncio.sleep(pause)
+            with _not_sent(progress):
+                await asyncio.sleep(pause)
             progress.paused_seconds += pause
             progress.waited_seconds += pause
             attempt += 1
+
+    @property
+    def _repeats_billed(self) -> bool:
+        return self._pools is None or self._pools.repeats_billed
 
     async def close(self) -> None:
         """Close all connections."""
@@ -398,7 +432,7 @@ class Client:
             message = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
             error = ModelError(f"{endpoint.provider} did not answer: {clean(message, endpoint)}")
             is_connected = not isinstance(failure, self._no_connection)
-            raise RetryableError(error, is_connected=is_connected) from failure
+            raise RetryableError(error, is_connected=is_connected, may_be_billed=is_connected) from failure
 
     def _pause(self, attempt: int, retry_after_seconds: float | None) -> float:
         """Exponential backoff with jitter, so that a thousand calls do not return at once."""
@@ -421,8 +455,21 @@ class _CallProgress:
     """Whether it has to be released."""
     paused_seconds: float = 0.0
     """Between tries only."""
+    is_billed: bool = False
+    """Whether a try may be billed although it failed."""
     without_hint: int = 0
     """Number of 429 responses without a `Retry-After`."""
+
+
+@contextmanager
+def _not_sent(progress: _CallProgress) -> Iterator[None]:
+    """Mark a cancellation while the call waits: there is nothing to bill."""
+    try:
+        yield
+    except asyncio.CancelledError as cancelled:
+        if progress.is_billed:
+            raise
+        raise asyncio.CancelledError(NOT_SENT) from cancelled
 
 
 class ResponseStream:

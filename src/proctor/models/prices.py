@@ -220,6 +220,8 @@ class Grant:
     """Lowered maximum length of the answer. None: as requested."""
     settle: Callable[[float | None], None] | None = None
     """Called once with the call's cost after it was recorded; None: the price is unknown."""
+    lose: Callable[[], None] | None = None
+    """Called instead of `settle` when the call broke off before its cost was known."""
 
 
 def usual_limit(model: str) -> int:

@@ -432,6 +432,8 @@ class RatePools:
         self._outage_patience = outage_patience_seconds
         self.waits_for_outages = False
         """Whether calls wait at all, rather than fail at once; set it before the first call."""
+        self.repeats_billed = True
+        """Whether calls are repeated that broke off and may be billed; if not, the caller decides."""
         self.notify: Callable[[str], None] | None = None
         """Receives a message when an outage begins and when it ends."""
         self._policy = policy or RatePolicy()

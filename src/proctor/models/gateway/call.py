@@ -174,6 +174,7 @@ DIALECTS: Mapping[str, WireDialect] = {
 }
 CUT_OFF = ("", "cut_off")
 STREAM_ENDED = "the stream ended before the answer did"
+CLIENT_HUNG_UP = "the client hung up before the answer had ended; its tokens are estimated"
 
 
 class GatewayCall:
@@ -205,6 +206,8 @@ class GatewayCall:
         self.error = ""
         self.is_broken = False
         """Whether the response broke off after the client got a part of it."""
+        self.is_sent = False
+        """Whether the provider may bill it."""
         self.is_estimated = False
         """Whether its tokens are an estimate."""
         self.grant = Grant()
@@ -250,13 +253,23 @@ class GatewayCall:
             self.access.caller.record(call)
             if self.access.transcript:
                 self.access.transcript.record_answer(reading)
-            if self.grant.settle:
-                self.grant.settle(call.cost_usd)
+            self._settle(call)
         if isinstance(self.access.take, RecordedTake):
             try:
                 self._write_exchange(self.access.take)
             except OSError as error:
                 self.access.note_once(f"the traffic could not be recorded: {error.strerror}")
+
+    def _settle(self, call: ModelCall) -> None:
+        """Settle what was held for it; the worst case when it ended after it was sent, without an answer."""
+        if self.is_sent and self.grant.lose and not self.delivery.chunks and self.status != "ok":
+            self.grant.lose()
+        elif self.grant.settle:
+            self.grant.settle(call.cost_usd)
+
+    def mark_sent(self, is_sent: bool) -> None:
+        """Remember whether the provider may bill it."""
+        self.is_sent = is_sent
 
     def _read(self, received: bytes) -> WireAnswer:
         if self.reading is not None:
@@ -278,7 +291,7 @@ class GatewayCall:
         billed, self.is_estimated = billed_usage(reading, self.body, limit, self.price)
         if self.status != "ok":
             # Counts before a stream broke off cover its beginning only.
-            self.error = self.error or "it was broken off; its tokens are estimated"
+            self.error = self.error or CLIENT_HUNG_UP
             self.is_estimated = True
         elif self.is_estimated or (usage.total_tokens == 0 and (reading.text or reading.tool_requests)):
             if self.provider != "replay":
