@@ -234,8 +234,6 @@ class Attempt:
         models = self._context.models(
             self._clock.waited, item_id=self._work.id, volatile=self._volatile_texts(), note=self._note
         )
-        if not self._reservation.is_limited:
-            return models
         return BudgetedModel(
             models, self._reservation, worst_case=self._context.worst_case, record=self._record
         )

@@ -118,6 +118,10 @@ class StoreHost:
         if self.writer.backlog > MAX_BACKLOG:
             await asyncio.wrap_future(self.writer.flush())
 
+    async def committed(self) -> None:
+        """Wait until all rows so far are committed."""
+        await asyncio.wrap_future(self.writer.flush())
+
     def attempt_ended(self, end: AttemptEnd) -> None:
         """Finish or requeue an item whose rows were handed to the writer."""
         if end.halted_by:
