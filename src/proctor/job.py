@@ -392,6 +392,10 @@ class Job:
     """Whether the steps of its sessions are turns of a conversation or simulation."""
     evaluates_sessions: ClassVar[bool] = False
     """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
+    speakers: ClassVar[Sequence[str]] = ()
+    """The roles in its transcripts, each shown on a side of its own; empty: prompt, model and tools."""
+    column_titles: ClassVar[Mapping[str, str]] = {}
+    """Titles of item columns that differ from those of other jobs, by key: `prompt`, `factor:model`."""
 
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")

@@ -1,8 +1,10 @@
 """One run over HTTP: what it is, its items in any order, its plots, its files, and what becomes of it."""
 
 import csv
+import html
 import io
 import json
+import re
 import threading
 import zipfile
 from datetime import timedelta
@@ -460,3 +462,23 @@ def test_what_is_asked_of_each_provider_is_told(served, site):
     assert pool == {
         "name": "openai/gpt-5", "limit": 12, "inUse": 9, "waiting": 4, "refused": 2, "waitedSeconds": 8.5,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("job", "titles"),
+    [
+        ("coding", {}),
+        ("dialogue", {"prompt": "Dialogue", "model": "Models"}),
+        ("scenario", {"prompt": "Scenario", "model": "Models"}),
+        ("evaluation", {"prompt": "Session", "model": "Judge", "factor:model": "evaluated model"}),
+        ("no longer installed", {}),
+    ],
+)
+def test_the_page_of_a_run_names_columns_as_its_job_does(served, site, job, titles):
+    stock(site.store, job=job, count=1)
+
+    text = served.get("/runs/stocked").text
+
+    (attribute,) = re.findall('data-column-titles="([^"]*)"', text)
+    assert json.loads(html.unescape(attribute)) == titles
+    assert (" data-evaluates" in text) == (job == "evaluation")

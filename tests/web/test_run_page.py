@@ -392,3 +392,16 @@ def test_a_run_that_cannot_be_read_says_why_and_leaves_no_empty_frames(served, s
     expect(page.get_by_role("region", name="Progress")).to_be_hidden()
     expect(page.get_by_role("tablist")).to_be_hidden()
     expect(page.get_by_role("button", name="Export")).to_be_hidden()
+
+
+def test_columns_have_the_titles_of_the_job(served, site, open_page):
+    """In an evaluation, the model column is the judge; the evaluated model is a factor of its own."""
+    stock(site.store, job="evaluation", count=10)
+
+    page = open_page(f"{served.url}/runs/stocked")
+
+    for title in ("Session", "Judge"):
+        expect(page.get_by_role("columnheader", name=title)).to_be_visible()
+    # Among the columns to choose from.
+    expect(page.locator("label", has_text="evaluated model")).to_have_count(1)
+    expect(page.get_by_role("columnheader", name="Prompt")).to_have_count(0)

@@ -378,7 +378,7 @@ async function begin() {
     return;
   }
   showFacts();
-  columns = columnsFor(run.factors, run.job);
+  columns = columnsFor(run.factors, JSON.parse(page.dataset.columnTitles), "evaluates" in page.dataset);
   byId("items").replaceChildren(grid);
   grid.begin({ run: RUN, columns: chosenColumns(), changed: (response) => showChips(response.counts), first });
   makeMenus();
