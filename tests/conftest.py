@@ -153,7 +153,7 @@ class Workshop:
     def take_over(self, run_id: str = "run", *, errors: bool = False) -> str:
         owner = this_process()
         cut_off = self.store.resume_batch(run_id, owner, RetrySelection(errors=errors), now())
-        clear_leftovers(cut_off, self.context.home)
+        clear_leftovers(cut_off, self.context.home, self.context.environment)
         return owner
 
     def batch(self, run_id: str = "run") -> dict[str, Any]:

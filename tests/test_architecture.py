@@ -27,7 +27,7 @@ LAYERS = [
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     {"item", "session", "score", "errors", "git", "processes", "expect", "json_values", "answer_parser"}
-    | {"formatting", "lazy_import", "cache", "secrets"},
+    | {"formatting", "lazy_import", "cache", "secrets", "sandbox"},
 ]
 """A part imports only from rows below its own."""
 
@@ -40,7 +40,8 @@ NEIGHBORS_KNOW_EACH_OTHER = (
 
 SPEAKS = {
     *("cli", "web", "__main__", "bootstrap"),
-    *("processes/warden.py", "models/local_server.py", "evaluators/function_worker.py"),
+    *("processes/warden.py", "sandbox/launcher.py", "sandbox/relay.py", "models/local_server.py"),
+    "evaluators/function_worker.py",
 }
 """Who may print, read the environment and exit. Those in the second line are programs of their own."""
 

@@ -222,6 +222,15 @@ def test_only_tests_that_cover_a_module_run_the_likeliest_to_fail_first(project:
         ["tests/whole/test_program.py"],
     ]
 
+    (project / "tests/money/test_another.py").write_text("from proctor.money import limits\n")
+    (project / "src/proctor/money/limits.py").write_text("def most():\n    return 1\n")
+    (project / "tests/money/test_limits.py").write_text("from proctor.money.limits import most\n")
+    (named,) = mutants.mutants_of("src/proctor/money/limits.py", "def most():\n    return 1\n")
+    assert mutants.TestFiles(project).stages(named)[:2] == [
+        ["tests/money/test_limits.py"],
+        ["tests/money/test_another.py"],
+    ]
+
 
 def test_list_prints_the_sample_and_tests_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert mutants.main(["--list", "--package", "money", "--count", "9"], root=project) == 0

@@ -16,6 +16,7 @@ from websockets.sync.client import connect
 from proctor.session import Message
 from proctor.store import timestamp
 from proctor.store.writer import this_process
+from proctor.testing import eventually
 
 GUESSES = """
 runId: guesses
@@ -282,6 +283,47 @@ def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor
     assert served.get("/api/runs/guesses").json["counts"]["success"] == 3
     refused = served.post("/api/runs/guesses/retry").json["error"]
     assert refused["problem"] == "guesses has no items to retry"
+
+
+EARLY = """
+runId: early
+concurrency: 4
+stop_when: {by: model, decided: true}
+matrix:
+  - prompt: PROMPTS
+    model: [scripted/bad, scripted/good]
+    expect: {contains: right}
+"""
+
+
+def test_a_run_that_stopped_early_shows_why_and_its_rest_is_run_on_request(served, proctor):
+    for name, reply in (("good", "right"), ("bad", "wrong")):
+        (proctor.folder / f"{name}.yaml").write_text(f"rules: [{{reply: {reply}}}]\nlatency_seconds: 0.03\n")
+    prompts = json.dumps([f"number {n}" for n in range(60)])
+    (proctor.folder / "plan.yaml").write_text(EARLY.replace("PROMPTS", prompts))
+    assert proctor("batch", "plan.yaml").returncode == 1
+
+    run = served.get("/api/runs/early").json
+    state = run["stopWhen"]
+    assert (run["status"], run["reason"], state["isDecided"]) == ("completed", "decided", True)
+    assert (state["by"], state["metric"], state["confidence"]) == ("model", "success", 0.95)
+    bad, good = state["intervals"]
+    assert bad["high"] < good["low"] and not bad["isUndecided"]
+    assert 20 < run["counts"]["queued"] < 100
+    ended = run["finishedAt"]
+
+    # It is decided: nothing runs, and its end stays where it was.
+    assert served.post("/api/runs/early/resume").status == 200
+    served.wait_for("early", "completed")
+    again = served.get("/api/runs/early").json
+    assert (again["counts"], again["finishedAt"]) == (run["counts"], ended)
+
+    assert served.post("/api/runs/early/resume?stopEarly=false").status == 200
+    eventually(lambda: served.get("/api/runs/early").json["counts"]["queued"] == 0)
+    served.wait_for("early", "completed")
+    rest = served.get("/api/runs/early").json
+    assert (rest["counts"]["success"], rest["counts"]["fail"]) == (60, 60)
+    assert rest["stopWhen"]["intervals"][0]["tasks"] == 60
 
 
 @pytest.mark.parametrize("job", ["benchmark", "scenario", "dialogue"])

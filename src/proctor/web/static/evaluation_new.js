@@ -1,6 +1,6 @@
 // New Evaluation: sessions, evaluators, and ground truth; previewed while they are chosen, started as an evaluation.
 
-import { api, attempt, byId, debounced, el, format, query, toast } from "./app.js";
+import { api, attempt, byId, debounced, el, format, go, query, toast } from "./app.js";
 import { shortName } from "./judges.js";
 import { visible } from "./texts.js";
 import "./editor.js";
@@ -285,7 +285,7 @@ byId("form").addEventListener("submit", async (event) => {
   if (problems.length) return showProblems(problems);
   byId("outcome").replaceChildren();
   const started = await attempt(byId("start"), () => api.post("/api/evaluations", document_()));
-  return started && location.assign(`/evaluations/${encodeURIComponent(started.id)}`);
+  return started && go(`/evaluations/${encodeURIComponent(started.id)}`);
 });
 
 for (const input of document.querySelectorAll("input[name=kind]")) input.addEventListener("change", chooseKind);

@@ -1,6 +1,6 @@
 // The list of evaluations, updated over the live channel, and the agreement of judges with human labels.
 
-import { api, attempt, byId, confirmed, DataTable, debounced, el, format, ProgressBar, query, toast, watch } from "./app.js";
+import { api, attempt, byId, confirmed, DataTable, debounced, el, format, go, ProgressBar, query, toast, urlOf, watch } from "./app.js";
 import { judgeCards, shortName } from "./judges.js";
 import { Tabs } from "./tabs.js";
 import { visible } from "./texts.js";
@@ -22,7 +22,7 @@ const href = (job) => `/evaluations/${encodeURIComponent(job.id)}`;
 const table = new DataTable({
   label: "Evaluations",
   rowKey: (job) => job.id,
-  open: (job) => location.assign(href(job)),
+  open: (job) => go(href(job)),
   columns: [
     { key: "name", title: "Evaluation", class: "col-name", cell: (job) => el("div", { class: "run-name" }, el("a", { href: href(job) }, visible(job.name)), el("span", { class: "soft small" }, visible(job.id), job.isOnline ? " · online" : "")) },
     { key: "state", title: "Status", class: "col-status", cell: state },
@@ -96,7 +96,7 @@ const emptyState = () =>
   el("div", { class: "empty" }, el("h2", {}, "No evaluations yet"), el("p", {}, "An evaluation scores recorded sessions from runs, received traces, or files. Evaluators are models or code."), el("a", { class: "button primary", href: "/evaluations/new" }, "Evaluate sessions"));
 
 function changed() {
-  history.replaceState(history.state, "", `/evaluations${query({ ...filters, offset: filters.offset || "" })}${location.hash}`);
+  history.replaceState(history.state, "", urlOf(`/evaluations${query({ ...filters, offset: filters.offset || "" })}${location.hash}`));
   load();
 }
 

@@ -1,7 +1,7 @@
 // Virtualized grid of the items of a run: only visible rows exist, and only their pages are loaded.
 
 import { api, query } from "./api.js";
-import { el } from "./dom.js";
+import { el, go } from "./dom.js";
 import { ago, moment, money, number, seconds } from "./format.js";
 import { badge } from "./status.js";
 import { visible } from "./texts.js";
@@ -275,7 +275,7 @@ export class ItemGrid extends HTMLElement {
 
   open() {
     const row = this.rowAt(this.active);
-    if (row) location.assign(addressOf(row));
+    if (row) go(addressOf(row));
   }
 
   walk(event) {

@@ -57,6 +57,7 @@ function about(session) {
       ["Branch", code(session.branch)],
       ["Base", code(base)],
       ["Worktree", code(session.worktree)],
+      ["Sandbox", session.sandbox],
       ["Conversation", code(session.thread)],
       ["Source", session.source],
       ["Service", session.service],
