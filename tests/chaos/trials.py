@@ -240,7 +240,7 @@ class Trial:
         """Start the job, kill it so often, disturb it, let it finish, and check everything."""
         self.job.write(self.folder)
         # Some trials run out of money on their way.
-        self._set_budget(self.chance.choice([AMPLE_USD, 0.02, 0.1]))
+        self._set_budget(self.chance.choice([AMPLE_USD, AMPLE_USD, 0.1, 0.3]))
         with running_provider(self.chance) as provider:
             words = list(self.job.start)
             for _ in range(kills):
