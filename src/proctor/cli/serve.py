@@ -12,6 +12,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 import webbrowser
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -520,6 +521,7 @@ class _GatewaySession:
         self._redact = redact
         self._writer = store.writer()
         self._started = now()
+        self._began = time.monotonic()
         self._calls = 0
 
     def begin(self) -> None:
@@ -544,7 +546,7 @@ class _GatewaySession:
             print_note(_line(event))
 
     def end(self) -> None:
-        seconds = (now() - self._started).total_seconds()
+        seconds = time.monotonic() - self._began
         self._recorder.end(SUCCESS, "completed", "", work_seconds=seconds, waiting_seconds=0.0)
         totals = self._recorder.totals
         usage = totals.usage

@@ -66,6 +66,8 @@ class Confinement:
     """Resource limits of each process, by their names in `resource` without `RLIMIT_`."""
     ports: Mapping[int, Serve] = field(default_factory=dict)
     """Ports on the program's own loopback interface that are served from outside."""
+    sockets: Mapping[Path, Serve] = field(default_factory=dict)
+    """Unix sockets that are served while the program runs."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of the program."""
     release: Callable[[], Coroutine[object, object, None]] | None = None
@@ -251,6 +253,11 @@ async def _running(launch: Launch) -> AsyncIterator[Program]:
     async with AsyncExitStack() as stack:
         if confinement and confinement.release:
             stack.push_async_callback(confinement.release)
+        for path, serve in confinement.sockets.items() if confinement else ():
+            link = socket.socket(socket.AF_UNIX)
+            link.bind(str(path))
+            link.listen(1024)
+            await stack.enter_async_context(serve(link))
         ports = tuple(confinement.ports.values()) if confinement else ()
         near, channel = socket.socketpair() if ports else (None, None)
         if near:
@@ -276,10 +283,10 @@ async def _listeners(near: socket.socket, count: int) -> list[socket.socket]:
     """The sockets that the program's launcher opens; none if it fails, which its exit code reports."""
     near.setblocking(False)
     loop = asyncio.get_running_loop()
-    readable = loop.create_future()
-    loop.add_reader(near, lambda: readable.done() or readable.set_result(None))
+    readable = asyncio.Event()
+    loop.add_reader(near, readable.set)
     try:
-        await readable
+        await readable.wait()
     finally:
         loop.remove_reader(near)
     return [socket.socket(fileno=number) for number in socket.recv_fds(near, 1, count)[1]]
@@ -318,8 +325,6 @@ def _start_warden(
     arguments, confinement = launch.arguments, launch.confinement
     options: dict[str, int] = {}
     if confinement:
-        # A wrapping command would report a missing program in its own words, as an exit code.
-        launch.find_program()
         arguments = confinement.wrap(arguments, launch, channel.fileno() if channel else None)
         limits = {str(getattr(resource, f"RLIMIT_{name}")): size for name, size in confinement.limits.items()}
         options = {**limits, **({"channel": channel.fileno()} if channel else {})}

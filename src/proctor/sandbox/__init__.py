@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from proctor.errors import UsageError
 from proctor.json_values import as_map
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from proctor.processes import Confinement, Serve
 
 KINDS = ("auto", "bubblewrap", "landlock", "container", "none")
+AUTOMATIC = ("bubblewrap", "landlock")
+"""What `auto` tries, the strongest first."""
 NETWORKS = ("gateway", "none", "full")
 Phase = Literal["setup", "agent", "check"]
 PHASES: tuple[Phase, ...] = ("setup", "agent", "check")
@@ -177,11 +180,18 @@ class Policy:
     network: Network = "none"
     serve: "Mapping[int, Serve]" = field(default_factory=dict)
     """Served ports on its loopback interface, with `network` `gateway` or hosts."""
+    variables: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     cache: Mapping[str, str] = field(default_factory=dict)
     user_home: Path = Path("/")
     """The user's HOME, from which `~` in `read` and `cache` is resolved."""
     image: str = ""
+
+    def inside(self, cache: Path) -> Path:
+        """Where a cache of the user is seen: at the same place below the program's HOME."""
+        if cache.is_relative_to(self.user_home):
+            return self.home / cache.relative_to(self.user_home)
+        return cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +214,25 @@ class Sandbox:
         """The kind of sandbox that confines an item with this `sandbox`."""
         return available_kind(self.settings_of(own).kind)
 
+    def summary(self, own: object, usual_network: Network | None = None) -> str:
+        """How the programs of an item with this `sandbox` are confined, as a sentence.
+
+        `usual_network` is the agent's where none is set. Raises `UsageError` if its sandbox does not work.
+        """
+        settings = self.settings_of(own)
+        kind = available_kind(settings.kind)
+        if kind == "none":
+            if settings.kind == "none":
+                return "`sandbox: none`: agents and checks are not confined"
+            reasons = "; ".join(f"{name}: {problem_of(name)}" for name in AUTOMATIC)
+            return f"agents and checks are NOT confined, because no sandbox works here ({reasons})"
+        networks: dict[str, Network] = {**USUAL_NETWORK}
+        if usual_network:
+            networks["agent"] = usual_network
+        networks.update(settings.network)
+        parts = ", ".join(f"{phase} {_network_text(networks[phase])}" for phase in PHASES)
+        return f"agents and checks are confined by {kind}; network: {parts}"
+
     def confine(
         self,
         phase: Phase,
@@ -214,36 +243,42 @@ class Sandbox:
         read: Sequence[Path] = (),
         serve: "Mapping[int, Serve] | None" = None,
         usual_network: Network | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> "Confinement | None":
         """The confinement of the programs of one phase; None: they are not confined.
 
         `own` is the item's `sandbox`, `serve` the gateway's port with what serves it. `usual_network` holds
-        where neither sets one. Raises `UsageError` if the sandbox is not available here.
+        where neither sets one; `variables` are added to the environment. Raises `UsageError` if the sandbox
+        does not work here.
         """
         settings = self.settings_of(own)
         kind = available_kind(settings.kind)
         if kind == "none":
             return None
         network = settings.network.get(phase) or usual_network or USUAL_NETWORK[phase]
+        served, more = dict(serve or {}) if network == "gateway" else {}, dict(variables or {})
+        if isinstance(network, tuple):
+            from proctor.sandbox.proxy import PORT, VARIABLES, proxy_to
+
+            served, more = {**(serve or {}), PORT: proxy_to(network)}, {**more, **VARIABLES}
         policy = Policy(
             write=folders,
             home=home,
             read=[*read, *(_expanded(path, self.user_home) for path in settings.read)],
             hidden=self.hidden,
             network=network,
-            serve=dict(serve or {}) if network == "gateway" else {},
+            serve=served,
+            variables=more,
             limits={"CORE": 0, **{LIMITS[name]: size for name, size in settings.limits.items()}},
             cache={str(_expanded(path, self.user_home)): mode for path, mode in settings.cache.items()},
             user_home=self.user_home,
             image=settings.container,
         )
-        if kind == "bubblewrap":
-            from proctor.sandbox.bubblewrap import confine
-        elif kind == "landlock":
-            from proctor.sandbox.landlock import confine
-        else:
-            from proctor.sandbox.container import confine
-        return confine(policy)
+        return _module(kind).confine(policy)
+
+
+def _network_text(network: Network) -> str:
+    return network if isinstance(network, str) else ", ".join(network)
 
 
 NOT_CONFINED = Sandbox(settings="none")
@@ -262,7 +297,7 @@ def available_kind(kind: str) -> str:
     if kind == "none":
         return kind
     problems = {}
-    for candidate in ("bubblewrap", "landlock") if kind == "auto" else (kind,):
+    for candidate in AUTOMATIC if kind == "auto" else (kind,):
         if not (problem := problem_of(candidate)):
             return candidate
         problems[candidate] = problem
@@ -277,24 +312,22 @@ def available_kind(kind: str) -> str:
 @cache
 def problem_of(kind: str) -> str:
     """Why a kind of sandbox does not work on this machine; empty: it works."""
-    if kind == "bubblewrap":
-        from proctor.sandbox import bubblewrap
-
-        return bubblewrap.problem()
-    if kind == "landlock":
-        from proctor.sandbox import landlock
-
-        return landlock.problem()
-    if kind == "container":
-        from proctor.sandbox import container
-
-        return container.problem()
-    return ""
+    return _module(kind).problem()
 
 
-def describe(settings: SandboxSettings) -> str:
-    """A chosen sandbox in a few words: its kind, and the network where it is set."""
-    return available_kind(settings.kind)
+class _Implementation(Protocol):
+    """The module of a kind of sandbox."""
+
+    def problem(self) -> str:
+        """Why it does not work on this machine; empty: it works."""
+
+    def confine(self, policy: Policy) -> "Confinement":
+        """The confinement of a program under a policy."""
+
+
+def _module(kind: str) -> _Implementation:
+    # Loaded by runs that start programs only.
+    return cast(_Implementation, import_module(f"proctor.sandbox.{kind}"))
 
 
 def is_root() -> bool:

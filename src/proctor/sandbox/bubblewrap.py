@@ -17,7 +17,9 @@ from proctor.sandbox import Policy, is_root
 from proctor.sandbox.paths import (
     SYSTEM,
     SYSTEM_FILES,
+    around,
     interpreter,
+    is_system,
     python_installation,
     readable,
     unreadable_settings,
@@ -26,6 +28,12 @@ from proctor.sandbox.paths import (
 TEMPORARY_BYTES = 1 << 30
 """Size of /tmp, which is in memory; TMPDIR is on disk."""
 TRIAL_SECONDS = 20
+COPY = """
+[ "$1" = "$2" ] || [ -e "$2" ] || { mkdir -p "${2%/*}" && cp -a --reflink=auto "$1" "$2"; }
+shift 2
+exec "$@"
+"""
+"""Copies a cache unless there is one. File systems that can share blocks until one of the two changes."""
 
 
 @cache
@@ -58,17 +66,21 @@ def confine(policy: Policy) -> Confinement:
     """The confinement of a program under a policy."""
 
     def wrap(arguments: Sequence[str], launch: Launch, channel: int | None) -> list[str]:
-        command = list(arguments)
+        # A missing program would be reported by bubblewrap, as an exit code.
+        launch.find_program()
+        command = _copying(policy, list(arguments))
         if channel is not None:
             ports = ",".join(map(str, policy.serve))
             launcher = str(Path(__file__).with_name("launcher.py"))
             command = [interpreter(), "-I", "-S", launcher, str(channel), ports, "-", *command]
-        return [program(), *_arguments(policy, arguments, launch), "--", *command]
+        return [program(), *_arguments(policy, arguments, launch, channel is not None), "--", *command]
 
-    return Confinement(wrap=wrap, stays=True, limits=policy.limits, ports=policy.serve)
+    return Confinement(
+        wrap=wrap, stays=True, limits=policy.limits, ports=policy.serve, variables=policy.variables
+    )
 
 
-def _arguments(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[str]:
+def _arguments(policy: Policy, command: Sequence[str], launch: Launch, has_launcher: bool) -> Iterator[str]:
     yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
     # Without this, root could mount the system writable. Others have no capabilities inside anyway.
     yield from ("--cap-drop", "ALL")
@@ -77,13 +89,13 @@ def _arguments(policy: Policy, command: Sequence[str], launch: Launch) -> Iterat
     yield from system_arguments()
     private = (*policy.hidden, policy.user_home)
     places = readable(command, launch.environment, policy.hidden, policy.user_home)
-    places += [place for place in policy.read if place.exists()]
-    if policy.serve:
+    places += [part for place in policy.read for part in around(place, private)]
+    if has_launcher:
         places += python_installation()
     for place in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
         yield from ("--ro-bind-try", str(place), str(place))
     for folder in private:
-        if any(folder.is_relative_to(root) for root in (*SYSTEM, "/etc")):
+        if is_system(folder):
             yield from ("--tmpfs", str(folder))
     for folder in policy.write:
         yield from ("--bind", str(folder), str(folder))
@@ -121,12 +133,19 @@ def system_arguments() -> tuple[str, ...]:
 
 
 def cache_arguments(policy: Policy) -> Iterator[str]:
-    """Caches of the user, at the same place below the program's HOME."""
-    for folder, _ in policy.cache.items():
-        place = Path(folder)
-        if not place.is_dir():
-            continue
-        inside = place
-        if place.is_relative_to(policy.user_home):
-            inside = policy.home / place.relative_to(policy.user_home)
-        yield from ("--ro-bind", str(place), str(inside))
+    """Caches of the user, at the same place below the program's HOME, or at their own place to be copied."""
+    for place in _caches(policy, "read"):
+        yield from ("--ro-bind", str(place), str(policy.inside(place)))
+    for place in _caches(policy, "copy"):
+        yield from ("--ro-bind", str(place), str(place))
+
+
+def _caches(policy: Policy, mode: str) -> list[Path]:
+    return [Path(folder) for folder, own in policy.cache.items() if own == mode and Path(folder).is_dir()]
+
+
+def _copying(policy: Policy, command: list[str]) -> list[str]:
+    """The command, after copies of the caches that it may change; made by the first program of a session."""
+    for place in _caches(policy, "copy"):
+        command = ["/bin/sh", "-c", COPY, "sh", str(place), str(policy.inside(place)), *command]
+    return command

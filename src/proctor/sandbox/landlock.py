@@ -15,7 +15,7 @@ from proctor.errors import UsageError
 from proctor.processes import Confinement, Launch
 from proctor.sandbox import Policy, is_root
 from proctor.sandbox.launcher import landlock_abi
-from proctor.sandbox.paths import SYSTEM, SYSTEM_FILES, interpreter, readable, unreadable_settings
+from proctor.sandbox.paths import SYSTEM, SYSTEM_FILES, around, interpreter, readable, unreadable_settings
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm")
 RANDOM = ("/dev/random", "/dev/urandom")
@@ -44,11 +44,12 @@ def confine(policy: Policy) -> Confinement:
         raise UsageError("the sandbox `landlock` has no copy-on-write caches\nInstall bubblewrap.")
 
     def wrap(arguments: Sequence[str], launch: Launch, channel: int | None) -> list[str]:  # noqa: ARG001
+        launch.find_program()
         rules = "\n".join(_rules(policy, arguments, launch))
         launcher = str(Path(__file__).with_name("launcher.py"))
         return [interpreter(), "-I", "-S", launcher, "-1", "", rules, *arguments]
 
-    return Confinement(wrap=wrap, limits=policy.limits)
+    return Confinement(wrap=wrap, limits=policy.limits, variables=policy.variables)
 
 
 def _rules(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[str]:
@@ -57,7 +58,7 @@ def _rules(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[s
         *readable(command, launch.environment, policy.hidden, policy.user_home),
         *(Path(path) for path in (*SYSTEM, *SYSTEM_FILES, "/proc", *RANDOM)),
         *_settings(),
-        *policy.read,
+        *(part for place in policy.read for part in around(place, (*policy.hidden, policy.user_home))),
         *map(Path, policy.cache),
         Path(os.path.realpath("/etc/resolv.conf")),
     ]
@@ -76,14 +77,4 @@ def _settings() -> tuple[Path, ...]:
     if not is_root():
         return (Path("/etc"),)
     files, folders = unreadable_settings()
-    return tuple(_around(Path("/etc"), {*files, *folders}))
-
-
-def _around(folder: Path, hidden: set[Path]) -> Iterator[Path]:
-    for place in folder.iterdir():
-        if place in hidden:
-            continue
-        if any(other.is_relative_to(place) for other in hidden):
-            yield from _around(place, hidden)
-        else:
-            yield place
+    return tuple(around(Path("/etc"), (*files, *folders)))

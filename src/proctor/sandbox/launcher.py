@@ -8,7 +8,7 @@ per line: `read PATH`, `write PATH`, `port NUMBER` (only to these are TCP connec
 Imports only the standard library, and little of it: one is started for many programs.
 """
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import _socket
 import os
 import sys
@@ -69,7 +69,7 @@ def landlock_abi() -> int:
     """The version of Landlock; 0: there is none."""
     import ctypes
 
-    return max(0, ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, 1))
+    return max(0, int(ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, 1)))
 
 
 def restrict(rules: list[str]) -> None:

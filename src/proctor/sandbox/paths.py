@@ -14,8 +14,10 @@ from pathlib import Path
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/snap")
 SYSTEM_FILES = ("/sys/devices/system/cpu",)
 """Programs that look for the number of cores read these."""
-_SHARED = ("/", "/tmp", "/var/tmp", "/home", "/root", "/proc", "/dev", "/sys", "/run", "/var", "/etc")
+_SHARED = ("/", "/tmp", "/var/tmp", "/home", "/root", "/var", "/mnt", "/media", "/srv")
 """Folders of several owners; never visible as a whole because a program or variable names them."""
+_PROVIDED = ("/proc", "/dev", "/sys", "/run", "/var/run", "/etc")
+"""What a sandbox provides in its own way."""
 _PROGRAM_FOLDERS = ("bin", "sbin", "shims", "condabin")
 _NOT_PLACES = frozenset({"HOME", "PWD", "OLDPWD", "TMPDIR", "SHELL", "USER", "LOGNAME", "MAIL", "_"})
 """Variables whose paths are not for the program, or that the sandbox provides."""
@@ -52,8 +54,8 @@ def _without_private(places: Iterable[Path], private: Sequence[Path]) -> list[Pa
     """The places without those that contain a private folder, are shared, or are in another one."""
     chosen: list[Path] = []
     for place in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
-        text = str(place)
-        if text in _SHARED or is_system(place) or any(folder.is_relative_to(place) for folder in private):
+        is_given = is_system(place) or any(place.is_relative_to(root) for root in _PROVIDED)
+        if is_given or str(place) in _SHARED or any(folder.is_relative_to(place) for folder in private):
             continue
         if not any(place.is_relative_to(other) for other in chosen):
             chosen.append(place)
@@ -77,10 +79,8 @@ def _named(command: Sequence[str]) -> Iterator[Path]:
         for place in _existing(_words(argument)):
             yield place
             if not place.is_dir():
-                yield place.parent
-                real = Path(os.path.realpath(place))
-                if real != place:
-                    yield real.parent
+                yield from _home_of(place)
+                yield from _home_of(Path(os.path.realpath(place)))
 
 
 def _words(argument: str) -> list[str]:
@@ -142,6 +142,17 @@ def _interpreter(program: str, path: str) -> Iterator[Path]:
             return
         is_env = words[0].endswith("/env") and len(words) > 1
         program = words[-1] if is_env and not words[-1].startswith("-") else words[0]
+
+
+def around(place: Path, hidden: Sequence[Path]) -> Iterator[Path]:
+    """A file or folder without what is hidden in it: the whole, or the parts around that."""
+    if place in hidden or not place.exists():
+        return
+    if not any(other.is_relative_to(place) for other in hidden):
+        yield place
+        return
+    for part in place.iterdir():
+        yield from around(part, hidden)
 
 
 @cache
