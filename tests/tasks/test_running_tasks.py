@@ -1,4 +1,4 @@
-"""Tasks of other formats through `proctor bench` and `proctor tasks`: the oracle passes, doing nothing fails."""
+"""Tasks of other formats through `proctor bench` and `proctor tasks`: the oracle passes, a no-op fails."""
 
 import json
 import shutil
@@ -85,8 +85,7 @@ def repository(proctor: Any) -> Path:
 
 TEST_PATCH = """--- a/test_pkg.py
 +++ b/test_pkg.py
-@@ -3,3 +3,7 @@
- 
+@@ -4,2 +4,6 @@
  def test_zero():
      assert total(1, 0) == 1
 +
@@ -203,3 +202,81 @@ def test_a_harbor_task_that_needs_its_image_is_refused_with_the_reason(proctor: 
 
     assert done.returncode == 2
     assert "it needs its image, which runs `apt-get update" in done.stderr
+
+
+def test_a_promptfoo_configuration_runs_on_its_own_providers(proctor: Any) -> None:
+    (proctor.folder / "promptfooconfig.yaml").write_text(
+        "prompts: ['{{word}}']\nproviders: [echo]\ntests:\n"
+        "  - vars: {word: tea}\n    assert: [{type: equals, value: tea}, {type: latency, threshold: 60000}]\n"
+    )
+
+    assert outcomes(proctor, "promptfooconfig.yaml") == {"scripted/echo": "success"}
+
+
+def test_a_batch_plan_may_name_tasks(proctor: Any) -> None:
+    (proctor.folder / "rows.csv").write_text("prompt,expected\nSay OK,OK\n")
+    (proctor.folder / "plan.yaml").write_text("tasks: rows.csv\nmodel: [scripted/ok]\nruns: 2\n")
+
+    document = proctor.json("batch", "plan.yaml", "--dry-run")
+    wrong = proctor("batch", "plan.yaml", "--resume")
+
+    assert [item["task"] for item in document["items"]] == ["rows-2", "rows-2"]
+    assert "proctor resume RUN" in wrong.stderr
+
+
+def test_a_plan_of_tasks_reports_unknown_keys_at_their_place(proctor: Any) -> None:
+    (proctor.folder / "plan.yaml").write_text("tasks: rows.csv\nmodles: scripted/ok\n")
+
+    done = proctor("batch", "plan.yaml")
+
+    assert done.returncode == 2
+    assert "plan.yaml:2:1" in done.stderr and "model" in done.stderr
+
+
+def test_checking_finds_tasks_that_pass_without_work_or_not_at_all_and_duplicates(proctor: Any) -> None:
+    rows = [
+        FUNCTION,
+        {**FUNCTION, "task_id": "Own/wrong", "canonical_solution": "    return 3 * x\n"},
+        {
+            **FUNCTION,
+            "task_id": "Own/idle",
+            "prompt": "def idle():\n    return 1\n",
+            "entry_point": "idle",
+            "test": "def check(f):\n    pass\n",
+        },
+    ]
+    (proctor.folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    done = proctor("tasks", "check", "own.jsonl", "--runs", "1", "--json")
+
+    found = {task["id"]: task for task in json.loads(done.stdout)["tasks"]}
+    assert done.returncode == 1
+    assert {name: (task["oracle"], task["noop"], task["ok"]) for name, task in found.items()} == {
+        "Own/0": ("pass", "fail", True),
+        "Own/wrong": ("fail", "fail", False),
+        "Own/idle": ("pass", "pass", False),
+    }
+    assert found["Own/wrong"]["duplicateOf"] == "Own/0"
+
+
+def test_converted_tasks_are_tasks_of_our_own_that_the_oracle_passes(proctor: Any) -> None:
+    (proctor.folder / "own.jsonl").write_text(json.dumps(FUNCTION) + "\n")
+
+    converted = proctor.json("tasks", "convert", "own.jsonl", "--out", "own")
+
+    assert [Path(file).name for file in converted["files"]] == ["Own_0.md"]
+    assert outcomes(proctor, "own", "--oracle", "--noop") == {"oracle": "success", "noop": "fail"}
+
+
+@pytest.mark.usefixtures("_pytest_on_path")
+def test_the_patches_of_a_run_are_predictions(proctor: Any, repository: Path) -> None:
+    (proctor.folder / "swe.jsonl").write_text(json.dumps(swebench_row(repository)) + "\n")
+
+    words = ("--repos", f"acme/pkg={repository}", "--oracle", "--noop", "--predictions", "preds.jsonl")
+    proctor("bench", "--task", "swe.jsonl", *words)
+
+    lines = [json.loads(line) for line in (proctor.folder / "preds.jsonl").read_text().splitlines()]
+    patches = {line["model_name_or_path"]: line["model_patch"] for line in lines}
+    assert {line["instance_id"] for line in lines} == {"acme__pkg-1"}
+    assert "+    return a + b" in patches["oracle"] and "test_sum" not in patches["oracle"]
+    assert patches["noop"] == ""
