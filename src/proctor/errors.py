@@ -10,6 +10,7 @@
     │   ├── StoreUnavailable  it cannot be opened; nothing was started
     │   │   └── KeyMissing    it is encrypted, and the key is not available
     │   └── OwnershipLost     another process has taken over this batch
+    ├── WorkerError           the worker processes of a batch die, or cannot be started
     └── AttemptError          one attempt ended early; carries the status and reason it gets
         ├── AgentError        fail    agent_failed   the agent reported failure
         ├── WorkspaceError    error   setup_failed   the workspace could not be prepared
@@ -106,6 +107,10 @@ class KeyMissing(StoreUnavailable):
 
 class OwnershipLost(StoreError):
     """Another process has taken over this batch; this one must stop without writing."""
+
+
+class WorkerError(ProctorError):
+    """The worker processes of a batch die, or cannot be started."""
 
 
 class AttemptError(ProctorError):

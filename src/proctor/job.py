@@ -277,6 +277,11 @@ class JobPlan:
         return 1
 
     @property
+    def workers(self) -> int | None:
+        """How many processes execute its items; None: as many as are worth it."""
+        return None
+
+    @property
     def stop_rule(self) -> StopRule | None:
         """When the run stops early; None: it runs to its end."""
         return None

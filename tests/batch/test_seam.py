@@ -18,7 +18,7 @@ import pytest
 from databases import query
 from proctor.batch import lifecycle
 from proctor.batch.engines import LocalEngine
-from proctor.batch.engines.messages import RowBuffer, Stop, WorkChunk
+from proctor.batch.engines.messages import RowBatch, RowBuffer, Stop, WorkChunk
 from proctor.batch.engines.worker import Worker, make_worker_context
 from proctor.bootstrap import open_context
 from proctor.context import People, RunContext
@@ -135,7 +135,7 @@ class PicklingEngine:
             pass
         finally:
             sending.cancel()
-            await undisturbed(host.write(rows.take()))
+            await undisturbed(host.write(RowBatch(rows.take())))
             await undisturbed(worker.close())
             await context.gateway.close()
             await models.close()
@@ -144,13 +144,13 @@ class PicklingEngine:
         """Send rows while attempts run, so that a step reaches the driver before the next begins."""
         while True:
             await asyncio.sleep(0.01)
-            await undisturbed(host.write(rows.take()))
+            await undisturbed(host.write(RowBatch(rows.take())))
 
     async def _work(self, worker: Worker, host: RemoteHost, rows: RowBuffer) -> None:
         while chunk := await host.next_chunk():
             for work in chunk.items:
                 end = await worker.run(work)
-                await undisturbed(host.write(rows.take(end)))
+                await undisturbed(host.write(RowBatch(rows.take(), (end,))))
 
 
 class Stopping(lifecycle.Observer):

@@ -284,11 +284,14 @@ class RatePools:
         policy: RatePolicy | None = None,
         *,
         most: Mapping[str, int] | None = None,
+        share: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`most` are declared limits, by provider and model or by provider."""
+        """`most` are declared limits, by provider and model or by provider. `share` is this process's share
+        of every limit until the processes on the store have agreed on another."""
         self._policy = policy or RatePolicy()
         self._most = most or {}
+        self._share = share
         self._clock = clock
         self._pools: dict[str, RatePool] = {}
 
@@ -300,9 +303,9 @@ class RatePools:
             # No probing when the limit is declared or the server is local: a batch of a thousand parallel
             # calls would wait half a second for it.
             first = most if declared or is_local else min(self._policy.first, most)
-            self._pools[name] = RatePool(
-                name, replace(self._policy, first=first, most=most), clock=self._clock
-            )
+            policy = replace(self._policy, first=first, most=most)
+            pool = self._pools[name] = RatePool(name, policy, clock=self._clock)
+            pool.share = self._share
         return self._pools[name]
 
     def declared(self, name: str) -> int | None:

@@ -104,6 +104,18 @@ class ModelRouter:
         """Whether a recording answers in place of the models."""
         return self.recording is not None and self.recording.replays
 
+    @property
+    def single_process_reason(self) -> str:
+        """Why one process must make all calls to the models that were checked; empty: several can."""
+        if self.recording is not None:
+            return "recordings number the calls of one process"
+        for route in self._routes.values():
+            if isinstance(route, ReplayRoute):
+                return "a recording answers the calls of one process"
+            if isinstance(route, LocalRoute):
+                return "each would start its own server of the local model"
+        return ""
+
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `ModelError`. When cancelled, close the connection."""
         return await self._plain.answer(request)

@@ -1,15 +1,17 @@
 """Engines run the items of a batch with workers: `LocalEngine` with one worker in this event loop."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
-from proctor.batch.engines.messages import AttemptEnd, WorkerSpec
+from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
 from proctor.batch.engines.worker import Host, Worker
 from proctor.batch.queue import WorkQueue
 from proctor.context import AttemptContext
 from proctor.errors import AttemptError
 from proctor.processes import undisturbed
 from proctor.store.recorder import Rows
+from proctor.store.tables import SessionRow
 
 
 class DriverHost(Host, Protocol):
@@ -17,11 +19,20 @@ class DriverHost(Host, Protocol):
 
     context: AttemptContext
     """Dependencies of attempts, for a worker in this process."""
-    rows: Rows
-    """Takes rows directly, for a worker in this process."""
+
+    @property
+    def rows(self) -> Rows:
+        """Takes rows directly, for a worker in this process."""
+
+    async def write(self, batch: RowBatch) -> None:
+        """Write the rows of a worker in another process, then finish or requeue its items."""
 
     def attempt_ended(self, end: AttemptEnd) -> None:
         """Requeue or finish an item whose rows are written."""
+
+    async def worker_lost(self, holder: str, session_ids: Sequence[str]) -> Sequence[SessionRow]:
+        """End the sessions of a worker process that died, queue their items in the store, and settle what
+        it has drawn; the sessions."""
 
 
 class Engine(Protocol):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from proctor import secrets
 from proctor.batch.attempt import Attempt, AttemptSupport
-from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
+from proctor.batch.engines.messages import AttemptEnd, WorkerSpec
 from proctor.batch.queue import WorkItem
 from proctor.batch.rate_limit_sync import adopt_limits, share_limits
 from proctor.budget.allocation import BatchBudget, LedgerClient
@@ -38,9 +38,6 @@ CACHED_RESOURCES = 64
 
 class Host(Protocol):
     """What a worker may ask of the driver."""
-
-    async def write(self, batch: RowBatch) -> None:
-        """Write rows, in order."""
 
     async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
         """Draw money from the ledger."""
@@ -108,6 +105,10 @@ class Worker:
             await asyncio.wait([self._sharing])
         await self._budget.idle()
 
+    async def return_money(self) -> None:
+        """Return the money that no attempt has reserved, for other workers."""
+        await self._budget.return_free()
+
     def stop(self, reason: AttemptError) -> None:
         """Set why attempts are about to be cancelled."""
         self._support.stop_reason = reason
@@ -172,14 +173,22 @@ def make_worker_context(spec: WorkerSpec) -> tuple[AttemptContext, ModelRouter]:
     """The dependencies of attempts in a process that has nothing but the spec, and the models to close."""
     if spec.settings is None:
         raise TypeError("the executor of this batch was given no settings for workers in other processes")
-    models = make_models(spec.settings, spec.models)
+    functions = spec.functions
+    models = make_models(spec.settings, spec.models, functions=functions, limit_share=spec.limit_share)
     context = make_attempt_context(
-        spec.settings, models, now=lambda: datetime.now(UTC), monotonic=time.monotonic
+        spec.settings,
+        models,
+        now=lambda: datetime.now(UTC),
+        monotonic=time.monotonic,
+        functions=functions,
     )
     if spec.evaluators:
-        find = evaluator_registry(spec.settings, spec.evaluators).finder(spec.evaluators.definitions)
+        registry = replace(evaluator_registry(spec.settings, spec.evaluators), objects=functions.evaluators)
+        find = registry.finder(spec.evaluators.definitions)
         context = replace(context, find_evaluator=find, evaluators=spec.evaluators)
-    return replace(context, retry=spec.retry), models
+    # With the keys that the plan names, so that they are redacted.
+    environment = {**spec.models.variables, **context.environment}
+    return replace(context, retry=spec.retry, environment=environment), models
 
 
 def _halts_at_limit(item: Item) -> bool:
