@@ -71,6 +71,8 @@ class PoolState:
     """Until the pool admits calls again; 0 when it does."""
     cut_seconds_ago: float | None
     """Since the last 429; None: there was none."""
+    holder: str = ""
+    """The process whose pool it is; empty: this one."""
 
 
 class Slot(NamedTuple):

@@ -18,7 +18,7 @@ import struct
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,6 +44,7 @@ from proctor.batch.engines.messages import (
 )
 from proctor.batch.engines.worker import Worker, make_worker_context
 from proctor.batch.queue import WorkItem, WorkQueue
+from proctor.batch.rate_limit_sync import limit_and_share
 from proctor.context import Functions
 from proctor.errors import AttemptError, Interrupted, ProctorError, StoreError, WorkerError
 from proctor.formatting import plural
@@ -62,7 +63,7 @@ IDLE_SECONDS = 0.05
 """Pause of a worker that had nothing to send."""
 REPORT_ROWS = 500
 """More recorded rows are sent at once."""
-AHEAD_SECONDS = 0.03
+AHEAD_SECONDS = 0.1
 """A worker has as many items ahead as it finishes in this time: longer than a message takes both ways."""
 RATE_SECONDS = 0.1
 """Window in which finished items are counted. A shorter one would mistake two ends of long items for many."""
@@ -74,6 +75,8 @@ HOST_METHODS = frozenset(
     {"draw", "give_back", "share_limits", "load_session", "resource", "merge", "ask_person"}
 )
 """What a worker may call on the driver."""
+PRELOADED = ("proctor.agents", "proctor.evaluators", "proctor.models", "proctor.runners")
+"""What a launcher that was not forked loads of the driver's modules, with all that they import."""
 LAUNCHER = (
     "import json, sys; path, modules, end = map(json.loads, sys.argv[1:]); sys.path[:] = path; "
     "from proctor.batch.engines.processes import launch_workers; launch_workers(end, modules)"
@@ -151,7 +154,7 @@ class Launcher:
             if not self._pid:
                 _become_launcher(end.fileno())
         else:
-            modules = [name for name in sys.modules if name.startswith("proctor.")]
+            modules = [name for name in sys.modules if name.startswith(PRELOADED)]
             words = [json.dumps(each) for each in (sys.path, modules, end.fileno())]
             self._program = subprocess.Popen(
                 [sys.executable, "-c", LAUNCHER, *words],
@@ -467,6 +470,8 @@ class _Link:
     """Sessions of its running attempts, by item."""
     calls: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     """Its calls that are being answered."""
+    slots: dict[str, int] = field(default_factory=dict)
+    """Concurrent calls that it may make, by rate limit; none: as many as each worker begins with."""
     _ahead: int = 0
     _ends: int = 0
     _counted_at: float = 0.0
@@ -645,6 +650,8 @@ class ProcessEngine:
             if call.method not in HOST_METHODS:
                 raise TypeError(f"workers cannot call {call.method}")
             value = await getattr(host, call.method)(*call.arguments, **call.options)
+            if call.method == "share_limits":
+                value = self._split_limits(link, cast("Sequence[PoolState]", call.arguments[1]), value)
             if isinstance(value, Drawn) and value.others_hold:
                 self._reclaim_money(link)
             reply = HostReply(call.number, value)
@@ -654,6 +661,32 @@ class ProcessEngine:
             # A call that was cancelled is answered too: the worker waits for its end.
             link.calls.pop(call.number, None)
             link.channel.send(reply)
+
+    def _split_limits(
+        self, link: _Link, states: Sequence[PoolState], others: Sequence[PoolState]
+    ) -> Sequence[PoolState]:
+        """What a worker needs to know of the limits of others, so that all workers together keep them.
+
+        Another worker counts with the calls that it may make, also while it makes fewer.
+        """
+        workers = {each.holder: each for each in self._links if each is not link}
+        counted = [
+            other if other.holder not in workers else _with_slots(other, workers[other.holder].slots)
+            for other in others
+        ]
+        for state in states:
+            published = {other.holder for other in others if other.name == state.name}
+            first = max(1, int(state.limit_of_all / len(self._links)))
+            counted += [
+                replace(
+                    state, holder=holder, in_use=first, waiting=-first, held_seconds=0.0, cut_seconds_ago=None
+                )
+                for holder in workers.keys() - published
+            ]
+            rest = [other for other in counted if other.name == state.name]
+            limit, share = limit_and_share(state.limit_of_all, state, rest)
+            link.slots[state.name] = max(1, int(limit * share))
+        return counted
 
     def _reclaim_money(self, short: _Link) -> None:
         """Another worker may have drawn what this one needs and reserved it for nothing."""
@@ -697,6 +730,11 @@ class ProcessEngine:
         self._ending = True
         for link in self._links:
             link.channel.send(message)
+
+
+def _with_slots(other: PoolState, slots: Mapping[str, int]) -> PoolState:
+    allowed = slots.get(other.name, other.in_use)
+    return replace(other, in_use=allowed, waiting=other.in_use + other.waiting - allowed)
 
 
 async def _result(task: "asyncio.Task[None]") -> None:
