@@ -189,14 +189,12 @@ async def test_scenarios_have_the_same_outcome_and_files_in_two_workers(runs):
 async def test_sessions_are_evaluated_in_two_workers(runs):
     await runs.run("matrix: [{prompt: hello, model: scripted/echo, runs: 6}]", LocalEngine(), "prompts")
     (runs.folder / "judge.yaml").write_text(JUDGE)
-    (runs.folder / "longest.py").write_text(
-        "def lambda_handler(event, context):\n    return {'label': 'short', 'value': 1.0}\n"
-    )
+    (runs.folder / "checks.py").write_text("def short(event):\n    return {'label': 'short', 'value': 1.0}\n")
     runs.job = EVALUATION
 
     local, far = await runs.both("""
         batchEvaluationName: RUN
-        evaluators: [Builtin.Helpfulness, longest.py]
+        evaluators: [Builtin.Helpfulness, 'checks:short']
         judge: scripted/judge
         dataSourceConfig: {store: {runIds: [prompts]}}
     """)
