@@ -104,6 +104,9 @@ class Functions:
     """`function(request)`."""
     evaluators: "dict[str, Evaluator]" = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self.agents or self.models or self.evaluators)
+
 
 class ModelsForAttempt(Protocol):
     """Makes the models of one attempt."""

@@ -4,6 +4,7 @@ read → preflight → create, or claim → clear leftovers → extend → `file
 The command line, the web server, the library and a detached process call these functions.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
 
 from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
-from proctor.batch.engines import Engine
+from proctor.batch.engines import Engine, automatic_workers
 from proctor.batch.executor import Executor, clear_leftovers
 from proctor.context import People, RunContext
 from proctor.errors import UsageError
@@ -419,7 +420,16 @@ def _process_engine(
 ) -> "ProcessEngine | None":
     """The worker processes of a run, started; None: its items run in this process."""
     concurrency = ctx.store.read.batch(run_id, ctx.now())["concurrency"]
-    workers = workers or plan.workers or 1
+    requested = workers or plan.workers
+    if requested is None and not ctx.functions:
+        totals = ctx.store.read.totals(run_id)
+        workers = automatic_workers(
+            items=totals["items"] - totals["finished"],
+            concurrency=concurrency,
+            models=models,
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+        )
+    workers = requested or workers or 1
     if workers == 1:
         return None
     # Loaded here: most runs are small.
@@ -432,10 +442,14 @@ def _process_engine(
         reason = "a person at this terminal plays an actor"
     elif not can_be_sent(ctx.functions):
         reason = "worker processes cannot import its Python functions"
+    elif models.lowest_limit == 1:
+        reason = "only one call at a time is allowed"
     if reason:
-        ctx.note(f"the run has one worker process: {reason}")
+        if requested:
+            ctx.note(f"the run has one worker process: {reason}")
         return None
-    engine = ProcessEngine(min(workers, concurrency), note=ctx.note)
+    # Each worker may make at least one call of each limit.
+    engine = ProcessEngine(min(workers, concurrency, models.lowest_limit or workers), note=ctx.note)
     engine.launch()
     return engine
 
