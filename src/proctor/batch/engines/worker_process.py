@@ -160,12 +160,17 @@ def _run_worker(end: int) -> NoReturn:
 
 async def _work_for_driver(end: socket.socket) -> None:
     channel = await Channel.open(end)
-    spec = await channel.receive()
-    if isinstance(spec, WorkerSpec):
-        spec = replace(spec, holder=this_process())
-        channel.send(Ready(spec.holder))
-        channel.send(Ended(await _ProcessWorker(channel, spec).run()))
-        await channel.drain()
+    try:
+        spec = await channel.receive()
+    except Exception as error:
+        # A function in it cannot be imported here.
+        channel.send(Ended(picklable(error)))
+    else:
+        if isinstance(spec, WorkerSpec):
+            spec = replace(spec, holder=this_process())
+            channel.send(Ready(spec.holder))
+            channel.send(Ended(await _ProcessWorker(channel, spec).run()))
+    await channel.drain()
 
 
 class RemoteHost:
@@ -248,12 +253,13 @@ class _ProcessWorker:
         self._worker: Worker | None = None
         self._finishing = False
         self._finished = asyncio.Event()
-        self._returning: asyncio.Task[None] | None = None
+        self._returning = set[asyncio.Task[None]]()
         self._error: Exception | None = None
 
     async def run(self) -> Exception | None:
         """Work until the driver says that there is nothing left; the error that ended it before."""
         reading = asyncio.create_task(self._read())
+        reading.add_done_callback(self._reading_done)
         reporting: asyncio.Task[None] | None = None
         try:
             context, models = make_worker_context(self._spec)
@@ -284,13 +290,26 @@ class _ProcessWorker:
             elif isinstance(message, HostReply):
                 self._host.answered(message)
             elif isinstance(message, ReturnMoney) and self._worker:
-                self._returning = asyncio.create_task(self._worker.return_money())
+                task = asyncio.create_task(self._return_money(self._worker))
+                self._returning.add(task)
+                task.add_done_callback(self._returning.discard)
             elif isinstance(message, Finish):
                 self._finish()
             elif isinstance(message, Stop):
                 self._stop(message.reason)
         # The driver has died. What attempts have started ends with this process.
         os._exit(1)
+
+    @staticmethod
+    async def _return_money(worker: Worker) -> None:
+        # The driver knows of its errors.
+        with suppress(ProctorError):
+            await worker.return_money()
+
+    def _reading_done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()):
+            # An item cannot be read here.
+            self._fail(error)
 
     def _start_waiting(self) -> None:
         while self._worker and self._waiting and len(self._attempts) < self._spec.concurrency:
@@ -311,11 +330,14 @@ class _ProcessWorker:
     def _attempt_done(self, task: "asyncio.Task[None]") -> None:
         self._attempts.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and self._error is None:
+        if error is not None:
             # Only what ends the batch is raised.
-            self._error = picklable(error)
-            self._stop(Interrupted("the batch was stopped"))
+            self._fail(error)
         self._end_if_idle()
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = self._error or picklable(error)
+        self._stop(Interrupted("the batch was stopped"))
 
     def _finish(self) -> None:
         self._finishing = True
