@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from proctor.jobs.benchmark.job import JOB as BENCHMARK
 from proctor.jobs.dialogue.job import JOB as DIALOGUE
 from proctor.jobs.evaluation.job import JOB as EVALUATION
 from proctor.jobs.scenario.job import JOB as SCENARIO
-from proctor.model import Request
 from proctor.processes.warden import children_of, descendants_of, is_alive
 from proctor.store import Store
 from proctor.testing import eventually, make_git_repository
@@ -374,12 +374,10 @@ def test_ctrl_c_and_abort_reach_the_workers(proctor):
             eventually(lambda started=started: not [pid for pid in started if is_alive(pid)], timeout=5)
 
 
-def answer(request: Request) -> str:
-    """A model that workers can import."""
-    return f"{os.getpid()}"
-
-
-def test_a_function_that_can_be_imported_answers_in_the_workers(tmp_path):
+def test_a_function_that_can_be_imported_answers_in_the_workers(tmp_path, monkeypatch):
+    (tmp_path / "own_model.py").write_text("import os\ndef answer(request):\n    return os.getpid()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    answer = import_module("own_model").answer
     items = [Item(prompt=f"say {number}") for number in range(40)]
     run = library.run(items=items, model=answer, workers=2, concurrency=8, home=tmp_path, progress=False)
 
