@@ -5,7 +5,8 @@ a run; `AttemptContext` is the part that attempts use.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -18,12 +19,13 @@ from proctor.json_values import JsonMap
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.prices import SpendingRequest
-from proctor.models.rate_limits import RatePools
+from proctor.models.rate_limits import OUTAGE_PATIENCE_SECONDS, RatePools
 from proctor.models.router import LazyGateway
 from proctor.models.routes import CallableRoute
 from proctor.runner import Runner
 from proctor.runners import find_runner
-from proctor.secrets import redactor, visible
+from proctor.sandbox import NOT_CONFINED, Sandbox
+from proctor.secrets import private_folder, redactor, visible
 from proctor.store import Store
 from proctor.store.database import store_exists
 from proctor.store.keys import EncryptionSection
@@ -61,13 +63,27 @@ class Settings:
     """USD per million tokens, by model."""
     call_limits: Mapping[str, int] = field(default_factory=dict)
     """Maximum concurrent calls, by provider or model."""
+    outage_patience_seconds: float = OUTAGE_PATIENCE_SECONDS
+    """How long calls of a run wait for a provider that cannot be reached; 0: not at all."""
     store_budget_usd: float | None = None
     """Budget of all runs on the store together; None: no limit."""
     serve: Mapping[str, str] = field(default_factory=dict)
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secret keys of the callers of the AWS-compatible interface."""
+    tokens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Named tokens of `proctor serve`: where each is found, and its role."""
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
+    sandbox: object = None
+    """`[sandbox]` of `proctor.toml`."""
+
+    @property
+    def confinement(self) -> Sandbox:
+        """The sandbox of this machine under these settings."""
+        user_home = Path(self.user_environment.get("HOME") or "/").resolve()
+        store = Path(self.store_url).parent.resolve() if "://" not in self.store_url else self.home
+        hidden = tuple(dict.fromkeys([self.home.resolve(), store, user_home]))
+        return Sandbox(settings=self.sandbox, hidden=hidden, user_home=user_home)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +108,8 @@ class ModelOptions:
     """Recording that answers in place of the models."""
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Addresses and keys that take precedence over the environment."""
+    outage_patience_seconds: float | None = None
+    """How long calls wait for a provider that cannot be reached; None: as the settings say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +218,7 @@ class AttemptContext:
     """Budget of all runs on the store together; None: no limit."""
     retry: ItemRetryPolicy = field(default_factory=ItemRetryPolicy)
     find_evaluator: "FindEvaluator" = no_evaluators
+    sandbox: Sandbox = NOT_CONFINED
     evaluators: "EvaluatorSettings | None" = None
     """What `find_evaluator` is made from, for workers in other processes; None: the run has no evaluators."""
 
@@ -232,7 +251,15 @@ def make_models(
         folders=options.folders,
         prices={**settings.prices, **(options.prices or {})},
         recording=recording,
-        pools=RatePools(most=settings.call_limits, share=limit_share),
+        pools=RatePools(
+            most=settings.call_limits,
+            share=limit_share,
+            outage_patience_seconds=(
+                settings.outage_patience_seconds
+                if options.outage_patience_seconds is None
+                else options.outage_patience_seconds
+            ),
+        ),
         needs_prices=settings.store_budget_usd is not None,
     )
     for name, function in functions.models.items() if functions else ():
@@ -251,6 +278,7 @@ def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "Ev
         folders=[evaluators.folder / "evaluators", settings.home / "evaluators"],
         lambdas=evaluators.lambdas,
         mark=evaluators.mark,
+        sandbox=settings.confinement,
     )
 
 
@@ -277,6 +305,10 @@ def make_attempt_context(
     functions: Functions,
 ) -> AttemptContext:
     """Dependencies of attempts that use these models."""
+    # Other users of models, such as a check, want to know at once that a provider does not answer.
+    models.pools.waits_for_outages = True
+    # An attempt holds money for each try that may be billed.
+    models.pools.repeats_billed = False
     return AttemptContext(
         home=settings.home,
         # With the variables of the file, so that the keys it names are redacted too.
@@ -294,6 +326,7 @@ def make_attempt_context(
         # Whatever its name, a replayed model is a mock.
         is_stand_in=lambda name: models.is_replayed or is_stand_in(name),
         store_budget_usd=settings.store_budget_usd,
+        sandbox=settings.confinement,
     )
 
 
@@ -336,7 +369,12 @@ class RunContext:
     @cached_property
     def store(self) -> Store:
         """The store, opened (and migrated) on first use."""
-        return self._given_store or Store(self.settings.store_url, self._keys())
+        if self._given_store is not None:
+            return self._given_store
+        # A folder that cannot be created is reported by whatever needs it.
+        with suppress(OSError):
+            private_folder(self.settings.home)
+        return Store(self.settings.store_url, self._keys())
 
     @property
     def has_store(self) -> bool:
@@ -362,6 +400,14 @@ class RunContext:
         """Send the user a message about the progress."""
         self.notice(Notice(text))
 
+    def note_foreign_results(self, run_ids: Iterable[str], *, unsigned: bool = False) -> None:
+        """Send a remark on runs whose results somebody else has written; `unsigned`: on unsigned ones too."""
+        for run_id in run_ids:
+            if self.store.read.exact_batch(run_id):
+                check = self.store.check_signatures(run_id, self.now())
+                for text in check.notes(unsigned=unsigned):
+                    self.note(text)
+
     def settings_for(self, folders: Sequence[Path]) -> Settings:
         """Settings that also apply the `proctor.toml` of these folders."""
         return self.settings if tuple(folders) == self.settings.folders else self._settings_for(folders)
@@ -369,7 +415,9 @@ class RunContext:
     def models(self, options: ModelOptions, *, records: bool = True) -> ModelRouter:
         """The models a plan can reach; close them after use. `records`: as in `make_models`."""
         settings = self.settings_for(options.folders)
-        return make_models(settings, options, records=records, functions=self.functions)
+        router = make_models(settings, options, records=records, functions=self.functions)
+        router.pools.notify = self.info
+        return router
 
     def find_agent(self, name: str, settings: JsonMap) -> "Agent":
         """The agent of this name, with its settings and the keys of its own service."""

@@ -8,16 +8,26 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from proctor.batch.engines import Engine, LocalEngine
 from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
 from proctor.batch.queue import PAGE_SIZE, WorkQueue
 from proctor.batch.rate_limit_sync import pool_row, pool_state
 from proctor.context import AttemptContext, Functions, ModelOptions, People, Settings
-from proctor.errors import Aborted, AttemptError, Interrupted, NotFound, StoreError, first_error
+from proctor.errors import (
+    Aborted,
+    AttemptError,
+    Interrupted,
+    NotFound,
+    ProctorError,
+    StoreError,
+    first_error,
+)
+from proctor.item import RUNNING
 from proctor.job import BatchEnd, ItemFinished, StepFinished
 from proctor.models.rate_limits import PoolState
 from proctor.runner import MergeRequest, MergeResult
@@ -120,6 +130,10 @@ class StoreHost:
         if self.writer.backlog > MAX_BACKLOG:
             await asyncio.wrap_future(self.writer.flush())
 
+    async def committed(self) -> None:
+        """Wait until all rows so far are committed."""
+        await asyncio.wrap_future(self.writer.flush())
+
     def attempt_ended(self, end: AttemptEnd) -> None:
         """Finish or requeue an item whose rows were handed to the writer."""
         if end.halted_by:
@@ -172,7 +186,8 @@ class StoreHost:
         from proctor.workspace.merge_queue import merge
 
         environment = secrets.visible(self.context.environment, named={"HOME"})
-        return await merge(request, home=self.context.home, environment=environment)
+        home, sandbox = self.context.home, self.context.sandbox
+        return await merge(request, home=home, environment=environment, sandbox=sandbox)
 
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
         """The answer of the person who plays an actor; empty: nobody is there."""
@@ -193,7 +208,8 @@ class StoreHost:
             return sessions
 
         sessions = await asyncio.wrap_future(self.writer.submit(work))
-        await asyncio.to_thread(clear_leftovers, sessions, self.context.home)
+        left = [cast("SessionRow", {**session, "status": RUNNING}) for session in sessions]
+        await asyncio.to_thread(clear_leftovers, left, self.context.home, self.context.environment)
         return sessions
 
     def withdraw_limits(self) -> None:
@@ -202,16 +218,37 @@ class StoreHost:
             self.writer.submit(partial(ledger.withdraw, owner=holder))
 
 
-def clear_leftovers(sessions: Iterable[SessionRow], home: Path) -> None:
-    """Kill every process that attempts of a killed process left running, and remove their worktrees."""
+def clear_leftovers(
+    sessions: Iterable[SessionRow],
+    home: Path,
+    environment: Mapping[str, str],
+    note: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Clear up after attempts of a killed process: kill their processes and remove their worktrees.
+
+    Their changes are committed to their branches first, like those of attempts that were stopped.
+    """
     # Loaded here: only a process that was killed has left anything.
+    from proctor import secrets
     from proctor.processes import end_attempt
+    from proctor.workspace.commit import rescue
+    from proctor.workspace.source_repository import SESSION_REFS, open_source
     from proctor.workspace.worktree import remove_folder, session_folder
 
+    visible = secrets.visible(environment, named={"HOME"})
     for session in sessions:
+        folder = session_folder(home, session["id"])
+        if session["status"] != RUNNING and not folder.exists():
+            continue
         end_attempt(session["id"])
-        if session["worktree"]:
-            remove_folder(session_folder(home, session["id"]))
+        if folder.exists() and f"refs/heads/{session['branch']}".startswith(SESSION_REFS):
+            try:
+                source = open_source(Path(session["repo"]), visible)
+                rescue(folder, source, session["branch"], session["baseSha"])
+            except (ProctorError, OSError) as error:
+                note(f"the changes of session {session['id']} could not be committed: {error}")
+        if problem := remove_folder(folder):
+            note(f"the worktree of session {session['id']} could not be removed: {problem}")
 
 
 class CommitNotifier:
@@ -334,13 +371,15 @@ class Executor:
         load_checkpoint: Callable[[str], object | None] | None = None,
         people: People | None = None,
         stopping: "StopMonitor | None" = None,
+        finished_at: datetime | None = None,
     ) -> None:
         """`watch` and `watch_step` are called with each finished item and step after its commit. Workers in
         other processes build their context from `settings`, `models` and `functions`. `find_reference` adds
         the ground truth to evaluated sessions, `load_checkpoint(item_id)` says where an item that was
         attempted before goes on, `people` are asked for the actors they play. `stopping` says when the run
-        may stop early."""
+        may stop early. `finished_at` is when a batch without items left had ended; None: it ends now."""
         self._stopping = stopping
+        self._finished_at = finished_at
         self._skipped = 0
         self._store = store
         self._run_id = run_id
@@ -452,7 +491,9 @@ class Executor:
 
     def _worker_spec(self, batch: BatchRow, limits: MoneyLimits) -> WorkerSpec:
         # The store, its password and the keys of the server's callers stay with the driver.
-        settings = self._settings and replace(self._settings, store_url="", serve={}, access_keys={})
+        settings = self._settings and replace(
+            self._settings, store_url="", serve={}, access_keys={}, tokens={}
+        )
         return WorkerSpec(
             run_id=self._run_id,
             job=batch["job"],
@@ -506,6 +547,6 @@ class Executor:
         now = self._context.now()
         if end.status == "aborted":
             end_items(connection, self._run_id, "aborted", "the batch was aborted", now)
-        finish(connection, self._run_id, end.status, end.reason, now)
+        finish(connection, self._run_id, end.status, end.reason, self._finished_at or now)
         for holder in (self._owner, *(self._host.money_holders if self._host else ())):
             ledger.close(connection, self._run_id, holder, now)

@@ -17,7 +17,7 @@ from proctor.batch.engines import Engine, automatic_workers
 from proctor.batch.executor import Executor, clear_leftovers
 from proctor.context import People, RunContext
 from proctor.errors import UsageError
-from proctor.formatting import plural
+from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
 from proctor.job import (
     STOP_RULE,
@@ -186,13 +186,15 @@ async def resume(
     """
     job.check_resume(run_id, retry, ctx)
     batch = ctx.store.read.batch(run_id, ctx.now())
+    ctx.note_foreign_results([batch["runId"]])
     plan = plan.for_run(batch, ctx) if plan else None
     restored = plan or _restored(job, batch, ctx)
     models = _checked_models(restored, ctx)
     _check_rule(ctx.store.read, run_id, plan, retry)
     if job.retries_errors:
         retry = replace(retry, errors=True)
-    clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
+    interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
+    clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
     ctx.store.add_resources(run_id, restored.resources())
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(
@@ -212,6 +214,7 @@ async def resume(
         workers=workers,
         observer=observer,
         stops_early=changes.stops_early,
+        finished_at=moment(batch["finishedAt"]),
     )
 
 
@@ -328,7 +331,9 @@ async def _execute(
     workers: int | None,
     observer: Observer,
     stops_early: bool = True,
+    finished_at: datetime | None = None,
 ) -> RunResult:
+    """`finished_at` is when a resumed run had ended; it stays so if no item is left to execute."""
     files = job.files(plan, run_id, ctx)
     end = files.begin(resumed=resumed)
     totals = ctx.store.read.totals(run_id)
@@ -337,7 +342,20 @@ async def _execute(
         stopping = _stopping(run_id, ctx) if stops_early else None
         is_decided = stopping is not None and stopping.is_decided
         has_work = has_work and not is_decided
-        end = await _run_items(job, plan, run_id, ctx, models, files, engine, workers, observer, stopping)
+        finished_at = None if has_work else finished_at
+        end = await _run_items(
+            job,
+            plan,
+            run_id,
+            ctx,
+            models,
+            files,
+            engine,
+            workers,
+            observer,
+            stopping,
+            finished_at=finished_at,
+        )
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
     if state := summary.get("stopWhen"):
@@ -360,6 +378,8 @@ async def _run_items(
     workers: int | None,
     observer: Observer,
     stopping: "StopMonitor | None",
+    *,
+    finished_at: datetime | None,
 ) -> BatchEnd:
     def write_files(follow: Callable[[], None]) -> None:
         try:
@@ -397,6 +417,7 @@ async def _run_items(
         load_checkpoint=load_checkpoint if job.has_checkpoints else None,
         people=people,
         stopping=stopping,
+        finished_at=finished_at,
     )
     try:
         async with observer.watch(run_id, executor):
@@ -449,7 +470,9 @@ def _process_engine(
             ctx.note(f"the run has one worker process: {reason}")
         return None
     # Each worker may make at least one call of each limit.
-    engine = ProcessEngine(min(workers, concurrency, models.lowest_limit or workers), note=ctx.note)
+    engine = ProcessEngine(
+        min(workers, concurrency, models.lowest_limit or workers), note=ctx.note, info=ctx.info
+    )
     engine.launch()
     return engine
 
@@ -471,7 +494,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     failures = store.read.items(
         batch["runId"], ItemFilter(statuses=(FAIL, TIMEOUT, ERROR)), limit=MOST_FAILURES
     )
-    started, finished = moment(batch["createdAt"]), moment(batch["finishedAt"]) or now
+    took = elapsed(moment(batch["createdAt"]), moment(batch["finishedAt"]) or now)
     summary: RunSummary = {
         "runId": batch["runId"],
         "status": batch["status"],
@@ -485,7 +508,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
         "tokensTotal": totals["tokens"],
         "toolCalls": totals["toolCalls"],
         "costUsd": totals["costUsd"],
-        "durationSec": round((finished - started).total_seconds(), 3) if started else None,
+        "durationSec": None if took is None else round(took, 3),
         "failures": [
             {
                 "id": row["id"],
@@ -516,8 +539,10 @@ def abort_run(
     if batch["status"] in ("completed", "aborted"):
         raise UsageError(f"run {run_id} is already {batch['status']}\nThere is nothing left to stop.")
     store.request_abort(run_id, now())
-    started = now()
-    while batch["status"] == RUNNING and (now() - started).total_seconds() < PATIENCE_SECONDS:
+    # Counted in pauses: the clock may be set meanwhile.
+    for _ in range(PATIENCE_SECONDS * 10):
+        if batch["status"] != RUNNING:
+            break
         pause(0.1)
         batch = store.read.batch(run_id, now())
     if batch["status"] in ("interrupted", "halted"):

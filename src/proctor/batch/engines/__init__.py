@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
+from proctor.batch.engines.messages import AttemptEnd, WorkerSpec
 from proctor.batch.engines.worker import Host, Worker
 from proctor.batch.queue import WorkQueue
 from proctor.context import AttemptContext
@@ -31,9 +31,6 @@ class DriverHost(Host, Protocol):
     @property
     def rows(self) -> Rows:
         """Takes rows directly, for a worker in this process."""
-
-    async def write(self, batch: RowBatch) -> None:
-        """Write the rows of a worker in another process, then finish or requeue its items."""
 
     def attempt_ended(self, end: AttemptEnd) -> None:
         """Requeue or finish an item whose rows are written."""

@@ -162,6 +162,13 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class UserMessage:
+    """A message of a worker for the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A worker has nothing left to send."""
 

@@ -33,6 +33,7 @@ from proctor.batch.engines.messages import (
     ReturnMoney,
     RowBatch,
     Stop,
+    UserMessage,
     WorkChunk,
     WorkerSpec,
 )
@@ -53,7 +54,7 @@ RATE_SECONDS = 0.1
 RESTARTS = 3
 """Replacements for each worker. More deaths have a cause that another worker would meet too."""
 HOST_METHODS = frozenset(
-    {"draw", "give_back", "share_limits", "load_session", "resource", "merge", "ask_person"}
+    {"committed", "draw", "give_back", "share_limits", "load_session", "resource", "merge", "ask_person"}
 )
 """What a worker may call on the driver."""
 PRELOADED = ("proctor.agents", "proctor.evaluators", "proctor.models", "proctor.runners")
@@ -171,10 +172,18 @@ class _Link:
 class ProcessEngine:
     """Runs the items of a batch in several worker processes on this machine. Use once."""
 
-    def __init__(self, workers: int, *, note: Callable[[str], None] = lambda _: None) -> None:
-        """`note` receives remarks for the user."""
+    def __init__(
+        self,
+        workers: int,
+        *,
+        note: Callable[[str], None] = lambda _: None,
+        info: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`note` and `info` receive messages for the user."""
         self._workers = workers
         self._note = note
+        self._info = info
+        self._last_text = ""
         self._launcher: WorkerLauncher | None = None
         self._links: set[_Link] = set()
         self._has_room = asyncio.Event()
@@ -297,6 +306,11 @@ class ProcessEngine:
             elif isinstance(message, HostCancel):
                 if call := link.calls.get(message.number):
                     call.cancel()
+            elif isinstance(message, UserMessage):
+                if message.text != self._last_text:
+                    # Workers notice the same thing at the same time.
+                    self._last_text = message.text
+                    self._info(message.text)
             elif isinstance(message, Ready):
                 link.holder = message.holder
             elif isinstance(message, Ended):

@@ -27,8 +27,10 @@ from proctor.batch.engines.messages import (
     Ready,
     Report,
     ReturnMoney,
+    RowBatch,
     RowBuffer,
     Stop,
+    UserMessage,
     WorkChunk,
     WorkerSpec,
 )
@@ -181,6 +183,14 @@ class RemoteHost:
         self._calls: dict[int, asyncio.Future[object]] = {}
         self._number = 0
 
+    async def write(self, batch: RowBatch) -> None:
+        """Send rows to the driver, which writes all messages in order."""
+        self._channel.send(Report(batch.rows))
+
+    async def committed(self) -> None:
+        """Wait until all rows so far are committed."""
+        await self._call("committed")
+
     async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
         """Draw money from the ledger."""
         return cast("Drawn", await self._call("draw", holder, wanted_usd=wanted_usd, least_usd=least_usd))
@@ -263,6 +273,7 @@ class _ProcessWorker:
         reporting: asyncio.Task[None] | None = None
         try:
             context, models = make_worker_context(self._spec)
+            models.pools.notify = lambda text: self._channel.send(UserMessage(text))
             worker = Worker(self._spec, context, self._host, self._rows)
             await worker.open()
             self._worker = worker
