@@ -205,8 +205,9 @@ def _fork(work: Any) -> int:
         return child
     try:
         os.setsid()
-        sys.stdout = sys.stderr = Path(os.devnull).open("w")
-        work()
+        with Path(os.devnull).open("w") as nowhere:
+            sys.stdout = sys.stderr = nowhere
+            work()
     finally:
         os._exit(0)
 
