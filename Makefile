@@ -14,7 +14,7 @@ INSPECT := build/inspect
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check format bench docs screenshots constraints browser inspect test-agents mutants clean
+.PHONY: help setup demo test check format bench docs screenshots constraints browser inspect sandbox test-agents mutants clean
 
 help:
 	@echo "make demo          run a small batch with stand-in agents: no key, no network, a minute"
@@ -55,12 +55,16 @@ check: $(DEV_STAMP)
 	@$(BIN)/ruff format --check src tests benchmarks examples tools
 	@$(BIN)/mypy
 
-test: check browser inspect
+test: check browser inspect sandbox
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Chromium, for looking at reports as a reader would. Without it those tests say so and are skipped.
 browser:
 	@command -v chromium-headless-shell >/dev/null || tools/install-chromium
+
+# Bubblewrap, in which the tests run agents. Without it those tests say so and are skipped.
+sandbox:
+	@command -v bwrap >/dev/null || tools/install-bubblewrap
 
 # Inspect in a place of its own. Without it those tests say so and are skipped.
 inspect: $(DEV_STAMP)
@@ -72,7 +76,7 @@ test-agents: $(DEV_STAMP)
 	@PROCTOR_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -n $(WORKERS) --dist worksteal
 
 # An hour unless told otherwise: make mutants MUTANTS="--package store --count 20 --minutes 10"
-mutants: $(DEV_STAMP) browser inspect
+mutants: $(DEV_STAMP) browser inspect sandbox
 	@$(BIN)/python tools/mutants.py --workers $(WORKERS) $(MUTANTS)
 
 format: $(DEV_STAMP)

@@ -5,7 +5,8 @@ a run; `AttemptContext` is the part that attempts use.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -23,7 +24,8 @@ from proctor.models.router import LazyGateway
 from proctor.models.routes import CallableRoute
 from proctor.runner import Runner
 from proctor.runners import find_runner
-from proctor.secrets import redactor, visible
+from proctor.sandbox import NOT_CONFINED, Sandbox
+from proctor.secrets import private_folder, redactor, visible
 from proctor.store import Store
 from proctor.store.database import store_exists
 from proctor.store.keys import EncryptionSection
@@ -68,8 +70,20 @@ class Settings:
     serve: Mapping[str, str] = field(default_factory=dict)
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secret keys of the callers of the AWS-compatible interface."""
+    tokens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Named tokens of `proctor serve`: where each is found, and its role."""
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
+    sandbox: object = None
+    """`[sandbox]` of `proctor.toml`."""
+
+    @property
+    def confinement(self) -> Sandbox:
+        """The sandbox of this machine under these settings."""
+        user_home = Path(self.user_environment.get("HOME") or "/").resolve()
+        store = Path(self.store_url).parent.resolve() if "://" not in self.store_url else self.home
+        hidden = tuple(dict.fromkeys([self.home.resolve(), store, user_home]))
+        return Sandbox(settings=self.sandbox, hidden=hidden, user_home=user_home)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +215,7 @@ class AttemptContext:
     """Budget of all runs on the store together; None: no limit."""
     retry: ItemRetryPolicy = field(default_factory=ItemRetryPolicy)
     find_evaluator: "FindEvaluator" = no_evaluators
+    sandbox: Sandbox = NOT_CONFINED
     evaluators: "EvaluatorSettings | None" = None
     """What `find_evaluator` is made from, for workers in other processes; None: the run has no evaluators."""
 
@@ -246,6 +261,7 @@ def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "Ev
         folders=[evaluators.folder / "evaluators", settings.home / "evaluators"],
         lambdas=evaluators.lambdas,
         mark=evaluators.mark,
+        sandbox=settings.confinement,
     )
 
 
@@ -286,6 +302,7 @@ def make_attempt_context(
         # Whatever its name, a replayed model is a mock.
         is_stand_in=lambda name: models.is_replayed or is_stand_in(name),
         store_budget_usd=settings.store_budget_usd,
+        sandbox=settings.confinement,
     )
 
 
@@ -328,7 +345,12 @@ class RunContext:
     @cached_property
     def store(self) -> Store:
         """The store, opened (and migrated) on first use."""
-        return self._given_store or Store(self.settings.store_url, self._keys())
+        if self._given_store is not None:
+            return self._given_store
+        # A folder that cannot be created is reported by whatever needs it.
+        with suppress(OSError):
+            private_folder(self.settings.home)
+        return Store(self.settings.store_url, self._keys())
 
     @property
     def has_store(self) -> bool:
@@ -353,6 +375,14 @@ class RunContext:
     def info(self, text: str) -> None:
         """Send the user a message about the progress."""
         self.notice(Notice(text))
+
+    def note_foreign_results(self, run_ids: Iterable[str], *, unsigned: bool = False) -> None:
+        """Send a remark on runs whose results somebody else has written; `unsigned`: on unsigned ones too."""
+        for run_id in run_ids:
+            if self.store.read.exact_batch(run_id):
+                check = self.store.check_signatures(run_id, self.now())
+                for text in check.notes(unsigned=unsigned):
+                    self.note(text)
 
     def settings_for(self, folders: Sequence[Path]) -> Settings:
         """Settings that also apply the `proctor.toml` of these folders."""

@@ -122,7 +122,7 @@ class Desk:
     def served(self, path: str) -> Any:
         """The JSON document at `path` of `proctor serve`, in a process of its own."""
         server = subprocess.Popen(
-            [sys.executable, "-m", "proctor", "serve", "--port", "0", "--json"],
+            [sys.executable, "-m", "proctor", "serve", "--no-token", "--port", "0", "--json"],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,

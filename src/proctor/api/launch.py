@@ -22,6 +22,7 @@ from proctor.context import RunContext
 from proctor.job import BatchChanges, BatchEnd, PlanText, make_overrides
 from proctor.jobs import find_job
 from proctor.json_values import JsonObject
+from proctor.secrets import open_private, private_folder
 from proctor.store import RetrySelection
 from proctor.store.tables import BatchRow
 
@@ -140,13 +141,16 @@ class Launcher:
 
     def start(self, arguments: Sequence[str], name: str, *, stdin: bytes = b"") -> LaunchedProcess:
         """Start a command with its arguments and standard input."""
-        self.logs.mkdir(parents=True, exist_ok=True)
+        private_folder(self.logs)
         log = self.logs / f"{name}.log"
         if self.is_encrypted:
             stderr: IO[bytes] = tempfile.TemporaryFile(dir=self.logs)  # noqa: SIM115  lives with the result
             stdout: IO[bytes] = tempfile.TemporaryFile(dir=self.logs)  # noqa: SIM115
         else:
-            stderr, stdout = log.open("a+b"), log.with_suffix(".json").open("a+b")
+            stderr, stdout = (
+                open(path, "a+b", opener=open_private)  # noqa: SIM115
+                for path in (log, log.with_suffix(".json"))
+            )
         process = subprocess.Popen(
             [*self.command, *arguments],
             cwd=self.folder,

@@ -223,6 +223,7 @@ class Attempt:
             ask_person=self._ask_person,
             merge=self._support.merge,
             redact=self._support.redact,
+            sandbox=self._context.sandbox,
             checkpoint=self._work.checkpoint,
         )
 
@@ -358,7 +359,8 @@ class Attempt:
             "status": QUEUED if waits else outcome.status,
             "reason": outcome.reason,
             "error": "" if outcome.status == SUCCESS else self._recorder.line(outcome.error),
-            "finishedAt": None if waits else timestamp(self._context.now()),
+            # Not before its start, even if the clock was set back meanwhile.
+            "finishedAt": None if waits else max(work.started_at or "", timestamp(self._context.now())),
             "tokensTotal": work.tokens,
             "toolCalls": work.tool_calls,
             "costUsd": work.cost_usd,

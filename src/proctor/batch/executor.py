@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -172,7 +173,8 @@ class StoreHost:
         from proctor.workspace.merge_queue import merge
 
         environment = secrets.visible(self.context.environment, named={"HOME"})
-        return await merge(request, home=self.context.home, environment=environment)
+        home, sandbox = self.context.home, self.context.sandbox
+        return await merge(request, home=home, environment=environment, sandbox=sandbox)
 
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
         """The answer of the person who plays an actor; empty: nobody is there."""
@@ -284,12 +286,15 @@ class Executor:
         load_checkpoint: Callable[[str], object | None] | None = None,
         people: People | None = None,
         stopping: "StopMonitor | None" = None,
+        finished_at: datetime | None = None,
     ) -> None:
         """`watch` and `watch_step` are called with each finished item and step after its commit. Workers in
         other processes build their context from `settings` and `models`. `find_reference` adds the ground
         truth to evaluated sessions, `load_checkpoint(item_id)` says where an item that was attempted before
-        goes on, `people` are asked for the actors they play. `stopping` says when the run may stop early."""
+        goes on, `people` are asked for the actors they play. `stopping` says when the run may stop early.
+        `finished_at` is when a batch without items left had ended; None: it ends now."""
         self._stopping = stopping
+        self._finished_at = finished_at
         self._skipped = 0
         self._store = store
         self._run_id = run_id
@@ -400,7 +405,9 @@ class Executor:
 
     def _worker_spec(self, batch: BatchRow, limits: MoneyLimits) -> WorkerSpec:
         # The store, its password and the keys of the server's callers stay with the driver.
-        settings = self._settings and replace(self._settings, store_url="", serve={}, access_keys={})
+        settings = self._settings and replace(
+            self._settings, store_url="", serve={}, access_keys={}, tokens={}
+        )
         return WorkerSpec(
             run_id=self._run_id,
             job=batch["job"],
@@ -453,5 +460,5 @@ class Executor:
         now = self._context.now()
         if end.status == "aborted":
             end_items(connection, self._run_id, "aborted", "the batch was aborted", now)
-        finish(connection, self._run_id, end.status, end.reason, now)
+        finish(connection, self._run_id, end.status, end.reason, self._finished_at or now)
         ledger.close(connection, self._run_id, self._owner, now)

@@ -60,17 +60,6 @@ class Price:
 FREE = Price("free", Rates(0.0, 0.0, 0.0, 0.0))
 
 
-def price_call(
-    name: str, usage: Usage, declared: Mapping[str, Mapping[str, float]], *, at: datetime
-) -> tuple[float | None, str, Mapping[str, float]]:
-    """Price a call of `provider/model`: USD (None: unknown), the source, the rates used."""
-    price = price_of(name, declared, at=at)
-    if price is None:
-        return None, "", {}
-    cost, rates = price.for_call(usage)
-    return cost, price.source, rates
-
-
 def price_of(name: str, declared: Mapping[str, Mapping[str, float]], *, at: datetime) -> Price | None:
     """The price of `provider/model` at a date; None: unknown."""
     provider, _, model = name.partition("/")

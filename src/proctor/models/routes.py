@@ -164,9 +164,11 @@ class CallableRoute(_OwnRoute):
             raise ModelError(f"{request.model}: {type(error).__name__}: {error}") from error
         if isinstance(result, Answer):
             return result
+        if result is None:
+            raise ModelError(f"{request.model}: the function returned None; return the text of the answer")
         latency = (time.perf_counter() - started) * 1000
         call = ModelCall(model=request.model, provider=self.provider, cost_usd=0.0, latency_ms=latency)
-        return Answer(text="" if result is None else str(result), call=call)
+        return Answer(text=str(result), call=call)
 
 
 def imported_function(name: str) -> Callable[[Request], object]:

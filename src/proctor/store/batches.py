@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
-from proctor.errors import NotFound, UsageError
+from proctor.errors import NotFound, StoreError, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.json_values import JsonMap
 from proctor.session import Merge
 from proctor.store import ledger
 from proctor.store.database import Connection, extended, insertion, literals, places
 from proctor.store.recorder import FREE
+from proctor.store.signatures import sign_begin, sign_end, sign_items
 from proctor.store.tables import (
     COLUMNS,
     OF_A_SESSION,
@@ -30,6 +31,7 @@ from proctor.store.writer import is_alive, timestamp
 
 INTERRUPTED = "interrupted"
 """Status of a batch, and reason of its items, when its process died."""
+_KILLED = "its process died"
 UNFINISHED_REASONS = ("aborted", INTERRUPTED, "halted")
 """Reasons of items that ended without an attempt; resuming queues them again."""
 
@@ -80,6 +82,7 @@ def create(
     connection.set_key_scope(run_id)
     connection.run(insertion("batches", batch), tuple(batch.values()))
     add_resources(connection, run_id, resources)
+    sign_begin(connection, run_id)
     return add_items(connection, run_id, items)
 
 
@@ -132,6 +135,7 @@ def extend(
         f'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ? WHERE {mine}',
         [(ERROR, "removed", "the plan no longer has it", *which) for which in dropped],
     )
+    sign_items(connection, run_id, [item_id for _, item_id in dropped])
     connection.run_many(
         f'UPDATE "batch_items" SET "settings" = ?, "factors" = ?, "repo" = ? WHERE {mine} AND "status" = ?',
         [(*changeable_columns(item), run_id, item.id, QUEUED) for item in settle],
@@ -170,27 +174,39 @@ def _already_running(run_id: str, owner: str) -> UsageError:
     )
 
 
-def queue_unfinished(
-    connection: Connection, run_id: str, again: RetrySelection, now: datetime, *, claimed: ClaimedBatch
-) -> list[SessionRow]:
-    """Queue unfinished items; return the interrupted sessions, which may have left files or processes."""
-    cut_off = cast(
-        "list[SessionRow]",
-        connection.rows('SELECT * FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)),
-    )
-    _end_sessions(connection, run_id, INTERRUPTED, "its process died", claimed.last_seen)
+def executed_again(again: RetrySelection) -> tuple[str, tuple[object, ...]]:
+    """The condition on items that were started and that a resumed batch executes, and its parameters."""
     condition = f'"status" = ? OR ("status" = ? AND "reason" IN ({places(UNFINISHED_REASONS)}))'
-    parameters: list[object] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
+    parameters: list[object] = [RUNNING, ERROR, *UNFINISHED_REASONS]
     if again.errors:
         condition += ' OR "status" = ?'
         parameters.append(ERROR)
     if again.failures:
         condition += ' OR "status" IN (?, ?)'
         parameters += [FAIL, TIMEOUT]
+    return condition, tuple(parameters)
+
+
+def queue_unfinished(
+    connection: Connection, run_id: str, again: RetrySelection, now: datetime, *, claimed: ClaimedBatch
+) -> list[SessionRow]:
+    """Queue unfinished items; return sessions of killed processes, which may have left files or processes.
+
+    With those that an earlier resume has ended: it may have been killed before it cleared up.
+    """
+    interrupted = connection.rows(
+        'SELECT * FROM "sessions" WHERE "runId" = ? AND ("status" = ? OR "endReason" = ?)',
+        (run_id, RUNNING, INTERRUPTED),
+    )
+    cut_off = [
+        cast(SessionRow, row) for row in interrupted if row["status"] == RUNNING or row["error"] == _KILLED
+    ]
+    _end_sessions(connection, run_id, INTERRUPTED, _KILLED, claimed.last_seen)
+    condition, parameters = executed_again(again)
     connection.run(
         'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = NULL '
         f'WHERE "runId" = ? AND ({condition})',
-        parameters,
+        (QUEUED, "", "", run_id, *parameters),
     )
     # Rows of earlier versions have no holder.
     for holder in ("", claimed.last_owner):
@@ -218,19 +234,27 @@ def request_abort(connection: Connection, run_id: str, now: datetime) -> None:
 def end_items(connection: Connection, run_id: str, reason: str, error: str, now: datetime) -> int:
     """End every unfinished item with the status `error`; return their number."""
     _end_sessions(connection, run_id, reason, error, now)
-    return connection.run(
+    unfinished = connection.rows(
+        'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" IN (?, ?)', (run_id, QUEUED, RUNNING)
+    )
+    ended = connection.run(
         'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = ? '
         'WHERE "runId" = ? AND "status" IN (?, ?)',
         (ERROR, reason, error, timestamp(now), run_id, QUEUED, RUNNING),
     )
+    sign_items(connection, run_id, [row["id"] for row in unfinished])
+    return ended
 
 
 def finish(connection: Connection, run_id: str, status: str, reason: str, now: datetime) -> None:
     """Record the end of a batch."""
     connection.run(
-        'UPDATE "batches" SET "status" = ?, "reason" = ?, "finishedAt" = ? WHERE "runId" = ?',
-        (status, reason, timestamp(now), run_id),
+        'UPDATE "batches" SET "status" = ?, "reason" = ?, '
+        # Not before its start, even if the clock was set back meanwhile.
+        '"finishedAt" = CASE WHEN "createdAt" > ? THEN "createdAt" ELSE ? END WHERE "runId" = ?',
+        (status, reason, timestamp(now), timestamp(now), run_id),
     )
+    sign_end(connection, run_id)
 
 
 def save_merge(connection: Connection, session_id: str, merge: Merge, now: datetime) -> None:
@@ -248,7 +272,7 @@ def delete(connection: Connection, run_id: str) -> None:
     # With the spans that imported sessions were built from: they would be built again.
     for table in (*OF_A_SESSION, "labels", "arrivals"):
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
-    for table in ("questions", "run_resources", "ledger", "sessions", "batch_items", "batches"):
+    for table in ("questions", "run_resources", "ledger", "signatures", "sessions", "batch_items", "batches"):
         connection.run(f'DELETE FROM "{table}" WHERE "runId" = ?', (run_id,))
     connection.run('DELETE FROM "evaluations" WHERE "id" = ?', (run_id,))
     # Makes its encrypted texts unreadable in copies of the store, too.
@@ -299,13 +323,19 @@ def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, 
 
 def moment(text: str | None) -> datetime | None:
     """Parse a timestamp of the store."""
-    return datetime.fromisoformat(text) if text else None
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError as error:
+        raise StoreError(
+            f"the store is damaged: a time in it cannot be read: {text!r}\n"
+            "See what else is damaged: proctor store check"
+        ) from error
 
 
 def with_current_status(row: BatchRow, now: datetime) -> BatchRow:
     """A batch with its current status: if its process died, its row still says `running`."""
     if row["status"] == RUNNING and not is_alive(row["owner"], moment(row["heartbeatAt"]), now):
-        return extended(BatchRow, row, status=INTERRUPTED, reason="its process died")
+        return extended(BatchRow, row, status=INTERRUPTED, reason=_KILLED)
     return extended(BatchRow, row)
 
 

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from proctor.errors import OwnershipLost, StoreError
+from proctor.item import FINISHED
 from proctor.json_values import JsonObject
 from proctor.store.database import Connection, Database, insertion
+from proctor.store.signatures import sign_items
 
 T = TypeVar("T")
 Key = tuple[str, ...]
@@ -177,6 +179,7 @@ class Writer:
             connection.set_key_scope(self._ownership.run_id)
         self._check_ownership(connection)
         self._write(connection, batch)
+        self._sign(connection, batch)
         values = {answer: work(connection) for work, answer in batch.submitted}
         connection.commit()
         answering, self._answering = self._answering, []
@@ -211,6 +214,14 @@ class Writer:
             groups["update", table, tuple(values)].append((*values.values(), *key))
         for group, parameters in groups.items():
             connection.run_many(self._statement(group), parameters)
+
+    def _sign(self, connection: Connection, batch: _PendingRows) -> None:
+        ended = defaultdict[str, list[str]](list)
+        for (table, key), values in batch.changed.items():
+            if table == "batch_items" and values.get("status") in FINISHED:
+                ended[key[0]].append(key[1])
+        for run_id, item_ids in ended.items():
+            sign_items(connection, run_id, item_ids)
 
     def _statement(self, group: tuple[str, str, tuple[str, ...]]) -> str:
         if group not in self._statements:

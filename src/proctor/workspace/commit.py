@@ -13,7 +13,8 @@ from pathlib import Path
 
 from proctor.errors import WorkspaceError
 from proctor.git import Changes, GitError
-from proctor.workspace.worktree import Worktree, add_tree, make_repository
+from proctor.workspace.source_repository import SourceRepository
+from proctor.workspace.worktree import Worktree, add_tree, make_repository, publish, reopen_tree
 
 _IN_PROGRESS = ("*_HEAD", "MERGE_*", "SQUASH_MSG", "AUTO_MERGE", "BISECT_*")
 _IN_PROGRESS_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
@@ -43,6 +44,15 @@ def commit_changes(tree: Worktree, message: str) -> Committed:
         changes=changes,
         notes=(*notes, *more, *_other_branches(tree)),
     )
+
+
+def rescue(place: Path, source: SourceRepository, branch: str, base_sha: str) -> None:
+    """Save the work of an attempt whose process was killed: commit it, and copy its branch."""
+    tree = reopen_tree(place, source, branch, base_sha)
+    # git writes the index once all files are there: without one, the files are not the agent's work.
+    if (tree.admin / "index").is_file():
+        commit_changes(tree, f"Interrupted attempt\n\n{branch}\n")
+    publish(tree)
 
 
 def _repair(tree: Worktree) -> list[str]:

@@ -16,6 +16,7 @@ from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult
+from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.session import Merge
 from proctor.workspace.locks import file_lock
 from proctor.workspace.source_repository import SESSION_REFS, SourceRepository, open_source
@@ -80,6 +81,7 @@ class _Merging:
     source: SourceRepository
     home: Path
     """Proctor's own folder."""
+    sandbox: Sandbox
 
 
 class _CheckFailed(Exception):
@@ -88,10 +90,12 @@ class _CheckFailed(Exception):
         self.finished = finished
 
 
-async def merge(request: MergeRequest, *, home: Path, environment: Mapping[str, str]) -> MergeResult:
+async def merge(
+    request: MergeRequest, *, home: Path, environment: Mapping[str, str], sandbox: Sandbox = NOT_CONFINED
+) -> MergeResult:
     """Merge one session, after earlier requests. `home` is Proctor's own folder; git gets `environment`."""
     source = await asyncio.to_thread(open_source, request.repo, environment)
-    merging = _Merging(request, source, home)
+    merging = _Merging(request, source, home, sandbox)
     tries: list[Merge] = []
     async with file_lock(home / "repos" / f"{source.key}.merge.lock"):
         while True:
@@ -156,7 +160,7 @@ async def _combine(merging: _Merging, before: str) -> str:
     async with ScratchClone(merging.home, merging.source, before) as tree:
         await asyncio.to_thread(_apply, tree, tip)
         if request.check:
-            await _check(request, tree)
+            await _check(merging, tree)
         return await asyncio.to_thread(_commit_combined, tree, before, request.message)
 
 
@@ -218,8 +222,9 @@ def _checkout_of(git: Git, reference: str) -> Path | None:
     return None
 
 
-async def _check(request: MergeRequest, tree: Worktree) -> None:
+async def _check(merging: _Merging, tree: Worktree) -> None:
     """Run the check like the session's own, in another worktree and HOME. Raises `_CheckFailed`."""
+    request = merging.request
     folder, home = tree.folder, tree.repository.with_name("home")
     places = {"HOME": str(home), "PWD": str(folder), "TMPDIR": str(home / "tmp")}
     finished = await run(
@@ -228,6 +233,13 @@ async def _check(request: MergeRequest, tree: Worktree) -> None:
         environment={**request.environment, **places},
         attempt=request.attempt,
         time_limit=request.time_limit,
+        confinement=merging.sandbox.confine(
+            "check",
+            request.sandbox,
+            folders=[tree.repository.parent],
+            home=home,
+            read=tree.source.object_folders(),
+        ),
     )
     if finished.exit_code != 0 or finished.timed_out:
         raise _CheckFailed(finished)

@@ -19,6 +19,7 @@ from proctor.plan.validate import (
     ModelPrice,
     OneOrMany,
     PlanModel,
+    SandboxValue,
     Seconds,
     SectionLabel,
     Seed,
@@ -30,6 +31,7 @@ from proctor.plan.validate import (
     is_finite,
     names_of,
 )
+from proctor.sandbox import merge_settings
 
 
 def _is_run_id(value: str) -> str:
@@ -134,6 +136,7 @@ class Defaults(PlanModel):
     settings: dict[str, Anything] | None = Field(None, description="The agent's, or the model's parameters.")
     system: Texts | None = Field(None, description="System prompt of a plain prompt.")
     expect: Expectation | None = Field(None, description="What the answer is checked for.")
+    sandbox: SandboxValue | None = Field(None, description="How programs are confined. Default: auto.")
 
 
 class Entry(Defaults):
@@ -204,7 +207,8 @@ def with_agent(level: JsonMap) -> JsonObject:
 
 def settled(entry: JsonMap, defaults: JsonMap) -> dict[str, Any]:
     """All settings of an entry: its own, then the defaults, then the built-in ones."""
-    joined = {name: _joined(entry, defaults, name) for name in _JOINED}
+    joined: JsonObject = {name: _joined(entry, defaults, name) for name in _JOINED}
+    joined["sandbox"] = merge_settings(defaults.get("sandbox"), entry.get("sandbox"))
     merged = {**with_agent(defaults), **with_agent(entry), **joined}
     return {**BUILT_IN, **{name: value for name, value in merged.items() if value is not None}}
 

@@ -1,6 +1,6 @@
 // New Batch: edit a plan with validation while typing, validate it fully, and start it.
 
-import { api, attempt, byId, debounced, el, format, toast } from "./app.js";
+import { api, attempt, byId, debounced, el, format, go, toast } from "./app.js";
 import "./editor.js";
 
 const MOST_BYTES = 16 * 1024 * 1024;
@@ -152,7 +152,7 @@ async function start() {
   const started = await attempt(button, () => api.post("/api/runs", planRequest()));
   if (started) {
     clearDraft();
-    location.assign(`/runs/${encodeURIComponent(started.runId)}`);
+    go(`/runs/${encodeURIComponent(started.runId)}`);
   } else validate();
 }
 
