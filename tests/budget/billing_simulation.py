@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import RawArray
@@ -46,7 +47,7 @@ class BillingReport:
     unknown: int = 0
     """Runs that were billed more than their ledger knows."""
     unfinished: int = 0
-    """Runs that did not end in time."""
+    """Runs that did not end in time, or with an error."""
     budget_usd: float = 0.0
     billed_usd: float = 0.0
     charged_usd: float = 0.0
@@ -113,7 +114,9 @@ def _simulate_run(
     for attempt in range(10):
         child = _fork(lambda: _work(home, url))
         last = attempt >= 3 or rng.random() < 0.3
-        if _ended_within(child, TIMEOUT_SECONDS if last else rng.uniform(0.02, 0.5)):
+        status = _status_within(child, TIMEOUT_SECONDS if last else rng.uniform(0.02, 0.5))
+        if status is not None:
+            report.unfinished += status != 0
             break
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -203,22 +206,28 @@ def _fork(work: Any) -> int:
     child = os.fork()
     if child:
         return child
+    status = 1
     try:
         os.setsid()
         with Path(os.devnull).open("w") as nowhere:
-            sys.stdout = sys.stderr = nowhere
+            sys.stdout = nowhere
             work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
-        os._exit(0)
+        os._exit(status)
 
 
-def _ended_within(child: int, seconds: float) -> bool:
+def _status_within(child: int, seconds: float) -> int | None:
+    """The exit code of a child; None: it has not ended by then."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return True
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
         time.sleep(0.005)
-    return False
+    return None
 
 
 def _wait_for(path: Path) -> None:
