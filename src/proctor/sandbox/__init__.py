@@ -226,7 +226,7 @@ class Sandbox:
                 return "`sandbox: none`: agents and checks are not confined"
             reasons = "; ".join(f"{name}: {problem_of(name)}" for name in AUTOMATIC)
             return f"agents and checks are NOT confined, because no sandbox works here ({reasons})"
-        networks: dict[str, Network] = {**USUAL_NETWORK}
+        networks: dict[str, Network] = {phase: USUAL_NETWORK[phase] for phase in PHASES}
         if usual_network:
             networks["agent"] = usual_network
         networks.update(settings.network)
