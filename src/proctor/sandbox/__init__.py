@@ -211,16 +211,30 @@ class Sandbox:
             raise UsageError(f"`sandbox` {error}") from error
 
     def kind_of(self, own: object) -> str:
-        """The kind of sandbox that confines an item with this `sandbox`."""
-        return available_kind(self.settings_of(own).kind)
+        """The kind of sandbox that confines an item with this `sandbox`.
+
+        Raises `UsageError` if it does not work here, or cannot do what the settings say.
+        """
+        settings = self.settings_of(own)
+        kind = available_kind(settings.kind)
+        if kind == "landlock":
+            if any(isinstance(network, tuple) for network in settings.network.values()):
+                raise UsageError(
+                    "the sandbox `landlock` cannot restrict the network to hosts\n"
+                    "Install bubblewrap, or write `network: full` or `none`."
+                )
+            if "copy" in settings.cache.values():
+                raise UsageError(
+                    "the sandbox `landlock` has no copies of caches\nInstall bubblewrap, or write `read`."
+                )
+        return kind
 
     def summary(self, own: object, usual_network: Network | None = None) -> str:
         """How the programs of an item with this `sandbox` are confined, as a sentence.
 
         `usual_network` is the agent's where none is set. Raises `UsageError` if its sandbox does not work.
         """
-        settings = self.settings_of(own)
-        kind = available_kind(settings.kind)
+        settings, kind = self.settings_of(own), self.kind_of(own)
         if kind == "none":
             if settings.kind == "none":
                 return "`sandbox: none`: agents and checks are not confined"
@@ -251,8 +265,7 @@ class Sandbox:
         where neither sets one; `variables` are added to the environment. Raises `UsageError` if the sandbox
         does not work here.
         """
-        settings = self.settings_of(own)
-        kind = available_kind(settings.kind)
+        settings, kind = self.settings_of(own), self.kind_of(own)
         if kind == "none":
             return None
         network = settings.network.get(phase) or usual_network or USUAL_NETWORK[phase]
