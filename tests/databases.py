@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,20 @@ MISSING = "no PostgreSQL here; on Debian `apt-get install postgresql` brings it"
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """A PostgreSQL server that nobody else uses: the address of its first database."""
+    with ExitStack() as stack:
+        try:
+            address = stack.enter_context(postgresql_server())
+        except FileNotFoundError:
+            pytest.skip(MISSING)
+        yield address
+
+
+@contextmanager
+def postgresql_server() -> Iterator[str]:
+    """The same as long as the block; `FileNotFoundError` where none is installed."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not programs:
-        pytest.skip(MISSING)
+        raise FileNotFoundError(MISSING)
     # Not in pytest's folder: as root we have to be someone else, who may not look in there. In memory where
     # there is room: a database is three hundred files, and each test makes one.
     folder = Path(tempfile.mkdtemp(prefix="proctor-postgres-", dir=_in_memory()))

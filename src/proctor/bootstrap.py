@@ -14,6 +14,7 @@ from pathlib import Path
 from proctor.config import FILE, read_config
 from proctor.context import Notice, People, RunContext, Settings
 from proctor.errors import UsageError
+from proctor.models.rate_limits import OUTAGE_PATIENCE_SECONDS
 from proctor.store import Store
 from proctor.store.keys import Keys, SigningKeyFile, read_keys
 from proctor.store.writer import this_process
@@ -64,6 +65,11 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         variables=config.variables,
         prices=config.prices,
         call_limits=config.limits,
+        outage_patience_seconds=(
+            OUTAGE_PATIENCE_SECONDS
+            if config.outage_patience_seconds is None
+            else config.outage_patience_seconds
+        ),
         store_budget_usd=config.budget_usd,
         serve=config.serve,
         access_keys=config.access_keys,

@@ -28,6 +28,8 @@ SECTIONS = {
     "limits": ("concurrency",),
 }
 """Sections with named entries, and the settings of an entry."""
+OUTAGE_PATIENCE = "outage_patience"
+"""Setting of `[limits]`, beside its entries."""
 SERVE = ("log_group", "region", "account")
 """Settings of `[serve]`, besides `access_keys` and `tokens`."""
 ROLES_IN_ORDER = ("view", "label", "run", "admin")
@@ -77,6 +79,8 @@ class Config:
     """USD per million tokens, by model."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Maximum concurrent calls, by `provider/model` or provider."""
+    outage_patience_seconds: float | None = None
+    """How long calls wait for a provider that cannot be reached; None: the default."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Providers as environment variables: `ACME_BASE_URL`, `ACME_KEY_VARIABLE`."""
     serve: Mapping[str, str] = field(default_factory=dict)
@@ -117,8 +121,10 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
                 entries = _beside(path, entries)
                 merged[section] = {name: each for name, each in merged[section].items() if name == "keys"}
             merged[section].update(entries)
+    patience = merged["limits"].pop(OUTAGE_PATIENCE, None)
     return Config(
         prices=merged["prices"],
+        outage_patience_seconds=patience,
         limits={name: entry["concurrency"] for name, entry in merged["limits"].items()},
         variables=_variables(merged["providers"], environment),
         serve=merged["serve"],
@@ -151,7 +157,11 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(entries, dict):
             raise UsageError(f"{path}: `{section}` is not a section\nWrite [{section}.NAME].")
         for name, entry in entries.items():
-            _check(path, section, name, entry)
+            if (section, name) == ("limits", OUTAGE_PATIENCE):
+                if as_cost(entry) is None:
+                    raise UsageError(f"{path}: [limits] `{name}` should be a number of seconds: 0 or more")
+            else:
+                _check(path, section, name, entry)
     return data
 
 

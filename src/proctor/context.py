@@ -19,7 +19,7 @@ from proctor.json_values import JsonMap
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.prices import SpendingRequest
-from proctor.models.rate_limits import RatePools
+from proctor.models.rate_limits import OUTAGE_PATIENCE_SECONDS, RatePools
 from proctor.models.router import LazyGateway
 from proctor.models.routes import CallableRoute
 from proctor.runner import Runner
@@ -63,6 +63,8 @@ class Settings:
     """USD per million tokens, by model."""
     call_limits: Mapping[str, int] = field(default_factory=dict)
     """Maximum concurrent calls, by provider or model."""
+    outage_patience_seconds: float = OUTAGE_PATIENCE_SECONDS
+    """How long calls of a run wait for a provider that cannot be reached; 0: not at all."""
     store_budget_usd: float | None = None
     """Budget of all runs on the store together; None: no limit."""
     serve: Mapping[str, str] = field(default_factory=dict)
@@ -106,6 +108,8 @@ class ModelOptions:
     """Recording that answers in place of the models."""
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Addresses and keys that take precedence over the environment."""
+    outage_patience_seconds: float | None = None
+    """How long calls wait for a provider that cannot be reached; None: as the settings say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +238,14 @@ def make_models(settings: Settings, options: ModelOptions, *, records: bool = Tr
         folders=options.folders,
         prices={**settings.prices, **(options.prices or {})},
         recording=recording,
-        pools=RatePools(most=settings.call_limits),
+        pools=RatePools(
+            most=settings.call_limits,
+            outage_patience_seconds=(
+                settings.outage_patience_seconds
+                if options.outage_patience_seconds is None
+                else options.outage_patience_seconds
+            ),
+        ),
         needs_prices=settings.store_budget_usd is not None,
     )
 
@@ -270,6 +281,10 @@ def make_attempt_context(
     monotonic: Callable[[], float],
 ) -> AttemptContext:
     """Dependencies of attempts that use these models."""
+    # Other users of models, such as a check, want to know at once that a provider does not answer.
+    models.pools.waits_for_outages = True
+    # An attempt holds money for each try that may be billed.
+    models.pools.repeats_billed = False
     return AttemptContext(
         home=settings.home,
         # With the variables of the file, so that the keys it names are redacted too.
@@ -376,6 +391,7 @@ class RunContext:
     def models(self, options: ModelOptions, *, records: bool = True) -> ModelRouter:
         """The models a plan can reach; close them after use. `records`: as in `make_models`."""
         router = make_models(self.settings_for(options.folders), options, records=records)
+        router.pools.notify = self.info
         for name, function in self.functions.models.items():
             router.add_route(name, CallableRoute(function))
         return router

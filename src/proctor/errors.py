@@ -137,6 +137,14 @@ class ModelError(AttemptError):
     """The provider did not answer: rejected the call, broke off, or sent something unreadable."""
 
     reason = "model_failed"
+    may_be_billed = False
+    """Whether the provider may have processed the call, and bill it."""
+    is_outage = False
+    """Whether the provider is in an outage, so that another try waits for its end."""
+
+
+NOT_SENT = "the call was not sent"
+"""Argument of a `CancelledError` that ended a model call before it was sent: it cannot be billed."""
 
 
 class RateLimited(ModelError):

@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
@@ -89,6 +89,11 @@ class Work:
     model: str
     task: str = ""
     """The task, scenario, pair of roles or evaluator."""
+
+
+def work_of(items: Iterable[Item]) -> Mapping[Work, int]:
+    """Number of items by agent, model and task."""
+    return Counter(Work(item.agent, item.model, task_name(item.factors, item.prompt)) for item in items)
 
 
 LONGEST_TASK_NAME = 100
@@ -319,9 +324,7 @@ class JobPlan:
 
     def workload(self, ctx: RunContext) -> Mapping[Work, int]:  # noqa: ARG002
         """Number of items by agent, model and task, for a prediction from like sessions."""
-        return Counter(
-            Work(item.agent, item.model, task_name(item.factors, item.prompt)) for item in self.items()
-        )
+        return work_of(self.items())
 
     def resources(self) -> Iterator[Resource]:
         """Texts that its items refer to by digest; stored with the run before its items start."""
@@ -389,6 +392,10 @@ class Job:
     """Whether the steps of its sessions are turns of a conversation or simulation."""
     evaluates_sessions: ClassVar[bool] = False
     """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
+    speakers: ClassVar[Sequence[str]] = ()
+    """The roles in its transcripts, each shown on a side of its own; empty: prompt, model and tools."""
+    column_titles: ClassVar[Mapping[str, str]] = {}
+    """Titles of item columns that differ from those of other jobs, by key: `prompt`, `factor:model`."""
 
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")

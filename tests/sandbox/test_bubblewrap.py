@@ -219,7 +219,7 @@ print(link.makefile().read())
 async def test_only_the_hosts_of_the_plan_are_reached(room: Room, bubblewrap: str) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    settings = {"kind": bubblewrap, "network": [f"127.0.0.1:{port}", "pypi.org"]}
+    settings = {"kind": bubblewrap, "network": [f"127.0.0.1:{port}", "packages.example.com"]}
     async with answering(listener):
         allowed = await room.run([sys.executable, "-c", PROXIED, f"127.0.0.1:{port}"], settings)
         refused = await room.run([sys.executable, "-c", PROXIED, "127.0.0.2:80"], settings)

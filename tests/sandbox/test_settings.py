@@ -23,7 +23,7 @@ def test_all_settings_are_read() -> None:
     settings = read_settings(
         {
             "kind": "bubblewrap",
-            "network": {"setup": ["pypi.org", "*.pythonhosted.org"], "check": "none"},
+            "network": {"setup": ["packages.example.com", "*.example.org"], "check": "none"},
             "limits": {"processes": 200, "memory": "4G", "file_size": "512 MiB"},
             "read": ["/data", "~/models"],
             "cache": {"~/.npm": "read", "/var/cache/pip": "copy"},
@@ -32,7 +32,7 @@ def test_all_settings_are_read() -> None:
 
     assert settings == SandboxSettings(
         kind="bubblewrap",
-        network={"setup": ("pypi.org", "*.pythonhosted.org"), "check": "none"},
+        network={"setup": ("packages.example.com", "*.example.org"), "check": "none"},
         limits={"processes": 200, "memory": 4 << 30, "file_size": 512 << 20},
         read=("/data", "~/models"),
         cache={"~/.npm": "read", "/var/cache/pip": "copy"},
@@ -50,7 +50,7 @@ def test_all_settings_are_read() -> None:
         ({"netwrk": "none"}, "has no setting `netwrk`"),
         ({"network": "some"}, "`network` should be one of gateway, none, full, or a list of hosts"),
         ({"network": {"deploy": "none"}}, "`network` has no phase `deploy`"),
-        ({"network": ["https://pypi.org/"]}, "not a host name"),
+        ({"network": ["https://packages.example.com/"]}, "not a host name"),
         ({"limits": {"memory": "lots"}}, "`limits.memory` should be a number above 0"),
         ({"limits": {"cpu": 1}}, "`limits` has no setting `cpu`"),
         ({"kind": "container"}, "`container` should name an image"),
@@ -164,15 +164,15 @@ def test_a_machine_without_a_sandbox_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_hosts_are_matched_by_name_and_port() -> None:
-    hosts = ["pypi.org", "*.example.com", "api.test:8443"]
+    hosts = ["packages.test", "*.example.com", "api.test:8443"]
 
-    assert is_allowed("pypi.org", 443, hosts)
-    assert is_allowed("PyPI.org.", 80, hosts)
+    assert is_allowed("packages.test", 443, hosts)
+    assert is_allowed("Packages.Test.", 80, hosts)
     assert is_allowed("a.example.com", 443, hosts)
     assert is_allowed("api.test", 8443, hosts)
-    assert not is_allowed("evil-pypi.org", 443, hosts)
-    assert not is_allowed("pypi.org.evil.net", 443, hosts)
-    assert not is_allowed("pypi.org", 22, hosts)
+    assert not is_allowed("evil-packages.test", 443, hosts)
+    assert not is_allowed("packages.test.evil.net", 443, hosts)
+    assert not is_allowed("packages.test", 22, hosts)
     assert not is_allowed("example.com", 443, hosts)
     assert not is_allowed("api.test", 443, hosts)
 

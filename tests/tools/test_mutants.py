@@ -149,8 +149,9 @@ FILES = {
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A small project in a git repository."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small project in a git repository, whose tests need no plugins: loading ours takes a second."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     root = tmp_path / "project"
     for name, text in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

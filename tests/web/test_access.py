@@ -141,6 +141,20 @@ def test_every_act_is_in_the_audit_log_and_nothing_that_only_reads(serve):
     assert TOKENS["run"] not in path.read_text()
 
 
+def test_an_act_that_fails_inside_the_server_is_in_the_audit_log(serve, monkeypatch):
+    server = serve()
+    monkeypatch.setattr(type(server.site.store), "answer_question", lambda *_: 1 / 0)
+
+    failed = server.post("/api/runs/none/questions/1", {"answer": "yes"})
+
+    entry = server.get("/api/audit").json["entries"][0]
+    assert (failed.status, entry["act"], entry["status"]) == (
+        500,
+        "POST /api/runs/{run_id}/questions/{question_id}",
+        500,
+    )
+
+
 def test_the_audit_log_survives_a_line_that_was_cut_short(serve):
     server = serve()
     server.post("/api/runs/none/abort")

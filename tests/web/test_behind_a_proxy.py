@@ -3,7 +3,7 @@
 import ipaddress
 import json
 import ssl
-from urllib.request import Request, urlopen
+from http.client import HTTPSConnection
 
 import pytest
 from calling import Served
@@ -169,12 +169,12 @@ def test_the_server_speaks_tls_with_a_certificate_of_its_own(proctor):
     trusting = ssl.create_default_context(cafile=str(certificate))
     try:
         assert document["url"] == f"https://127.0.0.1:{document['port']}"
-        form = f"next=%2Fstatic%2Fmark.svg&token={document['token']}".encode()
-        entered = urlopen(Request(f"{document['url']}/login", form), timeout=20, context=trusting)
-        assert entered.url == f"{document['url']}/static/mark.svg"
-        request = Request(f"{document['url']}/?token={document['token']}", method="HEAD")
-        reply = urlopen(request, timeout=20, context=trusting)
-        assert reply.status == 200
+        connection = HTTPSConnection("127.0.0.1", document["port"], timeout=20, context=trusting)
+        connection.request("GET", f"/models?token={document['token']}")
+        reply = connection.getresponse()
+        assert (reply.status, reply.headers["location"]) == (303, "/models")
+        assert "; secure" in reply.headers["set-cookie"].lower()
+        connection.close()
     finally:
         server.terminate()
         server.wait(timeout=20)

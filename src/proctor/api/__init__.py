@@ -6,6 +6,7 @@ prints, exits or installs signal handlers.
 
 import asyncio
 import json
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -30,7 +31,7 @@ from proctor.batch.lifecycle import Observer, RunControl, RunResult
 from proctor.bootstrap import now, open_context
 from proctor.context import ModelOptions, Notice, RunContext
 from proctor.errors import UsageError
-from proctor.item import Item, digest_of
+from proctor.item import ERROR, FAIL, TIMEOUT, Item, digest_of
 from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides, read_stop_rule
 from proctor.jobs import find_job, recognize
 from proctor.models import ModelRouter
@@ -496,6 +497,32 @@ def _check_item(item: object, number: int) -> None:
         raise UsageError(
             f"item {number} cannot be stored: {error}\nUse text, numbers, lists and mappings."
         ) from error
+    for name, (is_valid, remedy) in _LIMITS.items():
+        value = item.settings.get(name)
+        if value is not None and not is_valid(value):
+            raise UsageError(f"`{name}` of item {number} should be {remedy}, not {value!r}")
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_LIMITS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "timeoutSec": (_is_positive, "a positive number of seconds"),
+    "retries": (_is_count, "a whole number from 0 on"),
+    "retryOn": (
+        lambda value: (
+            isinstance(value, list | tuple) and all(each in (ERROR, TIMEOUT, FAIL) for each in value)
+        ),
+        "a list of error, timeout and fail",
+    ),
+    "budget": (_is_positive, "a positive number of US dollars"),
+}
+"""Settings of items that every runner reads, whether a value is valid, and what one is."""
 
 
 def _numbered(items: Iterable[Item]) -> Iterator[Item]:

@@ -240,6 +240,11 @@ class Run:
         """Write the report of the run, HTML or Markdown by the suffix of the file."""
         target = Path(path)
         is_markdown = target.suffix in (".md", ".markdown")
+        if not is_markdown and target.suffix not in (".html", ".htm"):
+            raise UsageError(
+                f"a report has no format {target.suffix or 'without a suffix'}\n"
+                "Name a file that ends in .html, .htm, .md or .markdown."
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         text = self._job_report(self.id, "md" if is_markdown else "html")
         if text is None:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,10 @@ class StoreHost:
             self.attempt_ended(end)
         if self.writer.backlog > MAX_BACKLOG:
             await asyncio.wrap_future(self.writer.flush())
+
+    async def committed(self) -> None:
+        """Wait until all rows so far are committed."""
+        await asyncio.wrap_future(self.writer.flush())
 
     def attempt_ended(self, end: AttemptEnd) -> None:
         """Finish or requeue an item whose rows were handed to the writer."""
@@ -281,12 +286,15 @@ class Executor:
         load_checkpoint: Callable[[str], object | None] | None = None,
         people: People | None = None,
         stopping: "StopMonitor | None" = None,
+        finished_at: datetime | None = None,
     ) -> None:
         """`watch` and `watch_step` are called with each finished item and step after its commit. Workers in
         other processes build their context from `settings` and `models`. `find_reference` adds the ground
         truth to evaluated sessions, `load_checkpoint(item_id)` says where an item that was attempted before
-        goes on, `people` are asked for the actors they play. `stopping` says when the run may stop early."""
+        goes on, `people` are asked for the actors they play. `stopping` says when the run may stop early.
+        `finished_at` is when a batch without items left had ended; None: it ends now."""
         self._stopping = stopping
+        self._finished_at = finished_at
         self._skipped = 0
         self._store = store
         self._run_id = run_id
@@ -452,5 +460,5 @@ class Executor:
         now = self._context.now()
         if end.status == "aborted":
             end_items(connection, self._run_id, "aborted", "the batch was aborted", now)
-        finish(connection, self._run_id, end.status, end.reason, now)
+        finish(connection, self._run_id, end.status, end.reason, self._finished_at or now)
         ledger.close(connection, self._run_id, self._owner, now)

@@ -16,8 +16,8 @@ from proctor.batch.create import Extension, create, diff, extend
 from proctor.batch.engines import Engine
 from proctor.batch.executor import Executor
 from proctor.context import RunContext
-from proctor.errors import UsageError
-from proctor.formatting import plural
+from proctor.errors import ProctorError, UsageError
+from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
 from proctor.job import (
     STOP_RULE,
@@ -184,7 +184,8 @@ async def resume(
     _check_rule(ctx.store.read, run_id, plan, retry)
     if job.retries_errors:
         retry = replace(retry, errors=True)
-    clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
+    interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
+    clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
     ctx.store.add_resources(run_id, restored.resources())
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(
@@ -203,6 +204,7 @@ async def resume(
         engine=engine,
         observer=observer,
         stops_early=changes.stops_early,
+        finished_at=moment(batch["finishedAt"]),
     )
 
 
@@ -318,7 +320,9 @@ async def _execute(
     engine: Engine | None,
     observer: Observer,
     stops_early: bool = True,
+    finished_at: datetime | None = None,
 ) -> RunResult:
+    """`finished_at` is when a resumed run had ended; it stays so if no item is left to execute."""
     files = job.files(plan, run_id, ctx)
     end = files.begin(resumed=resumed)
     totals = ctx.store.read.totals(run_id)
@@ -327,7 +331,10 @@ async def _execute(
         stopping = _stopping(run_id, ctx) if stops_early else None
         is_decided = stopping is not None and stopping.is_decided
         has_work = has_work and not is_decided
-        end = await _run_items(job, plan, run_id, ctx, models, files, engine, observer, stopping)
+        finished_at = None if has_work else finished_at
+        end = await _run_items(
+            job, plan, run_id, ctx, models, files, engine, observer, stopping, finished_at=finished_at
+        )
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
     if state := summary.get("stopWhen"):
@@ -349,6 +356,8 @@ async def _run_items(
     engine: Engine | None,
     observer: Observer,
     stopping: "StopMonitor | None",
+    *,
+    finished_at: datetime | None,
 ) -> BatchEnd:
     def write_files(follow: Callable[[], None]) -> None:
         try:
@@ -383,6 +392,7 @@ async def _run_items(
         load_checkpoint=load_checkpoint if job.has_checkpoints else None,
         people=job.people(run_id, ctx),
         stopping=stopping,
+        finished_at=finished_at,
     )
     try:
         async with observer.watch(run_id, executor):
@@ -411,7 +421,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     failures = store.read.items(
         batch["runId"], ItemFilter(statuses=(FAIL, TIMEOUT, ERROR)), limit=MOST_FAILURES
     )
-    started, finished = moment(batch["createdAt"]), moment(batch["finishedAt"]) or now
+    took = elapsed(moment(batch["createdAt"]), moment(batch["finishedAt"]) or now)
     summary: RunSummary = {
         "runId": batch["runId"],
         "status": batch["status"],
@@ -425,7 +435,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
         "tokensTotal": totals["tokens"],
         "toolCalls": totals["toolCalls"],
         "costUsd": totals["costUsd"],
-        "durationSec": round((finished - started).total_seconds(), 3) if started else None,
+        "durationSec": None if took is None else round(took, 3),
         "failures": [
             {
                 "id": row["id"],
@@ -456,8 +466,10 @@ def abort_run(
     if batch["status"] in ("completed", "aborted"):
         raise UsageError(f"run {run_id} is already {batch['status']}\nThere is nothing left to stop.")
     store.request_abort(run_id, now())
-    started = now()
-    while batch["status"] == RUNNING and (now() - started).total_seconds() < PATIENCE_SECONDS:
+    # Counted in pauses: the clock may be set meanwhile.
+    for _ in range(PATIENCE_SECONDS * 10):
+        if batch["status"] != RUNNING:
+            break
         pause(0.1)
         batch = store.read.batch(run_id, now())
     if batch["status"] in ("interrupted", "halted"):
@@ -470,13 +482,34 @@ def abort_run(
     return str(store.read.batch(run_id, now())["status"])
 
 
-def clear_leftovers(sessions: Iterable[SessionRow], home: Path) -> None:
-    """Kill every process that attempts of a killed driver left running, and remove their worktrees."""
+def clear_leftovers(
+    sessions: Iterable[SessionRow],
+    home: Path,
+    environment: Mapping[str, str],
+    note: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Clear up after attempts of a killed driver: kill their processes and remove their worktrees.
+
+    Their changes are committed to their branches first, like those of attempts that were stopped.
+    """
     # Loaded here: only a run that was killed has left anything.
+    from proctor import secrets
     from proctor.processes import end_attempt
+    from proctor.workspace.commit import rescue
+    from proctor.workspace.source_repository import SESSION_REFS, open_source
     from proctor.workspace.worktree import remove_folder, session_folder
 
+    visible = secrets.visible(environment, named={"HOME"})
     for session in sessions:
+        folder = session_folder(home, session["id"])
+        if session["status"] != RUNNING and not folder.exists():
+            continue
         end_attempt(session["id"])
-        if session["worktree"]:
-            remove_folder(session_folder(home, session["id"]))
+        if folder.exists() and f"refs/heads/{session['branch']}".startswith(SESSION_REFS):
+            try:
+                source = open_source(Path(session["repo"]), visible)
+                rescue(folder, source, session["branch"], session["baseSha"])
+            except (ProctorError, OSError) as error:
+                note(f"the changes of session {session['id']} could not be committed: {error}")
+        if problem := remove_folder(folder):
+            note(f"the worktree of session {session['id']} could not be removed: {problem}")

@@ -134,7 +134,8 @@ def bench(
         plan.output = earlier.path
         plan.imports_results = True
         if dry_run:
-            return _dry_run(plan, ctx, as_json=as_json)
+            known = earlier.run_id if earlier.is_known else ""
+            return _dry_run(plan, ctx, as_json=as_json, earlier=known)
         observer = _observer(ctx, printed, plan)
         if earlier.is_known:
             run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, observer=observer)
@@ -221,8 +222,10 @@ def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:g}" if value == int(value) else f"{value:.1f}"
 
 
-def _dry_run(plan: BenchmarkJobPlan, ctx: RunContext, *, as_json: bool) -> int:
-    preview, forecast = lifecycle.preview(plan, ctx), predict_cost_and_time(JOB.name, plan, ctx)
+def _dry_run(plan: BenchmarkJobPlan, ctx: RunContext, *, as_json: bool, earlier: str = "") -> int:
+    """`earlier` is the run that would be resumed; empty: none in the store."""
+    preview = lifecycle.preview(plan, ctx)
+    forecast = predict_cost_and_time(JOB.name, plan, ctx, run_id=earlier)
     items = list(plan.items())
     if as_json:
         listed = [{"id": item.id, **item.factors, "asked": item.model, "run": item.repeat} for item in items]

@@ -227,16 +227,3 @@ Columns = Annotated[
     list[str] | None,
     typer.Option("--column", help="Column of a file: task=instance_id. Repeatable.", metavar="NAME=COLUMN"),
 ]
-
-
-def columns_of(options: Sequence[str] | None) -> dict[str, str]:
-    """The mapping of `--column NAME=COLUMN` options."""
-    columns = {}
-    for option in options or ():
-        name, equals, column = option.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(
-                f"{option} does not map a column\nWrite NAME=COLUMN, e.g. --column task=instance_id."
-            )
-        columns[name.strip()] = column.strip()
-    return columns

@@ -10,7 +10,6 @@ from proctor.cli import output
 from proctor.cli.output import (
     Columns,
     Json,
-    columns_of,
     count,
     print_json,
     print_note,
@@ -19,7 +18,7 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import terminal_context
 from proctor.formatting import rank as place
-from proctor.jobs.imported.table import load_sources
+from proctor.jobs.imported.table import columns_of, load_sources
 from proctor.report.comparison import figure
 from proctor.report.figures import rank_document
 from proctor.stats.comparison import SKEWED

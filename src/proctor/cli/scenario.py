@@ -142,23 +142,24 @@ def _resume(
 
 def _preview(
     plan: ScenarioPlan, ctx: RunContext, *, resume: bool
-) -> tuple[ScenarioPlan, Sequence[str], Extension | None]:
-    """The plan with the numbers its variations would get, the remarks, and what a resume would add."""
+) -> tuple[ScenarioPlan, Sequence[str], Extension | None, str]:
+    """The plan with the numbers its variations would get, the remarks, what a resume would add, and the
+    run that it would resume; empty: none in the store."""
     if not resume:
-        return plan, lifecycle.preview(plan, ctx).remarks, None
+        return plan, lifecycle.preview(plan, ctx).remarks, None, ""
     run_id = JOB.earlier(plan, ctx)
     if run_id is None:
         plan = plan.continuing_folder()
-        return plan, lifecycle.preview(plan, ctx).remarks, plan.import_preview()
+        return plan, lifecycle.preview(plan, ctx).remarks, plan.import_preview(), ""
     preview = lifecycle.preview(plan, ctx, run_id=run_id)
     numbered = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
-    return numbered, preview.remarks, preview.extension
+    return numbered, preview.remarks, preview.extension, run_id
 
 
 def _dry_run(plan: ScenarioPlan, ctx: RunContext, *, resume: bool, as_json: bool) -> int:
-    plan, remarks, extension = _preview(plan, ctx, resume=resume)
+    plan, remarks, extension, earlier = _preview(plan, ctx, resume=resume)
     read = plan.experiment.renumbered(plan.numbers) if resume else plan.experiment
-    forecast = predict_cost_and_time(JOB.name, plan, ctx)
+    forecast = predict_cost_and_time(JOB.name, plan, ctx, run_id=earlier)
     if as_json:
         variations = [
             {"variation_id": v.number, "description": v.description, "changes": dict(v.changes)}

@@ -12,6 +12,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 import webbrowser
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ from proctor.agent import Access
 from proctor.bootstrap import now, open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_note, printable
-from proctor.cli.run import terminal_context
+from proctor.cli.run import protect_memory, terminal_context
 from proctor.config import checked_token, read_token_file, serve_tokens
 from proctor.context import Settings
 from proctor.errors import UsageError
@@ -150,6 +151,7 @@ def serve(
             port=listener.getsockname()[1],
             root_path=site.root_path,
         )
+        protect_memory()
         server = _Server(site, address, credentials, tls=tls, open_page=open_page, as_json=as_json)
         return _run(server.run(listener))
 
@@ -180,8 +182,10 @@ class _Credentials:
 def _credentials(token_file: Path | None, settings: Settings, *, no_token: bool) -> _Credentials:
     variable = settings.user_environment.get(TOKEN, "")
     if no_token:
-        if token_file or variable:
-            raise UsageError(f"--no-token excludes --token-file and {TOKEN}\nChoose one of them.")
+        if token_file or variable or settings.tokens:
+            raise UsageError(
+                f"--no-token excludes --token-file, {TOKEN} and [serve.tokens]\nLeave out one of them."
+            )
         return _Credentials()
     if token_file:
         token = read_token_file(token_file, "--token-file")
@@ -518,6 +522,7 @@ class _GatewaySession:
         self._redact = redact
         self._writer = store.writer()
         self._started = now()
+        self._began = time.monotonic()
         self._calls = 0
 
     def begin(self) -> None:
@@ -542,7 +547,7 @@ class _GatewaySession:
             print_note(_line(event))
 
     def end(self) -> None:
-        seconds = (now() - self._started).total_seconds()
+        seconds = time.monotonic() - self._began
         self._recorder.end(SUCCESS, "completed", "", work_seconds=seconds, waiting_seconds=0.0)
         totals = self._recorder.totals
         usage = totals.usage

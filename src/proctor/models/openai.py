@@ -80,7 +80,7 @@ def read(answer: JsonMap) -> WireAnswer:
     refusal = require_text(message.get("refusal") or "")
     return WireAnswer(
         content if isinstance(content, str) else _joined(content) or refusal,
-        _usage(require_map(answer.get("usage") or {})),
+        _usage(as_map(answer, "usage")),
         tuple(map(_tool_request, require_maps(message.get("tool_calls") or []))),
         require_text(choice.get("finish_reason") or "stop"),
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from proctor.errors import ModelError, UsageError
 from proctor.model import Answer, Model, Request
 from proctor.models import routes, scripted
-from proctor.models.prices import FREE, Price, SpendingRequest, output_limit, price_of, worst_case_of
+from proctor.models.prices import FREE, Price, SpendingRequest, price_of, worst_case_of
 from proctor.models.rate_limits import RatePools
 from proctor.models.routes import (
     LitellmRoute,
@@ -25,8 +25,10 @@ from proctor.models.routes import (
     ReplayRoute,
     Route,
     ScriptedRoute,
+    answer_limit,
     answer_recorded,
     answer_replayed,
+    request_body,
 )
 from proctor.models.scripted import find_script
 
@@ -162,15 +164,10 @@ class ModelRouter:
     def worst_case(self, request: Request) -> SpendingRequest:
         """Worst-case cost of a call; unknown when the model has no price or no route."""
         if self.is_replayed:
-            return worst_case_of(request.model, "", None, FREE)
+            return worst_case_of(request.model, {}, None, FREE)
         route = self._route_of_request(request.model)
-        limit = output_limit(request.parameters)
-        if limit is None and route.endpoint and route.endpoint.wire == "anthropic":
-            from proctor.models import anthropic
-
-            limit = anthropic.DEFAULT_MAX_TOKENS
-        body = (request.messages, request.tools, request.parameters)
-        return worst_case_of(request.model, body, limit, route.price)
+        limit = answer_limit(request, route)
+        return worst_case_of(request.model, request_body(request, route), limit, route.price)
 
     def get_ready(self) -> None:
         """Load what the checked models need, before anything runs."""

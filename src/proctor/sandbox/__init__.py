@@ -142,7 +142,7 @@ def _network_of(value: object) -> Network:
     if isinstance(value, list) and value:
         for host in value:
             if not isinstance(host, str) or not _HOST.fullmatch(host):
-                raise ValueError(f"`network` has `{host}`, which is not a host name like `pypi.org`")
+                raise ValueError(f"`network` has `{host}`, which is not a host name like `example.com`")
         return tuple(value)
     raise ValueError(f"`network` should be one of {', '.join(NETWORKS)}, or a list of hosts")
 

@@ -24,7 +24,7 @@ USUAL_PORTS = (80, 443)
 
 
 def is_allowed(host: str, port: int, hosts: Sequence[str]) -> bool:
-    """Whether a host is one of those in a plan: `pypi.org`, `*.pypi.org` or `example.com:8443`."""
+    """Whether a host is one of those in a plan: `example.com`, `*.example.com` or `example.com:8443`."""
     for pattern in hosts:
         name, colon, number = pattern.rpartition(":") if ":" in pattern else (pattern, "", "")
         if port not in ((int(number),) if colon else USUAL_PORTS):

@@ -31,6 +31,7 @@ from proctor.store.writer import is_alive, timestamp
 
 INTERRUPTED = "interrupted"
 """Status of a batch, and reason of its items, when its process died."""
+_KILLED = "its process died"
 UNFINISHED_REASONS = ("aborted", INTERRUPTED, "halted")
 """Reasons of items that ended without an attempt; resuming queues them again."""
 
@@ -173,27 +174,39 @@ def _already_running(run_id: str, owner: str) -> UsageError:
     )
 
 
-def queue_unfinished(
-    connection: Connection, run_id: str, again: RetrySelection, now: datetime, *, claimed: ClaimedBatch
-) -> list[SessionRow]:
-    """Queue unfinished items; return the interrupted sessions, which may have left files or processes."""
-    cut_off = cast(
-        "list[SessionRow]",
-        connection.rows('SELECT * FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)),
-    )
-    _end_sessions(connection, run_id, INTERRUPTED, "its process died", claimed.last_seen)
+def executed_again(again: RetrySelection) -> tuple[str, tuple[object, ...]]:
+    """The condition on items that were started and that a resumed batch executes, and its parameters."""
     condition = f'"status" = ? OR ("status" = ? AND "reason" IN ({places(UNFINISHED_REASONS)}))'
-    parameters: list[object] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
+    parameters: list[object] = [RUNNING, ERROR, *UNFINISHED_REASONS]
     if again.errors:
         condition += ' OR "status" = ?'
         parameters.append(ERROR)
     if again.failures:
         condition += ' OR "status" IN (?, ?)'
         parameters += [FAIL, TIMEOUT]
+    return condition, tuple(parameters)
+
+
+def queue_unfinished(
+    connection: Connection, run_id: str, again: RetrySelection, now: datetime, *, claimed: ClaimedBatch
+) -> list[SessionRow]:
+    """Queue unfinished items; return sessions of killed processes, which may have left files or processes.
+
+    With those that an earlier resume has ended: it may have been killed before it cleared up.
+    """
+    interrupted = connection.rows(
+        'SELECT * FROM "sessions" WHERE "runId" = ? AND ("status" = ? OR "endReason" = ?)',
+        (run_id, RUNNING, INTERRUPTED),
+    )
+    cut_off = [
+        cast(SessionRow, row) for row in interrupted if row["status"] == RUNNING or row["error"] == _KILLED
+    ]
+    _end_sessions(connection, run_id, INTERRUPTED, _KILLED, claimed.last_seen)
+    condition, parameters = executed_again(again)
     connection.run(
         'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = NULL '
         f'WHERE "runId" = ? AND ({condition})',
-        parameters,
+        (QUEUED, "", "", run_id, *parameters),
     )
     # Rows of earlier versions have no holder.
     for holder in ("", claimed.last_owner):
@@ -236,8 +249,10 @@ def end_items(connection: Connection, run_id: str, reason: str, error: str, now:
 def finish(connection: Connection, run_id: str, status: str, reason: str, now: datetime) -> None:
     """Record the end of a batch."""
     connection.run(
-        'UPDATE "batches" SET "status" = ?, "reason" = ?, "finishedAt" = ? WHERE "runId" = ?',
-        (status, reason, timestamp(now), run_id),
+        'UPDATE "batches" SET "status" = ?, "reason" = ?, '
+        # Not before its start, even if the clock was set back meanwhile.
+        '"finishedAt" = CASE WHEN "createdAt" > ? THEN "createdAt" ELSE ? END WHERE "runId" = ?',
+        (status, reason, timestamp(now), timestamp(now), run_id),
     )
     sign_end(connection, run_id)
 
@@ -320,7 +335,7 @@ def moment(text: str | None) -> datetime | None:
 def with_current_status(row: BatchRow, now: datetime) -> BatchRow:
     """A batch with its current status: if its process died, its row still says `running`."""
     if row["status"] == RUNNING and not is_alive(row["owner"], moment(row["heartbeatAt"]), now):
-        return extended(BatchRow, row, status=INTERRUPTED, reason="its process died")
+        return extended(BatchRow, row, status=INTERRUPTED, reason=_KILLED)
     return extended(BatchRow, row)
 
 

@@ -328,6 +328,17 @@ class SqliteConnection:
         for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
             self.rows(statement)
 
+    def back_up(self, path: Path) -> None:
+        """Copy the database to a new file, as it is now; others may write meanwhile."""
+        os.close(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        copy = sqlite3.connect(path, isolation_level=None)
+        try:
+            with _store_errors(self._path):
+                # In one step: a reader does not disturb writers, and steps would begin anew with each commit.
+                self._raw.backup(copy)
+        finally:
+            copy.close()
+
     def commit(self) -> None:
         self.run("COMMIT")
 
@@ -615,6 +626,11 @@ def _check_new(connection: Connection, url: str) -> None:
             f"{url.removeprefix('sqlite:///')} is not a store: it is a SQLite database with other tables "
             f"({', '.join(sorted(tables)[:3])})\nChoose another file with --store."
         )
+
+
+def schema_versions(connection: Connection) -> tuple[int, int]:
+    """The newest version of the schema, and that of a store; 0: it is empty."""
+    return len(_steps()), _version(connection)
 
 
 def _upgrade(connection: Connection) -> None:

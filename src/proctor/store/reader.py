@@ -23,7 +23,7 @@ from proctor.store.database import (
     prefix_pattern,
     substring_pattern,
 )
-from proctor.store.ledger import OF_THE_STORE
+from proctor.store.ledger import SPENT
 from proctor.store.tables import (
     COLUMNS,
     OF_A_SESSION,
@@ -243,8 +243,8 @@ class StoreReader:
         (row,) = self.rows(
             MoneyRow,
             'SELECT COALESCE(SUM("reservedUsd"), 0) AS "reserved", COALESCE(SUM("spentUsd"), 0) AS "spent" '
-            'FROM "ledger" WHERE "runId" = ? AND "kind" NOT IN (?, ?)',
-            (run_id, *OF_THE_STORE),
+            f'FROM "ledger" WHERE "runId" = ? AND {SPENT}',
+            (run_id,),
         )
         return max(0.0, float(row["reserved"])), float(row["spent"])
 

@@ -275,7 +275,8 @@ def _digest(item: tuple[object, ...], scores: dict[object, list[tuple[object, ..
 
 def _hash(value: object) -> str:
     # This version of the format is the same in every Python; JSON would take four times as long.
-    return hashlib.blake2b(marshal.dumps(value, 2), digest_size=DIGEST_BYTES).hexdigest()
+    data = marshal.dumps(value, 2)  # type: ignore[arg-type]
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def _digest_of_begin(run_id: str) -> str:

@@ -29,6 +29,8 @@ class ServerReply:
     delay_seconds: float = 0.0
     hangs_up: bool = False
     """Close the connection half-way instead of answering."""
+    raw: bytes = b""
+    """The body as it is, instead of `body`: anything but JSON."""
 
 
 def reply(
@@ -76,8 +78,10 @@ Answering = Sequence[ServerReply] | Callable[[Mapping[str, Any]], ServerReply]
 class ModelServer:
     """A server that runs as long as its block."""
 
-    def __init__(self, answers: Answering = (), *, names: Sequence[str] = ()) -> None:
-        """`answers` are given in turn, "OK." when there are none; `names` are the models it lists."""
+    def __init__(self, answers: Answering = (), *, names: Sequence[str] = (), port: int = 0) -> None:
+        """`answers` are given in turn, "OK." when there are none; `names` are the models it lists. Port 0 is
+        any that is free."""
+        self._port = port
         self.answers = answers
         """May be set at any time; a list of answers then starts over."""
         self.requests: list[dict[str, Any]] = []
@@ -100,7 +104,7 @@ class ModelServer:
         app.router.add_get("/v1/models", self._list)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=4096).start()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port, backlog=4096).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
         return self
 
@@ -123,6 +127,8 @@ class ModelServer:
             self.at_once -= 1
         if answer.hangs_up:
             return await _break_off(request)
+        if answer.raw:
+            return web.Response(body=answer.raw, status=answer.status, headers=answer.headers)
         sent = {"model": body.get("model", ""), **answer.body}
         return web.json_response(sent, status=answer.status, headers=answer.headers)
 

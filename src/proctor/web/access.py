@@ -61,7 +61,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
     LABEL: ("POST /api/sessions/{session_id}/labels", "POST /api/runs/{run_id}/questions/{question_id}"),
     RUN: (
         # Reading a plan opens the files that it names, and may import code.
-        *("POST /api/plans/check", "POST /api/plans/validate", "POST /api/runs"),
+        *("POST /api/plans/check", "POST /api/plans/validate", "POST /api/runs", "POST /api/tables"),
         *("POST /api/runs/{run_id}/abort", "POST /api/runs/{run_id}/resume", "POST /api/runs/{run_id}/retry"),
         *("POST /api/sessions/{session_id}/merge", "POST /api/sessions/{session_id}/discard"),
         *("POST /api/evaluations", "POST /api/evaluations/files", "POST /api/evaluations/check"),

@@ -21,6 +21,7 @@ from proctor.api.launch import LaunchedProcess, LaunchRequest, parse_document
 from proctor.batch.lifecycle import abort_run
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
+from proctor.job import BatchChanges
 from proctor.jobs.evaluation.job import JOB as EVALUATION
 from proctor.store import RetrySelection, items
 from proctor.store.batches import LONGEST_ANSWER
@@ -144,14 +145,20 @@ def steering_router(site: AppState) -> APIRouter:
         return await asyncio.to_thread(_answer, site, run_id)
 
     @routes.post("/{run_id}/resume", summary="Resume a run that was stopped, halted, or killed")
-    async def resume(run_id: RunId) -> SteeringAnswer:
+    async def resume(
+        run_id: RunId,
+        stop_early: Annotated[
+            bool,
+            Query(alias="stopEarly", description="False: also run the items that `stop_when` did not need."),
+        ] = True,
+    ) -> SteeringAnswer:
         """Finished items are not repeated. Responds as soon as a process owns the run."""
         batch = await asyncio.to_thread(_stopped_batch, site, run_id)
         counts = await asyncio.to_thread(items.status_counts, site.store.read, batch["runId"])
         if batch["status"] == "completed" and not counts[QUEUED]:
             # Resuming would end at once and only change its duration.
             raise UsageError(f"run {batch['runId']} is completed\nRetry its failed items instead.")
-        return await _resume(site, batch, RetrySelection())
+        return await _resume(site, batch, RetrySelection(), BatchChanges(stops_early=stop_early))
 
     @routes.post("/{run_id}/retry", summary="Retry items that did not succeed")
     async def retry(
@@ -164,7 +171,7 @@ def steering_router(site: AppState) -> APIRouter:
         counts = await asyncio.to_thread(items.status_counts, site.store.read, batch["runId"])
         if not counts[ERROR] * errors + (counts[FAIL] + counts[TIMEOUT]) * failed:
             raise UsageError(f"{batch['runId']} has no items to retry\nSuccessful items stay as they are.")
-        return await _resume(site, batch, RetrySelection(errors=errors, failures=failed))
+        return await _resume(site, batch, RetrySelection(errors=errors, failures=failed), BatchChanges())
 
     return routes
 
@@ -176,10 +183,12 @@ def _stopped_batch(site: AppState, run_id: str) -> BatchRow:
     return batch
 
 
-async def _resume(site: AppState, batch: BatchRow, retry: RetrySelection) -> SteeringAnswer:
+async def _resume(
+    site: AppState, batch: BatchRow, retry: RetrySelection, changes: BatchChanges
+) -> SteeringAnswer:
     """Start a process that resumes a run; wait until it owns the run, or has ended."""
     run_id, name = batch["runId"], f"resume-{batch['runId']}-{secrets.token_hex(3)}"
-    request = LaunchRequest(job=batch["job"], run_id=run_id, retry=retry)
+    request = LaunchRequest(job=batch["job"], run_id=run_id, retry=retry, changes=changes)
     launched = await asyncio.to_thread(site.launcher.launch, request, name)
     process, deadline = launched.process, time.monotonic() + RESUME_SECONDS
     while time.monotonic() < deadline:

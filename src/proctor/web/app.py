@@ -27,6 +27,7 @@ from proctor.web import (
     plans,
     runs,
     sessions,
+    tables,
 )
 from proctor.web.access import check_roles
 from proctor.web.auth import RequestGuard
@@ -41,6 +42,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     runs.router,
     runs.downloads_router,
     actions.steering_router,
+    tables.router,
     sessions.router,
     sessions.diffs_router,
     actions.router,

@@ -257,21 +257,24 @@ class RequestGuard:
         response = self._refusal(scope, record)
         if response is None and scope["type"] == "http" and not self._is_exempt(scope):
             response = await _buffered(exchange)
-        if response is None:
-            await self._app(scope, exchange.receive, exchange.send)
-        elif scope["type"] == "websocket":
-            code = 4401 if response.status_code == 401 else 4403
-            await send({"type": "websocket.close", "code": code})
-        else:
-            await response(scope, exchange.receive, exchange.send)
-        if record.act and record.principal:
-            self._access.audit.write(
-                record.principal,
-                act=record.act,
-                address=record.address,
-                target=scope["path"],
-                status=exchange.status,
-            )
+        try:
+            if response is None:
+                await self._app(scope, exchange.receive, exchange.send)
+            elif scope["type"] == "websocket":
+                code = 4401 if response.status_code == 401 else 4403
+                await send({"type": "websocket.close", "code": code})
+            else:
+                await response(scope, exchange.receive, exchange.send)
+        finally:
+            # Also after an exception, which becomes a response outside of this middleware.
+            if record.act and record.principal:
+                self._access.audit.write(
+                    record.principal,
+                    act=record.act,
+                    address=record.address,
+                    target=scope["path"],
+                    status=exchange.status or 500,
+                )
 
     def _is_exempt(self, scope: Scope) -> bool:
         return any(route.matches(scope)[0] is Match.FULL for route in self._exempt)
@@ -329,6 +332,7 @@ class RequestGuard:
 
     def _route_name(self, scope: Scope) -> str:
         method = scope["method"] if scope["type"] == "http" else "WEBSOCKET"
+        method = "GET" if method == "HEAD" else method
         for route in self._routes:
             if route.matches(scope)[0] is Match.FULL:
                 return f"{method} {getattr(route, 'path', '')}"

@@ -230,6 +230,9 @@ async def _check_in_process(
     is_validation: bool = False,
 ) -> JsonMap:
     """The check or validation of a plan, by a process that is killed when it takes too long."""
+    if typed.job:
+        # Raises for a job that does not exist.
+        jobs.find_job(typed.job)
     request = {"plan": typed.model_dump(mode="json"), "isValidation": is_validation}
     try:
         async with asyncio.timeout(seconds), processes:

@@ -63,13 +63,15 @@ def router(site: AppState) -> APIRouter:
         batch = site.store.read.batch(run_id, site.now())
         if batch["runId"] != run_id:
             return RedirectResponse(f"/runs/{batch['runId']}")
+        job = job_of_run(batch["job"])
         return page(
             request,
             "run.html",
             title=run_id,
             run_id=run_id,
-            job=batch["job"],
-            results_page=job_of_run(batch["job"]).results_page(run_id),
+            job_name=batch["job"],
+            job=job,
+            results_page=job.results_page(run_id),
             is_sealed=site.store.data_keys.is_encrypted,
         )
 

@@ -14,7 +14,15 @@ from pathlib import Path
 
 from proctor.errors import WorkspaceError
 from proctor.git import Changes, GitError
-from proctor.workspace.worktree import Worktree, add_tree, alternates_text, make_repository
+from proctor.workspace.source_repository import SourceRepository
+from proctor.workspace.worktree import (
+    Worktree,
+    add_tree,
+    alternates_text,
+    make_repository,
+    publish,
+    reopen_tree,
+)
 
 _IN_PROGRESS = ("*_HEAD", "MERGE_*", "SQUASH_MSG", "AUTO_MERGE", "BISECT_*")
 _IN_PROGRESS_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
@@ -46,6 +54,16 @@ def commit_changes(tree: Worktree, message: str) -> Committed:
     )
 
 
+def rescue(place: Path, source: SourceRepository, branch: str, base_sha: str) -> None:
+    """Save the work of an attempt whose process was killed: commit it, and copy its branch."""
+    tree = reopen_tree(place, source, branch, base_sha)
+    restore_settings(tree)
+    # git writes the index once all files are there: without one, the files are not the agent's work.
+    if (tree.admin / "index").is_file():
+        commit_changes(tree, f"Interrupted attempt\n\n{branch}\n")
+    publish(tree)
+
+
 def _repair(tree: Worktree) -> list[str]:
     """Restore what the agent may have removed, broken or turned against us."""
     notes = restore_settings(tree)
@@ -65,7 +83,7 @@ def restore_settings(tree: Worktree) -> list[str]:
 
     We are not confined as the agent is: a link would lead us out, a setting would start a program for it.
     """
-    links = [path for path in tree.repository.parent.iterdir() if path.is_symlink()]
+    links = [path for path in tree.repository.parent.glob("*") if path.is_symlink()]
     for folder, folders, files in os.walk(tree.repository):
         links += [path for name in (*folders, *files) if (path := Path(folder, name)).is_symlink()]
     for link in links:

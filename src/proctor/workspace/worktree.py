@@ -94,6 +94,20 @@ def make_tree(
     return tree
 
 
+def reopen_tree(place: Path, source: SourceRepository, branch: str, base_sha: str) -> Worktree:
+    """The worktree that an earlier process has made in `place`."""
+    place = place.resolve()
+    return Worktree(
+        folder=place / tree_name(source),
+        repository=place / "git",
+        branch=branch,
+        base_sha=base_sha,
+        source=source,
+        settings=_configuration(source),
+        references={},
+    )
+
+
 def tree_name(source: SourceRepository) -> str:
     """Folder name of the worktree: the repository's name, unless another folder has it."""
     safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in source.name).strip(".-")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from proctor import secrets
 from proctor.batch.attempt import Attempt, AttemptSupport
-from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
+from proctor.batch.engines.messages import AttemptEnd, RowBatch, RowBuffer, WorkerSpec
 from proctor.batch.queue import WorkItem
 from proctor.batch.rate_limit_sync import adopt_limits, share_limits
 from proctor.budget.allocation import BatchBudget, LedgerClient
@@ -41,6 +41,9 @@ class Host(Protocol):
 
     async def write(self, batch: RowBatch) -> None:
         """Write rows, in order."""
+
+    async def committed(self) -> None:
+        """Wait until all rows so far are committed."""
 
     async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
         """Draw money from the ledger."""
@@ -74,11 +77,17 @@ class Worker:
         self._spec = spec
         self._context = context
         self._host = host
+        self._rows = rows
         self._rng = random.Random(spec.seed)
         self._id_rng = random.Random()
         ledger = LedgerClient(host, spec.holder, is_limited=spec.is_budgeted)
         self._budget = BatchBudget(
-            ledger, run_id=spec.run_id, concurrency=spec.concurrency, rows=rows, now=context.now
+            ledger,
+            run_id=spec.run_id,
+            concurrency=spec.concurrency,
+            rows=rows,
+            now=context.now,
+            commit=self._commit,
         )
         self._support = AttemptSupport(
             run_id=spec.run_id,
@@ -154,6 +163,11 @@ class Worker:
         attempt.write_item(outcome, waits=waits)
         finished = None if waits else attempt.finished(outcome)
         return AttemptEnd(work=work, delay_seconds=delay, halted_by=halted_by, finished=finished)
+
+    async def _commit(self) -> None:
+        if isinstance(self._rows, RowBuffer):
+            await self._host.write(self._rows.take())
+        await self._host.committed()
 
     async def _load_resource(self, digest: str) -> str:
         content = self._resources.get(digest)

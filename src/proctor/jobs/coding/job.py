@@ -215,6 +215,7 @@ class CodingJobPlan(JobPlan):
             prices=self.plan.prices,
             record=self.plan.record,
             replay=self.plan.replay,
+            outage_patience_seconds=self.plan.outage_patience,
         )
 
     def columns(self) -> Mapping[str, object]:
@@ -225,6 +226,7 @@ class CodingJobPlan(JobPlan):
             "record": self.plan.record,
             "replay": self.plan.replay,
             "folder": str(self.plan.folder),
+            **({} if self.plan.outage_patience is None else {"outagePatience": self.plan.outage_patience}),
         }
         return {
             "planPath": self.path,
@@ -305,6 +307,7 @@ class CodingJob(Job):
                 prices=options.get("prices"),
                 record=options.get("record"),
                 replay=options.get("replay"),
+                outage_patience_seconds=options.get("outagePatience"),
             )
         )
 

@@ -325,6 +325,12 @@ class CodingPlan:
         prices = self._setting("prices") or {}
         return {model: {k: v for k, v in price.items() if v is not None} for model, price in prices.items()}
 
+    @property
+    def outage_patience(self) -> float | None:
+        """Seconds that calls wait for a provider that cannot be reached; None: as `proctor.toml` says."""
+        value: float | None = self._setting("outage_patience")
+        return value
+
     def budget(self, overrides: Overrides = NO_OVERRIDES) -> float | None:
         """USD of the whole batch under these overrides; None: no limit."""
         return self.budget_usd if overrides.budget_usd is None else overrides.budget_usd

@@ -162,6 +162,11 @@ class CodingPlanFile(PlanModel):
     stop_when: StopWhen | None = Field(
         None, alias="stop_when", description="Stop early, once something is decided."
     )
+    outage_patience: Seconds | None = Field(
+        None,
+        alias="outage_patience",
+        description="Seconds that calls wait for a provider that cannot be reached. Default: 1800.",
+    )
     notify: Text | None = Field(None, description="Command run at the end, or the word `desktop`.")
     prices: dict[str, ModelPrice] | None = None
     record: Text | None = Field(None, description="File that keeps the traffic with models.")

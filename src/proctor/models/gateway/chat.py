@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from proctor.json_values import (
     JsonMap,
     JsonObject,
+    as_map,
     as_whole_number,
     parse_json,
     require_map,
@@ -12,8 +13,8 @@ from proctor.json_values import (
     require_text,
 )
 from proctor.model import Request, ToolRequest, WireAnswer
-from proctor.models import openai
-from proctor.models.gateway.dialect import NOTHING, ClientRequest, Frame, event, limit_in, read_events
+from proctor.models import openai, prices
+from proctor.models.gateway.dialect import NOTHING, ClientRequest, Frame, event, read_events
 from proctor.session import Usage
 
 NOT_PARAMETERS = frozenset({"model", "messages", "tools", "stream", "stream_options", "seed"})
@@ -56,15 +57,16 @@ def wants_usage(body: JsonMap) -> bool:
 
 
 def output_limit(body: JsonMap) -> int | None:
-    """The newer name of the limit, or the older one."""
-    return limit_in(body, "max_completion_tokens", "max_tokens")
+    """By the newer name of the limit or the older one, whichever is higher."""
+    return prices.output_limit(body)
 
 
 def with_output_limit(body: JsonMap, limit: int) -> JsonObject:
     """Under the name the client used; OpenAI's reasoning models know only the newer one."""
-    older = "max_tokens" in body or not openai.RENAMED_LIMIT.match(str(body.get("model", "")))
-    name = "max_completion_tokens" if "max_completion_tokens" in body or not older else "max_tokens"
-    return {**body, name: limit}
+    if not any(body.get(name) for name in prices.OUTPUT_LIMITS):
+        newer = openai.RENAMED_LIMIT.match(str(body.get("model", ""))) or "max_completion_tokens" in body
+        body = {**body, "max_completion_tokens" if newer else "max_tokens": limit}
+    return prices.with_output_limit(body, limit)
 
 
 def answer(reading: WireAnswer, frame: Frame) -> JsonObject:
@@ -138,7 +140,7 @@ def _assembled(raw: bytes) -> JsonObject:
     text, calls, finish_reason = list[str](), dict[int, ToolRequest](), ""
     usage: JsonMap = {}
     for chunk in read_events(raw):
-        usage = require_map(chunk.get("usage") or usage)
+        usage = as_map(chunk, "usage") or usage
         for choice in require_maps(chunk.get("choices") or []):
             if choice.get("index", 0) != 0:
                 continue

@@ -201,6 +201,7 @@ def _fail(call: GatewayCall, error: GatewayRefusal | ModelError) -> None:
     call.error = str(error)
     if call.delivery.has_begun:
         call.status, call.is_broken = "cut_off", True
+        call.error = f"the provider cut the stream; its tokens are estimated: {error}"
         return
     if isinstance(error, GatewayRefusal):
         status, call.status = error.status, error.condition

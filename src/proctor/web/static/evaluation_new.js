@@ -16,6 +16,8 @@ const EXAMPLE = `sessionMetadata:
 `;
 const selected = { groups: new Map(), runs: new Set(), evaluators: new Set() };
 let evaluators = [];
+/** Jobs whose items evaluate sessions: their own sessions are not offered. */
+const evaluationJobs = new Set(byId("form").dataset.evaluationJobs.split(" "));
 const truth = byId("truth");
 const lines = (id) => byId(id).value.split("\n").map((line) => line.trim()).filter(Boolean);
 const kind = () => document.querySelector("input[name=kind]:checked").value;
@@ -105,7 +107,7 @@ async function loadRuns() {
   }
   // Ignore a response that arrives after a newer one.
   if (request !== latestRunsRequest) return;
-  const listed = runs.filter((run) => run.job !== "evaluation");
+  const listed = runs.filter((run) => !evaluationJobs.has(run.job));
   byId("runs").replaceChildren(
     ...(listed.length
       ? listed.map((run) => {

@@ -7,6 +7,7 @@ import { visible } from "./texts.js";
 
 const { number, money, plural } = format;
 const SIZE = 50;
+const evaluationJobs = new Set(byId("list").dataset.evaluationJobs.split(" "));
 const address = new URLSearchParams(location.search);
 const filters = { search: address.get("search") || "", offset: Number(address.get("offset")) || 0 };
 const KINDS = { COMPLETED: "success", COMPLETED_WITH_ERRORS: "timeout", IN_PROGRESS: "running", PENDING: "queued", STOPPING: "timeout", STOPPED: "halted", FAILED: "fail" };
@@ -129,7 +130,7 @@ tabs.open(location.hash.slice(1) || "jobs");
 const reload = debounced(load, 400);
 load().then(() => watch("runs", "", ({ changed: runs, removed }, { full }) => {
   // An active one may have ended between the first response and the first live update.
-  if (full ? hasActive : runs.some((run) => run.job === "evaluation") || removed.some((id) => table.rows.has(id))) reload();
+  if (full ? hasActive : runs.some((run) => evaluationJobs.has(run.job)) || removed.some((id) => table.rows.has(id))) reload();
 }));
 setInterval(() => {
   for (const time of document.querySelectorAll("#list time")) time.textContent = format.ago(time.dateTime);

@@ -5,7 +5,7 @@ import { moment, money, number, seconds } from "./format.js";
 import { longText, terminal, visible } from "./texts.js";
 
 /** The two participants of a dialogue: left and right. */
-export const SIDES = ["client", "therapist"];
+const SIDES = ["client", "therapist"];
 
 const code = (text) => (text ? el("code", {}, visible(text)) : "");
 const card = (title, ...content) => el("section", { class: "card" }, el("h3", {}, title), ...content);
