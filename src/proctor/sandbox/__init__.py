@@ -65,9 +65,9 @@ def read_settings(value: object) -> SandboxSettings:
         raise ValueError(f"should be one of {', '.join(KINDS)}, or settings: {', '.join(SETTINGS)}")
     if unknown := [str(name) for name in value if name not in SETTINGS]:
         raise ValueError(f"has no setting `{unknown[0]}`; it may have: {', '.join(SETTINGS)}")
-    given = {name: part for name, part in value.items() if part is not None}
-    image = _text(given, "container")
-    kind = _text(given, "kind") or ("container" if image else "auto")
+    members = {name: part for name, part in value.items() if part is not None}
+    image = _text(members, "container")
+    kind = _text(members, "kind") or ("container" if image else "auto")
     if kind not in KINDS:
         raise ValueError(f"`kind` should be one of {', '.join(KINDS)}, not `{kind}`")
     if (kind == "container") != bool(image):
@@ -75,10 +75,10 @@ def read_settings(value: object) -> SandboxSettings:
     return SandboxSettings(
         kind=kind,
         container=image,
-        network=_read_network(given.get("network")),
-        limits={name: _read_limit(name, size) for name, size in _section(given, "limits", LIMITS).items()},
-        read=tuple(_texts(given.get("read", []), "read")),
-        cache=_read_cache(given.get("cache", [])),
+        network=_read_network(members.get("network")),
+        limits={name: _read_limit(name, size) for name, size in _section(members, "limits", LIMITS).items()},
+        read=tuple(_texts(members.get("read", []), "read")),
+        cache=_read_cache(members.get("cache", [])),
     )
 
 
