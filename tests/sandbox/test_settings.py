@@ -175,3 +175,17 @@ def test_hosts_are_matched_by_name_and_port() -> None:
     assert not is_allowed("packages.test", 22, hosts)
     assert not is_allowed("example.com", 443, hosts)
     assert not is_allowed("api.test", 443, hosts)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"network": ["pypi.org"]}, "cannot restrict the network to hosts"),
+        ({"cache": {"~/.npm": "copy"}}, "copies"),
+    ],
+)
+def test_what_landlock_cannot_do_is_refused_before_the_run(settings: dict[str, object], problem: str) -> None:
+    if missing := problem_of("landlock"):
+        pytest.skip(missing)
+    with pytest.raises(UsageError, match=problem):
+        Sandbox().summary({"kind": "landlock", **settings})

@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from proctor.errors import EvaluatorError
+from proctor.errors import EvaluatorError, blame
 from proctor.evaluator import Evidence
 from proctor.evaluators import function_worker
 from proctor.evaluators.event import INVALID, base_event, event_target, failed, scored
@@ -108,19 +108,18 @@ class CommandEvaluator(_CodeEvaluator):
 
 def _confinement(sandbox: Sandbox, folder: Path, own: Path) -> Confinement | None:
     """The confinement of code that reads its folder and the Python path, and writes to the folder `own`."""
-    # An image of agents has neither.
-    kind = "auto" if sandbox.settings_of(None).kind == "container" else None
-    return sandbox.confine(
-        "check",
-        kind,
-        folders=[own.resolve()],
-        home=own.resolve(),
-        read=[
-            folder.resolve(),
-            *(Path(place) for place in (sys.prefix, sys.base_prefix, *sys.path) if place),
-        ],
-        variables={"HOME": str(own), "TMPDIR": str(own)},
-    )
+    places = (folder.resolve(), *map(Path, filter(None, (sys.prefix, sys.base_prefix, *sys.path))))
+    with blame(EvaluatorError, "confining the evaluator"):
+        # An image of agents has neither.
+        kind = "auto" if sandbox.settings_of(None).kind == "container" else None
+        return sandbox.confine(
+            "check",
+            kind,
+            folders=[own.resolve()],
+            home=own.resolve(),
+            read=places,
+            variables={"HOME": str(own), "TMPDIR": str(own)},
+        )
 
 
 async def _output(program: Program) -> str:

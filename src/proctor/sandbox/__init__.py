@@ -65,9 +65,9 @@ def read_settings(value: object) -> SandboxSettings:
         raise ValueError(f"should be one of {', '.join(KINDS)}, or settings: {', '.join(SETTINGS)}")
     if unknown := [str(name) for name in value if name not in SETTINGS]:
         raise ValueError(f"has no setting `{unknown[0]}`; it may have: {', '.join(SETTINGS)}")
-    given = {name: part for name, part in value.items() if part is not None}
-    image = _text(given, "container")
-    kind = _text(given, "kind") or ("container" if image else "auto")
+    members = {name: part for name, part in value.items() if part is not None}
+    image = _text(members, "container")
+    kind = _text(members, "kind") or ("container" if image else "auto")
     if kind not in KINDS:
         raise ValueError(f"`kind` should be one of {', '.join(KINDS)}, not `{kind}`")
     if (kind == "container") != bool(image):
@@ -75,10 +75,10 @@ def read_settings(value: object) -> SandboxSettings:
     return SandboxSettings(
         kind=kind,
         container=image,
-        network=_read_network(given.get("network")),
-        limits={name: _read_limit(name, size) for name, size in _section(given, "limits", LIMITS).items()},
-        read=tuple(_texts(given.get("read", []), "read")),
-        cache=_read_cache(given.get("cache", [])),
+        network=_read_network(members.get("network")),
+        limits={name: _read_limit(name, size) for name, size in _section(members, "limits", LIMITS).items()},
+        read=tuple(_texts(members.get("read", []), "read")),
+        cache=_read_cache(members.get("cache", [])),
     )
 
 
@@ -211,22 +211,36 @@ class Sandbox:
             raise UsageError(f"`sandbox` {error}") from error
 
     def kind_of(self, own: object) -> str:
-        """The kind of sandbox that confines an item with this `sandbox`."""
-        return available_kind(self.settings_of(own).kind)
+        """The kind of sandbox that confines an item with this `sandbox`.
+
+        Raises `UsageError` if it does not work here, or cannot do what the settings say.
+        """
+        settings = self.settings_of(own)
+        kind = available_kind(settings.kind)
+        if kind == "landlock":
+            if any(isinstance(network, tuple) for network in settings.network.values()):
+                raise UsageError(
+                    "the sandbox `landlock` cannot restrict the network to hosts\n"
+                    "Install bubblewrap, or write `network: full` or `none`."
+                )
+            if "copy" in settings.cache.values():
+                raise UsageError(
+                    "the sandbox `landlock` has no copies of caches\nInstall bubblewrap, or write `read`."
+                )
+        return kind
 
     def summary(self, own: object, usual_network: Network | None = None) -> str:
         """How the programs of an item with this `sandbox` are confined, as a sentence.
 
         `usual_network` is the agent's where none is set. Raises `UsageError` if its sandbox does not work.
         """
-        settings = self.settings_of(own)
-        kind = available_kind(settings.kind)
+        settings, kind = self.settings_of(own), self.kind_of(own)
         if kind == "none":
             if settings.kind == "none":
                 return "`sandbox: none`: agents and checks are not confined"
             reasons = "; ".join(f"{name}: {problem_of(name)}" for name in AUTOMATIC)
             return f"agents and checks are NOT confined, because no sandbox works here ({reasons})"
-        networks: dict[str, Network] = {**USUAL_NETWORK}
+        networks: dict[str, Network] = {phase: USUAL_NETWORK[phase] for phase in PHASES}
         if usual_network:
             networks["agent"] = usual_network
         networks.update(settings.network)
@@ -251,8 +265,7 @@ class Sandbox:
         where neither sets one; `variables` are added to the environment. Raises `UsageError` if the sandbox
         does not work here.
         """
-        settings = self.settings_of(own)
-        kind = available_kind(settings.kind)
+        settings, kind = self.settings_of(own), self.kind_of(own)
         if kind == "none":
             return None
         network = settings.network.get(phase) or usual_network or USUAL_NETWORK[phase]

@@ -88,15 +88,15 @@ def _arguments(policy: Policy, command: Sequence[str], launch: Launch, has_launc
         yield "--unshare-net"
     yield from system_arguments()
     private = (*policy.hidden, policy.user_home)
+    for folder in private:
+        if is_system(folder):
+            yield from ("--tmpfs", str(folder))
     places = readable(command, launch.environment, policy.hidden, policy.user_home)
     places += [part for place in policy.read for part in around(place, private)]
     if has_launcher:
         places += python_installation()
     for place in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
         yield from ("--ro-bind-try", str(place), str(place))
-    for folder in private:
-        if is_system(folder):
-            yield from ("--tmpfs", str(folder))
     for folder in policy.write:
         yield from ("--bind", str(folder), str(folder))
     yield from cache_arguments(policy)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from proctor.errors import UsageError
 from proctor.processes import Confinement, Launch
 from proctor.sandbox import Policy, is_root
 from proctor.sandbox.launcher import landlock_abi
@@ -35,13 +34,6 @@ def _abi() -> int:
 
 def confine(policy: Policy) -> Confinement:
     """The confinement of a program under a policy."""
-    if isinstance(policy.network, tuple):
-        raise UsageError(
-            "the sandbox `landlock` cannot restrict the network to hosts\n"
-            "Install bubblewrap, or write `network: full` or `none`."
-        )
-    if any(mode == "copy" for mode in policy.cache.values()):
-        raise UsageError("the sandbox `landlock` has no copy-on-write caches\nInstall bubblewrap.")
 
     def wrap(arguments: Sequence[str], launch: Launch, channel: int | None) -> list[str]:  # noqa: ARG001
         launch.find_program()

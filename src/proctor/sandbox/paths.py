@@ -76,14 +76,14 @@ def _existing(texts: Iterable[str]) -> Iterator[Path]:
 def _named(command: Sequence[str]) -> Iterator[Path]:
     """The files and folders that a command names, with the folders of the files: their modules are there."""
     for argument in command:
-        for place in _existing(_words(argument)):
+        for place in _existing(_paths_in(argument)):
             yield place
             if not place.is_dir():
                 yield from _home_of(place)
                 yield from _home_of(Path(os.path.realpath(place)))
 
 
-def _words(argument: str) -> list[str]:
+def _paths_in(argument: str) -> list[str]:
     if len(argument) > _LONGEST:
         return []
     if not any(mark in argument for mark in " \n;='\""):
@@ -125,23 +125,23 @@ def _home_of(program: Path) -> Iterator[Path]:
 def _interpreter(program: str, path: str) -> Iterator[Path]:
     """The installation of the interpreter in the first line of a script, and of the script."""
     for _ in range(3):
-        found = shutil.which(program, path=path)
-        if found is None:
+        location = shutil.which(program, path=path)
+        if location is None:
             return
-        real = Path(os.path.realpath(found))
+        real = Path(os.path.realpath(location))
         yield real
-        yield from _home_of(Path(found))
+        yield from _home_of(Path(location))
         yield from _home_of(real)
         try:
             with real.open("rb") as file:
                 first = file.readline(500)
         except OSError:
             return
-        words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
-        if not words:
+        line = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+        if not line:
             return
-        is_env = words[0].endswith("/env") and len(words) > 1
-        program = words[-1] if is_env and not words[-1].startswith("-") else words[0]
+        is_env = line[0].endswith("/env") and len(line) > 1
+        program = line[-1] if is_env and not line[-1].startswith("-") else line[0]
 
 
 def around(place: Path, hidden: Sequence[Path]) -> Iterator[Path]:
