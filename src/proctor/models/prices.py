@@ -345,10 +345,11 @@ def billed_usage(
 
 
 def answer_tokens(answer: WireAnswer, body: JsonMap) -> int:
-    """Estimated tokens of all answers to a request, of which one is known."""
-    arguments = "".join(each.arguments for each in answer.tool_requests)
-    size = len((answer.text + arguments).encode("utf-8", "replace"))
-    return -(-size // BYTES_PER_TOKEN) * answer_count(body)
+    """Estimated tokens of all answers to a request."""
+    texts = [answer.text, *(each.arguments for each in answer.tool_requests), answer.other_text]
+    tokens = -(-len("".join(texts).encode("utf-8", "replace")) // BYTES_PER_TOKEN)
+    # Where only one answer was read, the others are taken to be as long.
+    return tokens if answer.other_text else tokens * answer_count(body)
 
 
 def estimated_tokens(body: object) -> int:
