@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from commands import Command
+from proctor.bootstrap import load_settings
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.benchmark.tasks import read_task
 from proctor.jobs.coding.plan import read_plan
@@ -16,6 +17,7 @@ from proctor.sandbox import (
     problem_of,
     read_settings,
 )
+from proctor.sandbox.paths import around
 from proctor.sandbox.proxy import is_allowed
 
 
@@ -189,3 +191,15 @@ def test_what_landlock_cannot_do_is_refused_before_the_run(settings: dict[str, o
         pytest.skip(missing)
     with pytest.raises(UsageError, match=problem):
         Sandbox().summary({"kind": "landlock", **settings})
+
+
+def test_evaluators_beside_the_store_are_found_and_the_store_is_not(proctor: Command) -> None:
+    if problem := problem_of("bubblewrap"):
+        pytest.skip(problem)
+    sandbox = load_settings([], home=str(proctor.folder / "home"), store=str(proctor.folder / "results.db"))
+    (proctor.folder / "results.db").write_text("rows")
+    (proctor.folder / "graders.py").write_text("")
+    visible = {path.name for path in around(proctor.folder, sandbox.confinement.hidden)}
+
+    assert "graders.py" in visible
+    assert not {"results.db", "home"} & visible

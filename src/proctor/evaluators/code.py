@@ -108,7 +108,10 @@ class CommandEvaluator(_CodeEvaluator):
 
 def _confinement(sandbox: Sandbox, folder: Path, own: Path) -> Confinement | None:
     """The confinement of code that reads its folder and the Python path, and writes to the folder `own`."""
-    places = (folder.resolve(), *map(Path, filter(None, (sys.prefix, sys.base_prefix, *sys.path))))
+    folder = folder.resolve()
+    # In the user's HOME, the evaluators are beside what is private.
+    own_places = [folder] if folder not in sandbox.hidden else list(folder.glob("[!.]*"))
+    places = (*own_places, *map(Path, filter(None, (sys.prefix, sys.base_prefix, *sys.path))))
     with blame(EvaluatorError, "confining the evaluator"):
         # An image of agents has neither.
         kind = "auto" if sandbox.settings_of(None).kind == "container" else None

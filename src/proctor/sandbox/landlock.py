@@ -7,6 +7,7 @@ restricted, and a port is allowed on every host.
 """
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,9 @@ OWN_PORTS = ("PORT", "PROCTOR_PORT")
 
 def problem() -> str:
     """Why Landlock does not work on this machine; empty: it works."""
-    return "" if _abi() > 0 else "the kernel has no Landlock, or it is switched off"
+    return (
+        "" if sys.platform == "linux" and _abi() > 0 else "the kernel has no Landlock, or it is switched off"
+    )
 
 
 @cache
