@@ -321,7 +321,7 @@ def billed_usage(
     written_tokens = answer_tokens(answer, body)
     input_tokens, output_tokens, reasoning = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
     # A provider may count hidden reasoning beyond the limit, and stop tokens; never a longer text.
-    allowed = MOST_TOKENS if limit is None else limit + limit // 4 + 64
+    allowed = MOST_TOKENS if limit is None else limit + limit // 4 + 256
     visible = output_tokens - reasoning
     if not 0 < input_tokens <= MOST_TOKENS:
         input_tokens = estimated_tokens(body)
