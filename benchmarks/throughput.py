@@ -17,6 +17,7 @@ from workload import answering_server, middle, plan_text, script, settings
 
 ROUNDS = 3
 ITEMS = 6000
+MANY_ITEMS = 20_000
 CONCURRENCY = 64
 
 Measure = Callable[[], float]
@@ -51,6 +52,39 @@ def sealed() -> Iterator[Figure]:
         promise=None,
         other="to the same without",
     )
+
+
+def workers() -> Iterator[Figure]:
+    """Two worker processes beside one: the same engine, the same items."""
+    yield from _workers("scripted model", lambda number: _several("scripted/echo", number))
+    with answering_server() as url:
+        yield from _workers(
+            "loopback HTTP", lambda number: _several("local/bench", number, LOCAL_BASE_URL=url)
+        )
+
+
+def _workers(what: str, measure: "Callable[[int], tuple[float, float]]") -> Iterator[Figure]:
+    # Turn about, so that whatever else the machine does hits both alike.
+    rounds = [(measure(2), measure(1)) for _ in range(ROUNDS)]
+    rates = [(two[0], one[0]) for two, one in rounds]
+    started = [two[1] / one[1] for two, one in rounds]
+    name = f"items/s with two workers, {what}"
+    yield Figure(name, middle([two for two, _ in rates]), "/s", middle([one for _, one in rates]))
+    yield Figure(f"{name}: ratio to one", middle([two / one for two, one in rates]), "")
+    yield Figure(f"{name}: ratio to one, once started", middle(started), "", promise=1.6)
+
+
+def _several(model: str, number: int, **environment: str) -> tuple[float, float]:
+    """Items a second with so many workers, of the whole run and from its first item on."""
+    with _folder() as home:
+        told = script(
+            "engine_loop.py",
+            *(home, MANY_ITEMS, CONCURRENCY, model, number),
+            environment=settings(home, **environment),
+        )
+        started = MANY_ITEMS / _recorded_seconds(home / "engine.db")
+    assert told["passed"] == told["items"], told
+    return float(told["items"] / told["seconds"]), started
 
 
 def slow_calls() -> Iterator[Figure]:

@@ -11,6 +11,7 @@
     │   │   └── KeyMissing    it is encrypted, and the key is not available
     │   ├── StoreDisconnected a transaction was rolled back because the database went away
     │   └── OwnershipLost     another process has taken over this batch
+    ├── WorkerError           the worker processes of a batch die, or cannot be started
     └── AttemptError          one attempt ended early; carries the status and reason it gets
         ├── AgentError        fail    agent_failed   the agent reported failure
         ├── WorkspaceError    error   setup_failed   the workspace could not be prepared
@@ -111,6 +112,10 @@ class StoreDisconnected(StoreError):
 
 class OwnershipLost(StoreError):
     """Another process has taken over this batch; this one must stop without writing."""
+
+
+class WorkerError(ProctorError):
+    """The worker processes of a batch die, or cannot be started."""
 
 
 class AttemptError(ProctorError):

@@ -257,6 +257,7 @@ class RemoteRoute:
         self._keep_bodies = keep_bodies
         self.endpoint: Endpoint | None = target.endpoint
         self.provider = target.endpoint.provider
+        self.is_local = target.is_local
 
     @cached_property
     def price(self) -> Price | None:

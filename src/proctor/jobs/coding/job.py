@@ -199,6 +199,11 @@ class CodingJobPlan(JobPlan):
         return self.plan.concurrency(self.overrides)
 
     @property
+    def workers(self) -> int | None:
+        """Processes that share the work; None: as many as are worth it."""
+        return self.plan.workers
+
+    @property
     def stop_rule(self) -> StopRule | None:
         """When the run stops early; None: it runs to its end."""
         return make_stop_rule(self.plan.stop_when)
@@ -226,6 +231,7 @@ class CodingJobPlan(JobPlan):
             "record": self.plan.record,
             "replay": self.plan.replay,
             "folder": str(self.plan.folder),
+            **({"workers": self.workers} if self.workers else {}),
             **({} if self.plan.outage_patience is None else {"outagePatience": self.plan.outage_patience}),
         }
         return {
@@ -302,13 +308,14 @@ class CodingJob(Job):
         options = json.loads(batch["optionsJson"])
         folder = Path(options.get("folder") or Path(batch["planPath"]).parent)
         return StoredPlan(
+            worker_count=options.get("workers"),
             options=ModelOptions(
                 folders=(folder, Path.cwd()),
                 prices=options.get("prices"),
                 record=options.get("record"),
                 replay=options.get("replay"),
                 outage_patience_seconds=options.get("outagePatience"),
-            )
+            ),
         )
 
     def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:

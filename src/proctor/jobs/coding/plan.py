@@ -339,6 +339,12 @@ class CodingPlan:
         """Maximum items in parallel."""
         return overrides.concurrency or self._setting("concurrency") or DEFAULT_CONCURRENCY
 
+    @property
+    def workers(self) -> int | None:
+        """Processes that share the work; None: as many as are worth it."""
+        workers: int | None = self._setting("workers")
+        return workers
+
     def defaults_json(self, overrides: Overrides = NO_OVERRIDES) -> JsonObject:
         """The effective defaults as plain data, for the batch row."""
         values = {name: value for name, value in self._defaults(overrides).items() if value is not None}

@@ -154,6 +154,9 @@ class CodingPlanFile(PlanModel):
         None, description="Name of the batch.", json_schema_extra={"pattern": RUN_ID}
     )
     concurrency: Annotated[int, Field(ge=1)] | None = Field(None, description="Items at once. Default: 4.")
+    workers: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Processes that share the work. Default: as many as are worth it."
+    )
     defaults: Defaults | None = None
     matrix: list[Entry] = Field(min_length=1)
     exclude: list[Exclusion] | None = Field(None, description="Combinations to leave out.")
