@@ -293,3 +293,44 @@ def test_the_launcher_passes_no_environment_but_the_programs(tmp_path: Path) -> 
         check=True,
     )
     assert ended.stdout == "ONLY=this\n"
+
+
+async def test_paths_in_commands_open_nothing_unless_the_plan_names_them(
+    room: Room, kind: str, tmp_path: Path
+) -> None:
+    """A prompt is an argument of its agent, and a model writes the commands of its tools."""
+    outside = tmp_path / "elsewhere" / "secret.txt"
+    outside.parent.mkdir()
+    outside.write_text("hidden")
+    command = f"cat {outside} || echo absent"
+
+    assert "hidden" not in (await room.run(command, kind)).output
+    assert "hidden" not in (await room.run(["cat", str(outside)], kind)).output
+    assert (await room.run(command, kind, named=[command])).output == "hidden"
+
+
+async def test_variables_of_the_user_open_installed_programs_but_no_keys(
+    room: Room, kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "java").mkdir()
+    (tmp_path / "java" / "release").write_text("17")
+    (tmp_path / "config").write_text("key")
+    room.environment |= {"JAVA_HOME": str(tmp_path / "java"), "KUBECONFIG": str(tmp_path / "config")}
+
+    ended = await room.run('cat "$JAVA_HOME/release"; cat "$KUBECONFIG"', kind)
+
+    assert ended.exit_code != 0
+    assert "17" in ended.output and "key" not in ended.output.replace(str(tmp_path), "")
+
+
+async def test_credentials_in_an_installation_on_the_path_stay_hidden(room: Room, kind: str) -> None:
+    cargo = room.user / ".cargo"
+    (cargo / "bin").mkdir(parents=True)
+    (cargo / "bin" / "tool").write_text("#!/bin/sh\necho works\n")
+    (cargo / "bin" / "tool").chmod(0o755)
+    (cargo / "credentials.toml").write_text("token")
+    room.environment["PATH"] = f"{cargo / 'bin'}:{room.environment['PATH']}"
+
+    ended = await room.run(f"tool; cat {cargo / 'credentials.toml'}", kind)
+
+    assert ended.output.startswith("works\n") and "token" not in ended.output

@@ -145,7 +145,7 @@ def test_the_dry_run_says_how_agents_are_confined(proctor: Command, repository: 
     shown = proctor("batch", "plan.yaml", "--dry-run").stderr
 
     assert (
-        "note: agents and checks are confined by bubblewrap; network: setup full, agent full, check none"
+        "note: agents and checks are confined by bubblewrap; network: setup full, agent gateway, check none"
         in shown
     )
 

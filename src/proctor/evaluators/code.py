@@ -91,7 +91,7 @@ class CommandEvaluator(_CodeEvaluator):
                         attempt=self.attempt,
                         typed=stdin,
                         grace_seconds=0.5,
-                        confinement=_confinement(self.sandbox, self.folder, Path(own)),
+                        confinement=_confinement(self.sandbox, self.folder, Path(own), self.command),
                     ) as program,
                 ):
                     output = await _output(program)
@@ -106,7 +106,7 @@ class CommandEvaluator(_CodeEvaluator):
         return _read(about, output)
 
 
-def _confinement(sandbox: Sandbox, folder: Path, own: Path) -> Confinement | None:
+def _confinement(sandbox: Sandbox, folder: Path, own: Path, command: Sequence[str]) -> Confinement | None:
     """The confinement of code that reads its folder and the Python path, and writes to the folder `own`."""
     folder = folder.resolve()
     # In the user's HOME, the evaluators are beside what is private.
@@ -121,6 +121,7 @@ def _confinement(sandbox: Sandbox, folder: Path, own: Path) -> Confinement | Non
             folders=[own.resolve()],
             home=own.resolve(),
             read=places,
+            named=command,
             variables={"HOME": str(own), "TMPDIR": str(own)},
         )
 
@@ -238,7 +239,7 @@ class FunctionProcess:
             # Without -B, a compiled file would hide a change within the same second.
             command = [sys.executable, "-P", "-B", function_worker.__file__, address, job.function]
             command += [str(job.folder.resolve()), str(job.megabytes)]
-            confinement = _confinement(job.sandbox, job.folder, Path(folder))
+            confinement = _confinement(job.sandbox, job.folder, Path(folder), command)
             async with server, _running(command, job, confinement) as program:
                 await program.ended()
         self._ended.set()

@@ -7,7 +7,7 @@ the same names.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -174,7 +174,9 @@ class Policy:
     home: Path
     """Its HOME: caches of the user appear there."""
     read: Sequence[Path] = ()
-    """Files and folders it may read, besides the system and what its command and environment name."""
+    """Files and folders it may read, besides the system and installed programs."""
+    named: Sequence[str] = ()
+    """Words of the plan: the files and folders among them may be read."""
     hidden: Sequence[Path] = ()
     """Folders it never sees as a whole: the user's HOME and Proctor's."""
     network: Network = "none"
@@ -255,15 +257,16 @@ class Sandbox:
         folders: Sequence[Path],
         home: Path,
         read: Sequence[Path] = (),
+        named: Sequence[object] = (),
         serve: "Mapping[int, Serve] | None" = None,
         usual_network: Network | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> "Confinement | None":
         """The confinement of the programs of one phase; None: they are not confined.
 
-        `own` is the item's `sandbox`, `serve` the gateway's port with what serves it. `usual_network` holds
-        where neither sets one; `variables` are added to the environment. Raises `UsageError` if the sandbox
-        does not work here.
+        `own` is the item's `sandbox`. The files and folders in `named`, which is text of the plan, can be
+        read. `serve` is the gateway's port with what serves it. `usual_network` holds where neither sets one;
+        `variables` are added to the environment. Raises `UsageError` if the sandbox does not work here.
         """
         settings, kind = self.settings_of(own), self.kind_of(own)
         if kind == "none":
@@ -278,6 +281,7 @@ class Sandbox:
             write=folders,
             home=home,
             read=[*read, *(_expanded(path, self.user_home) for path in settings.read)],
+            named=[*_words(named)],
             hidden=self.hidden,
             network=network,
             serve=served,
@@ -288,6 +292,14 @@ class Sandbox:
             image=settings.container,
         )
         return _module(kind).confine(policy)
+
+
+def _words(values: Iterable[object]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _words(value)
 
 
 def _network_text(network: Network) -> str:

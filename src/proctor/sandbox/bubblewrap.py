@@ -93,7 +93,7 @@ def _arguments(policy: Policy, command: Sequence[str], launch: Launch, has_launc
             yield from ("--tmpfs", str(place))
         elif place.exists():
             yield from ("--ro-bind", "/dev/null", str(place))
-    places = readable(command, launch.environment, policy.hidden, policy.user_home)
+    places = readable(command[:1], launch.environment, policy)
     places += [part for place in policy.read for part in around(place, private)]
     if has_launcher:
         places += python_installation()

@@ -50,7 +50,7 @@ def confine(policy: Policy) -> Confinement:
 def _rules(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[str]:
     """The rules as the launcher reads them."""
     places = [
-        *readable(command, launch.environment, policy.hidden, policy.user_home),
+        *readable(command[:1], launch.environment, policy),
         *(Path(path) for path in (*SYSTEM, *SYSTEM_FILES, "/proc", *RANDOM)),
         *_settings(),
         *(part for place in policy.read for part in around(place, (*policy.hidden, policy.user_home))),

@@ -241,6 +241,7 @@ async def _check(merging: _Merging, tree: Worktree) -> None:
             folders=[tree.repository.parent],
             home=home,
             read=tree.source.object_folders(),
+            named=[request.check],
         ),
     )
     if finished.exit_code != 0 or finished.timed_out:
