@@ -90,7 +90,10 @@ def write_to_the_home_of_the_user(targets):
 
 
 def write_to_the_system(targets):
-    Path("/usr/local/escaped").write_text("x")
+    file = Path("/usr/local/escaped")
+    file.write_text("x")
+    # The control without a sandbox succeeds, and must leave nothing on the machine.
+    file.unlink()
 
 
 def write_another_tree(targets):
