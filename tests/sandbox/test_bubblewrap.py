@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from conftest import Workshop
 from proctor.processes import CouldNotStart, Launch, ProgramResult, end_attempt, run, started
 from proctor.sandbox import Sandbox, problem_of
 
@@ -162,7 +162,8 @@ async def test_a_script_finds_its_modules_and_its_interpreter(room: Room, kind: 
     program.write_text("import helper; print(helper.word)")
     (program.parent / "helper.py").write_text("word = 'found'")
 
-    assert (await room.run([sys.executable, str(program)], kind)).output == "found\n"
+    command = [sys.executable, str(program)]
+    assert (await room.run(command, kind, named=command)).output == "found\n"
 
 
 @asynccontextmanager
@@ -229,7 +230,7 @@ async def test_only_the_hosts_of_the_plan_are_reached(room: Room, bubblewrap: st
     assert refused.output.startswith("HTTP/1.1 403")
 
 
-async def test_a_batch_is_confined_as_its_plan_says(workshop: Workshop, repository: Path, kind: str) -> None:
+async def test_a_batch_is_confined_as_its_plan_says(workshop: Any, repository: Path, kind: str) -> None:
     await workshop.run(
         json.dumps(
             {

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commands import Command
-from conftest import Workshop
 from proctor.sandbox import problem_of
 from proctor.testing import make_git_repository
 
@@ -160,8 +160,8 @@ def test_without_a_sandbox_the_same_tries_succeed(proctor: Command, targets: dic
     assert {"read_the_store", "read_ssh_keys", "reach_another_port_on_loopback"} <= succeeded
     assert {"write_a_hook_of_the_user", "read_another_tree", "alter_its_result"} <= succeeded
     if os.geteuid() == 0:
-        # /usr is a mount only in a sandbox, and the sibling has been killed by the try before.
-        assert report.keys() - succeeded == {"remount_the_system_writable", "see_other_processes"}
+        # /usr is a mount only in a sandbox.
+        assert report.keys() - succeeded == {"remount_the_system_writable"}
     assert not processes_with(str(targets["daemon"]))
 
 
@@ -193,7 +193,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_an_agent_cannot_escape_through_proctors_own_git(
-    workshop: Workshop, tmp_path: Path, attack: str
+    workshop: Any, tmp_path: Path, attack: str
 ) -> None:
     if problem := problem_of("bubblewrap"):
         pytest.skip(problem)
