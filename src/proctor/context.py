@@ -81,8 +81,9 @@ class Settings:
     def confinement(self) -> Sandbox:
         """The sandbox of this machine under these settings."""
         user_home = Path(self.user_environment.get("HOME") or "/").resolve()
-        store = Path(self.store_url).parent.resolve() if "://" not in self.store_url else self.home
-        hidden = tuple(dict.fromkeys([self.home.resolve(), store, user_home]))
+        # SQLite keeps two more files beside the store.
+        files = [] if "://" in self.store_url else [f"{self.store_url}{end}" for end in ("", "-wal", "-shm")]
+        hidden = tuple(path.resolve() for path in (self.home, user_home, *map(Path, files)))
         return Sandbox(settings=self.sandbox, hidden=hidden, user_home=user_home)
 
 

@@ -9,6 +9,7 @@
     ├── StoreError            the store cannot be read or written
     │   ├── StoreUnavailable  it cannot be opened; nothing was started
     │   │   └── KeyMissing    it is encrypted, and the key is not available
+    │   ├── StoreDisconnected a transaction was rolled back because the database went away
     │   └── OwnershipLost     another process has taken over this batch
     ├── WorkerError           the worker processes of a batch die, or cannot be started
     └── AttemptError          one attempt ended early; carries the status and reason it gets
@@ -103,6 +104,10 @@ class StoreUnavailable(StoreError):
 
 class KeyMissing(StoreUnavailable):
     """The store is encrypted, and its key is not available."""
+
+
+class StoreDisconnected(StoreError):
+    """The connection to the database was lost in a transaction, which was rolled back: it can be repeated."""
 
 
 class OwnershipLost(StoreError):

@@ -321,7 +321,7 @@ def billed_usage(
     written_tokens = answer_tokens(answer, body)
     input_tokens, output_tokens, reasoning = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
     # A provider may count hidden reasoning beyond the limit, and stop tokens; never a longer text.
-    allowed = MOST_TOKENS if limit is None else limit + limit // 4 + 64
+    allowed = MOST_TOKENS if limit is None else limit + limit // 4 + 256
     visible = output_tokens - reasoning
     if not 0 < input_tokens <= MOST_TOKENS:
         input_tokens = estimated_tokens(body)
@@ -345,10 +345,11 @@ def billed_usage(
 
 
 def answer_tokens(answer: WireAnswer, body: JsonMap) -> int:
-    """Estimated tokens of all answers to a request, of which one is known."""
-    arguments = "".join(each.arguments for each in answer.tool_requests)
-    size = len((answer.text + arguments).encode("utf-8", "replace"))
-    return -(-size // BYTES_PER_TOKEN) * answer_count(body)
+    """Estimated tokens of all answers to a request."""
+    texts = [answer.text, *(each.arguments for each in answer.tool_requests), answer.other_text]
+    tokens = -(-len("".join(texts).encode("utf-8", "replace")) // BYTES_PER_TOKEN)
+    # Where only one answer was read, the others are taken to be as long.
+    return tokens if answer.other_text else tokens * answer_count(body)
 
 
 def estimated_tokens(body: object) -> int:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from proctor.errors import OwnershipLost, StoreError
 from proctor.item import FINISHED
 from proctor.json_values import JsonObject
-from proctor.store.database import Connection, Database, insertion
+from proctor.store.database import Connection, Database, in_transaction, insertion
 from proctor.store.signatures import sign_items
 
 T = TypeVar("T")
@@ -209,17 +209,19 @@ class Writer:
             self._answering = [
                 answer for _, answer in batch.submitted if answer.set_running_or_notify_cancel()
             ]
-        connection.begin()
+        values = in_transaction(connection, lambda: self._write_batch(connection, batch))
+        answering, self._answering = self._answering, []
+        for answer in answering:
+            answer.set_result(values[answer])
+
+    def _write_batch(self, connection: Connection, batch: _Pending) -> dict[Future[Any], Any]:
+        """Write rows and do what was submitted; the results of that."""
         if self._ownership:
             connection.set_key_scope(self._ownership.run_id)
         self._check_ownership(connection)
         self._write(connection, batch.rows)
         self._sign(connection, batch.rows)
-        values = {answer: work(connection) for work, answer in batch.submitted}
-        connection.commit()
-        answering, self._answering = self._answering, []
-        for answer in answering:
-            answer.set_result(values[answer])
+        return {answer: work(connection) for work, answer in batch.submitted}
 
     def _check_ownership(self, connection: Connection) -> None:
         if self._ownership is None:
