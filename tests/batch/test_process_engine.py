@@ -189,7 +189,6 @@ async def test_scenarios_have_the_same_outcome_and_files_in_two_workers(runs):
 async def test_sessions_are_evaluated_in_two_workers(runs):
     await runs.run("matrix: [{prompt: hello, model: scripted/echo, runs: 6}]", LocalEngine(), "prompts")
     (runs.folder / "judge.yaml").write_text(JUDGE)
-    (runs.folder / "proctor.toml").write_text('[sandbox]\nkind = "none"\n')
     (runs.folder / "checks.py").write_text("def short(event):\n    return {'label': 'short', 'value': 1.0}\n")
     runs.job = EVALUATION
 
