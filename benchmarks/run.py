@@ -46,6 +46,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "watchers": pages.watchers,
 }
 LARGE: Mapping[str, Callable[[], Iterator[Figure]]] = {
+    "slow-calls-most": throughput.most_slow_calls,
     "pages-large": pages.large_run,
     "memory-large": size.memory_of_large_batches,
     "resume-large": partial(size.resume, 100_000),
