@@ -8,6 +8,7 @@ import asyncio
 from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import cast
 
 from proctor.formatting import Clip
 
@@ -84,8 +85,8 @@ class StreamReader(asyncio.Protocol):
         self._is_closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.ReadTransport)
-        self._transport = transport
+        # Those of uvloop have the methods, but not the type.
+        self._transport = cast(asyncio.ReadTransport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._chunks.append(data)
