@@ -59,6 +59,9 @@ class CommandCost:
 
 def cost_of(command: Sequence[object], items: int, environment: dict[str, str] | None = None) -> CommandCost:
     """Run a command that prints JSON with the number of passed items, which have to be `items`."""
+    # Installed programs are compiled; the first round writes what is missing.
+    environment = dict(os.environ) if environment is None else environment
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryFile() as output:
         started = time.perf_counter()
         quiet = subprocess.DEVNULL

@@ -99,14 +99,11 @@ def _declared(rates: Mapping[str, float]) -> Price:
 
 @lru_cache(maxsize=1024)
 def _table_price(provider: str, model: str, at: datetime) -> Price | None:
-    # Imported here: the table takes a third of a second to load, and most commands price nothing.
-    from genai_prices.data_snapshot import get_snapshot
+    # Loaded here: most commands price nothing.
+    from proctor.models.price_table import find_model
 
-    try:
-        _, model_info = get_snapshot().find_provider_model(
-            model, None, TABLE_PROVIDERS.get(provider, provider) or None, None
-        )
-    except LookupError:
+    model_info = find_model(TABLE_PROVIDERS.get(provider, provider), model)
+    if model_info is None:
         return None
     listed = model_info.get_prices(at)
     if getattr(listed, "input_mtok", None) is None or getattr(listed, "output_mtok", None) is None:
