@@ -6,7 +6,7 @@ and 58 MB; one provider takes some milliseconds.
 
 import datetime
 from decimal import Decimal
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def find_model(provider: str, model: str) -> Any:
         return None
 
 
-@lru_cache(maxsize=None)
+@cache
 def _snapshot(provider: str) -> Any:
     """A table with one provider, and those whose models it offers as well."""
     from genai_prices.data_snapshot import DataSnapshot
@@ -41,7 +41,7 @@ def _snapshot(provider: str) -> Any:
     return DataSnapshot(providers=[first, *others], from_auto_update=False)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _provider(name: str) -> Any:
     from genai_prices import types
 
