@@ -153,10 +153,12 @@ class CallRetryPolicy:
     first_pause_seconds: float = 0.5
 
 
-QUOTA_HEADERS = (
-    *("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"),
-    *("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-tokens-remaining"),
-    *("ratelimit-remaining", "x-ratelimit-remaining"),
+QUOTA_HEADERS = frozenset(
+    (
+        *("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"),
+        *("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-tokens-remaining"),
+        *("ratelimit-remaining", "x-ratelimit-remaining"),
+    )
 )
 """Checked before all headers are parsed: most responses have none of them."""
 
@@ -388,7 +390,7 @@ class Client:
 
     def _apply_quota_headers(self, target: CallTarget, headers: Mapping[str, str]) -> None:
         """Hold the pool when the headers report an exhausted usage window."""
-        if self._pools and any(name in headers for name in QUOTA_HEADERS):
+        if self._pools and not QUOTA_HEADERS.isdisjoint(map(str.lower, headers)):
             pause = spent_window_seconds(headers, datetime.now(UTC))
             if pause:
                 self._pools.pool(target.pool).hold(pause)

@@ -230,9 +230,18 @@ class Writer:
             self._ownership.failed(self._failure)
 
 
+_latest: tuple[datetime | None, str] = (None, "")
+
+
 def timestamp(moment: datetime) -> str:
     """A time as the store writes it: UTC, in milliseconds, sortable as text."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    global _latest
+    latest = _latest
+    # The clock of a batch returns the same object within a millisecond.
+    if latest[0] is not moment:
+        text = moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        _latest = latest = (moment, text)
+    return latest[1]
 
 
 def _insert(table: str, columns: tuple[str, ...]) -> str:
