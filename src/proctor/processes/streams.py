@@ -38,6 +38,13 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> Iterator[str]:
         """Add the next chunk; the lines it completes."""
+        if not self._size and len(chunk) <= self._limit and chunk.endswith(b"\n") and b"\0" not in chunk:
+            # Whole lines, as programs write them: decoded at once.
+            text = chunk[:-1].decode("utf-8", "replace")
+            yield from (
+                (line.removesuffix("\r") for line in text.split("\n")) if "\r" in text else text.split("\n")
+            )
+            return
         first, *others = chunk.split(b"\n")
         self._keep(first)
         for part in others:
