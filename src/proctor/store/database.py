@@ -59,6 +59,9 @@ class Connection(Protocol):
     def begin(self) -> None:
         """Begin a write transaction."""
 
+    def data_version(self) -> int | None:
+        """Unchanged only if no other connection has committed since the last call; None: unknown."""
+
     def lock_table(self, table: str) -> None:
         """Lock a table for writing until the transaction ends."""
 
@@ -159,6 +162,10 @@ class SqliteConnection:
     def begin(self) -> None:
         self.run("BEGIN IMMEDIATE")
 
+    def data_version(self) -> int | None:
+        with _store_errors():
+            return int(self._raw.execute("PRAGMA data_version").fetchone()[0])
+
     def lock_table(self, table: str) -> None:
         """Not needed: SQLite has one write transaction at a time."""
 
@@ -246,6 +253,9 @@ class PostgresConnection:
 
     def begin(self) -> None:
         self.run("BEGIN")
+
+    def data_version(self) -> int | None:
+        return None
 
     def lock_table(self, table: str) -> None:
         self.run(f'LOCK TABLE "{table}" IN EXCLUSIVE MODE')
