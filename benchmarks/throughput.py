@@ -67,10 +67,10 @@ def sealed() -> Iterator[Figure]:
     rounds = list[tuple[CommandCost, CommandCost]]()
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory(prefix="proctor-bench-") as home:
-            plain = _ours(Path(home), plan_text, "scripted/echo", "", ITEMS, CONCURRENCY)
+            plain = run_proctor(Path(home), plan_text, "scripted/echo", "", ITEMS, CONCURRENCY)
         with tempfile.TemporaryDirectory(prefix="proctor-bench-") as home:
             key = "00" * 32
-            encrypted = _ours(Path(home), plan_text, "scripted/echo", "", ITEMS, CONCURRENCY, key=key)
+            encrypted = run_proctor(Path(home), plan_text, "scripted/echo", "", ITEMS, CONCURRENCY, key=key)
         rounds.append((encrypted, plain))
     ours, bare = (middle([ITEMS / pair[side].cpu_seconds for pair in rounds]) for side in (0, 1))
     yield Figure("items per CPU second, scripted model, encrypted (beside: not)", ours, "/s", bare)
@@ -136,8 +136,8 @@ def _round(plan: Plan, model: str, url: str, items: int = 0, concurrency: int = 
     """Both commands turn about, so that whatever else the machine does affects both alike."""
     with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
         home, few = Path(name), Path(name) / "few"
-        bare = _bare(home, url, items or ITEMS, concurrency)
-        ours = _ours(home, plan, model, url, items or ITEMS, concurrency)
+        bare = run_bare(home, url, items or ITEMS, concurrency)
+        ours = run_proctor(home, plan, model, url, items or ITEMS, concurrency)
         if items:
             return Round(
                 bare=bare,
@@ -151,14 +151,15 @@ def _round(plan: Plan, model: str, url: str, items: int = 0, concurrency: int = 
         return Round(
             bare=bare,
             ours=ours,
-            bare_few=_bare(few, url, FEW_ITEMS, concurrency),
-            ours_few=_ours(few, plan, model, url, FEW_ITEMS, concurrency),
+            bare_few=run_bare(few, url, FEW_ITEMS, concurrency),
+            ours_few=run_proctor(few, plan, model, url, FEW_ITEMS, concurrency),
         )
 
 
-def _ours(
+def run_proctor(
     home: Path, plan: Plan, model: str, url: str, items: int, concurrency: int, key: str = ""
 ) -> CommandCost:
+    """Run `proctor batch` on a new plan."""
     file = home / "plan.yaml"
     file.write_text(plan(items, model=model, concurrency=concurrency))
     environment = settings(home, OPENAI_BASE_URL=url, OPENAI_API_KEY="bench")
@@ -167,7 +168,8 @@ def _ours(
     return cost_of([sys.executable, "-m", "proctor", "batch", file, "--json"], items, environment)
 
 
-def _bare(home: Path, url: str, items: int, concurrency: int) -> CommandCost:
+def run_bare(home: Path, url: str, items: int, concurrency: int) -> CommandCost:
+    """Run the bare script on the same prompts."""
     prompts = home / "prompts.json"
     prompts.write_text(json.dumps(prompts_of_entries(items)))
     script = [sys.executable, HERE / "bare_script.py", home, prompts, concurrency]
