@@ -199,7 +199,7 @@ def with_agent(level: JsonMap) -> JsonObject:
 
 def settled(entry: JsonMap, defaults: JsonMap) -> dict[str, Any]:
     """All settings of an entry: its own, then the defaults, then the built-in ones."""
-    joined = {name: _joined(entry, defaults, name) for name in _JOINED}
+    joined = {name: _joined(entry, defaults, name) for name in _JOINED if name in entry or name in defaults}
     merged = {**with_agent(defaults), **with_agent(entry), **joined}
     return {**BUILT_IN, **{name: value for name, value in merged.items() if value is not None}}
 
