@@ -14,7 +14,7 @@ INSPECT := build/inspect
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check format bench bench-peers docs screenshots constraints browser inspect test-agents mutants clean
+.PHONY: help setup demo test check format bench bench-peers docs screenshots constraints browser inspect sandbox test-agents mutants chaos clean
 
 help:
 	@echo "make demo          run a small batch with stand-in agents: no key, no network, a minute"
@@ -24,6 +24,7 @@ help:
 	@echo "make format        put the code in order"
 	@echo "make test-agents   install every agent and try each for real on a model on loopback"
 	@echo "make mutants       change the code at random and report how many changes the tests detect"
+	@echo "make chaos         kill and disturb all jobs at random and count what is lost: MINUTES=5"
 	@echo "make bench         measure speed against bare scripts"
 	@echo "make bench-peers   measure Inspect AI and promptfoo beside Proctor"
 	@echo "make docs          write docs/commands.md from the commands' own help"
@@ -56,12 +57,18 @@ check: $(DEV_STAMP)
 	@$(BIN)/ruff format --check src tests benchmarks examples tools
 	@$(BIN)/mypy
 
-test: check browser inspect
+# Compiling the tests takes ten seconds: once, while the types are checked, and not in every worker.
+test: $(DEV_STAMP) browser inspect sandbox
+	@$(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 & $(MAKE) --no-print-directory check; code=$$?; wait; exit $$code
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Chromium, for looking at reports as a reader would. Without it those tests say so and are skipped.
 browser:
 	@command -v chromium-headless-shell >/dev/null || tools/install-chromium
+
+# Bubblewrap, in which the tests run agents. Without it those tests say so and are skipped.
+sandbox:
+	@command -v bwrap >/dev/null || tools/install-bubblewrap
 
 # Inspect in a place of its own. Without it those tests say so and are skipped.
 inspect: $(DEV_STAMP)
@@ -73,8 +80,13 @@ test-agents: $(DEV_STAMP)
 	@PROCTOR_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -n $(WORKERS) --dist worksteal
 
 # An hour unless told otherwise: make mutants MUTANTS="--package store --count 20 --minutes 10"
-mutants: $(DEV_STAMP) browser inspect
+mutants: $(DEV_STAMP) browser inspect sandbox
 	@$(BIN)/python tools/mutants.py --workers $(WORKERS) $(MUTANTS)
+
+# Kills, faults of providers, full disks, locks, clocks, hostile agents, fuzzers; ends with one table.
+MINUTES ?= 5
+chaos: $(DEV_STAMP) sandbox
+	@$(BIN)/python tests/chaos/harness.py --minutes $(MINUTES) $(CHAOS)
 
 format: $(DEV_STAMP)
 	@$(BIN)/ruff check --fix src tests benchmarks examples tools

@@ -34,7 +34,7 @@ def _sent(count: int) -> tuple[float, float, float]:
     """Seconds until all are told, seconds until all are sent, and the server's peak of memory in MB."""
     with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
         home = Path(name)
-        command = [sys.executable, "-m", "proctor", "serve", "--port", "0", "--json"]
+        command = [sys.executable, "-m", "proctor", "serve", "--no-token", "--port", "0", "--json"]
         with subprocess.Popen(command, env=settings(home), stdout=subprocess.PIPE, text=True) as server:
             try:
                 address = _address(server)

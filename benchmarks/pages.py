@@ -112,7 +112,7 @@ def _run(home: Path, name: str) -> float:
 @contextmanager
 def _serving(home: Path) -> Iterator[tuple[str, int]]:
     """A server over the store in `home`; its address and process."""
-    command = _proctor("serve", "--port", "0", "--json")
+    command = _proctor("serve", "--no-token", "--port", "0", "--json")
     with subprocess.Popen(
         command, env=settings(home), cwd=home, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:

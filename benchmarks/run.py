@@ -31,6 +31,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "http": throughput.over_http,
     "scripted": throughput.scripted,
     "sealed": throughput.sealed,
+    "workers": throughput.workers,
     "trees": trees.starts,
     "slow-calls": throughput.slow_calls,
     "slow-calls-many": throughput.many_slow_calls,

@@ -17,6 +17,7 @@ import numpy as np
 from proctor.stats import bill, difference, gate, mean, per_success, ranks, ratio, tasks_needed, typical
 from proctor.stats.intervals import wilson_limits
 from proctor.stats.samples import FloatArray, plus_interval, t_quantile
+from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal
 
 COARSE = {
     "near ceiling": (0.02, 0.03, 0.05, 0.90),
@@ -369,11 +370,14 @@ def tasks_needed_power(
 
 
 def more_tasks_decide(
-    rng: np.random.Generator, pilot: int, effect: float, replications: int
+    rng: np.random.Generator, pilot: int, effect: float, replications: int, *, near: float | None = None
 ) -> tuple[float, float]:
-    """Of comparisons that are not significant and say how many tasks would do: share that these decide, and
-    share of comparisons that say it."""
-    said = decided = undecided = 0
+    """Of comparisons that are not significant and state how many tasks would do: share that these decide, and
+    share of comparisons that state it.
+
+    `near` keeps those whose observed difference has the true sign and is at most this many times as large.
+    """
+    stated = decided = undecided = 0
     for _ in range(replications):
         rates = rng.beta(2, 2, pilot)
         b = np.clip(rates + effect, 0, 1)
@@ -382,15 +386,54 @@ def more_tasks_decide(
         if change.is_significant:
             continue
         undecided += 1
-        if change.needs is None:
+        if change.needs is None or (near and not 0 < (change.value or 0.0) <= near * effect):
             continue
-        said += 1
+        stated += 1
         more = min(change.needs, 5000) - pilot
         rates = rng.beta(2, 2, more)
         b = np.clip(rates + effect, 0, 1)
         deltas = np.concatenate([second - first, (rng.binomial(3, b) - rng.binomial(3, rates)) / 3])
         decided += bool(plus_interval(deltas, -1, 1).p(0.0) <= 0.05)
-    return decided / max(said, 1), said / max(undecided, 1)
+    return decided / max(stated, 1), stated / max(undecided, 1)
+
+
+def stopped_ranks(rng: np.random.Generator, tasks: int, replications: int) -> float:
+    """Share of runs of six identical models that separate any two, looked at after each task."""
+    names = [f"m{row}" for row in range(6)]
+    wrong = 0
+    for _ in range(replications):
+        monitor = Monitor([RankGoal(cells=tuple(names))], lo=0.0, hi=1.0, alpha=0.05)
+        rates = task_rates(rng, 0.6, 0.5, (tasks,))
+        values = (rng.random((6, tasks)) < rates).astype(float)
+        for task in range(tasks):
+            for name, row in zip(names, values, strict=True):
+                monitor.add(name, task, [row[task]])
+        wrong += any(low > 1 for low, _ in monitor.ranks().values())
+    return wrong / replications
+
+
+def stopped_comparison(
+    rng: np.random.Generator, tasks: int, effect: float, replications: int
+) -> tuple[float, float, float]:
+    """A comparison that stops once it is decided: share decided, share of false decisions, and coverage of
+    the interval at the end."""
+    decided = wrong = inside = 0
+    for _ in range(replications):
+        monitor = Monitor([DifferenceGoal(baseline="a", candidate="b")], lo=0.0, hi=1.0, alpha=0.05)
+        base = rng.beta(2, 2, tasks) * (1 - effect)
+        first, second = (rng.random((2, tasks)) < np.stack([base, base + effect])).astype(float)
+        for task in range(tasks):
+            monitor.add("a", task, [first[task]])
+            monitor.add("b", task, [second[task]])
+            if not monitor.undecided():
+                break
+        estimate = monitor.estimate("a", "b")
+        assert estimate.low is not None and estimate.high is not None
+        is_decided = not monitor.undecided()
+        decided += is_decided
+        wrong += is_decided and not estimate.low <= effect <= estimate.high
+        inside += estimate.low <= effect <= estimate.high
+    return decided / replications, wrong / replications, inside / replications
 
 
 def main(replications: int) -> None:
@@ -543,8 +586,27 @@ def main(replications: int) -> None:
         "Tasks that would decide a comparison of an observed difference: share decided, share that say it",
         {
             f"{pilot} tasks, effect {effect}": more_tasks_decide(rng(), pilot, effect, fewer)
-            for pilot in (20, 40)
-            for effect in (0.1, 0.2)
+            for pilot in (20, 40, 80)
+            for effect in (0.05, 0.1, 0.2)
+        }
+        | {
+            f"{pilot} tasks, effect {effect}, as observed": more_tasks_decide(
+                rng(), pilot, effect, fewer, near=1.5
+            )
+            for pilot in (20, 40, 80)
+            for effect in (0.05, 0.1, 0.2)
+        },
+    )
+    table(
+        "Stopped once decided, looked at after each task: six identical models with a false separation",
+        {f"{t} tasks": [stopped_ranks(rng(), t, fewer)] for t in (30, 100)},
+    )
+    table(
+        "A comparison stopped once decided: share decided, false decisions, coverage (nominal 0.95)",
+        {
+            f"up to {t} tasks, effect {effect}": stopped_comparison(rng(), t, effect, fewer)
+            for t in (50, 150)
+            for effect in (0.0, 0.1, 0.2, 0.3)
         },
     )
     seconds = time.perf_counter() - started

@@ -25,14 +25,17 @@ from workload import (
     plan_of_entries,
     plan_text,
     prompts_of_entries,
+    script,
     settings,
 )
 
 ROUNDS = 5
 ITEMS = 10_000
 FEW_ITEMS = 200
+MANY_ITEMS = 20_000
 CONCURRENCY = 64
 MODEL = "openai/gpt-4o-mini"
+SESSION_TIMES = 'MIN("startedAt"), MAX("finishedAt")'
 
 Plan = Callable[..., str]
 
@@ -74,6 +77,40 @@ def sealed() -> Iterator[Figure]:
         rounds.append((encrypted, plain))
     ours, bare = (middle([ITEMS / pair[side].cpu_seconds for pair in rounds]) for side in (0, 1))
     yield Figure("items per CPU second, scripted model, encrypted (beside: not)", ours, "/s", bare)
+
+
+def workers() -> Iterator[Figure]:
+    """Two worker processes beside one: the same engine, the same items."""
+    yield from _workers("scripted model", lambda number: _several("scripted/echo", number))
+    with answering_server() as url:
+        yield from _workers(
+            "loopback HTTP", lambda number: _several("local/bench", number, LOCAL_BASE_URL=url)
+        )
+
+
+def _workers(what: str, measure: "Callable[[int], tuple[float, float]]") -> Iterator[Figure]:
+    # Turn about, so that whatever else the machine does affects both alike.
+    rounds = [(measure(2), measure(1)) for _ in range(3)]
+    rates = [(two[0], one[0]) for two, one in rounds]
+    started = [two[1] / one[1] for two, one in rounds]
+    name = f"items/s with two workers, {what}"
+    yield Figure(name, middle([two for two, _ in rates]), "/s", middle([one for _, one in rates]))
+    yield Figure(f"{name}: ratio to one", middle([two / one for two, one in rates]), "")
+    yield Figure(f"{name}: ratio to one, once started", middle(started), "", promise=1.6)
+
+
+def _several(model: str, number: int, **environment: str) -> tuple[float, float]:
+    """Items a second with so many workers, of the whole run and from its first item on."""
+    with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
+        home = Path(name)
+        result = script(
+            "engine_loop.py",
+            *(home, MANY_ITEMS, CONCURRENCY, model, number),
+            environment=settings(home, **environment),
+        )
+        started = MANY_ITEMS / _seconds(home / "engine.db", SESSION_TIMES, '"sessions"')
+    assert result["passed"] == result["items"], result
+    return float(result["items"] / result["seconds"]), started
 
 
 def slow_calls() -> Iterator[Figure]:
@@ -143,9 +180,7 @@ def _round(plan: Plan, model: str, url: str, items: int = 0, concurrency: int = 
                 bare=bare,
                 ours=ours,
                 bare_started=_seconds(home / "bare.db", "MIN(started), MAX(started + seconds)", "results"),
-                ours_started=_seconds(
-                    home / "proctor.db", 'MIN("startedAt"), MAX("finishedAt")', '"sessions"'
-                ),
+                ours_started=_seconds(home / "proctor.db", SESSION_TIMES, '"sessions"'),
             )
         few.mkdir()
         return Round(
@@ -172,8 +207,8 @@ def run_bare(home: Path, url: str, items: int, concurrency: int) -> CommandCost:
     """Run the bare script on the same prompts."""
     prompts = home / "prompts.json"
     prompts.write_text(json.dumps(prompts_of_entries(items)))
-    script = [sys.executable, HERE / "bare_script.py", home, prompts, concurrency]
-    return cost_of([*script, *([url] if url else [])], items)
+    command = [sys.executable, HERE / "bare_script.py", home, prompts, concurrency]
+    return cost_of([*command, *([url] if url else [])], items)
 
 
 def _seconds(database: Path, columns: str, table: str) -> float:

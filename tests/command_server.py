@@ -79,7 +79,7 @@ class CommandServer:
         self._listener.close()
         if self._process and self._process.stdin:
             self._process.stdin.close()
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=60)
         self._folder.cleanup()
 
     def _ask(self, request: Mapping[str, Any], files: Sequence[int], timeout: float) -> int:

@@ -77,4 +77,6 @@ def clean_environment(folder: Path) -> dict[str, str]:
         "HOME": str(folder),
         "PROCTOR_HOME": str(folder / "proctor-home"),
         "GIT_CONFIG_NOSYSTEM": "1",
+        # See conftest.py.
+        "OPENBLAS_NUM_THREADS": "1",
     }

@@ -6,7 +6,8 @@
 Each mutant is one change to one expression or statement below src/proctor. Mutants are tested one after the
 other in a temporary copy of the working tree, which has a virtual environment of its own, so that processes
 started by tests import the mutated code too. Only tests that cover the mutated module run: files that import
-it, then those of its package, then those of the packages that import it, then those of the whole program.
+it (first those that name the mutated function), then those of its package, then those of the packages that
+import it, then those of the whole program.
 `--all-tests` adds the rest of the suite.
 
 A mutant is killed when a test fails with it, fails again when repeated alone, and passes without it; or when
@@ -24,6 +25,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -541,14 +543,17 @@ class TestFiles:
     def stages(self, mutant: Mutant) -> list[list[str]]:
         """The test files that cover a mutant, most likely to fail first.
 
-        Those that import its module; those of its package; those that import its package; those of the
+        Those that import its module and name its function or class; the others that import its module; those
+        of its package; those that import its package; those of the
         packages that import it; those of no package, which test the whole program.
         With `all_tests`, the rest too.
         """
         module, package = mutant.module, f"proctor.{mutant.package}"
         users = self._importing_packages(module) or self._importing_packages(package)
+        importing = self._tests_importing(module) if module != package else []
         candidates: list[Iterable[str]] = [
-            self._tests_importing(module) if module != package else (),
+            self._tests_naming(self._scope_names(mutant), importing),
+            importing,
             (file for file in self.files if self._mirrors(file, mutant.package)),
             self._tests_importing(package),
             (file for file in self.files if any(self._mirrors(file, user) for user in users)),
@@ -565,6 +570,22 @@ class TestFiles:
 
     def _tests_importing(self, name: str) -> list[str]:
         return [file for file in self.files if name in _imports(self.root / file)]
+
+    def _scope_names(self, mutant: Mutant) -> list[str]:
+        """Names of the functions and classes around a mutant."""
+        tree = ast.parse(_read(self.root / mutant.path))
+        scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        return [
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, scopes) and node.lineno <= mutant.line <= (node.end_lineno or node.lineno)
+        ]
+
+    def _tests_naming(self, names: Sequence[str], files: Sequence[str]) -> list[str]:
+        if not names:
+            return []
+        named = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+        return [file for file in files if named.search(_read(self.root / file))]
 
     def _importing_packages(self, name: str) -> set[str]:
         """Packages with a module that imports `name`, without its own."""

@@ -110,7 +110,7 @@ def environment(folder: Path) -> dict[str, str]:
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """The server over those runs; its address."""
-    words = command("serve", "--port", "0", "--json")
+    words = command("serve", "--no-token", "--port", "0", "--json")
     with subprocess.Popen(
         words, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, text=True
     ) as server:

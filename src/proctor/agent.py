@@ -5,12 +5,16 @@ a dataclass; its fields are the `settings:` of a plan.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from urllib.parse import urlsplit
 
 from proctor.model import Model
 from proctor.session import Record
+
+if TYPE_CHECKING:
+    from proctor.processes import Confinement, Serve
 
 Reach = Literal["own", "in_process", "gateway"]
 """How an agent reaches its models: through its own service (or none), through `Assignment.models`, or through
@@ -25,6 +29,14 @@ class Access:
     """`http://127.0.0.1:PORT`. OpenAI's API starts at `/v1`, Anthropic's and Gemini's at the root."""
     token: str
     """The API key of the agent. Useless elsewhere and after the attempt."""
+    serve: "Serve | None" = field(default=None, repr=False, compare=False)
+    """Serves the gateway on a socket in the agent's own network. None: it cannot."""
+
+    @property
+    def ports(self) -> "dict[int, Serve]":
+        """The gateway's port, for an agent with a network of its own."""
+        port = urlsplit(self.url).port
+        return {port: self.serve} if port and self.serve else {}
 
     @property
     def variables(self) -> dict[str, str]:
@@ -59,6 +71,8 @@ class Assignment:
     """For agents that call models in this process. None: there are none."""
     access: Access | None = None
     """For agents that call models over HTTP. None: this agent does not."""
+    confinement: "Confinement | None" = None
+    """Of all programs it starts. None: they are not confined."""
     keep_events: bool = True
     """Whether the agent's own event stream is recorded (`jsonLogs`)."""
 

@@ -7,18 +7,22 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from proctor.config import FILE, read_config
 from proctor.context import Notice, People, RunContext, Settings
 from proctor.errors import UsageError
+from proctor.models.rate_limits import OUTAGE_PATIENCE_SECONDS
 from proctor.store import Store
-from proctor.store.keys import read_keys
+from proctor.store.keys import Keys, SigningKeyFile, read_keys
 from proctor.store.writer import this_process
 
 _latest = (0, datetime.fromtimestamp(0, UTC))
 """Millisecond of the last call of `now`, and the time it returned."""
+SIGNING_KEY = "signing.key"
+"""File in the home folder with the key that results are signed with."""
 
 
 def now() -> datetime:
@@ -56,6 +60,12 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
             "a proctor.toml in a working folder names a key for the store, which others would not find\n"
             f"Move its section [encryption] to {home_folder / FILE} or {user_folder / FILE}."
         )
+    if config.tokens and config.tokens != read_config(shared, os.environ).tokens:
+        # A folder that somebody else wrote must not let them in.
+        raise UsageError(
+            "a proctor.toml in a working folder names tokens of the server\n"
+            f"Move its sections [serve.tokens] to {home_folder / FILE} or {user_folder / FILE}."
+        )
     return Settings(
         home=home_folder,
         store_url=store_url,
@@ -65,12 +75,25 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         variables=config.variables,
         prices=config.prices,
         call_limits=config.limits,
+        outage_patience_seconds=(
+            OUTAGE_PATIENCE_SECONDS
+            if config.outage_patience_seconds is None
+            else config.outage_patience_seconds
+        ),
         store_budget_usd=config.budget_usd,
         serve=config.serve,
         access_keys=config.access_keys,
+        tokens=config.tokens,
         evaluation=config.evaluation,
         encryption=config.encryption,
+        sandbox=config.sandbox,
     )
+
+
+def store_keys(settings: Settings) -> Keys:
+    """The keys of the store: those that encrypt it, and the one that signs results."""
+    signing = SigningKeyFile(settings.home / SIGNING_KEY)
+    return replace(read_keys(settings.encryption, os.environ), signing=signing)
 
 
 def ignore_notice(notice: Notice) -> None:
@@ -102,7 +125,7 @@ def open_context(
         now=now,
         monotonic=time.monotonic,
         settings_for=settings_for,
-        keys=lambda: read_keys(settings.encryption, os.environ),
+        keys=lambda: store_keys(settings),
         notice=notice,
         store=opened,
         people=people,

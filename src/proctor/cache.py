@@ -65,4 +65,5 @@ class ResultCache(Generic[Value]):
         if batch["status"] != RUNNING:
             return before == batch
         same = before["status"] == RUNNING and before["owner"] == batch["owner"]
-        return same and self._now() - began < self._while_running
+        # Also out of date if the clock was set back.
+        return same and abs(self._now() - began) < self._while_running

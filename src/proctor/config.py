@@ -4,7 +4,8 @@ Read beside the plan, in the working folder, in Proctor's home and in the user's
 nearest file that sets a value takes precedence. Provider keys are never written in it: `key` names an
 environment variable. `[encryption]` names the key of the store: `key_file`, `key_env` or `kms_key`; its
 `keys` replace keys of AWS KMS. `[serve]` configures `proctor serve`, and `[serve.access_keys]` the callers
-that may sign requests: `AKID = "secret"`, or `"${VARIABLE}"`.
+that may sign requests: `AKID = "secret"`, or `"${VARIABLE}"`. `[serve.tokens.NAME]` is a token with a role:
+`token_env`, `token_file` or `sha256`, and `role`.
 """
 
 import re
@@ -16,6 +17,7 @@ from typing import Any, TypedDict
 
 from proctor.errors import UsageError
 from proctor.json_values import JsonMap, JsonObject, as_cost, as_map, as_text
+from proctor.sandbox import read_settings
 from proctor.secrets import KEY_VARIABLE
 from proctor.store.keys import SOURCES, EncryptionSection
 
@@ -26,11 +28,20 @@ SECTIONS = {
     "limits": ("concurrency",),
 }
 """Sections with named entries, and the settings of an entry."""
+OUTAGE_PATIENCE = "outage_patience"
+"""Setting of `[limits]`, beside its entries."""
 SERVE = ("log_group", "region", "account")
-"""Settings of `[serve]`, besides `access_keys`."""
+"""Settings of `[serve]`, besides `access_keys` and `tokens`."""
+ROLES_IN_ORDER = ("view", "label", "run", "admin")
+"""Roles of callers of `proctor serve`; each includes the ones before it."""
+TOKEN_SOURCES = ("token_env", "token_file", "sha256")
+TOKEN = (*TOKEN_SOURCES, "role")
+"""Settings of `[serve.tokens.NAME]`."""
+SHORTEST_TOKEN = 16
+"""Minimum length of a token, in characters."""
 ENCRYPTION = (*SOURCES, "keys")
 """Settings of `[encryption]`."""
-SINGLE = ("serve", "budget", "evaluation", "encryption")
+SINGLE = ("serve", "budget", "evaluation", "encryption", "sandbox")
 """Sections with settings but no entries."""
 
 
@@ -49,6 +60,18 @@ EVALUATION = tuple(EvaluationSection.__annotations__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServeToken:
+    """A named token of `proctor serve`."""
+
+    name: str
+    role: str
+    token: str = field(default="", repr=False)
+    """Empty: only its hash is known."""
+    sha256: str = field(default="", repr=False)
+    """Hash of the token in hexadecimal; empty: the token itself is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The merged contents of the files."""
 
@@ -56,18 +79,24 @@ class Config:
     """USD per million tokens, by model."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Maximum concurrent calls, by `provider/model` or provider."""
+    outage_patience_seconds: float | None = None
+    """How long calls wait for a provider that cannot be reached; None: the default."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Providers as environment variables: `ACME_BASE_URL`, `ACME_KEY_VARIABLE`."""
     serve: Mapping[str, str] = field(default_factory=dict)
     """Settings of `proctor serve`: `log_group`, `region`, `account`."""
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Access key ids and their secrets, for callers of `proctor serve` that sign their requests."""
+    tokens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Named tokens of `proctor serve`: where each is found, and its role."""
     budget_usd: float | None = None
     """Budget of all runs on one store together; None: no limit."""
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
     """Settings of evaluations: `judge`, `harmful_value`, `limits` of the server, and `lambdas`."""
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
     """The key of the store: `key_file`, `key_env` or `kms_key`; and `keys`."""
+    sandbox: JsonMap = field(default_factory=dict)
+    """How agents are confined, as `sandbox:` of a plan."""
     files: tuple[str, ...] = ()
 
 
@@ -77,11 +106,13 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
     # The checks of `_read` vouch for the types.
     merged: dict[str, Any] = {section: {} for section in (*SECTIONS, *SINGLE)}
     keys: dict[str, str] = {}
+    tokens: dict[str, Mapping[str, str]] = {}
     budgets: list[float] = []
     for path in reversed(files):
         for section, entries in _read(path).items():
             if section == "serve":
                 keys |= _access_keys(path, entries.pop("access_keys", {}), environment)
+                tokens |= _token_entries(path, entries.pop("tokens", {}))
             if section == "budget":
                 # It is the store's, and a file beside somebody's plan must not raise it.
                 budgets.append(entries["usd"])
@@ -90,15 +121,19 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
                 entries = _beside(path, entries)
                 merged[section] = {name: each for name, each in merged[section].items() if name == "keys"}
             merged[section].update(entries)
+    patience = merged["limits"].pop(OUTAGE_PATIENCE, None)
     return Config(
         prices=merged["prices"],
+        outage_patience_seconds=patience,
         limits={name: entry["concurrency"] for name, entry in merged["limits"].items()},
         variables=_variables(merged["providers"], environment),
         serve=merged["serve"],
         access_keys=keys,
+        tokens=tokens,
         budget_usd=min(budgets, default=None),
         evaluation=merged["evaluation"],
         encryption=merged["encryption"],
+        sandbox=merged["sandbox"],
         files=tuple(map(str, files)),
     )
 
@@ -122,7 +157,11 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(entries, dict):
             raise UsageError(f"{path}: `{section}` is not a section\nWrite [{section}.NAME].")
         for name, entry in entries.items():
-            _check(path, section, name, entry)
+            if (section, name) == ("limits", OUTAGE_PATIENCE):
+                if as_cost(entry) is None:
+                    raise UsageError(f"{path}: [limits] `{name}` should be a number of seconds: 0 or more")
+            else:
+                _check(path, section, name, entry)
     return data
 
 
@@ -232,16 +271,22 @@ def _beside(path: Path, entries: JsonMap) -> JsonObject:
     return {**located(entries), **({"keys": keys} if keys else {})}
 
 
+def _check_sandbox(path: Path, entries: object) -> None:
+    try:
+        read_settings(entries)
+    except ValueError as error:
+        raise UsageError(f"{path}: [sandbox]: {error}") from error
+
+
 def _check_serve(path: Path, entries: object) -> None:
     if not isinstance(entries, dict):
         raise UsageError(f"{path}: `serve` is not a section\nWrite [serve].")
     for setting, value in entries.items():
-        if setting == "access_keys":
+        if setting in ("access_keys", "tokens"):
             continue
         if setting not in SERVE:
-            raise UsageError(
-                f"{path}: [serve] has no setting `{setting}`\n{_near(setting, [*SERVE, 'access_keys'])}"
-            )
+            known = [*SERVE, "access_keys", "tokens"]
+            raise UsageError(f"{path}: [serve] has no setting `{setting}`\n{_near(setting, known)}")
         if not isinstance(value, str):
             raise UsageError(f"{path}: [serve]: `{setting}` should be text")
 
@@ -264,6 +309,74 @@ def _access_keys(path: Path, entries: object, environment: Mapping[str, str]) ->
     return keys
 
 
+def _token_entries(path: Path, entries: object) -> dict[str, Mapping[str, str]]:
+    """Check the named tokens; files are relative to the file that names them."""
+    if not isinstance(entries, dict):
+        raise UsageError(f"{path}: `serve.tokens` is not a section\nWrite [serve.tokens.NAME].")
+    tokens: dict[str, Mapping[str, str]] = {}
+    for name, entry in entries.items():
+        where = f"{path}: [serve.tokens.{name}]"
+        if not isinstance(entry, dict) or not all(isinstance(value, str) for value in entry.values()):
+            raise UsageError(f"{where} is not a section of settings\nIt may have: {', '.join(TOKEN)}.")
+        for setting in entry:
+            if setting not in TOKEN:
+                raise UsageError(f"{where} has no setting `{setting}`\n{_near(setting, TOKEN)}")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name) or name in ("proctor", "local"):
+            raise UsageError(f"{where}: choose another name, of letters, digits, `.`, `_` and `-`")
+        if len([setting for setting in TOKEN_SOURCES if entry.get(setting)]) != 1:
+            raise UsageError(f"{where} needs one of: {', '.join(TOKEN_SOURCES)}")
+        if entry.get("role") not in ROLES_IN_ORDER:
+            raise UsageError(f"{where}: `role` should be one of: {', '.join(ROLES_IN_ORDER)}")
+        if "sha256" in entry and not re.fullmatch(r"[0-9a-fA-F]{64}", entry["sha256"]):
+            raise UsageError(f"{where}: `sha256` should be 64 hexadecimal digits")
+        file = entry.get("token_file")
+        located = {"token_file": str(path.parent / Path(file).expanduser())} if file else {}
+        tokens[name] = {**entry, **located}
+    return tokens
+
+
+def serve_tokens(
+    entries: Mapping[str, Mapping[str, str]], environment: Mapping[str, str]
+) -> list[ServeToken]:
+    """The named tokens, read from the environment and files."""
+    return [_serve_token(name, entry, environment) for name, entry in entries.items()]
+
+
+def _serve_token(name: str, entry: Mapping[str, str], environment: Mapping[str, str]) -> ServeToken:
+    where, role = f"[serve.tokens.{name}]", entry["role"]
+    if digest := entry.get("sha256"):
+        return ServeToken(name=name, role=role, sha256=digest.lower())
+    if variable := entry.get("token_env"):
+        token = environment.get(variable, "")
+        if not token:
+            raise UsageError(f"{where}: {variable} is not set\nSet it: export {variable}=…")
+        return ServeToken(name=name, role=role, token=checked_token(token, f"{where}: {variable}"))
+    return ServeToken(name=name, role=role, token=read_token_file(Path(entry["token_file"]), where))
+
+
+def read_token_file(path: Path, where: str) -> str:
+    """The token in a file."""
+    try:
+        if not path.is_file():
+            raise UsageError(f"{where}: {path} is not a file")
+        with path.open(encoding="utf-8") as file:
+            return checked_token(file.read(10_000).strip(), f"{where}: {path}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{where}: cannot read {path}: {error}") from None
+
+
+def checked_token(token: str, where: str) -> str:
+    """The token; raises for one that could be guessed, or cannot be sent in a header."""
+    if len(token) < SHORTEST_TOKEN:
+        raise UsageError(
+            f"{where}: the token has fewer than {SHORTEST_TOKEN} characters\n"
+            "Make one:  python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(f"{where}: a token has only ASCII characters, and no spaces")
+    return token
+
+
 def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[str, str]) -> dict[str, str]:
     variables: dict[str, str] = {}
     if not providers:
@@ -284,6 +397,7 @@ _CHECKS: Mapping[str, Callable[[Path, object], None]] = {
     "budget": _check_budget,
     "evaluation": _check_evaluation,
     "encryption": _check_encryption,
+    "sandbox": _check_sandbox,
 }
 
 

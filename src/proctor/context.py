@@ -5,7 +5,8 @@ a run; `AttemptContext` is the part that attempts use.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -18,12 +19,13 @@ from proctor.json_values import JsonMap
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.prices import SpendingRequest
-from proctor.models.rate_limits import RatePools
+from proctor.models.rate_limits import OUTAGE_PATIENCE_SECONDS, RatePools
 from proctor.models.router import LazyGateway
 from proctor.models.routes import CallableRoute
 from proctor.runner import Runner
 from proctor.runners import find_runner
-from proctor.secrets import redactor, visible
+from proctor.sandbox import NOT_CONFINED, Sandbox
+from proctor.secrets import private_folder, redactor, visible
 from proctor.store import Store
 from proctor.store.database import store_exists
 from proctor.store.keys import EncryptionSection
@@ -61,13 +63,28 @@ class Settings:
     """USD per million tokens, by model."""
     call_limits: Mapping[str, int] = field(default_factory=dict)
     """Maximum concurrent calls, by provider or model."""
+    outage_patience_seconds: float = OUTAGE_PATIENCE_SECONDS
+    """How long calls of a run wait for a provider that cannot be reached; 0: not at all."""
     store_budget_usd: float | None = None
     """Budget of all runs on the store together; None: no limit."""
     serve: Mapping[str, str] = field(default_factory=dict)
     access_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secret keys of the callers of the AWS-compatible interface."""
+    tokens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Named tokens of `proctor serve`: where each is found, and its role."""
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
+    sandbox: object = None
+    """`[sandbox]` of `proctor.toml`."""
+
+    @property
+    def confinement(self) -> Sandbox:
+        """The sandbox of this machine under these settings."""
+        user_home = Path(self.user_environment.get("HOME") or "/").resolve()
+        # SQLite keeps two more files beside the store.
+        files = [] if "://" in self.store_url else [f"{self.store_url}{end}" for end in ("", "-wal", "-shm")]
+        hidden = tuple(path.resolve() for path in (self.home, user_home, *map(Path, files)))
+        return Sandbox(settings=self.sandbox, hidden=hidden, user_home=user_home)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +109,8 @@ class ModelOptions:
     """Recording that answers in place of the models."""
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Addresses and keys that take precedence over the environment."""
+    outage_patience_seconds: float | None = None
+    """How long calls wait for a provider that cannot be reached; None: as the settings say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +122,9 @@ class Functions:
     models: dict[str, Callable[[Request], Any]] = field(default_factory=dict)
     """`function(request)`."""
     evaluators: "dict[str, Evaluator]" = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.agents or self.models or self.evaluators)
 
 
 class ModelsForAttempt(Protocol):
@@ -197,12 +219,23 @@ class AttemptContext:
     """Budget of all runs on the store together; None: no limit."""
     retry: ItemRetryPolicy = field(default_factory=ItemRetryPolicy)
     find_evaluator: "FindEvaluator" = no_evaluators
+    sandbox: Sandbox = NOT_CONFINED
     evaluators: "EvaluatorSettings | None" = None
     """What `find_evaluator` is made from, for workers in other processes; None: the run has no evaluators."""
 
 
-def make_models(settings: Settings, options: ModelOptions, *, records: bool = True) -> ModelRouter:
-    """The models a plan with these options can reach. Without `records`, nothing is written: for checks."""
+def make_models(
+    settings: Settings,
+    options: ModelOptions,
+    *,
+    records: bool = True,
+    functions: Functions | None = None,
+    limit_share: float = 1.0,
+) -> ModelRouter:
+    """The models a plan with these options can reach. Without `records`, nothing is written: for checks.
+
+    `functions` answer for the models of their names; `limit_share` is this process's share of rate limits.
+    """
     if options.record and options.replay:
         raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
     recording: RecordingOrReplay | None = None
@@ -214,14 +247,25 @@ def make_models(settings: Settings, options: ModelOptions, *, records: bool = Tr
             recording = Recording(Path(options.record), redactor(settings.environment))
         if options.replay:
             recording = Replay(Path(options.replay))
-    return ModelRouter(
+    router = ModelRouter(
         {**settings.environment, **options.variables},
         folders=options.folders,
         prices={**settings.prices, **(options.prices or {})},
         recording=recording,
-        pools=RatePools(most=settings.call_limits),
+        pools=RatePools(
+            most=settings.call_limits,
+            share=limit_share,
+            outage_patience_seconds=(
+                settings.outage_patience_seconds
+                if options.outage_patience_seconds is None
+                else options.outage_patience_seconds
+            ),
+        ),
         needs_prices=settings.store_budget_usd is not None,
     )
+    for name, function in functions.models.items() if functions else ():
+        router.add_route(name, CallableRoute(function))
+    return router
 
 
 def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "EvaluatorRegistry":
@@ -235,11 +279,18 @@ def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "Ev
         folders=[evaluators.folder / "evaluators", settings.home / "evaluators"],
         lambdas=evaluators.lambdas,
         mark=evaluators.mark,
+        sandbox=settings.confinement,
     )
 
 
-def find_agent_with_keys(name: str, settings: JsonMap, environment: Mapping[str, str]) -> "Agent":
-    """An agent with its settings and the keys of its own service."""
+def find_agent_with_keys(
+    name: str, settings: JsonMap, environment: Mapping[str, str], functions: Functions
+) -> "Agent":
+    """An agent with its settings and the keys of its own service; `functions` are looked up first."""
+    if name in functions.agents:
+        from proctor.agents._function import FunctionAgent
+
+        return FunctionAgent(functions.agents[name])
     # Loaded with the first agent; runs of plain prompts have none.
     from proctor.agents import find_agent, with_keys
 
@@ -252,8 +303,13 @@ def make_attempt_context(
     *,
     now: Callable[[], datetime],
     monotonic: Callable[[], float],
+    functions: Functions,
 ) -> AttemptContext:
     """Dependencies of attempts that use these models."""
+    # Other users of models, such as a check, want to know at once that a provider does not answer.
+    models.pools.waits_for_outages = True
+    # An attempt holds money for each try that may be billed.
+    models.pools.repeats_billed = False
     return AttemptContext(
         home=settings.home,
         # With the variables of the file, so that the keys it names are redacted too.
@@ -261,7 +317,7 @@ def make_attempt_context(
         now=now,
         monotonic=monotonic,
         find_agent=lambda name, agent_settings: find_agent_with_keys(
-            name, agent_settings, settings.user_environment
+            name, agent_settings, settings.user_environment, functions
         ),
         find_runner=find_runner,
         models=models.for_attempt,
@@ -271,6 +327,7 @@ def make_attempt_context(
         # Whatever its name, a replayed model is a mock.
         is_stand_in=lambda name: models.is_replayed or is_stand_in(name),
         store_budget_usd=settings.store_budget_usd,
+        sandbox=settings.confinement,
     )
 
 
@@ -313,7 +370,12 @@ class RunContext:
     @cached_property
     def store(self) -> Store:
         """The store, opened (and migrated) on first use."""
-        return self._given_store or Store(self.settings.store_url, self._keys())
+        if self._given_store is not None:
+            return self._given_store
+        # A folder that cannot be created is reported by whatever needs it.
+        with suppress(OSError):
+            private_folder(self.settings.home)
+        return Store(self.settings.store_url, self._keys())
 
     @property
     def has_store(self) -> bool:
@@ -339,30 +401,35 @@ class RunContext:
         """Send the user a message about the progress."""
         self.notice(Notice(text))
 
+    def note_foreign_results(self, run_ids: Iterable[str], *, unsigned: bool = False) -> None:
+        """Send a remark on runs whose results somebody else has written; `unsigned`: on unsigned ones too."""
+        for run_id in run_ids:
+            if self.store.read.exact_batch(run_id):
+                check = self.store.check_signatures(run_id, self.now())
+                for text in check.notes(unsigned=unsigned):
+                    self.note(text)
+
     def settings_for(self, folders: Sequence[Path]) -> Settings:
         """Settings that also apply the `proctor.toml` of these folders."""
         return self.settings if tuple(folders) == self.settings.folders else self._settings_for(folders)
 
     def models(self, options: ModelOptions, *, records: bool = True) -> ModelRouter:
         """The models a plan can reach; close them after use. `records`: as in `make_models`."""
-        router = make_models(self.settings_for(options.folders), options, records=records)
-        for name, function in self.functions.models.items():
-            router.add_route(name, CallableRoute(function))
+        settings = self.settings_for(options.folders)
+        router = make_models(settings, options, records=records, functions=self.functions)
+        router.pools.notify = self.info
         return router
 
     def find_agent(self, name: str, settings: JsonMap) -> "Agent":
         """The agent of this name, with its settings and the keys of its own service."""
-        if name in self.functions.agents:
-            from proctor.agents._function import FunctionAgent
-
-            return FunctionAgent(self.functions.agents[name])
-        return find_agent_with_keys(name, settings, self.settings.user_environment)
+        return find_agent_with_keys(name, settings, self.settings.user_environment, self.functions)
 
     def attempts(self, models: ModelRouter) -> AttemptContext:
         """Dependencies of attempts that use these models."""
         settings = self.settings_for(models.folders)
-        attempts = make_attempt_context(settings, models, now=self.now, monotonic=self.monotonic)
-        return replace(attempts, find_agent=self.find_agent)
+        return make_attempt_context(
+            settings, models, now=self.now, monotonic=self.monotonic, functions=self.functions
+        )
 
     def with_evaluators(
         self, attempts: AttemptContext, names: Sequence[str], *, folder: Path

@@ -9,7 +9,9 @@
     ├── StoreError            the store cannot be read or written
     │   ├── StoreUnavailable  it cannot be opened; nothing was started
     │   │   └── KeyMissing    it is encrypted, and the key is not available
+    │   ├── StoreDisconnected a transaction was rolled back because the database went away
     │   └── OwnershipLost     another process has taken over this batch
+    ├── WorkerError           the worker processes of a batch die, or cannot be started
     └── AttemptError          one attempt ended early; carries the status and reason it gets
         ├── AgentError        fail    agent_failed   the agent reported failure
         ├── WorkspaceError    error   setup_failed   the workspace could not be prepared
@@ -104,8 +106,16 @@ class KeyMissing(StoreUnavailable):
     """The store is encrypted, and its key is not available."""
 
 
+class StoreDisconnected(StoreError):
+    """The connection to the database was lost in a transaction, which was rolled back: it can be repeated."""
+
+
 class OwnershipLost(StoreError):
     """Another process has taken over this batch; this one must stop without writing."""
+
+
+class WorkerError(ProctorError):
+    """The worker processes of a batch die, or cannot be started."""
 
 
 class AttemptError(ProctorError):
@@ -137,6 +147,14 @@ class ModelError(AttemptError):
     """The provider did not answer: rejected the call, broke off, or sent something unreadable."""
 
     reason = "model_failed"
+    may_be_billed = False
+    """Whether the provider may have processed the call, and bill it."""
+    is_outage = False
+    """Whether the provider is in an outage, so that another try waits for its end."""
+
+
+NOT_SENT = "the call was not sent"
+"""Argument of a `CancelledError` that ended a model call before it was sent: it cannot be billed."""
 
 
 class RateLimited(ModelError):

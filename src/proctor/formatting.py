@@ -6,6 +6,7 @@ Text from agents is hostile: control characters and those that reverse or hide t
 import math
 import re
 from collections import deque
+from datetime import datetime
 
 _HAN_OR_HIRAGANA = "\u3005\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
@@ -152,6 +153,22 @@ def milliseconds(amount: float | None) -> str:
     if amount is None:
         return UNKNOWN
     return f"{amount:,.0f} ms" if amount < 1000 else seconds(amount / 1000)
+
+
+def elapsed(began: datetime | None, ended: datetime | None) -> float | None:
+    """Seconds between two times; None: one is missing, or the clock was set back between them."""
+    if began is None or ended is None or ended < began:
+        return None
+    return (ended - began).total_seconds()
+
+
+def size(count: float) -> str:
+    """840 B, 12.4 kB, 3.1 GB: bytes in units of thousands."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:,.0f} {unit}" if unit == "B" or count >= 99.5 else f"{count:.1f} {unit}"
 
 
 def moment(timestamp: str) -> str:

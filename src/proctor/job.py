@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
@@ -89,6 +89,11 @@ class Work:
     model: str
     task: str = ""
     """The task, scenario, pair of roles or evaluator."""
+
+
+def work_of(items: Iterable[Item]) -> Mapping[Work, int]:
+    """Number of items by agent, model and task."""
+    return Counter(Work(item.agent, item.model, task_name(item.factors, item.prompt)) for item in items)
 
 
 LONGEST_TASK_NAME = 100
@@ -277,6 +282,11 @@ class JobPlan:
         return 1
 
     @property
+    def workers(self) -> int | None:
+        """How many processes execute its items; None: as many as are worth it."""
+        return None
+
+    @property
     def stop_rule(self) -> StopRule | None:
         """When the run stops early; None: it runs to its end."""
         return None
@@ -319,9 +329,7 @@ class JobPlan:
 
     def workload(self, ctx: RunContext) -> Mapping[Work, int]:  # noqa: ARG002
         """Number of items by agent, model and task, for a prediction from like sessions."""
-        return Counter(
-            Work(item.agent, item.model, task_name(item.factors, item.prompt)) for item in self.items()
-        )
+        return work_of(self.items())
 
     def resources(self) -> Iterator[Resource]:
         """Texts that its items refer to by digest; stored with the run before its items start."""
@@ -389,6 +397,10 @@ class Job:
     """Whether the steps of its sessions are turns of a conversation or simulation."""
     evaluates_sessions: ClassVar[bool] = False
     """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
+    speakers: ClassVar[Sequence[str]] = ()
+    """The roles in its transcripts, each shown on a side of its own; empty: prompt, model and tools."""
+    column_titles: ClassVar[Mapping[str, str]] = {}
+    """Titles of item columns that differ from those of other jobs, by key: `prompt`, `factor:model`."""
 
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")
@@ -534,6 +546,12 @@ class StoredPlan(JobPlan):
     """The plan of a run that resumes from the store alone: its items exist already."""
 
     options: ModelOptions = field(default_factory=ModelOptions)
+    worker_count: int | None = None
+
+    @property
+    def workers(self) -> int | None:
+        """How many processes execute its items; None: as many as are worth it."""
+        return self.worker_count
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""

@@ -14,6 +14,7 @@ from proctor.errors import NotFound
 from proctor.item import SUCCESS, Item
 from proctor.json_values import JsonMap, JsonObject, require_number
 from proctor.model import Model
+from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.session import Record
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class MergeRequest:
     """Label of the processes that the check starts."""
     time_limit: float | None = None
     """Of the check, in seconds; None: no limit."""
+    sandbox: object = None
+    """`sandbox` of the item, for the check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +135,8 @@ class Services:
     """Merge a session after all earlier requests, wherever they come from."""
     redact: Callable[[str], str] = str
     """Remove the user's secrets from a text."""
+    sandbox: Sandbox = NOT_CONFINED
+    """Confines the programs of the attempt."""
     checkpoint: object | None = None
     """Where an interrupted attempt continues, as the job's `checkpoint` reads it from the store; None: start
     over."""

@@ -1,8 +1,10 @@
-"""Keep secrets out of agents' environments and out of records."""
+"""Keep secrets out of agents' environments and out of records, and files out of reach of other users."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 KEY_VARIABLE = "_KEY_VARIABLE"
 """Suffix of a variable that names the variable with a provider's key."""
@@ -59,3 +61,19 @@ def redactor(environment: Mapping[str, str]) -> Callable[[str], str]:
     secrets |= {json.dumps(value)[1:-1] for value in secrets}
     pattern = re.compile("|".join(map(re.escape, sorted(secrets, key=len, reverse=True))))
     return lambda text: pattern.sub("[secret]", text)
+
+
+# Files that only this user can read, whatever the umask.
+
+
+def private_folder(folder: Path) -> Path:
+    """Create a folder that only this user can enter; one that exists keeps its mode."""
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def open_private(path: str | Path, flags: int) -> int:
+    """Open a file; one that this creates can be read by this user only. For `open(…, opener=…)` too."""
+    return os.open(path, flags, 0o600)

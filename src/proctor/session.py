@@ -157,6 +157,8 @@ class Workspace:
     agent_version: str = ""
     thread: str = ""
     """The agent's own id of this conversation."""
+    sandbox: str = ""
+    """How its programs are confined: `bubblewrap`, `landlock`, `container` or `none`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

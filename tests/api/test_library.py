@@ -1,6 +1,7 @@
 """`import proctor`: plans, functions, handles, tables."""
 
 import asyncio
+import re
 import subprocess
 import sys
 import threading
@@ -42,6 +43,10 @@ def broken(prompt):
 def constant(request):
     """A model that always says the same."""
     return f"forty-two to {len(request.messages)} message"
+
+
+def silent(request):
+    """A model that forgets to return its answer."""
 
 
 def test_a_plan_file_is_run_and_its_handle_reads_the_store(library, plan):
@@ -131,6 +136,33 @@ def test_a_function_stands_as_model_and_costs_nothing(library):
     assert (item.session.answer, item.cost_usd) == ("forty-two to 1 message", 0.0)
 
 
+def test_a_model_function_that_returns_nothing_is_an_error(library):
+    run = library.run(items=[library.Item(prompt="x")], model=silent)
+
+    (item,) = run.items()
+    assert (item.status, item.reason) == ("error", "model_failed")
+    assert "silent: the function returned None; return the text of the answer" in item.error
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"timeoutSec": "abc"}, "`timeoutSec` of item 2 should be a positive number of seconds, not 'abc'"),
+        ({"timeoutSec": 0}, "a positive number of seconds, not 0"),
+        ({"retries": 1.5}, "`retries` of item 2 should be a whole number from 0 on, not 1.5"),
+        ({"retryOn": ["crash"]}, "`retryOn` of item 2 should be a list of error, timeout and fail"),
+        ({"budget": True}, "`budget` of item 2 should be a positive number of US dollars, not True"),
+    ],
+)
+def test_a_wrong_setting_of_an_item_is_reported_before_the_start(library, settings, words):
+    good = library.Item(prompt="x", model="scripted/ok", settings={"timeoutSec": 9.5, "retries": 0})
+    wrong = library.Item(prompt="y", model="scripted/ok", settings=settings)
+
+    with pytest.raises(UsageError, match=re.escape(words)):
+        library.run(items=[good, wrong])
+    assert not proctor.ProctorStore().runs()
+
+
 def test_a_function_generates_items(library):
     def tasks():
         for number in range(3):
@@ -195,6 +227,19 @@ def test_a_report_is_written_in_the_format_of_its_suffix(library, plan, tmp_path
 
     assert run.report(tmp_path / "out" / "report.html").read_text().lstrip().startswith("<!doctype html>")
     assert run.report(tmp_path / "report.md").read_text().startswith("# ")
+    with pytest.raises(UsageError, match=r"no format \.docx\nName a file that ends in \.html"):
+        run.report(tmp_path / "report.docx")
+    assert not (tmp_path / "report.docx").exists()
+
+
+def test_resuming_a_finished_run_does_not_move_its_end(library, plan):
+    run = library.run(plan)
+    (before,) = run.to_pandas("runs")["finishedAt"]
+
+    again = run.resume()
+
+    assert again.status == "completed"
+    assert list(again.to_pandas("runs")["finishedAt"]) == [before]
 
 
 def test_runs_are_compared_by_a_factor_and_gated(library, plan):
@@ -256,9 +301,13 @@ def test_type_checkers_see_the_names_and_refuse_a_misspelled_one(tmp_path):
         "config = proctor.BatchConfig()\n"
         "proctor.rum('plan.yaml')\n"
     )
-    mypy = [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", str(tmp_path), str(sample)]
+    # In the folder and with the cache of `make check`: without it, all of Proctor is checked again.
     done = subprocess.run(
-        mypy, capture_output=True, text=True, check=False, cwd=Path(proctor.__file__).parents[2]
+        [sys.executable, "-m", "mypy", "--no-error-summary", str(sample)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(proctor.__file__).parents[2],
     )
 
     errors = [line.rpartition("error: ")[2] for line in done.stdout.splitlines() if "sample.py" in line]

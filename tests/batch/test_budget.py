@@ -12,6 +12,7 @@ from stand_ins import call, doing
 from proctor.errors import ModelError, OwnershipLost
 from proctor.model import Answer, Request
 from proctor.session import ModelCall, Usage
+from proctor.store import MoneyLimits
 from proctor.testing import eventually_async
 
 PRICED = """
@@ -50,6 +51,9 @@ def most_committed(workshop) -> float:
     """The most that was ever spent and reserved together."""
     committed = most = 0.0
     for row in ledger(workshop):
+        if row["kind"] == "call":
+            # Of what is reserved, the part of running calls.
+            continue
         committed += row["reservedUsd"] + row["spentUsd"]
         most = max(most, committed)
     return most
@@ -227,6 +231,66 @@ async def test_money_held_by_a_process_that_died_is_settled_for_what_it_spent(sh
     assert reserved == pytest.approx(0, abs=1e-9)
     assert spent == pytest.approx(0.06)
     assert sum(item["costUsd"] for item in shop.items()) == pytest.approx(0.06)
+
+
+async def test_a_call_that_was_under_way_when_its_process_died_stays_charged(shop):
+    """Its provider may bill it: the reserved cent counts until someone knows better."""
+
+    class Silent:
+        async def answer(self, request):
+            await asyncio.sleep(3600)
+
+    owner = shop.launch(priced(0.1, runs=4, concurrency=2))
+    running = asyncio.create_task(shop.executor(owner, models=lambda *_, **__: Silent()).run())
+    await eventually_async(lambda: sum(row["kind"] == "call" for row in ledger(shop)) == 2)
+    shop.store.change_batch("run", {"owner": "gone:1:1:x", "heartbeatAt": None})
+    with sqlite3.connect(shop.store.url.removeprefix("sqlite:///")) as raw:
+        raw.execute('UPDATE "ledger" SET "holder" = ?', ("gone:1:1:x",))
+    with pytest.raises(OwnershipLost, match="taken over"):
+        await running
+
+    ending = await shop.resume()
+
+    assert ending.status == "completed"
+    assert shop.store.read.reserved_and_spent("run") == (pytest.approx(0, abs=1e-9), pytest.approx(0.06))
+    estimates = [row for row in ledger(shop) if row["kind"] == "estimate"]
+    assert [row["spentUsd"] for row in estimates] == [pytest.approx(0.01)] * 2
+
+    # What it came to arrives late: that counts, and the difference can be spent.
+    for row in estimates:
+        late = ("settle", -0.01, 0.002, row["holder"])
+        with sqlite3.connect(shop.store.url.removeprefix("sqlite:///")) as raw:
+            raw.execute(
+                'INSERT INTO "ledger" ("sessionId", "position", "runId", "itemId", "timestamp", "kind", '
+                '"reservedUsd", "spentUsd", "holder") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
+                (row["sessionId"], 99, "run", row["itemId"], row["timestamp"], *late),
+            )
+    assert shop.store.read.reserved_and_spent("run")[1] == pytest.approx(0.044)
+    limits = MoneyLimits(run_usd=0.1)
+    drawn = shop.store.draw_money(
+        "run", "me", wanted_usd=1, least_usd=0, limits=limits, now=datetime.now(UTC)
+    )
+    assert drawn.usd == pytest.approx(0.1 - 0.044)
+
+
+async def test_a_call_that_has_ended_is_charged_once_though_its_process_dies(shop):
+    async def half_way(item, services):
+        from proctor.model import Request
+
+        question = Request(
+            model=item.model, messages=[{"role": "user", "content": "x"}], parameters={"max_tokens": 1}
+        )
+        services.record((await services.models.answer(question)).call)
+        await asyncio.sleep(3600)
+
+    owner = shop.launch(priced(0.1, runs=1))
+    running = asyncio.create_task(shop.executor(owner, find_runner=doing(half_way)).run())
+    await eventually_async(lambda: len(shop.rows("model_calls")) == 1)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert sum(row["reservedUsd"] for row in ledger(shop) if row["kind"] == "call") == pytest.approx(0)
+    assert shop.store.read.reserved_and_spent("run")[1] == pytest.approx(0.01)
 
 
 async def test_a_call_that_might_pass_the_limit_waits_for_calls_that_turn_out_cheaper(shop):

@@ -30,11 +30,20 @@ class SettledRows:
 
     def __init__(self) -> None:
         self.reserved = self.spent = self.most_committed = 0.0
+        self.running = self.most_running = 0.0
         self.rows: list[tuple[str, int, str, float, float]] = []
-        """Session, position, kind, reserved and spent of each row."""
+        """Session, position, kind, reserved and spent of each row but those of running calls."""
+        self.positions: dict[str, list[int]] = {}
+        """Of all rows, by session."""
 
     def append(self, table: str, row: tuple[Any, ...]) -> None:
         assert table == "ledger"
+        self.positions.setdefault(row[0], []).append(row[1])
+        if row[5] == "call":
+            # Of what is reserved, the part of running calls.
+            self.running += row[6]
+            self.most_running = max(self.most_running, self.running)
+            return
         self.rows.append((row[0], row[1], *row[5:8]))
         self.reserved += row[6]
         self.spent += row[7]

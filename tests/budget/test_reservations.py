@@ -89,6 +89,21 @@ async def test_the_prompt_is_paid_before_the_tokens_of_the_answer():
     assert await reservation.hold(worst(2.1, input_usd=0.1, tokens=1000)) == Hold(1.0, output_limit=450)
 
 
+async def test_fifty_answers_are_shortened_to_what_all_of_them_may_cost():
+    reservation = await Purse(10).open("s", 1.0)
+    price, tokens = 2.0**-14, 1024
+    fifty = SpendingRequest(
+        model="m",
+        input_tokens=0,
+        output_tokens=tokens,
+        input_usd=0.0,
+        output_usd_per_token=price,
+        answers=50,
+    )
+    assert fifty.cost_usd == 50 * 1024 / 2**14
+    assert await reservation.hold(fifty) == Hold(1.0, output_limit=327)
+
+
 async def test_an_attempt_may_spend_its_cap_and_not_more():
     reservation = await Purse(10).open("s", 0.5)
     assert reservation.charge(0.5) is None
@@ -111,7 +126,50 @@ async def test_a_call_that_was_cut_off_counts_with_its_worst_case():
     assert purse.rows.spent == pytest.approx(0.35)
     assert purse.rows.reserved == pytest.approx(0)
     assert purse.rows.rows[-1][2] == "settle"
-    assert [position for _, position, *_ in purse.rows.rows] == list(range(1, len(purse.rows.rows) + 1))
+    assert purse.rows.positions["s"] == list(range(1, len(purse.rows.positions["s"]) + 1))
+
+
+async def test_what_a_running_call_may_cost_is_committed_before_it_is_sent():
+    purse, committed = Purse(1.0), list[float]()
+
+    async def commit() -> None:
+        committed.append(purse.rows.running)
+
+    purse.budget._commit = commit
+    reservation = await purse.open("s")
+
+    hold = await reservation.hold(worst(0.25))
+    assert committed == [0.25]
+    reservation.settle(hold, 0.1, is_recorded=False)
+    assert purse.rows.running == pytest.approx(0.25), "nobody has recorded what it cost"
+    reservation.charge(0.1)
+    assert purse.rows.running == pytest.approx(0.0)
+
+    second = await reservation.hold(worst(0.5))
+    reservation.settle(second, None)
+    assert purse.rows.running == pytest.approx(0.0)
+    third = await reservation.hold(worst(0.5))
+    reservation.lose(third)
+    assert purse.rows.running == pytest.approx(0.5), "cut off: it may be billed"
+
+
+async def test_a_call_that_is_cancelled_before_it_is_sent_holds_nothing():
+    purse, reached = Purse(1.0), asyncio.Event()
+
+    async def commit() -> None:
+        reached.set()
+        await asyncio.sleep(60)
+
+    purse.budget._commit = commit
+    reservation = await purse.open("s")
+    holding = asyncio.create_task(reservation.hold(worst(0.5)))
+    await reached.wait()
+    holding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await holding
+    assert purse.rows.running == pytest.approx(0.0)
+    purse.budget._commit = None
+    assert await reservation.hold(worst(1.0)) == Hold(1.0)
 
 
 async def test_of_an_attempt_whose_cost_nobody_knows_all_that_was_reserved_is_spent():

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from bench_servers import Server, serving
 
+from command_server import CommandServer
+from commands import Command
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "benchmark"
 SMOKE = "benchmark/tasks/smoke/add_comment.md"
 KEY = "sk-do-not-write-me-down-0123456789"
@@ -62,8 +65,19 @@ def desk(proctor: Any) -> Iterator[Desk]:
         yield Desk(proctor, ollama)
 
 
-def test_every_model_of_a_running_ollama_is_compared_and_ranked(desk: Desk) -> None:
-    done = desk.bench()
+Compared = tuple[Desk, "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory, command_server: CommandServer) -> Iterator[Compared]:
+    """A desk where all models were compared once, for tests that only read the results."""
+    with serving("solver:7b", "solver-mini:latest", "idler:latest") as ollama:
+        desk = Desk(Command(tmp_path_factory.mktemp("compared"), command_server), ollama)
+        yield desk, desk.bench()
+
+
+def test_every_model_of_a_running_ollama_is_compared_and_ranked(compared: Compared) -> None:
+    desk, done = compared
 
     assert done.returncode == 1, done.stderr
     assert re.fullmatch(r"batch_\d{8}_\d{6}", desk.results.name)
@@ -85,8 +99,8 @@ def test_every_model_of_a_running_ollama_is_compared_and_ranked(desk: Desk) -> N
     assert [each["passed"] for each in lost["runs"][0]["criteria"]] == [False, True]
 
 
-def test_the_comparison_has_the_documented_fields_and_covers_all_models(desk: Desk) -> None:
-    desk.bench()
+def test_the_comparison_has_the_documented_fields_and_covers_all_models(compared: Compared) -> None:
+    desk, _ = compared
 
     report = desk.read("comparison_report.json")
     rows = list(csv.DictReader((desk.results / "comparison_report.csv").open()))
@@ -107,8 +121,8 @@ def test_the_comparison_has_the_documented_fields_and_covers_all_models(desk: De
     assert report["machine_info"]["ollama"]["models_count"] == 3
 
 
-def test_the_page_needs_nothing_from_outside_and_names_every_model(desk: Desk) -> None:
-    desk.bench()
+def test_the_page_needs_nothing_from_outside_and_names_every_model(compared: Compared) -> None:
+    desk, _ = compared
 
     page = (desk.results / "comparison_report.html").read_text()
     assert "<script" not in page and "http://" not in page.replace("http://www.w3.org/2000/svg", "")

@@ -4,13 +4,16 @@ import csv
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from proctor.store import RetrySelection
 from proctor.testing import eventually
 
 FIXES = (
@@ -146,7 +149,8 @@ class Sleepers:
         # Seconds no other test sleeps, so that our processes can be told from theirs.
         self.seconds = 100_000 + uuid.uuid4().int % 800_000
         self.go = folder / "go"
-        command = f"test -e {self.go} && touch done && exit; setsid sleep {self.seconds} & sleep 60"
+        command = f"test -e {self.go} && touch done && exit; "
+        command += f"echo half > half.txt; setsid sleep {self.seconds} & sleep 60"
         (folder / "long.yaml").write_text(
             "runId: long\nconcurrency: 2\nmatrix:\n"
             f"  - {{repo: shop, prompt: [a, b, c], command: '{command}'}}\n"
@@ -195,6 +199,35 @@ def test_a_killed_run_shows_as_interrupted_and_leaves_no_process(proctor, sleepe
     eventually(lambda: proctor.json("runs")["runs"][0]["status"] == "interrupted")
     eventually(lambda: sleepers.alive == 0)
     assert proctor.json("abort-run", "long")["status"] == "aborted"
+
+
+def test_a_killed_resume_leaves_no_worktree_and_keeps_what_killed_attempts_had_done(
+    proctor, sleepers, tmp_path, repository
+):
+    """Killed three times: in the batch, in a resume before it has cleared up, and in a resume at work."""
+    home = Path(proctor.environment["PROCTOR_HOME"])
+    gone = f"{socket.gethostname()}:1:1:x"
+    for command in (("batch", "long.yaml"), ("resume", "long")):
+        running = proctor.start(*command)
+        eventually(lambda: sleepers.alive == 2)
+        running.kill()
+        running.wait()
+        eventually(lambda: sleepers.alive == 0)
+        assert len(list((home / "worktrees").iterdir())) == 2
+        # What a resume does first; killed here, it clears up nothing.
+        with proctor.open_store() as store:
+            left = store.resume_batch("long", gone, RetrySelection(), datetime.now(UTC))
+        assert len(left) >= 2
+    sleepers.go.touch()
+
+    assert proctor("resume", "long").returncode == 0
+
+    assert list((home / "worktrees").iterdir()) == []
+    sessions = proctor.json("sessions", "list")["sessions"]
+    killed = [row for row in sessions if row["status"] == "error"]
+    assert (len(sessions), len(killed)) == (7, 4)
+    for row in killed:
+        assert git(repository, "show", f"{row['branch']}:half.txt") == "half\n"
 
 
 # Looking

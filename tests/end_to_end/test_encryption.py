@@ -130,7 +130,7 @@ def test_what_comes_in_through_the_server_lies_open_nowhere(proctor, desk):
     home = desk / "proctor-home"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    server = proctor.start("serve", "--port", str(port))
+    server = proctor.start("serve", "--no-token", "--port", str(port))
     address = f"http://127.0.0.1:{port}"
 
     def call(path, document):

@@ -18,6 +18,7 @@ from proctor.models.client import CallRetryPolicy, Client
 from proctor.models.http import (
     LARGEST_HEAD_BYTES,
     HttpClient,
+    NoConnection,
     PostTarget,
     Response,
     ResponseError,
@@ -521,10 +522,10 @@ async def test_tls_checks_the_certificate_and_the_name(certificates: Path) -> No
             for _ in range(2):
                 assert (await client.post(there, b"{}")).body == b"OK"
             assert (server.connections, names) == (1, ["localhost"])
-            with pytest.raises(ResponseError, match=r"certificate of 127\.0\.0\.1 is not valid"):
+            with pytest.raises(NoConnection, match=r"certificate of 127\.0\.0\.1 is not valid"):
                 await client.post(PostTarget(f"https://127.0.0.1:{server.port}/", {}), b"{}")
         async with http_client() as client:
-            with pytest.raises(ResponseError, match="certificate of localhost is not valid"):
+            with pytest.raises(NoConnection, match="certificate of localhost is not valid"):
                 await client.post(there, b"{}")
     assert len(server.requests) == 2
 
@@ -538,7 +539,7 @@ async def test_a_connection_that_is_not_made_in_time_is_given_up() -> None:
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with http_client(TimeLimits(total=9, connect=0.05, silence=9)) as client:
-        with pytest.raises(TimeoutError, match=r"no connection to 127\.0\.0\.1"):
+        with pytest.raises(NoConnection, match=r"no connection to 127\.0\.0\.1"):
             await client.post(PostTarget(f"https://127.0.0.1:{port}/", {}), b"")
     server.close()
 

@@ -103,11 +103,58 @@ async def test_bodies_are_kept_only_when_wanted_and_hold_no_key(provider):
     assert KEY not in repr(call)
 
 
-async def test_token_counts_that_make_no_sense_count_as_none(provider, models):
-    usage = {"prompt_tokens": "many", "completion_tokens": -5}
-    choice = {"message": {"content": "hi"}}
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        [7],
+        "many",
+        {},
+        {"prompt_tokens": "many", "completion_tokens": -5},
+        {"prompt_tokens": True, "completion_tokens": False},
+        {"prompt_tokens": None, "completion_tokens": 1e400},
+        {"prompt_tokens": 10**9, "completion_tokens": 10**9},
+        {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": -7},
+        {"prompt_tokens": 25, "completion_tokens": 5000},
+        {"prompt_tokens": 25, "completion_tokens": 10, "total_tokens": 10**11},
+        {"prompt_tokens": 25, "completion_tokens": 1, "completion_tokens_details": {"reasoning_tokens": 9}},
+        {"prompt_tokens": 25, "completion_tokens": 0},
+    ],
+)
+async def test_token_counts_that_make_no_sense_are_estimated_and_marked(provider, models, usage):
+    """No answer of a model with a price is free, and none costs a fortune by a wrong count."""
+    choice = {"message": {"content": "word " * 24}}
     provider.answers = [web.json_response({"choices": [choice], "usage": usage})]
-    assert (await models.answer(ask())).call.usage.total_tokens == 0
+
+    call = (await models.answer(ask(parameters={"max_tokens": 100}))).call
+
+    assert (call.usage.output_tokens, call.usage.reasoning_tokens) == (40, 0)
+    assert 20 < call.usage.input_tokens < 60
+    assert call.cost_usd == pytest.approx((call.usage.input_tokens * 1 + 40 * 10) / 1e6)
+    assert call.price_source == "plan (estimated)"
+
+
+async def test_more_cached_tokens_than_there_are_tokens_are_not_believed(provider, models):
+    usage = {"prompt_tokens": 25, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 10**11}}
+    provider.answers = [web.json_response({"choices": [{"message": {"content": "hi"}}], "usage": usage})]
+    call = (await models.answer(ask())).call
+    assert (call.usage.input_tokens, call.usage.cached_tokens) == (25, 0)
+    assert call.price_source == "plan (estimated)"
+
+
+async def test_the_tokens_of_several_answers_are_estimated_for_all_of_them(provider, models):
+    choice = {"message": {"content": "word " * 24}}
+    provider.answers = [web.json_response({"choices": [choice] * 3})]
+    call = (await models.answer(ask(parameters={"max_tokens": 100, "n": 3}))).call
+    assert call.usage.output_tokens == 120
+
+
+async def test_reasoning_beyond_the_limit_is_paid_as_the_provider_counts_it(provider, models):
+    details = {"reasoning_tokens": 900}
+    usage = {"prompt_tokens": 25, "completion_tokens": 1000, "completion_tokens_details": details}
+    provider.answers = [web.json_response({"choices": [{"message": {"content": "hi"}}], "usage": usage})]
+    call = (await models.answer(ask(parameters={"max_tokens": 100}))).call
+    assert (call.usage.output_tokens, call.price_source) == (1000, "plan")
 
 
 async def test_a_missing_key_is_said_before_anything_is_sent():
@@ -152,3 +199,10 @@ async def test_arguments_that_a_server_sends_as_an_object_are_text_here(provider
     provider.answers = [completion(None, tool_calls=calls)]
     (wanted,) = (await models.answer(ask())).tool_requests
     assert json.loads(wanted.arguments) == {"command": "ls"}
+
+
+async def test_the_worst_case_of_a_call_counts_every_answer_it_asks_for(models):
+    one = models.worst_case(ask(parameters={"max_tokens": 1000}))
+    fifty = models.worst_case(ask(parameters={"max_tokens": 1000, "n": 50}))
+    assert one.cost_usd == pytest.approx(0.01, rel=0.01)
+    assert fifty.cost_usd == pytest.approx(0.5, rel=0.01)

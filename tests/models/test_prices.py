@@ -8,7 +8,7 @@ import pytest
 from genai_prices.data_snapshot import get_snapshot
 
 from proctor.models import price_table
-from proctor.models.prices import output_limit, price_call, price_of, with_output_limit
+from proctor.models.prices import output_limit, price_of, with_output_limit
 from proctor.session import Usage
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
@@ -22,27 +22,29 @@ def test_a_declared_price_wins_over_everything():
     }
     usage = Usage(input_tokens=1000, cached_tokens=400, output_tokens=100)
 
-    cost, source, rates = price_call("openai/gpt-4o", usage, declared, at=NOW)
+    price = price_of("openai/gpt-4o", declared, at=NOW)
+    cost, rates = price.for_call(usage)
 
     assert cost == pytest.approx((600 * 1 + 400 * 0.5 + 100 * 2) / 1e6)
-    assert (source, rates) == ("plan", {"input": 1, "cached": 0.5, "output": 2})
-    assert price_call("scripted/ok", MILLION, declared, at=NOW)[1] == "plan"
+    assert (price.source, rates) == ("plan", {"input": 1, "cached": 0.5, "output": 2})
+    assert price_of("scripted/ok", declared, at=NOW).source == "plan"
 
 
 def test_a_declared_price_may_name_the_model_alone():
-    assert price_call("openai/mine", MILLION, {"mine": {"input": 1, "output": 0}}, at=NOW)[0] == 1
+    assert price_of("openai/mine", {"mine": {"input": 1, "output": 0}}, at=NOW).for_call(MILLION)[0] == 1
 
 
 @pytest.mark.parametrize(
     "name", ["scripted/x", "ollama/llama3:8b", "local/y", "replay/z", "openrouter/a/b:free"]
 )
 def test_what_runs_here_is_free(name):
-    assert price_call(name, MILLION, {}, at=NOW)[:2] == (0.0, "free")
+    price = price_of(name, {}, at=NOW)
+    assert (price.for_call(MILLION)[0], price.source) == (0.0, "free")
 
 
 @pytest.mark.parametrize("name", ["openai/never-heard-of", "acme/gpt-4o", "acme/x"])
 def test_an_unknown_price_is_unknown_and_not_nothing(name):
-    assert price_call(name, MILLION, {}, at=NOW) == (None, "", {})
+    assert price_of(name, {}, at=NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_our_quick_sums_agree_with_the_table_itself(name, provider, size):
         genai_request_timestamp=NOW,
     )
 
-    assert price_call(name, usage, {}, at=NOW)[0] == pytest.approx(float(theirs.total_price))
+    assert price_of(name, {}, at=NOW).for_call(usage)[0] == pytest.approx(float(theirs.total_price))
 
 
 def test_a_long_prompt_is_charged_at_the_dearer_rate():

@@ -145,7 +145,11 @@ def comparison():
         remarks=("one of them has no value",),
     )
     verdict = GateResult(
-        gate="success>=0", candidate="after", verdict="inconclusive", words="too few", more_pairs=12
+        gate="success>=0",
+        candidate="after",
+        verdict="inconclusive",
+        words="too few (12 more tasks)",
+        more_pairs=12,
     )
     return Comparison(
         groups=("before", "after"),
@@ -160,9 +164,9 @@ def test_a_page_about_a_comparison_says_what_a_difference_is_worth():
     html = comparison_html(comparison())
 
     assert "<script>" not in html
-    assert "Gates: inconclusive" in html and "needs about 12 more tasks" in html
+    assert "Gates: inconclusive" in html and "too few (12 more tasks)" in html
     assert "−25.0 pp" in html and "−67.3 pp to +27.3 pp" in html
-    assert "a verdict needs about 40 tasks" in html
+    assert "A verdict needs about 40 tasks if the true difference is about as observed." in html
     assert "counted as failures, the difference would be −20.0 pp" in html
     assert "one of them has no value" in html
 

@@ -1,5 +1,6 @@
 """What a difference is worth: runs and parts of runs, held against each other task by task."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -16,7 +17,10 @@ from proctor.stats.comparison import (
     gate_of,
     groups_of_runs,
 )
+from proctor.stats.intervals import mean
 from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
+from proctor.store.database import insertion
+from proctor.store.tables import COLUMNS
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -30,7 +34,7 @@ def store(request, tmp_path):
         yield opened
 
 
-def fill(store, run_id, rows):
+def fill(store, run_id, rows, settings=None):
     """A run whose items are (task, model, repeat, status, value of the score `tone`, its digest)."""
     items = [
         Item(
@@ -39,6 +43,7 @@ def fill(store, run_id, rows):
             model=model,
             details={"expect": {"contains": "x"}},
             factors={"model": model, "task": task},
+            settings=settings or {},
             repeat=repeat,
         )
         for task, model, repeat, *_ in rows
@@ -180,6 +185,58 @@ def test_scores_of_two_versions_of_an_evaluator_are_not_compared_silently(store)
     assert mixed.verdict == "pass"
 
 
+def test_scores_stay_on_the_scale_that_their_evaluator_declares(store):
+    criterion = {"name": "tone", "scale": "scalar", "low": 1, "high": 5}
+    settings = {"evaluators": [{"criterion": criterion, "model": "scripted/judge"}]}
+    fill(store, "before", run_of("a", [S] * 8, tones=[5, 5, 5, 5, 5, 5, 5, 4]), settings)
+    fill(store, "after", run_of("b", [S] * 8, tones=[5, 5, 5, 5, 5, 5, 5, 5]), settings)
+    fill(store, "unknown", run_of("c", [S] * 8, tones=[5, 5, 5, 5, 5, 5, 3, 4]))
+    fill(store, "neither", run_of("d", [S] * 8, tones=[5, 5, 5, 5, 5, 5, 5, 5]))
+
+    (tone,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["score:tone"]).contrasts
+    (other,) = compare_runs(store.read, ["unknown", "neither"], NOW, metrics=["score:tone"]).contrasts
+
+    assert tone.difference.method == "plus, paired" and tone.difference.scale == (-4, 4)
+    expected = mean([5] * 7 + [4], lo=1, hi=5)
+    assert (tone.baseline_mean.low, tone.baseline_mean.high) == (expected.low, expected.high)
+    assert expected.low == pytest.approx(3.5509, abs=1e-4) and expected.high == 5
+    assert tone.candidate_mean.high == 5 > tone.candidate_mean.low
+    assert other.difference.method == "Student's t, paired" and other.difference.scale is None
+
+
+def test_the_scale_of_a_later_evaluation_is_that_of_its_definition(store):
+    fill(store, "before", run_of("a", [S] * 6))
+    fill(store, "after", run_of("b", [S] * 6))
+    ratings = [
+        {"label": "bad", "value": 0, "definition": "x"},
+        {"label": "good", "value": 10, "definition": "y"},
+    ]
+    definition = {
+        "evaluatorName": "kind",
+        "evaluatorConfig": {"llmAsAJudge": {"ratingScale": {"numerical": ratings}}},
+    }
+    item = Item(runner="evaluation", prompt="judge")
+    batch = {"runId": "judging", "createdAt": timestamp(NOW), "job": "evaluation", "status": "completed"}
+    store.create_batch(batch, [item])
+    columns = [name for name in COLUMNS["evaluations"] if name != "metadataJsonBlob"]
+    evaluation = {**dict.fromkeys(columns, ""), "id": "judging", "sessionsFound": 0, "sessionsIgnored": 0}
+    evaluation["definitionsJson"] = json.dumps({"kind.yaml": definition})
+    writer = store.writer()
+    writer.submit(
+        lambda connection: connection.run(insertion("evaluations", columns), tuple(evaluation.values()))
+    ).result()
+    for number, session_id in enumerate(f"{run}-{n}" for run in ("before", "after") for n in range(6)):
+        row = {"runId": "judging", "itemId": item.id, "job": "evaluation", "status": "success"}
+        recorder = Recorder(writer, f"later-{number}", {**row, "startedAt": timestamp(NOW)}, lambda: NOW)
+        recorder.score(Score(evaluator="kind", value=float(number % 11), judged_session=session_id))
+    writer.close()
+
+    (kind,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["score:kind"]).contrasts
+
+    assert kind.difference.scale == (-10, 10)
+    assert kind.baseline_mean.low >= 0 and kind.candidate_mean.high <= 10
+
+
 def test_judgements_that_were_made_later_count_as_scores_of_the_runs_they_are_about(store):
     fill(store, "before", run_of("a", [S] * 3))
     fill(store, "after", run_of("b", [S] * 3))
@@ -233,6 +290,7 @@ def test_a_gate_says_pass_fail_or_that_there_is_too_little_to_say(store):
     # 183 tasks are needed to have seen a collapse of two in a hundred.
     unsure = verdict("same", "success>=-0.02")
     assert (unsure.verdict, unsure.needs, unsure.more_pairs) == ("inconclusive", 183, 143)
+    assert unsure.words.endswith("(143 more tasks)")
     few = verdict("five", "success>=-0.5")
     assert few.verdict == "inconclusive" and "5 tasks: fewer than 6 cannot show" in few.words
     assert verdict("worse", "success>=-0.1").verdict == "fail"

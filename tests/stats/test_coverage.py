@@ -214,3 +214,23 @@ def test_the_tasks_that_would_decide_a_comparison_do(rng, pilot, effect):
 
     assert decided >= 0.85
     assert stated >= 0.25
+
+
+@pytest.mark.parametrize(("pilot", "effect"), [(20, 0.1), (40, 0.1), (80, 0.05)])
+def test_the_tasks_that_would_decide_do_if_the_true_difference_is_about_as_observed(rng, pilot, effect):
+    """Without the condition, a true difference of 0.05 in 20 tasks is decided in half of the cases only."""
+    decided, stated = simulation.more_tasks_decide(rng, pilot, effect, 300, near=1.5)
+
+    assert decided >= 0.8
+    assert stated >= 0.1
+    assert simulation.more_tasks_decide(rng, 20, 0.05, 300)[0] <= 0.75
+
+
+def test_a_comparison_that_stops_once_decided_errs_as_seldom_as_it_says(rng):
+    """Ordinary 95% intervals, looked at after each of 40 tasks, separate identical models in a third."""
+    _, wrong, covered = simulation.stopped_comparison(rng, 40, 0.0, 50)
+    decided, _, _ = simulation.stopped_comparison(rng, 60, 0.5, 20)
+
+    # Two standard errors above 5% of 50 runs.
+    assert wrong <= 0.1 and covered >= 0.9
+    assert decided >= 0.9

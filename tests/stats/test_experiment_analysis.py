@@ -8,7 +8,9 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_markdown
+from proctor.stats.differences import adjust
 from proctor.stats.experiment import RunData, Study, level_contrasts
+from proctor.stats.intervals import per_success
 
 
 def write_runs(folder, runs, variations=None):
@@ -221,6 +223,28 @@ def test_money_is_weighed_against_success(tmp_path):
     assert second["cost_per_success"] == pytest.approx(0.2)
 
 
+def test_cost_per_completed_run_has_the_interval_of_fieller(tmp_path):
+    costs = [2, 1.5, 4, 3, 2.5, 6, 1, 2]
+    runs = [
+        (
+            f"var-001-run-{n:03d}",
+            "completed" if n not in (3, 6) else "failed",
+            {},
+            cost,
+            {"halt_reason": "timeout"},
+        )
+        for n, cost in enumerate(costs, 1)
+    ]
+    analyzer = write_runs(tmp_path, runs, [{"variation_id": 1, "description": "one", "factors": {}}])
+    (row,) = analyzer.identify_patterns()["cost_efficiency"]
+    expected = per_success(costs, [1, 1, 0, 1, 1, 0, 1, 1])
+
+    assert row["cost_per_success"] == pytest.approx(22 / 6)
+    assert (row["low"], row["high"]) == (expected.low, expected.high)
+    assert row["low"] < 22 / 6 < row["high"]
+    assert f"${row['low']:.2f} to ${row['high']:.2f}" in experiment_markdown(analyzer)[0]
+
+
 def test_the_list_dialect_of_metrics_is_read_too(tmp_path):
     analyzer = write_runs(tmp_path, [("var-001-run-001", "completed", {}, 0.1, {})])
     metrics = [{"name": "trust", "value": 3.0, "turn": 1}, {"name": "trust", "value": 6.0, "turn": 2}]
@@ -387,14 +411,15 @@ def test_factor_table_levels_intervals_and_verdicts_agree(tmp_path):
                 assert factor["is_significant"] == any(one["is_significant"] for one in levels)
 
 
-def study_of(chance, *, effect=0.0, kind="number", seeds=4):
-    """The same design in memory."""
+def study_of(chance, *, effect=0.0, kind="number", seeds=4, interaction=0.0):
+    """The same design in memory; `interaction` is the deviation of the effect of `port` between seeds."""
     shifts = [chance.gauss(0, 1) for _ in range(seeds)]
+    effects = [effect + chance.gauss(0, interaction) for _ in range(seeds)]
     factors = dict(enumerate(itertools.product(("calm", "rash"), "36", "abc"), 1))
     runs = []
     for number, levels in factors.items():
         for run, shift in enumerate(shifts):
-            value = shift + chance.gauss(0, 1) + (effect if levels[0] == "calm" else 0)
+            value = shift + chance.gauss(0, 1) + (effects[run] if levels[0] == "calm" else 0)
             metrics = {"trust": value if kind == "number" else float(value > 0)}
             about = {"run_id": f"{number}-{run}", "variation_id": number, "repeat": run, "seed": run}
             runs.append(RunData(**about, status="completed", metrics=metrics))
@@ -423,6 +448,19 @@ def test_levels_without_effect_are_seldom_said_to_have_one_and_real_ones_are_fou
 
     assert wrong / 400 <= 0.072
     assert found / 100 >= least
+
+
+@pytest.mark.parametrize(("seeds", "interaction", "least"), [(6, 0.0, 0.93), (6, 1.0, 0.9), (12, 1.5, 0.92)])
+def test_the_interval_of_a_level_covers_also_where_its_effect_varies_with_the_seed(seeds, interaction, least):
+    """With all pairs of runs as independent, 0.95, 0.76 and 0.62."""
+    chance, covered = random.Random(22), 0
+    for _ in range(300):
+        study = study_of(chance, seeds=seeds, effect=1.0, interaction=interaction)
+        (port,) = (one for one in level_contrasts(study, ["trust"]) if one.factor == "port" and one.metric)
+        alone = adjust(port.difference, 1)
+        covered += alone.low <= 1.0 <= alone.high
+
+    assert covered / 300 >= least
 
 
 def test_true_or_false_has_the_interval_of_a_rate_and_stays_in_bounds(tmp_path):

@@ -282,3 +282,18 @@ def test_a_scope_without_a_run_has_the_items_of_all_runs_of_a_task_together(stor
     every = run_figures(load_scope(store.read, Scope(), NOW)).overall
 
     assert (every.success.n, every.success.runs, every.success.value) == (3, 6, 0.5)
+
+
+def test_a_scope_without_a_run_has_the_scores_of_its_sessions(store):
+    results_of(
+        store, [{**row, "score": 0.5} for row in rows_of("m", ["1", "0", "1", "1", "0", "1"])], run="one"
+    )
+    results_of(
+        store, [{**row, "score": 1.0} for row in rows_of("m", ["1", "0", "1", "1", "0", "1"])], run="two"
+    )
+    of_one = run_figures(load_results(store.read, ["one"], NOW)).overall.scores
+    every = run_figures(load_scope(store.read, Scope(), NOW)).overall.scores
+
+    assert list(every) == list(of_one) != []
+    (score,) = every.values()
+    assert (score.value, score.n, score.runs) == (0.75, 6, 12)

@@ -137,6 +137,7 @@ def test_many_processes_may_create_one_store_at_once(url):
 def test_a_file_that_another_process_is_just_creating_is_waited_for(tmp_path):
     raw = sqlite3.connect(tmp_path / "new.db", isolation_level=None, check_same_thread=False)
     raw.execute("BEGIN EXCLUSIVE")
+    raw.execute("PRAGMA user_version=1")
     release = threading.Timer(0.3, lambda: raw.execute("COMMIT"))
     release.start()
 

@@ -149,8 +149,9 @@ FILES = {
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A small project in a git repository."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small project in a git repository, whose tests need no plugins: loading ours takes a second."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     root = tmp_path / "project"
     for name, text in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -219,6 +220,15 @@ def test_only_tests_that_cover_a_module_run_the_likeliest_to_fail_first(project:
     assert mutants.TestFiles(project).stages(clock) == [
         ["tests/test_others.py"],
         ["tests/whole/test_program.py"],
+    ]
+
+    (project / "tests/money/test_another.py").write_text("from proctor.money import limits\n")
+    (project / "src/proctor/money/limits.py").write_text("def most():\n    return 1\n")
+    (project / "tests/money/test_limits.py").write_text("from proctor.money.limits import most\n")
+    (named,) = mutants.mutants_of("src/proctor/money/limits.py", "def most():\n    return 1\n")
+    assert mutants.TestFiles(project).stages(named)[:2] == [
+        ["tests/money/test_limits.py"],
+        ["tests/money/test_another.py"],
     ]
 
 

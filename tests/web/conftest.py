@@ -80,11 +80,19 @@ def served(serve: Callable[..., Served]) -> Served:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, command_server: CommandServer) -> Iterator[Served]:
-    """A server over an empty store, for all tests of a module that change nothing."""
+def serve_shared(
+    tmp_path_factory: pytest.TempPathFactory, command_server: CommandServer
+) -> Iterator[Callable[..., Served]]:
+    """Starts servers over one empty store, for all tests of a module."""
     proctor = Command(tmp_path_factory.mktemp("shared"), command_server)
     with _site(proctor) as site, _servers(site) as servers:
-        yield servers()
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def shared(serve_shared: Callable[..., Served]) -> Served:
+    """A server over an empty store, for all tests of a module that change nothing."""
+    return serve_shared()
 
 
 @pytest.fixture

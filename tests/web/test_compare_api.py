@@ -53,7 +53,8 @@ def test_what_is_inconclusive_is_called_so_and_says_what_would_settle_it(served,
     assert success["isSignificant"] is False
     assert success["isBetter"] is None
     assert success["words"].startswith("No significant difference: ") and "(95% CI −" in success["words"]
-    assert "A verdict needs about 184 tasks." in success["words"]
+    assert "A verdict needs about 184 tasks if the true difference is about as observed." in success["words"]
+    assert success["difference"]["note"].endswith("if the true difference is about as observed.")
 
 
 def test_the_levels_of_a_factor_of_one_run_are_compared(served, site):

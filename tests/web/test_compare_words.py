@@ -57,4 +57,4 @@ def test_too_few_tasks_are_told_with_how_many_would_do():
     few = contrast(difference([0, 0, 0], [1, 1, 1], lo=0, hi=1))
 
     assert finding(few) == "too few tasks"
-    assert "A verdict needs about 6 tasks." in sentence(few)
+    assert "A verdict needs at least 6 tasks." in sentence(few)

@@ -169,3 +169,8 @@ def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(served, job)
     assert say(ids[0], label="Yes", target="no such turn").status == 400
     assert served.post("/api/sessions/nobody/labels", {"evaluator": MATCH, "label": "Yes"}).status == 404
     assert served.get("/api/judges?evaluator=Nobody").json == {"judges": []}
+
+
+@pytest.mark.parametrize("path", ["/evaluations", "/evaluations/new"])
+def test_pages_know_which_jobs_evaluate_sessions(served, path):
+    assert 'data-evaluation-jobs="evaluation"' in served.get(path).text

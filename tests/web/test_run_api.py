@@ -1,8 +1,10 @@
 """One run over HTTP: what it is, its items in any order, its plots, its files, and what becomes of it."""
 
 import csv
+import html
 import io
 import json
+import re
 import threading
 import zipfile
 from datetime import timedelta
@@ -14,6 +16,7 @@ from websockets.sync.client import connect
 from proctor.session import Message
 from proctor.store import timestamp
 from proctor.store.writer import this_process
+from proctor.testing import eventually
 
 GUESSES = """
 runId: guesses
@@ -282,6 +285,47 @@ def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor
     assert refused["problem"] == "guesses has no items to retry"
 
 
+EARLY = """
+runId: early
+concurrency: 4
+stop_when: {by: model, decided: true}
+matrix:
+  - prompt: PROMPTS
+    model: [scripted/bad, scripted/good]
+    expect: {contains: right}
+"""
+
+
+def test_a_run_that_stopped_early_shows_why_and_its_rest_is_run_on_request(served, proctor):
+    for name, reply in (("good", "right"), ("bad", "wrong")):
+        (proctor.folder / f"{name}.yaml").write_text(f"rules: [{{reply: {reply}}}]\nlatency_seconds: 0.03\n")
+    prompts = json.dumps([f"number {n}" for n in range(60)])
+    (proctor.folder / "plan.yaml").write_text(EARLY.replace("PROMPTS", prompts))
+    assert proctor("batch", "plan.yaml").returncode == 1
+
+    run = served.get("/api/runs/early").json
+    state = run["stopWhen"]
+    assert (run["status"], run["reason"], state["isDecided"]) == ("completed", "decided", True)
+    assert (state["by"], state["metric"], state["confidence"]) == ("model", "success", 0.95)
+    bad, good = state["intervals"]
+    assert bad["high"] < good["low"] and not bad["isUndecided"]
+    assert 20 < run["counts"]["queued"] < 100
+    ended = run["finishedAt"]
+
+    # It is decided: nothing runs, and its end stays where it was.
+    assert served.post("/api/runs/early/resume").status == 200
+    served.wait_for("early", "completed")
+    again = served.get("/api/runs/early").json
+    assert (again["counts"], again["finishedAt"]) == (run["counts"], ended)
+
+    assert served.post("/api/runs/early/resume?stopEarly=false").status == 200
+    eventually(lambda: served.get("/api/runs/early").json["counts"]["queued"] == 0)
+    served.wait_for("early", "completed")
+    rest = served.get("/api/runs/early").json
+    assert (rest["counts"]["success"], rest["counts"]["fail"]) == (60, 60)
+    assert rest["stopWhen"]["intervals"][0]["tasks"] == 60
+
+
 @pytest.mark.parametrize("job", ["benchmark", "scenario", "dialogue"])
 def test_a_run_whose_plan_is_not_in_the_store_is_not_resumed(served, site, job):
     row = {"runId": "lost", "createdAt": timestamp(NOW), "job": job, "status": "halted"}
@@ -418,3 +462,23 @@ def test_what_is_asked_of_each_provider_is_told(served, site):
     assert pool == {
         "name": "openai/gpt-5", "limit": 12, "inUse": 9, "waiting": 4, "refused": 2, "waitedSeconds": 8.5,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("job", "titles"),
+    [
+        ("coding", {}),
+        ("dialogue", {"prompt": "Dialogue", "model": "Models"}),
+        ("scenario", {"prompt": "Scenario", "model": "Models"}),
+        ("evaluation", {"prompt": "Session", "model": "Judge", "factor:model": "evaluated model"}),
+        ("no longer installed", {}),
+    ],
+)
+def test_the_page_of_a_run_names_columns_as_its_job_does(served, site, job, titles):
+    stock(site.store, job=job, count=1)
+
+    text = served.get("/runs/stocked").text
+
+    (attribute,) = re.findall('data-column-titles="([^"]*)"', text)
+    assert json.loads(html.unescape(attribute)) == titles
+    assert (" data-evaluates" in text) == (job == "evaluation")

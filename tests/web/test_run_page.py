@@ -41,6 +41,17 @@ async def answer(prompt):
 """A model that answers once there is a file `open`."""
 
 
+EARLY = f"""
+runId: early
+concurrency: 4
+stop_when: {{by: model, decided: true}}
+matrix:
+  - prompt: [{", ".join(f"number {n}" for n in range(40))}]
+    model: [scripted/bad, scripted/good]
+    expect: {{contains: right}}
+"""
+
+
 def talker(proctor, reply, seconds):
     (proctor.folder / "talker.yaml").write_text(f"rules: [{{reply: {reply}}}]\nlatency_seconds: {seconds}\n")
 
@@ -90,6 +101,28 @@ def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(serve
     # In place: the page was never loaded anew.
     assert page.evaluate("window.same") is True
     assert running.wait(timeout=20) == 0
+
+
+def test_a_run_that_stopped_early_shows_valid_intervals_and_runs_the_rest(served, proctor, open_page):
+    for name, reply in (("good", "right"), ("bad", "wrong")):
+        (proctor.folder / f"{name}.yaml").write_text(f"rules: [{{reply: {reply}}}]\nlatency_seconds: 0.03\n")
+    (proctor.folder / "plan.yaml").write_text(EARLY)
+    assert proctor("batch", "plan.yaml").returncode == 1
+    page = open_page(f"{served.url}/runs/early")
+
+    table = page.get_by_role("table", name="Decisions")
+    expect(table.get_by_role("row")).to_have_count(3)
+    expect(table).to_contain_text("95% interval")
+    expect(table.get_by_role("row").nth(2)).to_contain_text("decided")
+    expect(page.locator("#stop-when")).to_contain_text("These intervals are valid at any time")
+    expect(
+        page.get_by_text(re.compile("^Decided: scripted/good is better than scripted/bad"))
+    ).to_be_visible()
+
+    page.get_by_role("button", name="Run the rest").click()
+    page.get_by_role("dialog").get_by_role("button", name=re.compile(r"^Run \d+ items$")).click()
+    expect(page.locator("#done")).to_have_text("80 of 80 items")
+    expect(page.get_by_role("button", name="Run the rest")).to_be_hidden()
 
 
 def test_twenty_thousand_items_are_searched_filtered_and_sorted(served, site, open_page):
@@ -359,3 +392,16 @@ def test_a_run_that_cannot_be_read_says_why_and_leaves_no_empty_frames(served, s
     expect(page.get_by_role("region", name="Progress")).to_be_hidden()
     expect(page.get_by_role("tablist")).to_be_hidden()
     expect(page.get_by_role("button", name="Export")).to_be_hidden()
+
+
+def test_columns_have_the_titles_of_the_job(served, site, open_page):
+    """In an evaluation, the model column is the judge; the evaluated model is a factor of its own."""
+    stock(site.store, job="evaluation", count=10)
+
+    page = open_page(f"{served.url}/runs/stocked")
+
+    for title in ("Session", "Judge"):
+        expect(page.get_by_role("columnheader", name=title)).to_be_visible()
+    # Among the columns to choose from.
+    expect(page.locator("label", has_text="evaluated model")).to_have_count(1)
+    expect(page.get_by_role("columnheader", name="Prompt")).to_have_count(0)

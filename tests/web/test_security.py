@@ -1,10 +1,16 @@
 """Who may call the server, and what a browser may do with its answers."""
 
+import contextlib
 import http.client
+import socket
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
+
+from proctor.cli import serve as serve_command
+from proctor.web import auth
 
 TOKEN = "seven-horses-and-a-half"
 PAGES = ("/", "/new", "/models", "/settings", "/api/docs", "/compare", "/evaluations", "/nowhere")
@@ -79,9 +85,15 @@ def test_static_files_are_those_of_their_folder(shared):
         connection.endheaders()
         reply = connection.getresponse()
 
-        assert reply.status == 404, path
+        assert reply.status == (400 if "%00" in path else 404), path
         assert b"import" not in reply.read()
         connection.close()
+
+
+@pytest.fixture(scope="module")
+def locked(serve_shared):
+    """A server with a token."""
+    return serve_shared(token=TOKEN)
 
 
 def test_without_the_token_only_the_way_to_give_it_can_be_seen(serve):
@@ -136,6 +148,131 @@ def test_whoever_signs_in_with_the_token_comes_to_the_page_they_wanted(serve):
     assert wrong.status == 401
     assert "Invalid token" in wrong.text
     assert away.headers["location"] == "/"
+
+
+OFF_SITE = (
+    "//evil.example",
+    "/\\evil.example",
+    "/\\/evil.example",
+    "https://evil.example",
+    "///evil.example",
+)
+
+
+@pytest.mark.parametrize(
+    "target", [*OFF_SITE, "/\t/evil.example", "\\\\evil.example", "javascript:alert(1)", "evil", ""]
+)
+def test_signing_in_leads_to_no_other_site(locked, target):
+    form = urlencode({"next": target, "token": TOKEN}).encode()
+
+    entered = locked.ask("POST", "/login", form, {"content-type": "application/x-www-form-urlencoded"})
+    shown = locked.get(f"/login?{urlencode({'next': target})}")
+
+    assert entered.headers["location"] == "/"
+    assert 'name="next" value="/"' in shown.text
+
+
+@pytest.mark.parametrize(
+    "path", [*OFF_SITE, "//evil.example/", "//evil.example/%2e%2e", "/runs//evil.example/"]
+)
+def test_no_address_redirects_to_another_site(locked, path):
+    for query in ("", f"?token={TOKEN}"):
+        connection = http.client.HTTPConnection("127.0.0.1", locked.port, timeout=10)
+        connection.putrequest("GET", path + query, skip_host=True)
+        # A server without a name for itself answers with a path.
+        connection.putheader("host", "")
+        connection.endheaders()
+        reply = connection.getresponse()
+        connection.close()
+
+        location = reply.headers.get("location", "/")
+        assert urlsplit(location).netloc == "", (path, query)
+        assert not location.startswith(("//", "/\\")), (path, query)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/runs/a%00b"),
+        ("GET", "/runs/%00"),
+        ("GET", "/api/runs?search=%00"),
+        ("GET", "/api/sessions/x/search?q=a%00"),
+        ("GET", "/api/compare?run=%00"),
+        ("GET", "/evaluators/%00"),
+        ("POST", "/v1/traces%00"),
+    ],
+)
+def test_a_nul_in_an_address_is_refused(shared, method, path):
+    refused = shared.ask(method, path)
+
+    assert refused.status == 400
+    assert "NUL" in refused.json["error"]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/sessions/x/labels", rb'{"evaluator": "a\u0000b"}'),
+        ("/api/runs", rb'{"text": "matrix: []", "overrides": {"runId": "\u0000"}}'),
+        ("/api/plans/check", b'{"text": "\0"}'),
+        ("/api/evaluations/files", rb'{"name": "\\\u0000", "text": ""}'),
+    ],
+)
+def test_a_nul_in_a_body_is_refused(shared, path, body):
+    refused = shared.ask("POST", path, body)
+
+    assert refused.status == 400
+    assert refused.json["error"]["problem"] == "the body contains a NUL character"
+
+
+def test_the_escape_of_a_nul_is_text_like_any_other(shared):
+    reply = shared.post("/api/plans/check", {"text": r"matrix: [{prompt: '\u0000', model: scripted/ok}]"})
+
+    assert (reply.status, reply.json["itemCount"]) == (200, 1)
+
+
+def test_headers_that_do_not_end_are_not_waited_for(shared, monkeypatch):
+    monkeypatch.setattr(serve_command, "HEADER_SECONDS", 0.2)
+
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=10) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: ")
+
+        assert receive_all(client) == b""
+
+
+def test_a_connection_that_was_used_is_not_kept_by_half_a_request(shared, monkeypatch):
+    monkeypatch.setattr(serve_command, "HEADER_SECONDS", 0.2)
+
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=10) as client:
+        client.sendall(b"GET /static/mark.svg HTTP/1.1\r\nhost: localhost\r\n\r\nGET / HT")
+
+        assert receive_all(client).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/api/plans/check", 408), ("/v1/traces", 499), ("/evaluators", 400)]
+)
+def test_a_body_that_comes_too_slowly_ends_the_request(shared, monkeypatch, path, status):
+    monkeypatch.setattr(auth, "BODY_SECONDS", 0.2)
+
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=10) as client:
+        client.sendall(
+            f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            "content-length: 9\r\n\r\n{".encode()
+        )
+        reply = receive_all(client)
+
+    assert reply.startswith(f"HTTP/1.1 {status} ".encode())
+    assert b"connection: close" in reply
+
+
+def receive_all(client):
+    """What the server sends until it closes the connection; one that it resets is closed."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while data := client.recv(65536):
+            received += data
+    return received
 
 
 def test_a_body_without_end_is_not_read(shared):

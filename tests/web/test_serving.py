@@ -3,11 +3,16 @@
 import contextlib
 import json
 import os
+import shlex
 import signal
+import stat
 import subprocess
 import sys
 import threading
 from http.client import HTTPException
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
@@ -24,7 +29,7 @@ def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, slow_mode
     slow_model.write_text("rules: [{reply: done}]\nlatency_seconds: 2\n")
     # A terminal sends Ctrl-C to everything that was started in it.
     server = subprocess.Popen(
-        [sys.executable, "-m", "proctor", "serve", "--port", "0", "--json"],
+        [sys.executable, "-m", "proctor", "serve", "--no-token", "--port", "0", "--json"],
         cwd=proctor.folder,
         env=proctor.environment,
         stdout=subprocess.PIPE,
@@ -49,7 +54,7 @@ def test_a_second_server_on_the_same_store_shows_the_same(serve):
 
 
 def test_the_command_serves_says_where_and_ends_when_it_is_asked_to(proctor):
-    server = proctor.start("serve", "--port", "0", "--json")
+    server = proctor.start("serve", "--no-token", "--port", "0", "--json")
     told = json.loads(server.stdout.readline())
     address = f"ws://127.0.0.1:{told['port']}/api/live"
 
@@ -72,14 +77,100 @@ def test_a_port_that_is_taken_is_told_before_anything_starts(proctor, served):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_an_address_beyond_this_machine_needs_a_token(proctor, host):
-    refused = proctor("serve", "--host", host, "--port", "0")
+    refused = proctor("serve", "--host", host, "--no-token", "--port", "0")
 
     assert refused.returncode == 2
-    assert "--token" in refused.stderr
+    assert "--no-token" in refused.stderr
+
+
+def test_what_the_command_prints_lets_a_browser_an_exporter_and_an_aws_client_in(proctor, open_page):
+    boto3 = pytest.importorskip("boto3")
+    server = proctor.start("serve", "--port", "0")
+    lines = [server.stdout.readline().strip()]
+    try:
+        while not lines[-1].startswith("export AWS_SECRET_ACCESS_KEY"):
+            lines.append(server.stdout.readline().strip())
+        url, _, token = lines[0].removeprefix("Serving at ").partition("/?token=")
+        variables = dict(
+            pair.split("=", 1)
+            for line in lines
+            for pair in shlex.split(line.removeprefix("export "))
+            if line.startswith("export ")
+        )
+
+        # Whoever has no token is sent to sign in.
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"{url}/api/runs", timeout=20)
+        assert refused.value.code == 401
+
+        page = open_page(lines[0].removeprefix("Serving at "))
+        assert page.url == f"{url}/"
+        page.wait_for_selector("h1 >> text=Batches")
+
+        header, _, value = variables["OTEL_EXPORTER_OTLP_HEADERS"].partition("=")
+        assert value == f"Bearer%20{token}"
+        traces = Request(
+            f"{variables['OTEL_EXPORTER_OTLP_ENDPOINT']}/v1/traces",
+            data=b"{}",
+            headers={header: unquote(value), "content-type": "application/json"},
+        )
+        assert urlopen(traces, timeout=20).status == 200
+
+        session = boto3.Session(
+            variables["AWS_ACCESS_KEY_ID"],
+            variables["AWS_SECRET_ACCESS_KEY"],
+            region_name=variables["AWS_DEFAULT_REGION"],
+        )
+        control = session.client(
+            "bedrock-agentcore-control",
+            endpoint_url=variables["AWS_ENDPOINT_URL_BEDROCK_AGENTCORE_CONTROL"],
+        )
+        assert control.list_evaluators()["evaluators"]
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+        server.stdout.close()
+
+
+def test_a_token_that_the_user_configured_is_not_printed(proctor):
+    proctor.environment["PROCTOR_TOKEN"] = "a-token-of-the-user-alone"
+    server = proctor.start("serve", "--port", "0")
+    first = server.stdout.readline()
+    server.terminate()
+    printed = first + server.stdout.read()
+
+    assert server.wait(timeout=20) == 0
+    server.stdout.close()
+    assert "(token from PROCTOR_TOKEN)" in first
+    assert 'AWS_SECRET_ACCESS_KEY="$PROCTOR_TOKEN"' in printed
+    assert "a-token-of-the-user-alone" not in printed
+
+
+def test_a_browser_is_opened_without_the_token_in_its_arguments(proctor):
+    browser = proctor.folder / "browser"
+    browser.write_text('#!/bin/sh\necho "$@" > arguments.part\nmv arguments.part arguments\n')
+    browser.chmod(0o755)
+    proctor.environment["BROWSER"] = f"{browser} %s"
+    server = proctor.start("serve", "--port", "0", "--json", "--open")
+    token = json.loads(server.stdout.readline())["token"]
+    try:
+        arguments = (
+            eventually(lambda: (proctor.folder / "arguments").exists())
+            and (proctor.folder / "arguments").read_text()
+        )
+
+        assert token not in arguments
+        file = Path(urlsplit(arguments.strip()).path)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert f"/?token={token}" in file.read_text()
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+        server.stdout.close()
 
 
 def test_a_server_on_all_addresses_says_one_that_a_browser_can_go_to(proctor):
-    server = proctor.start("serve", "--host", "0.0.0.0", "--token", "let-me-in", "--port", "0", "--json")
+    server = proctor.start("serve", "--host", "0.0.0.0", "--port", "0", "--json")
     told = json.loads(server.stdout.readline())
     try:
         assert told["url"] == f"http://127.0.0.1:{told['port']}"
@@ -95,7 +186,7 @@ def test_somebody_who_waits_for_a_run_to_stop_does_not_keep_the_server(proctor):
         # A run of a process that lives and does not listen: this one.
         row = {"runId": "deaf", "createdAt": "2026-01-01T00:00:00.000Z", "job": "coding", "status": "running"}
         store.create_batch({**row, "owner": this_process()}, [])
-    server = proctor.start("serve", "--port", "0", "--json")
+    server = proctor.start("serve", "--no-token", "--port", "0", "--json")
     url = json.loads(server.stdout.readline())["url"]
     asking = threading.Thread(target=abort, args=(url,), daemon=True)
     asking.start()

@@ -1,7 +1,9 @@
 """Plans that are typed in: checked while typing, validated, started."""
 
 import json
+import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import pytest
 from typed import PROMPTS
 
 from proctor.jobs import recognize
+from proctor.testing import eventually
+from proctor.web import plans
 
 
 def test_while_typing_every_mistake_is_told_at_its_line(served):
@@ -44,6 +48,53 @@ def test_a_plan_can_be_said_to_be_of_another_job(served):
 
     assert (found["job"], found["problems"]) == ("dialogue", [])
     assert served.post("/api/plans/check", {"text": "", "job": "knitting"}).status == 404
+
+
+def test_a_large_plan_is_checked_like_a_small_one(served):
+    lines = [f"  - {{prompt: prompt {number}, model: scripted/ok}}\n" for number in range(2000)]
+    text = "".join(["matrix:\n", *lines])
+
+    good = served.post("/api/plans/check", {"text": text})
+    wrong = served.post("/api/plans/check", {"text": text + "concurency: 2\n"})
+
+    assert len(text) > plans.SMALL_PLAN_CHARACTERS
+    assert (good.status, good.json["itemCount"]) == (200, 2000)
+    assert [(each["line"], each["column"]) for each in wrong.json["problems"]] == [(2002, 1)]
+    assert served.post("/api/plans/validate", {"text": text, "job": "knitting"}).status == 404
+
+
+def test_a_check_without_end_is_ended(serve, proctor, monkeypatch):
+    monkeypatch.setattr(plans, "VALIDATION_SECONDS", 0.5)
+    # It starts another, as a validation starts git and agents.
+    script = "import os, time; child = os.fork(); open(f'pid-{os.getpid()}', 'w'); time.sleep(600)"
+    server = serve(command=[sys.executable, "-c", script])
+
+    refused = server.post("/api/plans/validate", {"text": PROMPTS})
+
+    assert refused.status == 400
+    assert refused.json["error"]["problem"] == "checking the plan took more than 0.5 s"
+    pids = [file.name.removeprefix("pid-") for file in proctor.folder.glob("pid-*")]
+    eventually(lambda: not any(map(is_running, pids)))
+
+
+def is_running(pid):
+    """Whether a process lives; one that waits to be reaped does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("words", "name"), [(("batch", "plan.yaml"), "plan.yaml"), (("bench", "--task", "task.md"), "task.md")]
+)
+def test_a_pipe_is_not_waited_for_as_a_plan(proctor, words, name):
+    os.mkfifo(proctor.folder / name)
+
+    refused = proctor(*words, "--dry-run")
+
+    assert refused.returncode == 2
+    assert "it is not a regular file" in refused.stderr
 
 
 def test_what_a_plan_names_is_looked_up_when_it_is_validated(served):

@@ -9,6 +9,7 @@ from typing import Any
 import uvicorn
 from websockets.exceptions import InvalidState
 
+from proctor.cli.serve import TimedProtocol
 from proctor.testing import eventually
 
 GRACE_SECONDS = 1.0
@@ -19,7 +20,9 @@ class ThreadedServer(uvicorn.Server):
     """A server on loopback, up when it is made. Uvicorn itself takes 0.1 to 0.2 s to end."""
 
     def __init__(self, app: Any, *, port: int = 0, lifespan: Any = "auto") -> None:
-        super().__init__(uvicorn.Config(app, log_level="error", lifespan=lifespan))
+        super().__init__(
+            uvicorn.Config(app, http=TimedProtocol, log_level="error", lifespan=lifespan, proxy_headers=False)
+        )
         self._ending = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         listener = socket.create_server(("127.0.0.1", port))

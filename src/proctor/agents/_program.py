@@ -70,6 +70,7 @@ async def watch(
             environment=assignment.environment,
             attempt=assignment.attempt,
             typed=typed,
+            confinement=assignment.confinement,
         ) as program:
             try:
                 batches = program.line_batches(rest_seconds=min(REST_SECONDS, unanswered_seconds))

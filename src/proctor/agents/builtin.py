@@ -17,7 +17,7 @@ from proctor.errors import ModelError, WorkspaceError
 from proctor.formatting import clipped
 from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, maps_in, parse_json
 from proctor.model import Answer, Model, Request, ToolRequest
-from proctor.processes import CouldNotStart, run
+from proctor.processes import Confinement, CouldNotStart, run
 from proctor.session import Message, ModelCall, Record, ToolCall
 
 LARGEST_FILE_BYTES = 2 * 1024 * 1024
@@ -41,6 +41,7 @@ class Workbench:
     environment: Mapping[str, str]
     attempt: str
     command_seconds: float
+    confinement: Confinement | None = None
 
     def path(self, written: str, *, to_change: bool = False) -> Path:
         """The path that the model wrote; `ToolFailed` when it is outside the folder."""
@@ -137,6 +138,7 @@ async def _search(bench: Workbench, arguments: Mapping[str, str]) -> str:
         attempt=bench.attempt,
         time_limit=SEARCH_SECONDS,
         keep=SHOWN_CHARACTERS,
+        confinement=bench.confinement,
     )
     if result.timed_out:
         raise ToolFailed(f"the search took longer than {SEARCH_SECONDS:.0f} s")
@@ -172,6 +174,7 @@ async def _run(bench: Workbench, arguments: Mapping[str, str]) -> str:
         attempt=bench.attempt,
         time_limit=bench.command_seconds,
         keep=SHOWN_CHARACTERS // 2,
+        confinement=bench.confinement,
     )
     if finished.timed_out:
         raise ToolFailed(f"ended after {bench.command_seconds:.0f} s\n{finished.output}")
@@ -260,6 +263,7 @@ class BuiltinAgent:
             environment=assignment.environment,
             attempt=assignment.attempt,
             command_seconds=self.command_seconds,
+            confinement=assignment.confinement,
         )
         talk = _Conversation(self, assignment, assignment.models, record)
         for _ in range(self.max_steps):

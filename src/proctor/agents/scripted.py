@@ -237,7 +237,11 @@ async def _commit(step: ScriptStep, stage: Stage) -> None:
 async def _really_run(command: Sequence[str] | str, args: JsonMap, name: str, stage: Stage) -> None:
     assignment = stage.assignment
     finished = await run(
-        command, folder=assignment.folder, environment=assignment.environment, attempt=assignment.attempt
+        command,
+        folder=assignment.folder,
+        environment=assignment.environment,
+        attempt=assignment.attempt,
+        confinement=assignment.confinement,
     )
     stage.record(
         ToolCall(

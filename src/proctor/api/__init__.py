@@ -6,6 +6,7 @@ prints, exits or installs signal handlers.
 
 import asyncio
 import json
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -30,7 +31,7 @@ from proctor.batch.lifecycle import Observer, RunControl, RunResult
 from proctor.bootstrap import now, open_context
 from proctor.context import ModelOptions, Notice, RunContext
 from proctor.errors import UsageError
-from proctor.item import Item, digest_of
+from proctor.item import ERROR, FAIL, TIMEOUT, Item, digest_of
 from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides, read_stop_rule
 from proctor.jobs import find_job, recognize
 from proctor.models import ModelRouter
@@ -178,6 +179,7 @@ def run(
     evaluators: "Sequence[str | EvaluatorFunction]" = (),
     run_id: str = "",
     concurrency: int | None = None,
+    workers: int | None = None,
     budget_usd: float | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
@@ -187,7 +189,8 @@ def run(
 ) -> Run:
     """Run a plan file of any job, a plan built in Python, or items, and wait for the end.
 
-    `agent`, `model` and `evaluators` take names or functions. `stop_when` stops early, as the setting of a
+    `agent`, `model` and `evaluators` take names or functions. `workers` processes share the work; None: as
+    the plan says, or as many as are worth it. `stop_when` stops early, as the setting of a
     plan does: `{"by": "model", "decided": True}`. `overrides` are the settings of the job's
     command (`timeout_sec`, `retries`, …). Inside a running event loop (a notebook) the run gets its own
     thread; use `run_async` to await it instead.
@@ -201,6 +204,7 @@ def run(
             evaluators=evaluators,
             run_id=run_id,
             concurrency=concurrency,
+            workers=workers,
             budget_usd=budget_usd,
             store=store,
             home=home,
@@ -220,6 +224,7 @@ async def run_async(
     evaluators: "Sequence[str | EvaluatorFunction]" = (),
     run_id: str = "",
     concurrency: int | None = None,
+    workers: int | None = None,
     budget_usd: float | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
@@ -261,10 +266,12 @@ async def run_async(
         lifecycle.preview(_evaluation_plan({"runIds": ["run"]}, evaluators, ctx), ctx)
     observer = _observer(ctx.store, progress)
     rule = read_stop_rule(stop_when)
-    result = await lifecycle.start(job, read, ctx, run_id=run_id, observer=observer, rule=rule)
+    result = await lifecycle.start(
+        job, read, ctx, run_id=run_id, workers=_checked_workers(workers), observer=observer, rule=rule
+    )
     finished = opened.handle(result.run_id)
     if evaluators:
-        await evaluate_async(finished, evaluators, store=opened)
+        await evaluate_async(finished, evaluators, workers=workers, store=opened)
     return finished
 
 
@@ -274,17 +281,22 @@ def resume(
     retry: Retry | None = None,
     budget_usd: float | None = None,
     concurrency: int | None = None,
+    workers: int | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     progress: bool | None = None,
 ) -> Run:
-    """Execute what is left of a run of any job; `retry` also repeats `errors`, `failed` items, or `all`."""
+    """Execute what is left of a run of any job; `retry` also repeats `errors`, `failed` items, or `all`.
+
+    `workers`: as in `run`.
+    """
     opened = _opened(store, home, [Path.cwd()])
     return opened.resume(
         run.id if isinstance(run, Run) else run,
         retry=retry,
         budget_usd=budget_usd,
         concurrency=concurrency,
+        workers=workers,
         progress=progress,
     )
 
@@ -294,16 +306,20 @@ def evaluate(
     evaluators: "Sequence[str | EvaluatorFunction]",
     *,
     judge: str = "",
+    workers: int | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     **options: object,
 ) -> Run:
     """Evaluate a run (a handle or an id), or sessions by id; returns the evaluation with its scores.
 
-    `options` are further members of the evaluation request, such as `votes` or `groundTruth`.
+    `options` are further members of the evaluation request, such as `votes` or `groundTruth`; `workers`: as
+    in `run`.
     """
     return outside_of_any_loop(
-        lambda: evaluate_async(sessions, evaluators, judge=judge, store=store, home=home, **options)
+        lambda: evaluate_async(
+            sessions, evaluators, judge=judge, workers=workers, store=store, home=home, **options
+        )
     )
 
 
@@ -312,6 +328,7 @@ async def evaluate_async(
     evaluators: "Sequence[str | EvaluatorFunction]",
     *,
     judge: str = "",
+    workers: int | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     **options: object,
@@ -325,7 +342,8 @@ async def evaluate_async(
         source = {"sessionIds": [opened.session(each).id for each in sessions]}
     plan = _evaluation_plan(source, evaluators, ctx, **({"judge": judge} if judge else {}), **options)
     observer = _observer(ctx.store, progress=False)
-    result = await lifecycle.start(find_job("evaluation"), plan, ctx, observer=observer)
+    job, workers = find_job("evaluation"), _checked_workers(workers)
+    result = await lifecycle.start(job, plan, ctx, workers=workers, observer=observer)
     return opened.handle(result.run_id)
 
 
@@ -442,6 +460,7 @@ class ProctorStore:
         retry: Retry | None = None,
         budget_usd: float | None = None,
         concurrency: int | None = None,
+        workers: int | None = None,
         progress: bool | None = None,
     ) -> Run:
         """Execute what is left of a run."""
@@ -459,10 +478,17 @@ class ProctorStore:
                 ctx,
                 changes=changes,
                 retry=RETRIES[retry],
+                workers=_checked_workers(workers),
                 observer=_observer(ctx.store, progress),
             )
 
         return self.handle(outside_of_any_loop(work).run_id)
+
+
+def _checked_workers(workers: int | None) -> int | None:
+    if workers is not None and not (isinstance(workers, int) and workers >= 1):
+        raise UsageError(f"the number of workers should be at least 1, not {workers}")
+    return workers
 
 
 def _item_maker(
@@ -496,6 +522,32 @@ def _check_item(item: object, number: int) -> None:
         raise UsageError(
             f"item {number} cannot be stored: {error}\nUse text, numbers, lists and mappings."
         ) from error
+    for name, (is_valid, remedy) in _LIMITS.items():
+        value = item.settings.get(name)
+        if value is not None and not is_valid(value):
+            raise UsageError(f"`{name}` of item {number} should be {remedy}, not {value!r}")
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_LIMITS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "timeoutSec": (_is_positive, "a positive number of seconds"),
+    "retries": (_is_count, "a whole number from 0 on"),
+    "retryOn": (
+        lambda value: (
+            isinstance(value, list | tuple) and all(each in (ERROR, TIMEOUT, FAIL) for each in value)
+        ),
+        "a list of error, timeout and fail",
+    ),
+    "budget": (_is_positive, "a positive number of US dollars"),
+}
+"""Settings of items that every runner reads, whether a value is valid, and what one is."""
 
 
 def _numbered(items: Iterable[Item]) -> Iterator[Item]:

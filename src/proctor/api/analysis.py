@@ -234,7 +234,7 @@ def _pilot(results: "Results", metric: str) -> _Pilot:
     models = results.factors.get("model")
     groups = results.runs if len(results.runs.labels) > 1 else models
     tasks = shared_tasks(results, groups) if groups else results.tasks(pair=results.pairing())[0].codes
-    scale = scale_of(metric, values) or (None, None)
+    scale = scale_of(results, metric) or (None, None)
     there = ~np.isnan(values)
     if groups is None or len(groups.labels) < 2:
         return _Pilot(values[there].tolist(), None, tasks[there].tolist(), None, *scale)

@@ -240,6 +240,11 @@ class Run:
         """Write the report of the run, HTML or Markdown by the suffix of the file."""
         target = Path(path)
         is_markdown = target.suffix in (".md", ".markdown")
+        if not is_markdown and target.suffix not in (".html", ".htm"):
+            raise UsageError(
+                f"a report has no format {target.suffix or 'without a suffix'}\n"
+                "Name a file that ends in .html, .htm, .md or .markdown."
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         text = self._job_report(self.id, "md" if is_markdown else "html")
         if text is None:
@@ -249,12 +254,19 @@ class Run:
         return target
 
     def resume(
-        self, *, retry: Retry | None = None, budget_usd: float | None = None, concurrency: int | None = None
+        self,
+        *,
+        retry: Retry | None = None,
+        budget_usd: float | None = None,
+        concurrency: int | None = None,
+        workers: int | None = None,
     ) -> "Run":
         """Execute what is left of the run; `retry` also repeats errors, or errors and failures."""
         if self._resume is None:
             raise UsageError("this run was opened for reading only\nUse proctor.resume(run).")
-        return self._resume(self.id, retry=retry, budget_usd=budget_usd, concurrency=concurrency)
+        return self._resume(
+            self.id, retry=retry, budget_usd=budget_usd, concurrency=concurrency, workers=workers
+        )
 
     def _batch(self) -> BatchRow:
         return self._store.read.batch(self.id, self._now())

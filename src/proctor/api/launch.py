@@ -22,6 +22,7 @@ from proctor.context import RunContext
 from proctor.job import BatchChanges, BatchEnd, PlanText, make_overrides
 from proctor.jobs import find_job
 from proctor.json_values import JsonObject
+from proctor.secrets import open_private, private_folder
 from proctor.store import RetrySelection
 from proctor.store.tables import BatchRow
 
@@ -52,6 +53,8 @@ class LaunchRequest:
     """Finished items that a resumed run executes again."""
     changes: BatchChanges = field(default_factory=BatchChanges)
     """Settings of a resumed run that change."""
+    workers: int | None = None
+    """Processes that share the work; None: as the plan says, or as many as are worth it."""
     only_unfinished: bool = False
     """Leave a run alone that has ended or was stopped before the process is ready to resume it."""
 
@@ -82,12 +85,20 @@ async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = 
             summary = lifecycle.summarize(ctx.store, batch, ctx.now())
             return RunResult(run_id=batch["runId"], end=end, summary=summary, executed=False)
         return await lifecycle.resume(
-            job, request.run_id, ctx, changes=request.changes, retry=request.retry, observer=observer
+            job,
+            request.run_id,
+            ctx,
+            changes=request.changes,
+            retry=request.retry,
+            workers=request.workers,
+            observer=observer,
         )
     path = Path(request.plan_path) if request.plan_path else None
     source = PlanText(text=request.plan_text, path=path, folder=Path(request.folder))
     plan = job.read(source, make_overrides(job, request.overrides), ctx)
-    return await lifecycle.start(job, plan, ctx, run_id=request.run_id, observer=observer)
+    return await lifecycle.start(
+        job, plan, ctx, run_id=request.run_id, workers=request.workers, observer=observer
+    )
 
 
 def _has_ended(batch: BatchRow) -> bool:
@@ -140,13 +151,16 @@ class Launcher:
 
     def start(self, arguments: Sequence[str], name: str, *, stdin: bytes = b"") -> LaunchedProcess:
         """Start a command with its arguments and standard input."""
-        self.logs.mkdir(parents=True, exist_ok=True)
+        private_folder(self.logs)
         log = self.logs / f"{name}.log"
         if self.is_encrypted:
             stderr: IO[bytes] = tempfile.TemporaryFile(dir=self.logs)  # noqa: SIM115  lives with the result
             stdout: IO[bytes] = tempfile.TemporaryFile(dir=self.logs)  # noqa: SIM115
         else:
-            stderr, stdout = log.open("a+b"), log.with_suffix(".json").open("a+b")
+            stderr, stdout = (
+                open(path, "a+b", opener=open_private)  # noqa: SIM115
+                for path in (log, log.with_suffix(".json"))
+            )
         process = subprocess.Popen(
             [*self.command, *arguments],
             cwd=self.folder,

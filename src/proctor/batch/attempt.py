@@ -234,6 +234,7 @@ class Attempt:
             ask_person=self._ask_person,
             merge=self._support.merge,
             redact=self._support.redact,
+            sandbox=self._context.sandbox,
             checkpoint=self._work.checkpoint,
         )
 
@@ -244,8 +245,6 @@ class Attempt:
         models = self._context.models(
             self._clock.waited, item_id=self._work.id, volatile=self._volatile_texts(), note=self._note
         )
-        if not self._reservation.is_limited:
-            return models
         return BudgetedModel(
             models, self._reservation, worst_case=self._context.worst_case, record=self._record
         )
@@ -371,7 +370,8 @@ class Attempt:
             "status": QUEUED if waits else outcome.status,
             "reason": outcome.reason,
             "error": "" if outcome.status == SUCCESS else self._recorder.line(outcome.error),
-            "finishedAt": None if waits else timestamp(self._context.now()),
+            # Not before its start, even if the clock was set back meanwhile.
+            "finishedAt": None if waits else max(work.started_at or "", timestamp(self._context.now())),
             "tokensTotal": work.tokens,
             "toolCalls": work.tool_calls,
             "costUsd": work.cost_usd,

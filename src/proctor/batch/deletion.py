@@ -1,16 +1,20 @@
-"""Delete imported sessions by id, log group or age, and runs with their sessions.
+"""Delete imported sessions by id, log group or age, runs with their sessions, and old runs or their texts.
 
 A session of a run is deleted only with its run.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TypedDict
 
 from proctor.batch.ingest import build_sessions
+from proctor.context import RunContext
 from proctor.errors import ProctorError, UsageError
 from proctor.git import Git
+from proctor.item import RUNNING
+from proctor.json_values import JsonObject
 from proctor.store import Scope, Store
 from proctor.workspace.source_repository import SESSION_REFS
 from proctor.workspace.worktree import remove_folder, session_folder
@@ -70,10 +74,8 @@ def delete_run(
     store: Store, run_id: str, home: Path, environment: Mapping[str, str], *, branches: bool
 ) -> Removal:
     """Delete a run that is not running."""
-    removed, problems = 0, list[str]()
+    removed, problems = 0, _remove_worktrees(store, run_id, home)
     for session in store.read.table("sessions", Scope(run_id=run_id)):
-        if session["worktree"] and (problem := remove_folder(session_folder(home, session["id"]))):
-            problems.append(problem)
         if branches and session["branch"] and session["repo"]:
             try:
                 removed += _delete_branch(Path(session["repo"]), session["branch"], environment)
@@ -81,6 +83,75 @@ def delete_run(
                 problems.append(f"the branch {session['branch']} in {session['repo']}: {error}")
     store.delete_batch(run_id)
     return Removal(branches=removed, problems=problems)
+
+
+class PrunedRun(TypedDict):
+    """A run that is pruned."""
+
+    runId: str
+    createdAt: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrunedRuns:
+    """Old runs that were deleted, or would be."""
+
+    runs: list[PrunedRun]
+    keep_scores: bool
+    dry_run: bool
+    file_bytes: int | None = None
+    """By how much the store's file became smaller; None: it did not, or there is none."""
+    problems: list[str] = field(default_factory=list)
+
+    def document(self) -> JsonObject:
+        """The JSON document of `proctor prune`."""
+        return {
+            "runs": self.runs,
+            "bytes": sum(run["bytes"] for run in self.runs),
+            "keepScores": self.keep_scores,
+            "dryRun": self.dry_run,
+            "freedBytes": self.file_bytes,
+            "problems": self.problems,
+        }
+
+
+def prune_runs(ctx: RunContext, before: datetime, *, keep_scores: bool, dry_run: bool) -> PrunedRuns:
+    """Delete runs that ended before a time, or only their texts, with their worktrees; branches stay."""
+    store, problems = ctx.store, list[str]()
+    batches = [store.read.batch(run_id, ctx.now()) for run_id in store.runs_ended_before(before)]
+    batches = [batch for batch in batches if batch["status"] != RUNNING]
+    sizes = store.run_sizes([batch["runId"] for batch in batches])
+    runs: list[PrunedRun] = [
+        {"runId": batch["runId"], "createdAt": batch["createdAt"], "bytes": sizes[batch["runId"]]}
+        for batch in batches
+    ]
+    freed = None
+    if runs and not dry_run:
+        size = store.file_bytes()
+        for run in runs:
+            if keep_scores:
+                problems += _remove_worktrees(store, run["runId"], ctx.home)
+                store.delete_texts(run["runId"])
+            else:
+                environment = ctx.settings.user_environment
+                problems += delete_run(store, run["runId"], ctx.home, environment, branches=False).problems
+        if any(batch["status"] == RUNNING for batch in store.read.batches(ctx.now())):
+            problems.append("a run is active: the space is used again, but the file is not made smaller")
+        else:
+            store.purge()
+            after = store.file_bytes()
+            freed = size - after if size is not None and after is not None else None
+    return PrunedRuns(
+        runs=runs, keep_scores=keep_scores, dry_run=dry_run, file_bytes=freed, problems=problems
+    )
+
+
+def _remove_worktrees(store: Store, run_id: str, home: Path) -> list[str]:
+    """Remove the worktrees of a run; what could not be removed."""
+    sessions = store.read.table("sessions", Scope(run_id=run_id))
+    problems = [remove_folder(session_folder(home, row["id"])) for row in sessions if row["worktree"]]
+    return [problem for problem in problems if problem]
 
 
 def _delete_branch(repo: Path, branch: str, environment: Mapping[str, str]) -> bool:

@@ -4,20 +4,20 @@ read → preflight → create, or claim → clear leftovers → extend → `file
 The command line, the web server, the library and a detached process call these functions.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
 
 from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
-from proctor.batch.engines import Engine
-from proctor.batch.executor import Executor
-from proctor.context import RunContext
+from proctor.batch.engines import Engine, automatic_workers
+from proctor.batch.executor import Executor, clear_leftovers
+from proctor.context import People, RunContext
 from proctor.errors import UsageError
-from proctor.formatting import plural
+from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
 from proctor.job import (
     STOP_RULE,
@@ -35,9 +35,10 @@ from proctor.job import (
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader
 from proctor.store.batches import moment
-from proctor.store.tables import BatchRow, SessionRow
+from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
+    from proctor.batch.engines.processes import ProcessEngine
     from proctor.stats.stopping import StopMonitor
 
 MOST_FAILURES = 1000
@@ -122,17 +123,19 @@ async def start(
     *,
     run_id: str = "",
     engine: Engine | None = None,
+    workers: int | None = None,
     observer: Observer = SILENT,
     rule: StopRule | None = None,
 ) -> RunResult:
-    """Create a run of a plan and execute it to its end. `engine`: where its items run; None: here.
+    """Create a run of a plan and execute it to its end.
 
-    `rule` says when it stops early; None: as the plan says.
+    `workers`: how many processes execute its items; None: as the plan says, or as many as are worth it.
+    `engine` runs its items in their place. `rule` says when it stops early; None: as the plan says.
     """
     rule = rule or plan.stop_rule
     models = _checked_models(plan, ctx, rule)
     if opened := job.open(plan, ctx):
-        return await resume(job, opened, ctx, engine=engine, observer=observer)
+        return await resume(job, opened, ctx, engine=engine, workers=workers, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     check_run_id(run_id)
     plan = plan.for_new_run(run_id)
@@ -148,7 +151,9 @@ async def start(
         version=__version__,
         now=ctx.now(),
     )
-    return await _execute(job, plan, run_id, ctx, models, resumed=False, engine=engine, observer=observer)
+    return await _execute(
+        job, plan, run_id, ctx, models, resumed=False, engine=engine, workers=workers, observer=observer
+    )
 
 
 def _in_order(plan: JobPlan, rule: StopRule | None) -> tuple[Iterable[Item], Iterable[Resource]]:
@@ -172,18 +177,24 @@ async def resume(
     changes: BatchChanges = NO_CHANGES,
     retry: RetrySelection = UNFINISHED,
     engine: Engine | None = None,
+    workers: int | None = None,
     observer: Observer = SILENT,
 ) -> RunResult:
-    """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
+    """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now.
+
+    `workers` and `engine`: as in `start`.
+    """
     job.check_resume(run_id, retry, ctx)
     batch = ctx.store.read.batch(run_id, ctx.now())
+    ctx.note_foreign_results([batch["runId"]])
     plan = plan.for_run(batch, ctx) if plan else None
     restored = plan or _restored(job, batch, ctx)
     models = _checked_models(restored, ctx)
     _check_rule(ctx.store.read, run_id, plan, retry)
     if job.retries_errors:
         retry = replace(retry, errors=True)
-    clear_leftovers(ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now()), ctx.home)
+    interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
+    clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
     ctx.store.add_resources(run_id, restored.resources())
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(
@@ -200,8 +211,10 @@ async def resume(
         models,
         resumed=True,
         engine=engine,
+        workers=workers,
         observer=observer,
         stops_early=changes.stops_early,
+        finished_at=moment(batch["finishedAt"]),
     )
 
 
@@ -315,9 +328,12 @@ async def _execute(
     *,
     resumed: bool,
     engine: Engine | None,
+    workers: int | None,
     observer: Observer,
     stops_early: bool = True,
+    finished_at: datetime | None = None,
 ) -> RunResult:
+    """`finished_at` is when a resumed run had ended; it stays so if no item is left to execute."""
     files = job.files(plan, run_id, ctx)
     end = files.begin(resumed=resumed)
     totals = ctx.store.read.totals(run_id)
@@ -326,7 +342,20 @@ async def _execute(
         stopping = _stopping(run_id, ctx) if stops_early else None
         is_decided = stopping is not None and stopping.is_decided
         has_work = has_work and not is_decided
-        end = await _run_items(job, plan, run_id, ctx, models, files, engine, observer, stopping)
+        finished_at = None if has_work else finished_at
+        end = await _run_items(
+            job,
+            plan,
+            run_id,
+            ctx,
+            models,
+            files,
+            engine,
+            workers,
+            observer,
+            stopping,
+            finished_at=finished_at,
+        )
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
     if state := summary.get("stopWhen"):
@@ -346,8 +375,11 @@ async def _run_items(
     models: ModelRouter,
     files: JobFiles,
     engine: Engine | None,
+    workers: int | None,
     observer: Observer,
     stopping: "StopMonitor | None",
+    *,
+    finished_at: datetime | None,
 ) -> BatchEnd:
     def write_files(follow: Callable[[], None]) -> None:
         try:
@@ -368,29 +400,81 @@ async def _run_items(
 
     attempts = job.attempts(plan, run_id, ctx, models)
     models.get_ready()
+    people = job.people(run_id, ctx)
+    processes = None if engine else _process_engine(workers, plan, run_id, ctx, models, people)
     executor = Executor(
         ctx.store,
         run_id,
         ctx.owner,
         attempts,
-        engine=engine,
+        engine=engine or processes,
         watch=item_finished,
         watch_step=step_finished if files.follows_steps else None,
         settings=ctx.settings_for(models.folders),
         models=plan.model_options(),
+        functions=ctx.functions,
         find_reference=job.ground_truth(run_id, ctx.store),
         load_checkpoint=load_checkpoint if job.has_checkpoints else None,
-        people=job.people(run_id, ctx),
+        people=people,
         stopping=stopping,
+        finished_at=finished_at,
     )
     try:
         async with observer.watch(run_id, executor):
             return await executor.run()
     finally:
+        if processes:
+            processes.close()
         await attempts.gateway.close()
         await models.close()
         if models.recording:
             models.recording.close()
+
+
+def _process_engine(
+    workers: int | None,
+    plan: JobPlan,
+    run_id: str,
+    ctx: RunContext,
+    models: ModelRouter,
+    people: People | None,
+) -> "ProcessEngine | None":
+    """The worker processes of a run, started; None: its items run in this process."""
+    concurrency = ctx.store.read.batch(run_id, ctx.now())["concurrency"]
+    requested = workers or plan.workers
+    if requested is None and not ctx.functions:
+        totals = ctx.store.read.totals(run_id)
+        workers = automatic_workers(
+            items=totals["items"] - totals["finished"],
+            concurrency=concurrency,
+            models=models,
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+        )
+    workers = requested or workers or 1
+    if workers == 1:
+        return None
+    # Loaded here: most runs are small.
+    from proctor.batch.engines.processes import ProcessEngine, can_be_sent
+
+    reason = models.single_process_reason
+    if concurrency == 1:
+        reason = "its concurrency is 1"
+    elif people is not None and people is ctx.people:
+        reason = "a person at this terminal plays an actor"
+    elif not can_be_sent(ctx.functions):
+        reason = "worker processes cannot import its Python functions"
+    elif models.lowest_limit == 1:
+        reason = "only one call at a time is allowed"
+    if reason:
+        if requested:
+            ctx.note(f"the run has one worker process: {reason}")
+        return None
+    # Each worker may make at least one call of each limit.
+    engine = ProcessEngine(
+        min(workers, concurrency, models.lowest_limit or workers), note=ctx.note, info=ctx.info
+    )
+    engine.launch()
+    return engine
 
 
 def _stopping(run_id: str, ctx: RunContext) -> "StopMonitor | None":
@@ -410,7 +494,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     failures = store.read.items(
         batch["runId"], ItemFilter(statuses=(FAIL, TIMEOUT, ERROR)), limit=MOST_FAILURES
     )
-    started, finished = moment(batch["createdAt"]), moment(batch["finishedAt"]) or now
+    took = elapsed(moment(batch["createdAt"]), moment(batch["finishedAt"]) or now)
     summary: RunSummary = {
         "runId": batch["runId"],
         "status": batch["status"],
@@ -424,7 +508,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
         "tokensTotal": totals["tokens"],
         "toolCalls": totals["toolCalls"],
         "costUsd": totals["costUsd"],
-        "durationSec": round((finished - started).total_seconds(), 3) if started else None,
+        "durationSec": None if took is None else round(took, 3),
         "failures": [
             {
                 "id": row["id"],
@@ -455,8 +539,10 @@ def abort_run(
     if batch["status"] in ("completed", "aborted"):
         raise UsageError(f"run {run_id} is already {batch['status']}\nThere is nothing left to stop.")
     store.request_abort(run_id, now())
-    started = now()
-    while batch["status"] == RUNNING and (now() - started).total_seconds() < PATIENCE_SECONDS:
+    # Counted in pauses: the clock may be set meanwhile.
+    for _ in range(PATIENCE_SECONDS * 10):
+        if batch["status"] != RUNNING:
+            break
         pause(0.1)
         batch = store.read.batch(run_id, now())
     if batch["status"] in ("interrupted", "halted"):
@@ -467,15 +553,3 @@ def abort_run(
                 end_attempt(session["id"])
         store.end_batch(run_id, "aborted", "aborted", "the batch was aborted", now())
     return str(store.read.batch(run_id, now())["status"])
-
-
-def clear_leftovers(sessions: Iterable[SessionRow], home: Path) -> None:
-    """Kill every process that attempts of a killed driver left running, and remove their worktrees."""
-    # Loaded here: only a run that was killed has left anything.
-    from proctor.processes import end_attempt
-    from proctor.workspace.worktree import remove_folder, session_folder
-
-    for session in sessions:
-        end_attempt(session["id"])
-        if session["worktree"]:
-            remove_folder(session_folder(home, session["id"]))

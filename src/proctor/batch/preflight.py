@@ -15,6 +15,7 @@ from proctor import secrets
 from proctor.errors import UsageError
 from proctor.json_values import JsonMap
 from proctor.model import ModelDirectory
+from proctor.sandbox import NOT_CONFINED, Sandbox
 
 if TYPE_CHECKING:
     from proctor.agent import Agent
@@ -54,6 +55,7 @@ class PreflightContext:
     environment: Mapping[str, str]
     find_agent: "Callable[[str, JsonMap], Agent]"
     models: ModelDirectory
+    sandbox: Sandbox = NOT_CONFINED
 
 
 def check_model(
@@ -91,6 +93,18 @@ def check_agent(
         yield f"the agent {name} cannot be used here: {availability.problem}", availability.remedy
     if agent.stand_in:
         remarks.add(mock_agent_remark(name))
+
+
+def check_sandbox(
+    own: object, agent: str, settings: JsonMap, context: PreflightContext, remarks: set[str]
+) -> Iterator[Missing]:
+    """The sandbox of an item must work on this machine; how its programs are confined is remarked on."""
+    usual = "full" if has_own_models(agent, settings, context) else None
+    try:
+        remarks.add(context.sandbox.summary(own, usual))
+    except UsageError as error:
+        problem, _, remedy = str(error).partition("\n")
+        yield problem, remedy
 
 
 def mock_agent_remark(name: str) -> str:

@@ -5,11 +5,12 @@ When there is too little, it waits until running calls have turned out cheaper; 
 what is left. An agent that calls its provider directly can be stopped only afterwards: it reserves twice what
 its kind has usually cost, starts alone while that is unknown, and may exceed the limit by one call.
 
-Each reservation and settlement is a row of the ledger, from which the next process continues.
+Each reservation and settlement is a row of the ledger, from which the next process continues. What a call may
+cost is committed before it is sent: should this process die meanwhile, the call stays charged.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Protocol
@@ -140,12 +141,15 @@ class BatchBudget:
         concurrency: int,
         rows: LedgerRows,
         now: Callable[[], datetime],
+        commit: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`commit` waits until all `rows` so far are committed."""
         self._ledger = ledger
         self._run_id = run_id
         self._concurrency = concurrency
         self._rows = rows
         self._now = now
+        self._commit = commit
         self._spent = 0.0
         self._reserved = 0.0
         self._open: set[Reservation] = set()
@@ -191,7 +195,7 @@ class BatchBudget:
             if self._open or self._changes > changes:
                 await self._wait(changes)
             elif self._ledger.refusal.others_hold:
-                await self._ledger.give_back(lambda: self.free_usd)
+                await self.return_free()
                 await asyncio.sleep(RETRY_SECONDS)
             elif await self._open_with_less(reservation):
                 break
@@ -262,6 +266,10 @@ class BatchBudget:
             past.spent_usd += spent_usd
         self.notify()
 
+    async def return_free(self) -> None:
+        """Return what is neither spent nor reserved, for other processes."""
+        await self._ledger.give_back(lambda: self.free_usd)
+
     async def idle(self) -> None:
         """Wait until no more money is being drawn."""
         while self._covering:
@@ -272,10 +280,17 @@ class BatchBudget:
         self, reservation: Reservation, position: int, kind: str, reserved_usd: float, spent_usd: float
     ) -> None:
         """Count what a reservation reserves in addition, and write its row of the ledger."""
-        self._reserved += reserved_usd
+        if kind != "call":
+            # What running calls may cost is reserved already.
+            self._reserved += reserved_usd
         amounts = (kind, reserved_usd, spent_usd, self._ledger.holder)
         row = (reservation.session_id, position, self._run_id, reservation.item_id)
         self._rows.append("ledger", (*row, timestamp(self._now()), *amounts))
+
+    async def commit(self) -> None:
+        """Wait until the rows of the ledger so far are committed."""
+        if self._commit:
+            await self._commit()
 
     def notify(self) -> None:
         """Wake all calls that wait for money."""

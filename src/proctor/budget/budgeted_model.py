@@ -1,7 +1,8 @@
 """Model wrapper that enforces the budget of an attempt, and the same guard for the gateway.
 
 Before each call its worst-case cost is held. A call that cannot be paid in full gets a shorter answer; one
-that cannot be paid at all ends the attempt. An answer that was cut off because of that is no result of the
+that cannot be paid at all ends the attempt. A call that broke off may be billed: its worst case counts as
+spent, and another try holds its own. An answer that was cut off because of that is no result of the
 model: it is paid for, and the attempt waits for more money.
 """
 
@@ -10,12 +11,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from proctor.budget.reservation import Reservation
-from proctor.errors import CostLimit
+from proctor.errors import NOT_SENT, CostLimit, ModelError
 from proctor.model import Answer, Model, Request
 from proctor.models.prices import Grant, SpendingRequest, with_output_limit
 from proctor.session import Event
 
 CUT_OFF = "length"
+TRIES = 5
+"""Tries of a call that breaks off, each paid for."""
 
 
 class BudgetedModel:
@@ -36,15 +39,37 @@ class BudgetedModel:
 
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `CostLimit` when the call cannot be paid."""
-        reservation, worst = self._reservation, self._worst_case(request)
+        tries = 1
+        while True:
+            try:
+                return await self._answer_once(request)
+            except ModelError as error:
+                if not error.may_be_billed or tries == TRIES:
+                    raise
+                tries += not error.is_outage
+
+    async def _answer_once(self, request: Request) -> Answer:
+        reservation = self._reservation
+        if not reservation.is_limited:
+            return await self._models.answer(request)
+        worst = self._worst_case(request)
         hold = await reservation.hold(worst)
         limit = hold.output_limit
         if limit is not None:
             request = replace(request, parameters=with_output_limit(request.parameters, limit))
         try:
             answer = await self._models.answer(request)
-        except CancelledError:
-            reservation.lose(hold)
+        except CancelledError as cancelled:
+            if cancelled.args == (NOT_SENT,):
+                reservation.settle(hold, None)
+            else:
+                reservation.lose(hold)
+            raise
+        except ModelError as error:
+            if error.may_be_billed:
+                reservation.lose(hold)
+            else:
+                reservation.settle(hold, None)
             raise
         except BaseException:
             reservation.settle(hold, None)
@@ -68,6 +93,10 @@ def spend_guard(
         except CostLimit as error:
             cut_off(error)
             return Grant(refused=str(error))
-        return Grant(most_output_tokens=hold.output_limit, settle=lambda cost: reservation.settle(hold, cost))
+        return Grant(
+            most_output_tokens=hold.output_limit,
+            settle=lambda cost: reservation.settle(hold, cost),
+            lose=lambda: reservation.lose(hold),
+        )
 
     return grant

@@ -21,7 +21,7 @@ class Hold:
 
     usd: float
     output_limit: int | None = None
-    """Tokens the answer may have, because there is not enough money for more; None: as requested."""
+    """Tokens each answer may have, because there is not enough money for more; None: as requested."""
 
 
 NOTHING_HELD = Hold(0.0)
@@ -61,6 +61,8 @@ class Reservation:
         """Worst case of the running calls."""
         self._lost = 0.0
         """Worst case of calls that were cut off before their cost was known."""
+        self._running_usd = 0.0
+        """What the ledger knows of the three amounts above."""
         self._waiting = 0
         """Calls that wait for money."""
         self._entries = 0
@@ -76,20 +78,28 @@ class Reservation:
         Waits for running calls that may turn out cheaper, then shortens the answer. Raises a `CostLimit` when
         the money left pays no useful answer.
         """
-        most, price = worst.cost_usd, worst.output_usd_per_token
-        if not self.is_limited or most is None or worst.input_usd is None:
+        most = worst.cost_usd
+        if not self.is_limited or most is None:
             return NOTHING_HELD
         # Where the provider billed more than the worst case before, that is the worst case.
         overrun = self._budget.past_costs(self.kind).highest_overrun_usd
         has_overrun, most = overrun > most, max(most, overrun)
         usd = await self._hold_up_to(most)
-        if usd + ROUNDING_USD >= most:
-            return Hold(usd)
-        tokens = int((usd - worst.input_usd) / price) if price else 0
-        if has_overrun or tokens < MIN_OUTPUT_TOKENS:
-            self.settle(Hold(usd), None)
-            raise self.shortage(most)
-        return Hold(usd, tokens)
+        hold = Hold(usd)
+        if usd + ROUNDING_USD < most:
+            tokens = worst.affordable_tokens(usd)
+            if has_overrun or tokens < MIN_OUTPUT_TOKENS:
+                self._release(hold)
+                raise self.shortage(most)
+            hold = Hold(usd, tokens)
+        try:
+            # Committed before the call is sent: should this process die, it stays charged.
+            if self._enter_running():
+                await self._budget.commit()
+        except BaseException:
+            self._release(hold)
+            raise
+        return hold
 
     def settle(self, hold: Hold, cost_usd: float | None, *, is_recorded: bool = True) -> None:
         """Release the hold of a call that has ended. None: it cost nothing, or the cost is unknown.
@@ -97,27 +107,26 @@ class Reservation:
         `is_recorded`: its cost is part of what was charged; otherwise it counts until it is charged.
         """
         cost = cost_usd or 0.0
-        self._held = max(0.0, self._held - hold.usd)
         if cost > hold.usd + ROUNDING_USD:
             past = self._budget.past_costs(self.kind)
             past.highest_overrun_usd = max(past.highest_overrun_usd, cost)
         if not is_recorded:
             self._unrecorded += cost
-        self._budget.notify()
+        self._release(hold, enters=is_recorded)
 
     def lose(self, hold: Hold) -> None:
         """Release the hold of a call that was cut off while running: its worst case counts as spent."""
-        self._held = max(0.0, self._held - hold.usd)
         if hold.usd > ROUNDING_USD:
             self._lost += hold.usd
             self.calls_lost += 1
-        self._budget.notify()
+        self._release(hold)
 
     def charge(self, total_usd: float) -> CostLimit | None:
         """Set the total cost of the recorded calls; why the attempt must stop, None: it may continue."""
         call = total_usd - self._cost
         self._cost = total_usd
         self._unrecorded = max(0.0, self._unrecorded - call)
+        self._enter_running()
         self._budget.learn_cost(self.kind, call)
         if self.cap_usd is not None:
             if total_usd <= self.cap_usd + ROUNDING_USD:
@@ -194,6 +203,23 @@ class Reservation:
     def _committed_usd(self) -> float:
         """Money spent, or reserved by running calls."""
         return self._cost + self._unrecorded + self._held + self._lost
+
+    def _release(self, hold: Hold, *, enters: bool = True) -> None:
+        """Release a hold. Without `enters`, the ledger learns of it when the cost of the call is recorded."""
+        self._held = max(0.0, self._held - hold.usd)
+        if enters:
+            self._enter_running()
+        self._budget.notify()
+
+    def _enter_running(self) -> bool:
+        """Write to the ledger what calls may cost whose cost is not recorded; whether it has changed."""
+        change = self._held + self._unrecorded + self._lost - self._running_usd
+        if not self._budget.is_limited or abs(change) <= ROUNDING_USD:
+            return False
+        self._running_usd += change
+        self._entries += 1
+        self._budget.enter(self, self._entries, "call", change, 0.0)
+        return True
 
     async def _hold_up_to(self, most_usd: float) -> float:
         if self.cap_usd is not None:

@@ -1,6 +1,5 @@
 """`proctor batch`: run a coding plan, or resume it after it was changed."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from proctor.cli.output import (
     Jsonl,
     RetryErrors,
     RetryFailed,
+    Workers,
     count,
     print_json,
     print_note,
@@ -22,6 +22,7 @@ from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
     predict_cost_and_time,
+    print_preview,
     run_command,
     terminal_context,
 )
@@ -51,6 +52,7 @@ def batch(
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Maximum items in parallel; overrides the plan.", metavar="N")
     ] = None,
+    workers: Workers = None,
     model: Annotated[
         str | None, typer.Option(help="Model for items that don't set one.", metavar="MODEL")
     ] = None,
@@ -111,19 +113,24 @@ def batch(
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj, [base, Path.cwd()]) as ctx:
         read = JOB.read(PlanText(text=text, path=plan, folder=base), overrides, ctx)
+        retry = RetrySelection(errors=retry_errors, failures=retry_failed)
+        earlier = lifecycle.find_earlier(JOB, read, ctx, "" if resume == "last" else resume) if resume else ""
         if dry_run:
-            remarks = lifecycle.preview(read, ctx).remarks
-            return _dry_run(read, remarks, predict_cost_and_time(JOB.name, read, ctx), as_json=as_json)
+            preview = lifecycle.preview(read, ctx, run_id=earlier)
+            forecast = predict_cost_and_time(JOB.name, read, ctx, run_id=earlier, retry=retry)
+            return _dry_run(read, preview, forecast, as_json=as_json)
         observer = TerminalObserver(ctx, output)
         if not resume:
-            return run_command(ctx, lifecycle.start(JOB, read, ctx, run_id=run_id, observer=observer), output)
-        earlier = lifecycle.find_earlier(JOB, read, ctx, "" if resume == "last" else resume)
-        retry = RetrySelection(errors=retry_errors, failures=retry_failed)
-        resumed = lifecycle.resume(JOB, earlier, ctx, plan=read, retry=retry, observer=observer)
+            started = lifecycle.start(JOB, read, ctx, run_id=run_id, workers=workers, observer=observer)
+            return run_command(ctx, started, output)
+        resumed = lifecycle.resume(
+            JOB, earlier, ctx, plan=read, retry=retry, workers=workers, observer=observer
+        )
         return run_command(ctx, resumed, output)
 
 
-def _dry_run(plan: JobPlan, remarks: Sequence[str], forecast: CostAndTime, *, as_json: bool) -> int:
+def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *, as_json: bool) -> int:
+    remarks = preview.remarks
     if as_json:
         print_json(
             {
@@ -149,6 +156,8 @@ def _dry_run(plan: JobPlan, remarks: Sequence[str], forecast: CostAndTime, *, as
         print("  ".join(printable(cell, width=72) for cell in cells))
     for remark in remarks:
         print_note(f"note: {printable(remark)}")
+    if preview.extension is not None:
+        print_preview(preview.extension, JOB.noun, lambda item: item.id)
     forecast.print()
     items = count(plan.item_count or 0, "item")
     print_note(f"Plan is valid: {items}, concurrency {plan.concurrency}. Dry run: nothing was started.")

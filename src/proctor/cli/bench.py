@@ -11,6 +11,7 @@ from proctor.batch.lifecycle import RunResult
 from proctor.cli.live import BenchView
 from proctor.cli.output import (
     JsonAtEnd,
+    Workers,
     count,
     money,
     print_json,
@@ -63,6 +64,7 @@ def bench(
             "--parallel", metavar="[N]", help="Maximum runs in parallel; without N: max_parallel, or 3."
         ),
     ] = "1",
+    workers: Workers = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.001, help="Agent timeout in seconds (1800).")
     ] = None,
@@ -125,7 +127,7 @@ def bench(
             plan = _read(task, overrides, ctx)
             if dry_run:
                 return _dry_run(plan, ctx, as_json=as_json)
-            run = lifecycle.start(JOB, plan, ctx, observer=_observer(ctx, printed, plan))
+            run = lifecycle.start(JOB, plan, ctx, workers=workers, observer=_observer(ctx, printed, plan))
             return run_command(ctx, run, printed, present=present)
         earlier = find_earlier(ctx.store, resume, output)
         stored_task = earlier.options.get("taskPath")
@@ -134,12 +136,13 @@ def bench(
         plan.output = earlier.path
         plan.imports_results = True
         if dry_run:
-            return _dry_run(plan, ctx, as_json=as_json)
+            known = earlier.run_id if earlier.is_known else ""
+            return _dry_run(plan, ctx, as_json=as_json, earlier=known)
         observer = _observer(ctx, printed, plan)
         if earlier.is_known:
-            run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, observer=observer)
+            run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, workers=workers, observer=observer)
         else:
-            run = lifecycle.start(JOB, plan, ctx, run_id=earlier.run_id, observer=observer)
+            run = lifecycle.start(JOB, plan, ctx, run_id=earlier.run_id, workers=workers, observer=observer)
         return run_command(ctx, run, printed, present=present)
 
 
@@ -221,8 +224,10 @@ def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:g}" if value == int(value) else f"{value:.1f}"
 
 
-def _dry_run(plan: BenchmarkJobPlan, ctx: RunContext, *, as_json: bool) -> int:
-    preview, forecast = lifecycle.preview(plan, ctx), predict_cost_and_time(JOB.name, plan, ctx)
+def _dry_run(plan: BenchmarkJobPlan, ctx: RunContext, *, as_json: bool, earlier: str = "") -> int:
+    """`earlier` is the run that would be resumed; empty: none in the store."""
+    preview = lifecycle.preview(plan, ctx)
+    forecast = predict_cost_and_time(JOB.name, plan, ctx, run_id=earlier)
     items = list(plan.items())
     if as_json:
         listed = [{"id": item.id, **item.factors, "asked": item.model, "run": item.repeat} for item in items]

@@ -11,7 +11,6 @@ from proctor.cli import output
 from proctor.cli.output import (
     Columns,
     Json,
-    columns_of,
     count,
     print_json,
     print_note,
@@ -20,7 +19,7 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
-from proctor.jobs.imported.table import load_sources
+from proctor.jobs.imported.table import columns_of, load_sources
 from proctor.stats.comparison import (
     Comparison,
     Contrast,
@@ -111,6 +110,7 @@ def compare(
         raise UsageError("a JUnit file holds the verdicts of gates\nPass at least one --gate.")
     with terminal_context(context.obj) as ctx:
         results = load_sources(ctx.store, runs, ctx.now(), columns=columns_of(column))
+        ctx.note_foreign_results(results.runs.labels)
         if by:
             groups = groups_by(results, by, pair=pair, against=against)
             groups = with_stop_rule(groups, ctx.store.read, runs[0], by)
@@ -174,11 +174,8 @@ def _print(comparison: Comparison) -> None:
     if comparison.contrasts and comparison.contrasts[0].disagreements:
         _print_disagreements(comparison.contrasts[0])
     for verdict in comparison.verdicts:
-        more = (
-            f"; about {count(verdict.more_pairs, 'more task')} would decide it" if verdict.more_pairs else ""
-        )
         which = f"{printable(verdict.gate)}  {printable(verdict.candidate)}"
-        print(f"{verdict.verdict.upper()}  {which}: {printable(verdict.words)}{more}")
+        print(f"{verdict.verdict.upper()}  {which}: {printable(verdict.words)}")
 
 
 def _print_contrasts(contrasts: Sequence[Contrast]) -> None:
@@ -224,8 +221,9 @@ def _print_notes(each: Contrast) -> None:
         print_note(f"note: {name}: {count(each.unpaired, 'unpaired task')} excluded")
     for remark in each.remarks:
         print_note(f"note: {name}: {printable(remark)}")
-    if each.difference and each.difference.note:
-        print_note(f"note: {name}: {printable(each.difference.note)}")
+    if each.difference:
+        for note in filter(None, (each.difference.note, each.difference.needs_words)):
+            print_note(f"note: {name}: {printable(note)}")
 
 
 def _write(path: Path, text: str) -> None:

@@ -21,7 +21,7 @@ import typer
 from proctor.agent import Agent, Availability, Reach, model_access_of
 from proctor.agents import agent_names, find_agent
 from proctor.batch import lifecycle
-from proctor.bootstrap import ignore_notice, load_settings, now
+from proctor.bootstrap import ignore_notice, load_settings, now, store_keys
 from proctor.cli import output
 from proctor.cli.inventory import look
 from proctor.cli.output import Json, count, money, print_json, printable, seconds
@@ -41,6 +41,7 @@ from proctor.models.discovery import discover
 from proctor.models.providers import PROVIDERS, Endpoint, base_variable
 from proctor.processes import run
 from proctor.store import Scope, Store
+from proctor.store.database import store_exists
 from proctor.store.keys import Keys, read_keys
 from proctor.store.ledger import withdraw
 from proctor.store.writer import this_process
@@ -82,6 +83,7 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
     yield _store(settings)
     yield _disk(settings.home)
     yield asyncio.run(_processes(settings.environment))
+    yield _sandbox(settings)
 
 
 def check_keys_and_agents(environment: Mapping[str, str]) -> Iterator[CheckResult]:
@@ -95,6 +97,18 @@ def check_keys_and_agents(environment: Mapping[str, str]) -> Iterator[CheckResul
             yield CheckResult(
                 name=f"agent {name}", well=ready or None, said=message, remedy=availability.remedy
             )
+
+
+def _sandbox(settings: Settings) -> CheckResult:
+    try:
+        kind, summary = settings.confinement.kind_of(None), settings.confinement.summary(None)
+    except UsageError as error:
+        problem, _, remedy = str(error).partition("\n")
+        return CheckResult(name="sandbox", well=False, said=problem, remedy=remedy)
+    if kind != "none":
+        return CheckResult(name="sandbox", well=True, said=summary)
+    remedy = "Install bubblewrap (the package `bubblewrap`)."
+    return CheckResult(name="sandbox", well=None, said=summary, remedy=remedy)
 
 
 def _python() -> CheckResult:
@@ -136,6 +150,38 @@ def _store(settings: Settings) -> CheckResult:
         remedy = "Repair it, or choose another with --store or PROCTOR_STORE."
         return CheckResult(name="store", well=False, said=str(error), remedy=remedy)
     return CheckResult(name="store", well=True, said=f"{location} can be read and written")
+
+
+def check_store(settings: Settings) -> Iterator[CheckResult]:
+    """Whether the store is damaged, and whether others can read it."""
+    # Loaded late: it knows every table.
+    from proctor.store.maintenance import check_store as check
+
+    if store_exists(settings.store_url):
+        result = check(settings.store_url, store_keys(settings), now())
+        if result.is_well:
+            rows = count(sum(result.rows.values()), "row")
+            yield CheckResult(name="store check", well=True, said=f"{rows}, nothing is damaged")
+        for problem in result.problems:
+            examples = f": {', '.join(problem.examples)}" if problem.examples else ""
+            number = f" ({problem.count:,})" if problem.count > 1 else ""
+            yield CheckResult(
+                name="store check",
+                well=False,
+                said=f"{problem.what}{number}{examples}",
+                remedy=problem.remedy,
+            )
+        for remark in result.remarks:
+            yield CheckResult(name="store check", well=None, said=remark)
+    home = settings.home
+    if home.is_dir() and home.stat().st_mode & 0o077:
+        mode = f"{home.stat().st_mode & 0o777:o}"
+        yield CheckResult(
+            name="home",
+            well=None,
+            said=f"other users may enter {home} (mode {mode})",
+            remedy=f"Unless you share it: chmod 700 {home}",
+        )
 
 
 def _disk(home: Path) -> CheckResult:
@@ -438,6 +484,9 @@ def doctor(
             help="Make one small call of this model; with --agent, the agent uses it.", metavar="MODEL"
         ),
     ] = "",
+    store: Annotated[
+        bool, typer.Option("--store", help="Check the store: what is damaged, and how to recover.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Check the installation; test a model or an agent. Each problem comes with its fix.
@@ -447,7 +496,9 @@ def doctor(
     settings = load_settings([Path.cwd()], **(context.obj or {}))
     trials = _Trials(settings, agent, model)
     checks = list(check_machine(settings))
-    if not (agent or model):
+    if store:
+        checks += check_store(settings)
+    elif not (agent or model):
         checks += check_keys_and_agents(settings.environment)
     results = trials.run(checks)
     checks += [result.check for result in results.values()]

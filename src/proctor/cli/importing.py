@@ -7,7 +7,7 @@ import typer
 
 from proctor.batch.ingest import AUTO, OTLP, ImportResult, import_log_groups, import_paths
 from proctor.cli import output
-from proctor.cli.output import Json, columns_of, count, moment_of, print_json, print_note, printable
+from proctor.cli.output import Json, count, moment_of, print_json, print_note, printable
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.records import find_kind, kind_names
@@ -147,7 +147,7 @@ def table(
     Example:  proctor import table results.csv --run leaderboard --column task=instance_id
     """
     # Loaded here: only this command reads tables.
-    from proctor.jobs.imported.table import import_table
+    from proctor.jobs.imported.table import columns_of, import_table
 
     columns = columns_of(column)
     with terminal_context(context.obj) as ctx:

@@ -39,6 +39,8 @@ GROUPS = {
     "Manage": {
         "sessions": ("sessions", "List, diff, squash, rebase, merge, and clean up sessions."),
         "delete": ("runs", "Delete a run with its branches, worktrees, and rows."),
+        "prune": ("store", "Delete old runs, or only their texts, and free the space."),
+        "store": ("store", "Check, back up, restore, and copy the store."),
         "roles": ("inventory", "List roles for simulations, or create one."),
         "encryption": ("encryption", "Encrypt the store; create, inspect, and rotate keys."),
     },
@@ -52,7 +54,7 @@ GROUPS = {
 }
 """Each command, by group: the module that implements it, and its summary."""
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
-INTERNAL = {"launched": "resume"}
+INTERNAL = {"launched": "resume", "check-plan": "serve"}
 """Commands that Proctor starts itself, by module."""
 OPTIONAL_VALUES = {("batch", "--resume"): "last", ("bench", "--parallel"): "auto"}
 """Options whose value may be left out, and the value they then have."""
@@ -137,13 +139,14 @@ def _normalized(arguments: list[str]) -> list[str]:
 def _globals(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     """Split off the global options, which may stand anywhere."""
     options, rest, waiting = {}, list[str](), ""
-    for word in arguments:
+    for position, word in enumerate(arguments):
         name, equals, value = word.partition("=")
+        is_last = position + 1 == len(arguments) or arguments[position + 1].startswith("--")
         if waiting:
             options[waiting], waiting = word, ""
         elif name in GLOBALS and equals:
             options[GLOBALS[name]] = value
-        elif name in GLOBALS:
+        elif name in GLOBALS and not is_last:
             waiting = GLOBALS[name]
         else:
             rest.append(word)

@@ -88,6 +88,12 @@ def exit_on_error(*, as_json: bool) -> Iterator[ExitReason]:
         end.code = _print_error(str(error), CUT_SHORT, as_json=as_json)
     except ProctorError as error:
         end.code = _print_error(str(error), SOME_DID_NOT, as_json=as_json)
+    except json.JSONDecodeError as error:
+        # Files of the user are checked where they are read: this was in the store.
+        message = f"a value that should be JSON cannot be read: {error}\n"
+        end.code = _print_error(
+            message + "See whether the store is damaged: proctor store check", CUT_SHORT, as_json=as_json
+        )
     except KeyboardInterrupt:
         end.code = CTRL_C
     except (BrokenPipeError, SystemExit):
@@ -152,6 +158,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")]
 Jsonl = Annotated[
     bool, typer.Option("--jsonl", help="Print a JSON record for the launch, each item, and the end.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, help="Processes that share the work (default: as many as are worth it)."
+    ),
 ]
 RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Also retry items that ended in `error`.")]
 RetryFailed = Annotated[
@@ -221,16 +233,3 @@ Columns = Annotated[
     list[str] | None,
     typer.Option("--column", help="Column of a file: task=instance_id. Repeatable.", metavar="NAME=COLUMN"),
 ]
-
-
-def columns_of(options: Sequence[str] | None) -> dict[str, str]:
-    """The mapping of `--column NAME=COLUMN` options."""
-    columns = {}
-    for option in options or ():
-        name, equals, column = option.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(
-                f"{option} does not map a column\nWrite NAME=COLUMN, e.g. --column task=instance_id."
-            )
-        columns[name.strip()] = column.strip()
-    return columns

@@ -10,7 +10,6 @@ from proctor.cli import output
 from proctor.cli.output import (
     Columns,
     Json,
-    columns_of,
     count,
     print_json,
     print_note,
@@ -19,7 +18,7 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import terminal_context
 from proctor.formatting import rank as place
-from proctor.jobs.imported.table import load_sources
+from proctor.jobs.imported.table import columns_of, load_sources
 from proctor.report.comparison import figure
 from proctor.report.figures import rank_document
 from proctor.stats.comparison import SKEWED
@@ -58,6 +57,7 @@ def rank(
     """
     with terminal_context(context.obj) as ctx:
         results = load_sources(ctx.store, sources, ctx.now(), columns=columns_of(column))
+        ctx.note_foreign_results(results.runs.labels)
         stopped = [stop_document(ctx.store.read, run) for run in results.runs.labels]
     ranked = rank_levels(results, by, metric)
     if as_json:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from proctor.batch.create import Extension
-from proctor.batch.lifecycle import Observer, RunControl, RunResult
+from proctor.batch.lifecycle import UNFINISHED, Observer, RunControl, RunResult
 from proctor.bootstrap import open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_note, printable, seconds
@@ -23,7 +23,7 @@ from proctor.context import Notice, RunContext
 from proctor.item import SUCCESS, Item
 from proctor.job import BatchEnd, ItemFinished, JobPlan, Work
 from proctor.json_values import JsonMap, JsonObject
-from proctor.store import Store
+from proctor.store import RetrySelection, Store
 
 LINE_EACH = 2000
 """In larger runs, only items that did not succeed get a line, and every hundredth item."""
@@ -134,6 +134,7 @@ def line_of(end: ItemFinished) -> str:
 
 
 MOST_FILES = 65_536
+PR_SET_DUMPABLE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +163,7 @@ class TerminalObserver(Observer):
     def watch(self, run_id: str, control: RunControl) -> AbstractAsyncContextManager[object]:
         """Open the view; the first signal stops the run cleanly, the second at once."""
         _allow_many_files()
+        protect_memory()
         _stop_at_signals(control)
         self._view = self.make_view(run_id)
         return self._view
@@ -307,6 +309,17 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
+def protect_memory() -> None:
+    """Hide memory and environment of this process, which hold keys, from other processes of the same user."""
+    try:
+        # Takes longer to load than the rest of a command that only reads.
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    except (ImportError, OSError, AttributeError):
+        pass  # another system
+
+
 def _stop_at_signals(control: RunControl) -> None:
     """The first signal stops cleanly, the second at once."""
     loop = asyncio.get_running_loop()
@@ -378,15 +391,30 @@ class CostAndTime:
 
 
 def predict_cost_and_time(
-    job: str, plan: JobPlan, ctx: RunContext, *, work: Mapping[Work, int] | None = None
+    job: str,
+    plan: JobPlan,
+    ctx: RunContext,
+    *,
+    work: Mapping[Work, int] | None = None,
+    run_id: str = "",
+    retry: RetrySelection = UNFINISHED,
 ) -> CostAndTime:
-    """Predict a plan from like sessions in the store. `work`: its items, where they are known already."""
+    """Predict a plan from like sessions in the store.
+
+    `work`: its items, where they are known already. `run_id`: the run that would be resumed; only what is
+    left of it is predicted.
+    """
     # Loaded by dry runs only.
     from proctor.report.estimate import forecast_document, forecast_lines
-    from proctor.stats.estimate import forecast_plan
+    from proctor.stats.estimate import forecast_plan, remaining_work
 
+    if run_id:
+        work = remaining_work(plan, run_id, ctx, retry)
     forecast = forecast_plan(job, plan, ctx, work=work)
-    return CostAndTime(forecast_lines(forecast) if forecast.items else (), forecast_document(forecast))
+    lines = forecast_lines(forecast) if forecast.items else []
+    if run_id:
+        lines = [f"left to run: {count(forecast.items, 'item')}", *lines]
+    return CostAndTime(lines, forecast_document(forecast))
 
 
 LISTED = 20

@@ -28,6 +28,7 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import has_failures, terminal_context
 from proctor.errors import NotFound, UsageError
+from proctor.formatting import size
 from proctor.item import RUNNING, STATUSES, SUCCESS
 from proctor.json_values import JsonObject
 from proctor.stats.progress import stop_lines
@@ -49,6 +50,9 @@ def runs(
     limit: Annotated[
         int, typer.Option(min=1, help="Maximum number of runs to list, newest first.", metavar="N")
     ] = 50,
+    with_size: Annotated[
+        bool, typer.Option("--size", help="Show how much each run takes in the store.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """List runs, newest first.
@@ -57,14 +61,19 @@ def runs(
     """
     with terminal_context(context.obj) as ctx:
         rows = ctx.store.read.batches(ctx.now(), limit=limit)
+        sizes = ctx.store.run_sizes([row["runId"] for row in rows]) if with_size else {}
     if as_json:
-        print_json({"runs": [_run_document(row) for row in rows]})
+        more = [{"bytes": sizes[row["runId"]]} if with_size else {} for row in rows]
+        print_json({"runs": [_run_document(row) | extra for row, extra in zip(rows, more, strict=True)]})
     elif not rows:
         print_note("No runs yet. Start one:  proctor batch plan.yaml")
     else:
-        print_table(
-            ("RUN", "CREATED", "JOB", "STATUS", "DONE", "PASSED", "TOKENS", "COST"), map(_run_cells, rows)
-        )
+        heads = ("RUN", "CREATED", "JOB", "STATUS", "DONE", "PASSED", "TOKENS", "COST")
+        if with_size:
+            cells = [(*_run_cells(row), size(sizes[row["runId"]])) for row in rows]
+            print_table((*heads, "SIZE"), cells)
+        else:
+            print_table(heads, map(_run_cells, rows))
     return output.SUCCEEDED
 
 

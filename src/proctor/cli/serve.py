@@ -4,45 +4,63 @@ import asyncio
 import errno
 import json
 import os
+import re
 import secrets
+import shlex
 import signal
 import socket
+import ssl
 import sys
 import threading
+import time
 import webbrowser
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import escape
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from proctor.agent import Access
 from proctor.bootstrap import now, open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_note, printable
-from proctor.cli.run import terminal_context
+from proctor.cli.run import protect_memory, terminal_context
+from proctor.config import checked_token, read_token_file, serve_tokens
+from proctor.context import Settings
 from proctor.errors import UsageError
 from proctor.item import RUNNING, SUCCESS
+from proctor.json_values import as_map, parse_json
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.gateway.access import Caller
 from proctor.models.gateway.server import Gateway
 from proctor.models.providers import is_loopback
 from proctor.models.rate_limits import RatePools
 from proctor.models.recording import Recording, RecordingOrReplay, Replay
-from proctor.secrets import redactor
+from proctor.secrets import open_private, private_folder, redactor
 from proctor.session import Event, ModelCall, Note
 from proctor.store import Recorder, Store, timestamp
+from proctor.web.access import MAIN, stored_token
 from proctor.web.app import create_app
 from proctor.web.auth import own_names
+from proctor.web.plans import COMMAND, check_plan
 from proctor.web.state import AppState
 
 serve_app = typer.Typer(add_completion=False)
 gateway_app = typer.Typer(add_completion=False)
-apps = {"serve": serve_app, "gateway": gateway_app}
-ACCESS_KEYS = "PROCTOR_ACCESS_KEYS"
+check_app = typer.Typer(add_completion=False)
+apps = {"serve": serve_app, "gateway": gateway_app, COMMAND: check_app}
+TOKEN, ACCESS_KEYS = "PROCTOR_TOKEN", "PROCTOR_ACCESS_KEYS"
+AWS_SERVICES = ("BEDROCK_AGENTCORE", "BEDROCK_AGENTCORE_CONTROL", "CLOUDWATCH_LOGS")
+"""Services that `proctor serve` implements, as the AWS clients name them in variables."""
+HEADER_SECONDS = 20.0
+"""How long a client may take to send the headers of a request."""
 # Pages that are loading may finish; live connections are closed and reconnect later.
 GRACE_SECONDS = 2
 MOST_THREADS = 16
@@ -57,46 +75,168 @@ def serve(
     context: typer.Context,
     host: Annotated[str, typer.Option(help="Address to listen on.", metavar="HOST")] = "127.0.0.1",
     port: Port = 8765,
-    token: Annotated[
-        str,
+    token_file: Annotated[
+        Path | None,
         typer.Option(
-            help="Token that callers must send; required unless --host is local.",
-            envvar="PROCTOR_TOKEN",
-            metavar="TOKEN",
+            help="File with the token that callers must send (default: PROCTOR_TOKEN, or a generated token).",
+            metavar="FILE",
         ),
+    ] = None,
+    no_token: Annotated[
+        bool,
+        typer.Option(
+            "--no-token", help="Require no token: every user and program of this machine has full access."
+        ),
+    ] = False,
+    root_path: Annotated[
+        str, typer.Option(help="Path below which a proxy serves Proctor: /proctor.", metavar="PATH")
     ] = "",
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address or network of a proxy whose X-Forwarded headers are trusted; repeatable.",
+            metavar="ADDR",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain in PEM format; serves HTTPS.", metavar="FILE")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="Private key of the certificate, in PEM format.", metavar="FILE")
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document once it listens: url, host, port.")
+        bool,
+        typer.Option("--json", help="Print one JSON document once it listens: url, host, port, token."),
     ] = False,
+    token: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> int:
     """Serve the web app and the HTTP API until Ctrl-C. Runs started from it continue without it.
 
     Example:  proctor serve --port 8765 --open
     """
-    if not token and not is_loopback(f"//{_bracketed(host)}"):
+    if token:
+        raise UsageError(
+            "--token shows the token to every user of this machine, in the list of processes\n"
+            "Set the environment variable PROCTOR_TOKEN, or name a file:  --token-file FILE"
+        )
+    if no_token and not is_loopback(f"//{_bracketed(host)}"):
         raise UsageError(
             f"without a token, {host} accepts every caller that can reach this machine\n"
-            "Set one:  --token, or the environment variable PROCTOR_TOKEN."
+            "Leave out --no-token, or listen on 127.0.0.1."
         )
+    tls = _tls_files(tls_cert, tls_key)
     # Messages of the library about a plan are part of the response, not of the terminal.
     with open_context([Path.cwd()], **(context.obj or {})) as ctx, _listening(host, port) as listener:
         settings = ctx.settings
         # Opened now: a store that cannot be opened is an error of the command.
         ctx.store  # noqa: B018
+        credentials = _credentials(token_file, settings, no_token=no_token)
         site = AppState(
             context=ctx,
             command=[sys.executable, "-m", "proctor", "--home", str(settings.home)],
-            token=token,
+            token=credentials.token,
+            tokens=serve_tokens(settings.tokens, settings.environment),
             hosts=own_names([host]),
             access_keys={**settings.access_keys, **_access_keys(settings.environment.get(ACCESS_KEYS, ""))},
+            root_path=_root_path(root_path),
+            proxies=[_network(each) for each in trusted_proxy or []],
             **settings.serve,
         )
         # A browser cannot open an address that stands for all interfaces.
         local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        address = f"http://{_bracketed(local)}:{listener.getsockname()[1]}"
-        server = _Server(site, address, token=token, open_page=open_page, as_json=as_json)
+        address = _Address(
+            scheme="https" if tls else "http",
+            host=local,
+            port=listener.getsockname()[1],
+            root_path=site.root_path,
+        )
+        protect_memory()
+        server = _Server(site, address, credentials, tls=tls, open_page=open_page, as_json=as_json)
         return _run(server.run(listener))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Address:
+    scheme: str
+    host: str
+    port: int
+    root_path: str
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{_bracketed(self.host)}:{self.port}{self.root_path}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Credentials:
+    """The server's token, and how it is shown: a token that the user configured is not printed."""
+
+    token: str = field(default="", repr=False)
+    shown: str = field(default="", repr=False)
+    """The token, or the shell expression that gives it."""
+    origin: str = ""
+    """Where the user configured it; empty: Proctor made it."""
+
+
+def _credentials(token_file: Path | None, settings: Settings, *, no_token: bool) -> _Credentials:
+    variable = settings.user_environment.get(TOKEN, "")
+    if no_token:
+        if token_file or variable or settings.tokens:
+            raise UsageError(
+                f"--no-token excludes --token-file, {TOKEN} and [serve.tokens]\nLeave out one of them."
+            )
+        return _Credentials()
+    if token_file:
+        token = read_token_file(token_file, "--token-file")
+        return _Credentials(
+            token=token, shown=f"$(cat {shlex.quote(str(token_file.absolute()))})", origin=str(token_file)
+        )
+    if variable:
+        return _Credentials(token=checked_token(variable, TOKEN), shown=f"${TOKEN}", origin=TOKEN)
+    token = stored_token(settings.home / "serve")
+    return _Credentials(token=token, shown=token)
+
+
+def _root_path(path: str) -> str:
+    path = f"/{path.strip('/')}" if path.strip("/") else ""
+    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", path) or "/." in path:
+        raise UsageError(f"--root-path {path} is not a path\nWrite it as  /proctor")
+    return path
+
+
+def _network(text: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        raise UsageError(
+            f"--trusted-proxy {text} is not an address or network\nWrite it as  10.0.0.5 or 10.0.0.0/8"
+        ) from None
+
+
+def _tls_files(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    """Certificate and key, once they have been loaded without an error."""
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise UsageError("--tls-cert and --tls-key belong together\nGive both, each a PEM file.")
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot load the certificate {certificate} with the key {key}: {error}\n"
+            "Both must be PEM files that belong together, the key without a password."
+        ) from None
+    return certificate, key
+
+
+@check_app.command()
+def check_plan_command(context: typer.Context) -> int:
+    """Check the plan on standard input, for the web app."""
+    request = as_map(parse_json(sys.stdin.buffer.read()))
+    with open_context([Path.cwd()], **(context.obj or {})) as ctx:
+        print(check_plan(request, ctx).model_dump_json())
+    return output.SUCCEEDED
 
 
 def _run(serving: Coroutine[Any, Any, int]) -> int:
@@ -128,17 +268,30 @@ def _is_busy(thread: threading.Thread) -> bool:
 class _Server:
     """Serves one application until a signal."""
 
-    def __init__(self, site: AppState, address: str, *, token: str, open_page: bool, as_json: bool) -> None:
-        self._address, self._token = address, token
+    def __init__(
+        self,
+        site: AppState,
+        address: _Address,
+        credentials: _Credentials,
+        *,
+        tls: tuple[Path, Path] | None,
+        open_page: bool,
+        as_json: bool,
+    ) -> None:
+        self._site, self._address, self._credentials = site, address, credentials
         self._open_page, self._as_json = open_page, as_json
         options = uvicorn.Config(
             create_app(site),
+            http=TimedProtocol,
             log_level="warning",
             access_log=False,
             server_header=False,
+            # The application reads the headers of trusted proxies.
             proxy_headers=False,
             ws_max_size=64 * 1024,
             timeout_graceful_shutdown=GRACE_SECONDS,
+            ssl_certfile=tls[0] if tls else None,
+            ssl_keyfile=tls[1] if tls else None,
         )
         self._server = uvicorn.Server(options)
         self._signal: int | None = None
@@ -164,16 +317,77 @@ class _Server:
     async def _announce(self) -> None:
         while not self._server.started:
             await asyncio.sleep(0.01)
+        address, credentials = self._address, self._credentials
         if self._as_json:
-            host, _, port = self._address.removeprefix("http://").rpartition(":")
-            print(json.dumps({"url": self._address, "host": host.strip("[]"), "port": int(port)}), flush=True)
-        token = " (token required)" if self._token else ""
-        print_note(
-            f"Serving at {self._address}{token}. Press Ctrl-C to stop; runs continue without the server."
-        )
+            document = {"url": address.url, "host": address.host, "port": address.port}
+            print(json.dumps({**document, "token": credentials.token}), flush=True)
+        for line in _start_lines(address.url, credentials, self._site.region):
+            print_note(line)
         if self._open_page:
-            url = f"{self._address}/?token={self._token}" if self._token else self._address
-            await asyncio.to_thread(webbrowser.open, url)
+            url = f"{address.url}/?token={credentials.token}" if credentials.token else address.url
+            await asyncio.to_thread(_open_in_browser, url, self._site.data_folder)
+
+
+def _start_lines(url: str, credentials: _Credentials, region: str) -> Iterator[str]:
+    """How to reach the server, with lines to paste for exporters and AWS clients."""
+    stop = "Press Ctrl-C to stop; runs continue without the server."
+    if not credentials.token:
+        yield f"Serving at {url} without a token: every user and program of this machine has full access."
+        yield stop
+        return
+    if credentials.origin:
+        yield f"Serving at {url} (token from {credentials.origin}). {stop}"
+    else:
+        yield f"Serving at {url}/?token={credentials.token}"
+        yield f"Whoever has this address can run commands as you. {stop}"
+    yield "OpenTelemetry exporters:"
+    yield f"  export OTEL_EXPORTER_OTLP_ENDPOINT={url} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+    yield f'  export OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer%20{credentials.shown}"'
+    yield "AWS clients:"
+    yield from (f"  export AWS_ENDPOINT_URL_{each}={url}" for each in AWS_SERVICES)
+    yield f"  export AWS_ACCESS_KEY_ID={MAIN} AWS_DEFAULT_REGION={region}"
+    yield f'  export AWS_SECRET_ACCESS_KEY="{credentials.shown}"'
+
+
+def _open_in_browser(url: str, folder: Path) -> None:
+    """Open an address with a token; arguments of programs are visible to every user of the machine."""
+    path = private_folder(folder) / "open.html"
+    path.unlink(missing_ok=True)
+    with open(path, "x", encoding="utf-8", opener=open_private) as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(url)}">\n')
+    webbrowser.open(path.as_uri())
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP/1.1 that closes a connection whose request line and headers take too long."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection."""
+        super().connection_made(transport)
+        self._expect_request()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request of the connection."""
+        super().on_response_complete()
+        self._expect_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release the connection."""
+        if self._timer:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _expect_request(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(HEADER_SECONDS, self._close_without_request)
+
+    def _close_without_request(self) -> None:
+        is_upgraded = self.transport.get_protocol() is not self
+        if not is_upgraded and (self.cycle is None or self.cycle.response_complete):
+            self.transport.abort()
 
 
 @contextmanager
@@ -308,6 +522,7 @@ class _GatewaySession:
         self._redact = redact
         self._writer = store.writer()
         self._started = now()
+        self._began = time.monotonic()
         self._calls = 0
 
     def begin(self) -> None:
@@ -332,7 +547,7 @@ class _GatewaySession:
             print_note(_line(event))
 
     def end(self) -> None:
-        seconds = (now() - self._started).total_seconds()
+        seconds = time.monotonic() - self._began
         self._recorder.end(SUCCESS, "completed", "", work_seconds=seconds, waiting_seconds=0.0)
         totals = self._recorder.totals
         usage = totals.usage

@@ -242,7 +242,12 @@ def merge(
         if check:
             request = _with_check(request, ctx, match)
         merged = asyncio.run(
-            merge_queue.merge(request, home=ctx.home, environment=ctx.settings.user_environment)
+            merge_queue.merge(
+                request,
+                home=ctx.home,
+                environment=ctx.settings.user_environment,
+                sandbox=ctx.settings.confinement,
+            )
         )
         for tried in merged.merges:
             ctx.store.save_merge(match.row["id"], tried, ctx.now())
@@ -310,9 +315,15 @@ def _with_check(request: MergeRequest, ctx: RunContext, match: _SessionMatch) ->
     visible = secrets.visible(
         ctx.settings.user_environment, named=secrets.referenced(map(str, details.get("env", {}).values()))
     )
-    limit = json.loads(match.item["settings"]).get("timeoutSec")
-    attempt = f"merge-{match.row['id']}"
-    return replace(request, check=command, environment=visible, attempt=attempt, time_limit=limit)
+    settings = json.loads(match.item["settings"])
+    return replace(
+        request,
+        check=command,
+        environment=visible,
+        attempt=f"merge-{match.row['id']}",
+        time_limit=settings.get("timeoutSec"),
+        sandbox=settings.get("sandbox"),
+    )
 
 
 def _to_clean(ctx: RunContext, session: str, run: str) -> Sequence[SessionRow]:

@@ -14,6 +14,7 @@ from proctor.cli.output import (
     JsonAtEnd,
     RetryErrors,
     RetryFailed,
+    Workers,
     count,
     print_json,
     print_note,
@@ -72,6 +73,7 @@ def simulate_command(
     max_workers: Annotated[
         int | None, typer.Option(help="Maximum dialogues in parallel (default: 4).")
     ] = None,
+    workers: Workers = None,
     output_dir: Annotated[
         str | None, typer.Option(help="Output folder (default: outputs/batch/<timestamp>).")
     ] = None,
@@ -135,17 +137,20 @@ def simulate_command(
             plan = JOB.read_overrides(overrides, ctx)
         else:
             plan = JOB.read(PlanText(text=text, path=config, folder=folders[0]), overrides, ctx)
+        retry = RetrySelection(errors=retry_errors, failures=retry_failed)
         if dry_run:
             earlier = lifecycle.find_earlier(JOB, plan, ctx) if resume else ""
             preview = lifecycle.preview(plan, ctx, run_id=earlier)
-            return _dry_run(plan, preview, predict_cost_and_time(JOB.name, plan, ctx), as_json=as_json)
+            forecast = predict_cost_and_time(JOB.name, plan, ctx, run_id=earlier, retry=retry)
+            return _dry_run(plan, preview, forecast, as_json=as_json)
         observer = TerminalObserver(ctx, output)
         if resume:
-            retry = RetrySelection(errors=retry_errors, failures=retry_failed)
             earlier = lifecycle.find_earlier(JOB, plan, ctx)
-            run = lifecycle.resume(JOB, earlier, ctx, plan=plan, retry=retry, observer=observer)
+            run = lifecycle.resume(
+                JOB, earlier, ctx, plan=plan, retry=retry, workers=workers, observer=observer
+            )
         else:
-            run = lifecycle.start(JOB, plan, ctx, observer=observer)
+            run = lifecycle.start(JOB, plan, ctx, workers=workers, observer=observer)
         return run_command(ctx, run, output, present=present)
 
 

@@ -12,20 +12,21 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from proctor.errors import EvaluatorError
+from proctor.errors import EvaluatorError, blame
 from proctor.evaluator import Evidence
 from proctor.evaluators import function_worker
 from proctor.evaluators.event import INVALID, base_event, event_target, failed, scored
 from proctor.evaluators.rendering import EvaluationTarget, targets_of
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, parse_json
-from proctor.processes import CouldNotStart, Program, started
+from proctor.processes import Confinement, CouldNotStart, Program, started
+from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.score import Level, Score
 
 TIMEOUT_SECONDS = 60.0
@@ -46,6 +47,7 @@ class _CodeEvaluator:
     identity: str = ""
     """What the event calls it; empty: its name."""
     timeout_seconds: float = TIMEOUT_SECONDS
+    sandbox: Sandbox = field(default=NOT_CONFINED, compare=False, repr=False)
 
     def _event(self, evidence: Evidence) -> JsonMap:
         return base_event(evidence, name=self.name, identity=self.identity or self.name, level=self.level)
@@ -79,15 +81,19 @@ class CommandEvaluator(_CodeEvaluator):
         about = self._about(target)
         stdin = json.dumps({**base, **event_target(evidence, target)}, default=str)
         try:
-            async with asyncio.timeout(self.timeout_seconds):
-                async with started(
-                    list(self.command),
-                    folder=self.folder,
-                    environment=self.environment,
-                    attempt=self.attempt,
-                    typed=stdin,
-                    grace_seconds=0.5,
-                ) as program:
+            with tempfile.TemporaryDirectory(prefix="proctor-evaluator-") as own:
+                async with (
+                    asyncio.timeout(self.timeout_seconds),
+                    started(
+                        list(self.command),
+                        folder=self.folder,
+                        environment=self.environment,
+                        attempt=self.attempt,
+                        typed=stdin,
+                        grace_seconds=0.5,
+                        confinement=_confinement(self.sandbox, self.folder, Path(own)),
+                    ) as program,
+                ):
                     output = await _output(program)
                     code, complaints = await program.ended(), program.stderr
         except TimeoutError:
@@ -98,6 +104,25 @@ class CommandEvaluator(_CodeEvaluator):
             message = complaints.strip()[-MOST_SAID:]
             return failed(about, f"exit code {code}" + (f": {message}" if message else ""), "ExitCode")
         return _read(about, output)
+
+
+def _confinement(sandbox: Sandbox, folder: Path, own: Path) -> Confinement | None:
+    """The confinement of code that reads its folder and the Python path, and writes to the folder `own`."""
+    folder = folder.resolve()
+    # In the user's HOME, the evaluators are beside what is private.
+    own_places = [folder] if folder not in sandbox.hidden else list(folder.glob("[!.]*"))
+    places = (*own_places, *map(Path, filter(None, (sys.prefix, sys.base_prefix, *sys.path))))
+    with blame(EvaluatorError, "confining the evaluator"):
+        # An image of agents has neither.
+        kind = "auto" if sandbox.settings_of(None).kind == "container" else None
+        return sandbox.confine(
+            "check",
+            kind,
+            folders=[own.resolve()],
+            home=own.resolve(),
+            read=places,
+            variables={"HOME": str(own), "TMPDIR": str(own)},
+        )
 
 
 async def _output(program: Program) -> str:
@@ -147,6 +172,7 @@ class FunctionJob:
     megabytes: int
     version: str = ""
     """Digest of its source: a running process does not see later changes."""
+    sandbox: Sandbox = field(default=NOT_CONFINED, compare=False, repr=False)
 
 
 class ProcessDied(EvaluatorError):
@@ -212,7 +238,8 @@ class FunctionProcess:
             # Without -B, a compiled file would hide a change within the same second.
             command = [sys.executable, "-P", "-B", function_worker.__file__, address, job.function]
             command += [str(job.folder.resolve()), str(job.megabytes)]
-            async with server, _running(command, job) as program:
+            confinement = _confinement(job.sandbox, job.folder, Path(folder))
+            async with server, _running(command, job, confinement) as program:
                 await program.ended()
         self._ended.set()
 
@@ -223,7 +250,9 @@ class FunctionProcess:
 
 
 @asynccontextmanager
-async def _running(command: Sequence[str], job: FunctionJob) -> AsyncIterator[Program]:
+async def _running(
+    command: Sequence[str], job: FunctionJob, confinement: Confinement | None
+) -> AsyncIterator[Program]:
     try:
         async with started(
             command,
@@ -232,6 +261,7 @@ async def _running(command: Sequence[str], job: FunctionJob) -> AsyncIterator[Pr
             attempt=job.attempt,
             # It has nothing to clean up.
             grace_seconds=0.5,
+            confinement=confinement,
         ) as program:
             yield program
     except CouldNotStart as problem:
@@ -366,6 +396,7 @@ class FunctionEvaluator(_CodeEvaluator):
             attempt=self.attempt,
             megabytes=self.megabytes,
             version=self._version,
+            sandbox=self.sandbox,
         )
 
 

@@ -1,6 +1,6 @@
-"""Evaluators without a model: expectations on the answer, and trajectories of tool calls.
+"""Evaluators without a model: trajectories of tool calls.
 
-Trajectories compare names only. Each expected call needs a call of its own: expecting `search` twice is not
+They compare names only. Each expected call needs a call of its own: expecting `search` twice is not
 met by one call, in any order.
 """
 
@@ -8,52 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from proctor.errors import UsageError
 from proctor.evaluator import Evidence
 from proctor.evaluators.rendering import calls_of, ignored_of
-from proctor.expect import check_answer, problems_of
 from proctor.item import digest_of
-from proctor.json_values import JsonMap
 from proctor.score import Level, Score
-
-
-@dataclass(frozen=True, kw_only=True)
-class Expect:
-    """A check of the answer's text; 1 when every expectation holds, else 0."""
-
-    expect: JsonMap
-    """Any of `contains`, `equals`, `regex`, `json_schema`."""
-
-    def __post_init__(self) -> None:
-        if problems := problems_of(self.expect):
-            raise UsageError("; ".join(problems))
-
-    @property
-    def name(self) -> str:
-        return "expect"
-
-    @property
-    def level(self) -> Level:
-        return "session"
-
-    @property
-    def digest(self) -> str:
-        """Changes with the expectations."""
-        return digest_of(dict(self.expect))[:16]
-
-    async def judge(self, evidence: Evidence) -> Sequence[Score]:
-        """Score the assistant's last message."""
-        checks = check_answer(self.expect, evidence.answer)
-        broken = [check.explanation for check in checks if not check.holds]
-        score = Score(
-            evaluator=self.name,
-            value=0.0 if broken else 1.0,
-            label="fail" if broken else "pass",
-            explanation="; ".join(broken or [check.explanation for check in checks]),
-            evaluator_digest=self.digest,
-        )
-        return [score]
-
 
 # Calls shown in an explanation; an agent may make ten thousand.
 MOST_SHOWN = 30

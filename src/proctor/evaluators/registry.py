@@ -38,6 +38,7 @@ from proctor.json_values import (
 from proctor.judging.engine import Judge
 from proctor.judging.question import Question, ScoreDimension, plain_question, scale_of
 from proctor.model import Model
+from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.score import Level
 
 ONE_VOTE_TEMPERATURE = 0.0
@@ -72,6 +73,8 @@ class EvaluationSettings:
     """The whole environment of functions and programs: no keys."""
     attempt: str = "evaluation"
     """Marks processes, so that all can be found and ended."""
+    sandbox: Sandbox = NOT_CONFINED
+    """Of functions and programs."""
 
     @property
     def call_parameters(self) -> JsonObject:
@@ -259,6 +262,7 @@ class _EvaluatorFactory:
             attempt=self._settings.attempt,
             identity=identity,
             timeout_seconds=limit,
+            sandbox=self._settings.sandbox,
         )
 
     def _bare_function(self, name: str, function: str, level: str) -> Evaluator:
@@ -287,6 +291,7 @@ class _EvaluatorFactory:
             identity=identity,
             timeout_seconds=limit,
             megabytes=megabytes,
+            sandbox=self._settings.sandbox,
         )
 
     def _unknown(self, name: str) -> EvaluatorNotFound:
@@ -338,6 +343,7 @@ class EvaluatorRegistry:
     lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     mark: str = "evaluation"
     """Label of the processes they start, by which all of them can be found and ended."""
+    sandbox: Sandbox = NOT_CONFINED
 
     objects: Mapping[str, Evaluator] = field(default_factory=dict)
     """Evaluators that are objects of this process, by name."""
@@ -391,6 +397,7 @@ class EvaluatorRegistry:
             folders=self.folders,
             environment=self.environment,
             attempt=self.mark,
+            sandbox=self.sandbox,
         )
 
 

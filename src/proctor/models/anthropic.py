@@ -95,7 +95,7 @@ def read(answer: JsonMap) -> WireAnswer:
     ended = require_text(answer.get("stop_reason") or "end_turn")
     return WireAnswer(
         "".join(require_text(block["text"]) for block in blocks if block.get("type") == "text"),
-        usage_of_messages(require_map(answer.get("usage") or {})),
+        usage_of_messages(as_map(answer, "usage")),
         tuple(
             ToolRequest(
                 id=str(block["id"]), name=str(block["name"]), arguments=json.dumps(block.get("input") or {})

@@ -17,11 +17,11 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from proctor.errors import ModelError, RateLimited
+from proctor.errors import NOT_SENT, ModelError, RateLimited
 from proctor.json_values import JsonMap, parse_json, require_map
 from proctor.lazy_import import load
 from proctor.models.providers import Endpoint
-from proctor.models.rate_limits import TRIES_WITHOUT_HINT, RatePools, spent_window_seconds
+from proctor.models.rate_limits import TRIES_WITHOUT_HINT, RatePools, Slot, spent_window_seconds
 
 CLIPPED_ERROR_CHARACTERS = 500
 
@@ -38,22 +38,37 @@ NUMBER = re.compile(r"\s*\d{1,9}(\.\d{0,9})?\s*")
 class RetryableError(Exception):
     """A failed try that may succeed when repeated."""
 
-    def __init__(self, error: ModelError, retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        error: ModelError,
+        retry_after_seconds: float | None = None,
+        *,
+        is_connected: bool = True,
+        may_be_billed: bool = False,
+    ) -> None:
         super().__init__(str(error))
         self.error = error
+        self.is_connected = is_connected
+        """Whether there was a connection, so that the request itself may be the cause."""
+        error.may_be_billed = may_be_billed
         self.retry_after_seconds = retry_after_seconds
         self.response: Any = None
         """Response to return when no try is left; None: raise `error`."""
 
 
 def parse_answer(raw: bytes, endpoint: Endpoint) -> JsonMap:
-    """The JSON object of an answer; a `ModelError` when it is not an object, or is an error in disguise."""
+    """The JSON object of an answer.
+
+    Raises a `RetryableError` when it is no JSON, a `ModelError` when it is an error or no object.
+    """
     try:
         answer = parse_json(raw)
     except ValueError as cause:
         began = clean(raw[:200].decode(errors="replace"), endpoint)
-        raise ModelError(
-            f"{endpoint.provider} did not answer with JSON; the answer began {began!r}"
+        # A page of a proxy, or a server that is starting.
+        raise RetryableError(
+            ModelError(f"{endpoint.provider} did not answer with JSON; the answer began {began!r}"),
+            may_be_billed=True,
         ) from cause
     if not isinstance(answer, dict):
         raise ModelError(f"{endpoint.provider} answered with JSON that is not an object")
@@ -131,6 +146,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Waited = Callable[[float], None]
 """Called with the seconds about to be waited, so that a time limit can be extended by them."""
+
+
+def _ignore(_: bool) -> None:
+    return None
+
 
 # Maximum size of an answer; a million tokens of text stay below it.
 LARGEST_ANSWER_BYTES = 32 * 1024 * 1024
@@ -215,6 +235,7 @@ class Client:
         """For streams, and for calls through a proxy."""
         self._malformed: tuple[type[Exception], ...] = (ValueError,)
         self._failures: tuple[type[Exception], ...] = (OSError,)
+        self._no_connection: tuple[type[Exception], ...] = ()
 
     async def post(self, target: CallTarget, body: bytes, waited: Waited | None = None) -> HttpResponse:
         """Send `body` and return the answer, or raise a `ModelError`."""
@@ -224,24 +245,40 @@ class Client:
             answer, raw, (self._clock() - progress.started) * 1000, progress.waited_seconds * 1000
         )
 
-    async def open(self, target: CallTarget, body: bytes, waited: Waited | None = None) -> "ResponseStream":
+    async def open(
+        self,
+        target: CallTarget,
+        body: bytes,
+        waited: Waited | None = None,
+        sent: Callable[[bool], None] = _ignore,
+    ) -> "ResponseStream":
         """Send `body` and return the response as a stream, which the caller closes.
 
         Retries like `post` before the first byte, not after it. A final error response is a stream too, with
-        its status; a `ModelError` is raised when there was no response at all.
+        its status; a `ModelError` is raised when there was no response at all. `sent` is called with True
+        when a try begins and with False when it has failed without being billed.
         """
-        stream, progress = await self._with_retries(self._post_stream, target, body, waited)
+        stream, progress = await self._with_retries(self._post_stream, target, body, waited, sent)
         stream.started, stream.waited_seconds = progress.started, progress.waited_seconds
         if stream.refusal:
             self._release_slot(target, progress)
         else:
+            if self._pools:
+                self._pools.pool(target.pool).reached()
             stream.release = partial(self._release_slot, target, progress)
         return stream
 
-    def _release_slot(self, target: CallTarget, progress: "_CallProgress") -> None:
-        if self._pools and progress.has_slot:
-            progress.has_slot = False
-            self._pools.pool(target.pool).answered()
+    def _release_slot(self, target: CallTarget, progress: "_CallProgress", error: str = "") -> None:
+        """Return the slot of a call that was answered; `error`: its answer broke off."""
+        if not self._pools or not progress.has_slot:
+            return
+        progress.has_slot = False
+        pool = self._pools.pool(target.pool)
+        if error:
+            assert progress.slot is not None
+            pool.unreachable(progress.slot, progress, error, is_connected=True)
+        else:
+            pool.answered()
 
     async def _with_retries(
         self,
@@ -249,44 +286,71 @@ class Client:
         target: CallTarget,
         body: bytes,
         waited: Waited | None,
+        sent: Callable[[bool], None] = _ignore,
     ) -> "tuple[T, _CallProgress]":
         progress = _CallProgress()
         pool = self._pools.pool(target.pool, is_local=target.is_local) if self._pools else None
         attempt = 1
         while True:
             if pool:
-                slot = await pool.enter(waited)
+                with _not_sent(progress):
+                    progress.slot = slot = await pool.enter(waited)
                 progress.waited_seconds += slot.waited_seconds
                 progress.has_slot = True
             progress.started = self._clock()
             try:
+                sent(True)
                 return await send(target, body), progress
             except RetryableError as failure:
                 progress.has_slot = False
+                error = failure.error
+                progress.is_billed |= error.may_be_billed
+                sent(error.may_be_billed)
                 if pool and isinstance(failure.error, RateLimited):
                     pool.refused(slot, failure.retry_after_seconds)
                     progress.without_hint += failure.retry_after_seconds is None
                     if progress.without_hint < TRIES_WITHOUT_HINT:
                         continue
-                elif pool:
-                    pool.failed()
+                elif pool and (
+                    pool.unreachable(slot, progress, str(error), is_connected=failure.is_connected)
+                    or (error.may_be_billed and not self._repeats_billed)
+                ):
+                    if error.may_be_billed and not self._repeats_billed:
+                        error.is_outage = pool.is_in_outage
+                        raise error from failure.__cause__
+                    # It waits for a slot until the outage is over, and uses up no try.
+                    lasted = self._clock() - progress.started
+                    progress.waited_seconds += lasted
+                    if waited is not None:
+                        waited(lasted)
+                    continue
                 pause = self._pause(attempt, failure.retry_after_seconds)
                 most = self._policy.most_waiting_seconds
                 if attempt == self._policy.tries or progress.paused_seconds + pause > most:
                     if failure.response is not None:
                         return failure.response, progress
                     raise failure.error from failure.__cause__
-            except BaseException:
+            except ModelError:
                 progress.has_slot = False
                 if pool:
                     pool.failed()
                 raise
+            except BaseException:
+                progress.has_slot = False
+                if pool:
+                    pool.failed(slot)
+                raise
             if waited is not None:
                 waited(pause)
-            await asyncio.sleep(pause)
+            with _not_sent(progress):
+                await asyncio.sleep(pause)
             progress.paused_seconds += pause
             progress.waited_seconds += pause
             attempt += 1
+
+    @property
+    def _repeats_billed(self) -> bool:
+        return self._pools is None or self._pools.repeats_billed
 
     async def close(self) -> None:
         """Close all connections."""
@@ -310,6 +374,11 @@ class Client:
         policy = self._policy
         self._malformed = (ValueError, aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)
         self._failures = (aiohttp.ClientError, OSError)
+        self._no_connection = (
+            *self._no_connection,
+            aiohttp.ClientConnectorError,
+            aiohttp.ConnectionTimeoutError,
+        )
         self._session = aiohttp.ClientSession(
             # No limit here: the pools and the batch limit concurrency.
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
@@ -336,9 +405,10 @@ class Client:
             raise error_of(status, headers, raw, target.endpoint)
 
     async def _post_directly(self, target: CallTarget, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        from proctor.models.http import HttpClient, PostTarget, ResponseTooLarge, TimeLimits
+        from proctor.models.http import HttpClient, NoConnection, PostTarget, ResponseTooLarge, TimeLimits
 
         if self._http is None:
+            self._no_connection = (*self._no_connection, NoConnection)
             policy = self._policy
             limits = TimeLimits(
                 total=policy.total_seconds, connect=policy.connect_seconds, silence=policy.silence_seconds
@@ -407,7 +477,8 @@ class Client:
         except self._failures as failure:
             message = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
             error = ModelError(f"{endpoint.provider} did not answer: {clean(message, endpoint)}")
-            raise RetryableError(error) from failure
+            is_connected = not isinstance(failure, self._no_connection)
+            raise RetryableError(error, is_connected=is_connected, may_be_billed=is_connected) from failure
 
     def _pause(self, attempt: int, retry_after_seconds: float | None) -> float:
         """Exponential backoff with jitter, so that a thousand calls do not return at once."""
@@ -416,7 +487,7 @@ class Client:
         return self._policy.first_pause_seconds * 2.0 ** (attempt - 1) * (0.5 + self._jitter())
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _CallProgress:
     """Timing and state of one call over its tries."""
 
@@ -424,12 +495,27 @@ class _CallProgress:
     """When the last try began."""
     waited_seconds: float = 0.0
     """For a slot, and between tries."""
+    slot: Slot | None = None
+    """The slot of the last try; None: there are no pools."""
     has_slot: bool = False
-    """Whether a slot of the pool has to be released."""
+    """Whether it has to be released."""
     paused_seconds: float = 0.0
     """Between tries only."""
+    is_billed: bool = False
+    """Whether a try may be billed although it failed."""
     without_hint: int = 0
     """Number of 429 responses without a `Retry-After`."""
+
+
+@contextmanager
+def _not_sent(progress: _CallProgress) -> Iterator[None]:
+    """Mark a cancellation while the call waits: there is nothing to bill."""
+    try:
+        yield
+    except asyncio.CancelledError as cancelled:
+        if progress.is_billed:
+            raise
+        raise asyncio.CancelledError(NOT_SENT) from cancelled
 
 
 class ResponseStream:
@@ -451,8 +537,9 @@ class ResponseStream:
         self.started = 0.0
         """Start of the answered try, on the client's clock."""
         self.waited_seconds = 0.0
-        self.release: Callable[[], None] | None = None
-        """Releases its slot of the pool, once."""
+        self.release: Callable[[str], None] | None = None
+        """Releases its slot of the pool, once, with the error when the stream broke off."""
+        self._error = ""
 
     @property
     def refusal(self) -> bytes:
@@ -479,6 +566,7 @@ class ResponseStream:
                         raise ModelError(sent)
                     yield chunk
         except RetryableError as broken:
+            self._error = str(broken.error)
             raise ModelError(str(broken.error).replace("did not answer", "broke off")) from broken
 
     def close(self) -> None:
@@ -486,7 +574,7 @@ class ResponseStream:
         if self._refused is None:
             self._response.close()
         if self.release:
-            self.release()
+            self.release(self._error)
             self.release = None
 
 

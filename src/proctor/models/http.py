@@ -29,6 +29,9 @@ IDLE_SECONDS = 15.0
 ADDRESS_SECONDS = 300.0
 """How long the addresses of a host are cached."""
 
+# Within it, a connection that ends before an answer was closed while idle; later, the server may have worked.
+STALE_SECONDS = 1.0
+
 # RFC 8305 recommends it: after it, the next address is tried beside the first.
 NEXT_ADDRESS_SECONDS = 0.25
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -41,6 +44,10 @@ SocketAddress = tuple[str, int]
 
 class ResponseError(ConnectionError):
     """The server broke off, or its answer is not valid HTTP."""
+
+
+class NoConnection(ConnectionError):
+    """There is no connection to the server: nothing was sent."""
 
 
 class ResponseTooLarge(Exception):
@@ -153,8 +160,9 @@ class HttpClient:
     async def post(self, target: PostTarget, body: bytes) -> Response:
         """Send `body`, and return the answer whatever its status is.
 
-        Raises `OSError` (which includes `ResponseError` and `TimeoutError`) when there is no answer. A reused
-        connection that ends before the first byte of the answer was closed while idle: another one is used.
+        Raises `NoConnection` when nothing was sent, and another `OSError` (`ResponseError`, `TimeoutError`)
+        when there is no answer. A reused connection that ends at once was closed while idle: another one is
+        used.
         """
         request = target.request(body)
         deadline = self._loop.time() + self._limits.total
@@ -214,7 +222,9 @@ class HttpClient:
             async with asyncio.timeout(seconds):
                 return await self._connect_to_any(target)
         except TimeoutError as cause:
-            raise TimeoutError(f"no connection to {target.host} within {seconds:g} s") from cause
+            raise NoConnection(f"no connection to {target.host} within {seconds:g} s") from cause
+        except OSError as cause:
+            raise NoConnection(str(cause) or type(cause).__name__) from cause
 
     async def _connect_to_any(self, target: PostTarget) -> "_Connection":
         """Connect to the first address that answers; a further one is tried when an earlier one is slow."""
@@ -264,7 +274,7 @@ class HttpClient:
             )
         except ssl.SSLCertVerificationError as cause:
             # It is a ValueError as well, and would pass as a malformed URL.
-            raise ResponseError(f"the certificate of {target.host} is not valid: {cause}") from cause
+            raise NoConnection(f"the certificate of {target.host} is not valid: {cause}") from cause
         return made
 
     async def _resolve(self, host: str, port: int) -> list[SocketAddress]:
@@ -330,7 +340,8 @@ class _Connection(asyncio.Protocol):
         self._size = self._head_size = 0
         self._in_head, self._until_end, self._is_complete = True, False, False
         self.is_reusable = False
-        self._deadline, self._last_byte = deadline, self._loop.time()
+        self._deadline, self._sent_at = deadline, self._loop.time()
+        self._last_byte = self._sent_at
         answer: asyncio.Future[Response] = self._loop.create_future()
         self._answer = answer
         self._transport.write(request)
@@ -428,7 +439,8 @@ class _Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         if self._answer is not None:
-            self.was_stale = self._has_answered and not self._head_size
+            is_early = self._loop.time() < self._sent_at + STALE_SECONDS
+            self.was_stale = self._has_answered and not self._head_size and is_early
             when = "before" if not self._head_size else "in the middle of"
             reason = f": {error}" if error is not None and str(error) else ""
             self._fail(ResponseError(f"the server closed the connection {when} its answer{reason}"))

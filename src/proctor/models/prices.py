@@ -12,7 +12,8 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, member, parsed_integer
+from proctor.model import WireAnswer
 from proctor.session import Usage
 
 FREE_PROVIDERS = frozenset({"scripted", "replay", "ollama", "local", "lmstudio", "vllm"})
@@ -57,17 +58,6 @@ class Price:
 
 
 FREE = Price("free", Rates(0.0, 0.0, 0.0, 0.0))
-
-
-def price_call(
-    name: str, usage: Usage, declared: Mapping[str, Mapping[str, float]], *, at: datetime
-) -> tuple[float | None, str, Mapping[str, float]]:
-    """Price a call of `provider/model`: USD (None: unknown), the source, the rates used."""
-    price = price_of(name, declared, at=at)
-    if price is None:
-        return None, "", {}
-    cost, rates = price.for_call(usage)
-    return cost, price.source, rates
 
 
 def price_of(name: str, declared: Mapping[str, Mapping[str, float]], *, at: datetime) -> Price | None:
@@ -153,6 +143,28 @@ USUAL_LIMITS = (
     (r"", 16_384),
 )
 """Maximum answer length of model families, for requests without a limit."""
+COMPLETION_COUNTS = ("n", "best_of", "num_return_sequences", "candidateCount", "candidate_count")
+"""Parameters that make the provider generate, and bill, several answers to one request."""
+PARAMETER_GROUPS = ("generationConfig", "generation_config", "extra_body")
+"""Members of a request that hold parameters."""
+THINKING_BUDGETS = (
+    ("thinking", "budget_tokens"),
+    ("reasoning", "max_tokens"),
+    ("thinking_budget",),
+    ("extra_body", "google", "thinking_config", "thinking_budget"),
+)
+"""Where requests set how long a model may reason."""
+SMALLEST_THINKING_BUDGET = 1024
+"""Anthropic takes none below it."""
+HOSTED_TOOL_USES = 3
+"""Uses of tools that the provider runs itself, for requests that do not limit them."""
+HOSTED_RESULT_TOKENS = 8000
+"""Size of a result of such a tool, which the model reads in addition to the prompt."""
+
+# No model reads or writes as many tokens in one call.
+MOST_TOKENS = 4_000_000
+ESTIMATED = " (estimated)"
+"""Ends the source of a price when the tokens, and so the cost, are an estimate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,17 +175,25 @@ class SpendingRequest:
     input_tokens: int
     """Estimated from the size of the request, rather too high than too low."""
     output_tokens: int
-    """The maximum: as requested, or as such models allow."""
+    """The maximum of one answer: as requested, or as such models allow."""
     input_usd: float | None
     """None: the price is unknown."""
     output_usd_per_token: float | None
+    answers: int = 1
+    """Answers that the request makes the provider generate."""
 
     @property
     def cost_usd(self) -> float | None:
         """The total; None: the price is unknown."""
         if self.input_usd is None or self.output_usd_per_token is None:
             return None
-        return self.input_usd + self.output_tokens * self.output_usd_per_token
+        return self.input_usd + self.answers * self.output_tokens * self.output_usd_per_token
+
+    def affordable_tokens(self, usd: float) -> int:
+        """Length of each answer that `usd` pays for; 0 when the answers cost nothing."""
+        if not self.output_usd_per_token or self.input_usd is None:
+            return 0
+        return int((usd - self.input_usd) / self.output_usd_per_token / self.answers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +206,8 @@ class Grant:
     """Lowered maximum length of the answer. None: as requested."""
     settle: Callable[[float | None], None] | None = None
     """Called once with the call's cost after it was recorded; None: the price is unknown."""
+    lose: Callable[[], None] | None = None
+    """Called instead of `settle` when the call broke off before its cost was known."""
 
 
 def usual_limit(model: str) -> int:
@@ -194,9 +216,14 @@ def usual_limit(model: str) -> int:
     return next(limit for family, limit in USUAL_LIMITS if re.match(family, name))
 
 
-def worst_case_of(model: str, body: object, output_limit: int | None, price: Price | None) -> SpendingRequest:
-    """The worst case of one call."""
+def worst_case_of(
+    model: str, body: JsonMap, output_limit: int | None, price: Price | None
+) -> SpendingRequest:
+    """The worst case of one call; `body` is the request in any format."""
     tokens = estimated_tokens(body)
+    if uses := _hosted_tool_uses(body):
+        # The model reads the prompt again after each use.
+        tokens = tokens * (1 + uses) + HOSTED_RESULT_TOKENS * uses * (uses + 1) // 2
     input_usd = output_usd = None
     if price is not None:
         # Writing to the cache has the highest rate.
@@ -210,19 +237,116 @@ def worst_case_of(model: str, body: object, output_limit: int | None, price: Pri
         output_tokens=output_limit or usual_limit(model),
         input_usd=input_usd,
         output_usd_per_token=output_usd,
+        answers=answer_count(body),
     )
 
 
+def answer_count(body: JsonMap) -> int:
+    """How many answers a request, in any format, makes the provider generate."""
+    groups = (body, *(as_map(body, name) for name in PARAMETER_GROUPS))
+    return max(1, *(positive(group.get(name)) or 1 for group in groups for name in COMPLETION_COUNTS))
+
+
+def thinking_budget(body: JsonMap) -> int:
+    """How many tokens a request lets the model reason; 0: it does not say."""
+    return max(positive(member(body, *path)) or 0 for path in THINKING_BUDGETS)
+
+
+def _hosted_tool_uses(body: JsonMap) -> int:
+    """How often tools that the provider runs itself, such as a web search, may be used."""
+    hosted = [tool for tool in maps_in(body, "tools") if _is_hosted(tool)]
+    if not hosted:
+        return 0
+    declared = [positive(tool.get("max_uses")) for tool in hosted]
+    uses = sum(HOSTED_TOOL_USES if limit is None else limit for limit in declared)
+    return min(uses, positive(body.get("max_tool_calls")) or uses)
+
+
+def _is_hosted(tool: JsonMap) -> bool:
+    if "functionDeclarations" in tool or "function" in tool or "input_schema" in tool:
+        return False
+    if "type" not in tool:
+        # Gemini names its own tools by the member that configures them.
+        return any(name in tool for name in ("googleSearch", "googleSearchRetrieval", "urlContext"))
+    return str(tool["type"]).startswith(("web_search", "web_fetch", "file_search", "code_execution", "mcp"))
+
+
+def positive(value: object) -> int | None:
+    """A positive integer, also one that is written as text or with a decimal point; None otherwise."""
+    number = None if isinstance(value, bool) else parsed_integer(value)
+    return number if number is not None and number > 0 else None
+
+
 def output_limit(parameters: JsonMap) -> int | None:
-    """Maximum answer length that the parameters set; None: they do not."""
-    limits = [parameters.get(name) for name in OUTPUT_LIMITS]
-    return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+    """Maximum length of one answer that the parameters set; None: they do not.
+
+    Which name a server obeys is unknown: the highest counts. A reasoning budget is part of the limit, unless
+    it is as high.
+    """
+    limits = [limit for name in OUTPUT_LIMITS if (limit := positive(parameters.get(name)))]
+    if not limits:
+        return None
+    budget = thinking_budget(parameters)
+    return max(limits) + (budget if budget >= max(limits) else 0)
 
 
 def with_output_limit(parameters: JsonMap, limit: int) -> JsonObject:
-    """The parameters with a lower maximum answer length."""
-    name = next((name for name in OUTPUT_LIMITS if parameters.get(name)), OUTPUT_LIMITS[-1])
-    return {**parameters, name: limit}
+    """The parameters with a lower maximum answer length, and a reasoning budget below it."""
+    names = [name for name in OUTPUT_LIMITS if parameters.get(name)] or OUTPUT_LIMITS[-1:]
+    lowered = {**parameters, **dict.fromkeys(names, limit)}
+    for group, name in (("thinking", "budget_tokens"), ("reasoning", "max_tokens")):
+        settings = as_map(parameters, group)
+        if (positive(settings.get(name)) or 0) >= limit:
+            off: JsonObject = {"type": "disabled"} if group == "thinking" else {"enabled": False}
+            fits = limit > SMALLEST_THINKING_BUDGET
+            lowered[group] = {**settings, name: limit - 1} if fits else off
+    return lowered
+
+
+def billed_usage(
+    answer: WireAnswer, body: JsonMap, limit: int | None, price: Price | None
+) -> tuple[Usage, bool]:
+    """The tokens to charge for an answer, and whether they are an estimate.
+
+    `limit` is the maximum length of one answer; None: not set. Counts that are missing, or higher than the
+    request allows, are replaced by an estimate from the texts: no answer of a model with a price is free.
+    """
+    usage = answer.usage
+    if price is None or not any(price.rates):
+        return usage, False
+    answers = answer_count(body)
+    written_tokens = answer_tokens(answer, body)
+    input_tokens, output_tokens, reasoning = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
+    # A provider may count hidden reasoning beyond the limit, and stop tokens; never a longer text.
+    allowed = MOST_TOKENS if limit is None else limit + limit // 4 + 256
+    visible = output_tokens - reasoning
+    if not 0 < input_tokens <= MOST_TOKENS:
+        input_tokens = estimated_tokens(body)
+    if (
+        (not output_tokens and written_tokens)
+        or visible < 0
+        or visible > allowed * answers
+        or output_tokens > MOST_TOKENS * answers
+    ):
+        output_tokens, reasoning = written_tokens, 0
+    cached = usage.cached_tokens if usage.cached_tokens <= input_tokens else 0
+    written = usage.cache_write_tokens if cached + usage.cache_write_tokens <= input_tokens else 0
+    billed = Usage(
+        input_tokens=input_tokens,
+        cached_tokens=cached,
+        output_tokens=output_tokens,
+        reasoning_tokens=reasoning,
+        cache_write_tokens=written,
+    )
+    return billed, billed != usage
+
+
+def answer_tokens(answer: WireAnswer, body: JsonMap) -> int:
+    """Estimated tokens of all answers to a request."""
+    texts = [answer.text, *(each.arguments for each in answer.tool_requests), answer.other_text]
+    tokens = -(-len("".join(texts).encode("utf-8", "replace")) // BYTES_PER_TOKEN)
+    # Where only one answer was read, the others are taken to be as long.
+    return tokens if answer.other_text else tokens * answer_count(body)
 
 
 def estimated_tokens(body: object) -> int:

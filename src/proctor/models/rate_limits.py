@@ -3,6 +3,10 @@
 A pool starts high (at its maximum where the user declared a limit or the server is local), shrinks on a 429,
 and grows again only while it is full and nothing fails. `Retry-After` and exhausted usage windows hold the
 pool; no attempt fails because of them.
+
+A provider that cannot be reached, or answers several calls in a row with nothing but server errors, is in an
+outage: the pool is held, and single calls probe it until one is answered. Calls wait meanwhile, as long as
+the outage patience allows.
 """
 
 import asyncio
@@ -11,11 +15,11 @@ import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
-from proctor.errors import RateLimited
+from proctor.errors import ModelError, RateLimited
 
 T = TypeVar("T")
 Waited = Callable[[float], None]
@@ -23,6 +27,16 @@ SLICE_SECONDS = 1.0
 """A wait of unknown length is reported in slices, and corrected when it is over."""
 TRIES_WITHOUT_HINT = 20
 """Give up after this many 429 responses without a `Retry-After`."""
+
+OUTAGE_PATIENCE_SECONDS = 1800.0
+"""How long the calls of a run wait for a provider in an outage, unless a setting says otherwise."""
+FAILURES_OF_OUTAGE = 3
+"""Failures in a row after which a provider is in an outage: of any calls, without a success between them."""
+FIRST_PROBE_SECONDS = 1.0
+LONGEST_PROBE_SECONDS = 30.0
+"""Pause between two probes; it doubles from the first to the longest."""
+PATIENCE_WITH_ONE_CALL_SECONDS = 120.0
+"""While all failures are server errors of one call, its request may be the cause, not the provider."""
 
 # Thirty years in seconds: no usage window is as long, and all Unix times since 2000 are greater.
 _FIRST_TIMESTAMP = 946_684_800
@@ -71,6 +85,10 @@ class PoolState:
     """Until the pool admits calls again; 0 when it does."""
     cut_seconds_ago: float | None
     """Since the last 429; None: there was none."""
+    holder: str = ""
+    """The process whose pool it is; empty: this one."""
+    outage: str = ""
+    """Why the provider is considered unreachable; empty: it is not."""
 
 
 class Slot(NamedTuple):
@@ -80,15 +98,48 @@ class Slot(NamedTuple):
     """How long the call waited for it."""
     era: int
     """Number of cuts so far: calls of one era that are limited together cut the limit once."""
+    is_probe: bool = False
+    """Whether its call probes a provider in an outage."""
+
+
+@dataclass(slots=True)
+class Outage:
+    """Failures of a provider since its last answer."""
+
+    failures: int = 0
+    calls: set[object] = field(default_factory=set)
+    """The calls that failed."""
+    is_unreachable: bool = False
+    """Whether a call failed that had no connection, whatever its request."""
+    error: str = ""
+    started: float | None = None
+    """When the pool was held because of it; None: it is not."""
+    is_over_patience: bool = False
+    """Whether the wait was given up: until the next answer, calls fail as they would without it."""
+    is_probed: bool = False
+    """Whether a probe is running."""
+    next_probe: float = 0.0
+    pause_seconds: float = field(default_factory=lambda: FIRST_PROBE_SECONDS)
 
 
 class RatePool:
     """The calls to one provider and model. Use it on one event loop."""
 
     def __init__(
-        self, name: str, policy: RatePolicy | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        policy: RatePolicy | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        outage_patience_seconds: float = 0.0,
+        notify: Callable[[str], None] | None = None,
     ) -> None:
+        """`outage_patience_seconds` is how long calls wait for a provider in an outage; 0: not at all.
+        `notify` receives a message when an outage begins and when it ends."""
         self.name = name
+        self._outage = Outage()
+        self._patience = outage_patience_seconds
+        self._notify = notify or (lambda _: None)
         self.share = 1.0
         """This process's share of the limit; other processes on the same store have the rest."""
         self.limit: float = (policy or RatePolicy()).first
@@ -103,7 +154,7 @@ class RatePool:
         self._era = 0
         self._held_until = -math.inf
         self._cuts_without_hint = 0
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._queue: deque[asyncio.Future[bool]] = deque()
         self._calls = 0
         self._limited = 0
         self._waited = 0.0
@@ -120,9 +171,22 @@ class RatePool:
             calls=self._calls,
             limited=self._limited,
             waited_seconds=self._waited,
-            held_seconds=max(0.0, self._held_until - self._clock()),
+            held_seconds=max(0.0, self._held_until - self._clock(), self._seconds_to_probe),
             cut_seconds_ago=self._clock() - self._cut_at if self._limited else None,
+            outage=self._outage.error if self.is_in_outage else "",
         )
+
+    @property
+    def _seconds_to_probe(self) -> float:
+        """Until the next probe; 0 when there is no outage, or when one call may be its cause."""
+        outage = self._outage
+        is_certain = outage.is_unreachable or len(outage.calls) > 1
+        return outage.next_probe - self._clock() if self.is_in_outage and is_certain else 0.0
+
+    @property
+    def is_in_outage(self) -> bool:
+        """Whether the pool is held because its provider cannot be reached."""
+        return self._outage.started is not None
 
     async def call(self, send: Callable[[], Awaitable[T]], waited: Waited | None = None) -> T:
         """Call `send` in a slot, and retry as long as it is rate limited."""
@@ -147,24 +211,94 @@ class RatePool:
         """Wait for a slot and take it. Return it with `answered`, `failed` or `refused`."""
         if self._is_open and not self._queue:
             self._acquire()
-            return Slot(0.0, self._era)
-        took = await self._wait_for_slot(waited)
-        return Slot(took, self._era)
+            return Slot(0.0, self._era, self.is_in_outage)
+        took, is_probe = await self._wait_for_slot(waited)
+        return Slot(took, self._era, is_probe)
 
     def answered(self) -> None:
         """Return a slot after a successful call."""
+        self.reached()
         self._succeed()
         self._release()
 
-    def failed(self) -> None:
-        """Return a slot after a failure that says nothing about the limit."""
+    def failed(self, slot: Slot | None = None) -> None:
+        """Return a slot after a failure that says nothing about the limit; `slot`: nor about an outage."""
         self._successes = 0
+        if slot and slot.is_probe:
+            self._end_probe()
+        elif slot is None:
+            self.reached()
         self._release()
 
     def refused(self, slot: Slot, retry_after_seconds: float | None) -> None:
         """Return a slot after a 429: lower the limit and hold the pool."""
+        self.reached()
         self._cut(slot, retry_after_seconds)
         self._release()
+
+    def reached(self) -> None:
+        """The provider has answered: end its outage, if there is one."""
+        outage, self._outage = self._outage, Outage()
+        if outage.started is not None:
+            lasted = self._clock() - outage.started
+            self._notify(f"{self.name} answers again after {lasted:.0f} s")
+            self._admit()
+
+    def unreachable(self, slot: Slot, call: object, error: str, *, is_connected: bool) -> bool:
+        """Return a slot after a failure that may be an outage; whether the call may wait for its end.
+
+        `is_connected`: there was a connection, so that the request itself may be the cause.
+        """
+        self._successes = 0
+        outage = self._outage
+        outage.failures += 1
+        outage.calls.add(call)
+        outage.is_unreachable |= not is_connected
+        outage.error = error
+        if slot.is_probe:
+            self._end_probe()
+        elif outage.failures >= FAILURES_OF_OUTAGE and outage.started is None:
+            self._begin_outage()
+        self._release()
+        return self.is_in_outage and not self._is_out_of_patience()
+
+    def _begin_outage(self) -> None:
+        outage = self._outage
+        if not self._patience or outage.is_over_patience:
+            return
+        outage.started = self._clock()
+        self._notify(f"{self.name} is unreachable, probing: {outage.error}")
+        self._schedule_probe()
+
+    def _end_probe(self) -> None:
+        self._outage.is_probed = False
+        self._outage.pause_seconds = min(LONGEST_PROBE_SECONDS, 2 * self._outage.pause_seconds)
+        self._schedule_probe()
+
+    def _schedule_probe(self) -> None:
+        outage = self._outage
+        outage.next_probe = self._clock() + outage.pause_seconds
+        asyncio.get_running_loop().call_later(outage.pause_seconds, self._admit)
+
+    def _is_out_of_patience(self) -> bool:
+        """Whether the outage has lasted too long; if so, all calls that wait for its end fail."""
+        outage = self._outage
+        if outage.started is None:
+            return False
+        patience = self._patience
+        if len(outage.calls) == 1 and not outage.is_unreachable:
+            patience = min(patience, PATIENCE_WITH_ONE_CALL_SECONDS)
+        if self._clock() - outage.started < patience:
+            return False
+        self._outage = replace(outage, started=None, failures=0, is_over_patience=len(outage.calls) > 1)
+        self._outage.is_over_patience |= outage.is_unreachable
+        self._notify(f"{self.name} has been unreachable for {patience:.0f} s, longer than outage_patience")
+        error = ModelError(f"{self.name} was unreachable for {patience:.0f} s: {outage.error}")
+        waiting, self._queue = self._queue, deque()
+        for slot in waiting:
+            if not slot.done():
+                slot.set_exception(error)
+        return True
 
     def hold(self, seconds: float) -> None:
         """Admit no call for this long, as the provider or another process reported."""
@@ -188,18 +322,23 @@ class RatePool:
 
     @property
     def _is_open(self) -> bool:
+        if self.is_in_outage and (self._outage.is_probed or self._clock() < self._outage.next_probe):
+            return False
         return self._in_use < self._slots and self._clock() >= self._held_until
 
-    async def _wait_for_slot(self, waited: Waited | None) -> float:
-        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _wait_for_slot(self, waited: Waited | None) -> tuple[float, bool]:
+        """Wait for a slot; the seconds it took, and whether it is for a probe."""
+        slot: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._queue.append(slot)
         self._admit()
         self._schedule_growth()
         started = self._clock()
         try:
-            await _wait_in_slices(slot, started, self._clock, waited)
+            await _wait_in_slices(slot, started, self._clock, waited, self._is_out_of_patience)
         except asyncio.CancelledError:
-            if slot.done() and not slot.cancelled():
+            if slot.done() and not slot.cancelled() and not slot.exception():
+                if slot.result():
+                    self._end_probe()
                 self._release()
             elif slot in self._queue:
                 self._queue.remove(slot)
@@ -207,7 +346,7 @@ class RatePool:
         finally:
             seconds = self._clock() - started
             self._waited += seconds
-        return seconds
+        return seconds, slot.result()
 
     def _schedule_growth(self) -> None:
         """Grow soon, unless a 429 arrives by then."""
@@ -225,6 +364,8 @@ class RatePool:
         self._schedule_growth()
 
     def _acquire(self) -> None:
+        if self.is_in_outage:
+            self._outage.is_probed = True
         self._in_use += 1
         self._calls += 1
         self._peak = max(self._peak, self._in_use)
@@ -238,8 +379,9 @@ class RatePool:
         while self._queue and self._is_open:
             slot = self._queue.popleft()
             if not slot.done():
+                is_probe = self.is_in_outage
                 self._acquire()
-                slot.set_result(None)
+                slot.set_result(is_probe)
 
     def _succeed(self) -> None:
         self._cuts_without_hint = 0
@@ -284,11 +426,23 @@ class RatePools:
         policy: RatePolicy | None = None,
         *,
         most: Mapping[str, int] | None = None,
+        share: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
+        outage_patience_seconds: float = 0.0,
     ) -> None:
-        """`most` are declared limits, by provider and model or by provider."""
+        """`most` are declared limits, by provider and model or by provider. `share` is this process's share
+        of every limit until the processes on the store have agreed on another. `outage_patience_seconds` is
+        how long calls wait for a provider in an outage; 0: not at all."""
+        self._outage_patience = outage_patience_seconds
+        self.waits_for_outages = False
+        """Whether calls wait at all, rather than fail at once; set it before the first call."""
+        self.repeats_billed = True
+        """Whether calls are repeated that broke off and may be billed; if not, the caller decides."""
+        self.notify: Callable[[str], None] | None = None
+        """Receives a message when an outage begins and when it ends."""
         self._policy = policy or RatePolicy()
         self._most = most or {}
+        self._share = share
         self._clock = clock
         self._pools: dict[str, RatePool] = {}
 
@@ -300,10 +454,19 @@ class RatePools:
             # No probing when the limit is declared or the server is local: a batch of a thousand parallel
             # calls would wait half a second for it.
             first = most if declared or is_local else min(self._policy.first, most)
-            self._pools[name] = RatePool(
-                name, replace(self._policy, first=first, most=most), clock=self._clock
+            pool = self._pools[name] = RatePool(
+                name,
+                replace(self._policy, first=first, most=most),
+                clock=self._clock,
+                outage_patience_seconds=self._outage_patience if self.waits_for_outages else 0.0,
+                notify=self._notify,
             )
+            pool.share = self._share
         return self._pools[name]
+
+    def _notify(self, message: str) -> None:
+        if self.notify:
+            self.notify(message)
 
     def declared(self, name: str) -> int | None:
         """The declared limit of a provider and model; None: there is none."""
@@ -351,7 +514,11 @@ def _duration(text: str, now: datetime) -> float | None:
 
 
 async def _wait_in_slices(
-    slot: "asyncio.Future[None]", started: float, clock: Callable[[], float], waited: Waited | None
+    slot: "asyncio.Future[bool]",
+    started: float,
+    clock: Callable[[], float],
+    waited: Waited | None,
+    check: Callable[[], object],
 ) -> None:
     reported = 0.0
     try:
@@ -360,6 +527,7 @@ async def _wait_in_slices(
                 waited(SLICE_SECONDS)
                 reported += SLICE_SECONDS
             await asyncio.wait([slot], timeout=SLICE_SECONDS)
+            check()
     finally:
         if waited:
             waited(clock() - started - reported)

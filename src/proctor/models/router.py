@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from proctor.errors import ModelError, UsageError
 from proctor.model import Answer, Model, Request
 from proctor.models import routes, scripted
-from proctor.models.prices import FREE, Price, SpendingRequest, output_limit, price_of, worst_case_of
+from proctor.models.prices import FREE, Price, SpendingRequest, price_of, worst_case_of
 from proctor.models.rate_limits import RatePools
 from proctor.models.routes import (
     LitellmRoute,
@@ -25,8 +25,10 @@ from proctor.models.routes import (
     ReplayRoute,
     Route,
     ScriptedRoute,
+    answer_limit,
     answer_recorded,
     answer_replayed,
+    request_body,
 )
 from proctor.models.scripted import find_script
 
@@ -104,6 +106,33 @@ class ModelRouter:
         """Whether a recording answers in place of the models."""
         return self.recording is not None and self.recording.replays
 
+    @property
+    def are_on_this_machine(self) -> bool:
+        """Whether all models that were checked answer here, so that our own processor time is the limit."""
+        return bool(self._routes) and all(
+            isinstance(route, ScriptedRoute) or (isinstance(route, RemoteRoute) and route.is_local)
+            for route in self._routes.values()
+        )
+
+    @property
+    def lowest_limit(self) -> int | None:
+        """The lowest declared limit on concurrent calls to a model that was checked; None: there is none."""
+        endpoints = [route.endpoint for route in self._routes.values() if route.endpoint]
+        limits = [self.pools.declared(f"{each.provider}/{each.model}") for each in endpoints]
+        return min((limit for limit in limits if limit), default=None)
+
+    @property
+    def single_process_reason(self) -> str:
+        """Why one process must make all calls to the models that were checked; empty: several can."""
+        if self.recording is not None:
+            return "recordings number the calls of one process"
+        for route in self._routes.values():
+            if isinstance(route, ReplayRoute):
+                return "a recording answers the calls of one process"
+            if isinstance(route, LocalRoute):
+                return "each would start its own server of the local model"
+        return ""
+
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `ModelError`. When cancelled, close the connection."""
         return await self._plain.answer(request)
@@ -162,15 +191,10 @@ class ModelRouter:
     def worst_case(self, request: Request) -> SpendingRequest:
         """Worst-case cost of a call; unknown when the model has no price or no route."""
         if self.is_replayed:
-            return worst_case_of(request.model, "", None, FREE)
+            return worst_case_of(request.model, {}, None, FREE)
         route = self._route_of_request(request.model)
-        limit = output_limit(request.parameters)
-        if limit is None and route.endpoint and route.endpoint.wire == "anthropic":
-            from proctor.models import anthropic
-
-            limit = anthropic.DEFAULT_MAX_TOKENS
-        body = (request.messages, request.tools, request.parameters)
-        return worst_case_of(request.model, body, limit, route.price)
+        limit = answer_limit(request, route)
+        return worst_case_of(request.model, request_body(request, route), limit, route.price)
 
     def get_ready(self) -> None:
         """Load what the checked models need, before anything runs."""

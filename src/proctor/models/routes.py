@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from proctor.errors import ModelError, RateLimited, UsageError
 from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Answer, Request, ToolRequest, WireAnswer
-from proctor.models.prices import FREE, Price
+from proctor.models.prices import ESTIMATED, FREE, Price, billed_usage, output_limit
 from proctor.session import ModelCall, Usage
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class _OwnRoute(ABC):
     async def _timed(self, request: Request, reading: Awaitable[WireAnswer]) -> Answer:
         started = time.perf_counter()
         answer = await reading
-        return priced(request.model, self, answer, (time.perf_counter() - started) * 1000, 0.0)
+        return priced(request, self, answer, (time.perf_counter() - started) * 1000, 0.0)
 
 
 class ScriptedRoute(_OwnRoute):
@@ -164,9 +164,11 @@ class CallableRoute(_OwnRoute):
             raise ModelError(f"{request.model}: {type(error).__name__}: {error}") from error
         if isinstance(result, Answer):
             return result
+        if result is None:
+            raise ModelError(f"{request.model}: the function returned None; return the text of the answer")
         latency = (time.perf_counter() - started) * 1000
         call = ModelCall(model=request.model, provider=self.provider, cost_usd=0.0, latency_ms=latency)
-        return Answer(text="" if result is None else str(result), call=call)
+        return Answer(text=str(result), call=call)
 
 
 def imported_function(name: str) -> Callable[[Request], object]:
@@ -255,6 +257,7 @@ class RemoteRoute:
         self._keep_bodies = keep_bodies
         self.endpoint: Endpoint | None = target.endpoint
         self.provider = target.endpoint.provider
+        self.is_local = target.is_local
 
     @cached_property
     def price(self) -> Price | None:
@@ -285,35 +288,55 @@ class RemoteRoute:
         if not self._pricing.done():
             await asyncio.wait([self._pricing])
         bodies = (sent.decode(), posted.body.decode(errors="replace")) if self._keep_bodies else ("", "")
-        return priced(request.model, self, reading, posted.latency_ms, posted.waiting_ms, *bodies)
+        return priced(request, self, reading, posted.latency_ms, posted.waiting_ms, *bodies)
 
     def not_sent(self, request: Request) -> tuple[str, ...]:
         return self._wire.not_sent(request)
 
 
+def request_body(request: Request, route: Route) -> JsonMap:
+    """What a request sends, in the shape of chat completions: enough to bound its cost."""
+    left_out = route.not_sent(request)
+    parameters = {name: value for name, value in request.parameters.items() if name not in left_out}
+    return {"messages": request.messages, "tools": list(request.tools), **parameters}
+
+
+def answer_limit(request: Request, route: Route) -> int | None:
+    """Maximum length of one answer; None: neither the request nor the route sets one."""
+    limit = output_limit(request.parameters)
+    if limit is None and route.endpoint and route.endpoint.wire == "anthropic":
+        from proctor.models import anthropic
+
+        return anthropic.DEFAULT_MAX_TOKENS
+    return limit
+
+
 def priced(
-    model: str,
+    request: Request,
     route: Route,
     reading: WireAnswer,
     latency_ms: float,
     waiting_ms: float,
-    request: str = "",
-    response: str = "",
+    sent: str = "",
+    received: str = "",
 ) -> Answer:
     """An answer with its call, at the price of the route."""
     price = route.price
-    cost, rates = price.for_call(reading.usage) if price else (None, {})
+    body, limit = request_body(request, route), answer_limit(request, route)
+    usage, is_estimated = billed_usage(reading, body, limit, price)
+    cost, rates = price.for_call(usage) if price else (None, {})
+    source = price.source if price else ""
     call = ModelCall(
-        model=model,
-        usage=reading.usage,
+        model=request.model,
+        usage=usage,
         provider=route.provider,
         cost_usd=cost,
-        price_source=price.source if price else "",
+        price_source=source + ESTIMATED if is_estimated else source,
         price=rates,
         latency_ms=latency_ms,
         waiting_ms=waiting_ms,
-        request=request,
-        response=response,
+        request=sent,
+        response=received,
     )
     return Answer(
         text=reading.text, call=call, tool_requests=reading.tool_requests, finish_reason=reading.finish_reason

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.resources import files
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from proctor.json_values import (
     texts_in,
 )
 from proctor.judging.engine import Criterion
-from proctor.plan.source import PlanSource, bytes_of, refuse
+from proctor.plan.source import PlanSource, bytes_of, open_regular, refuse
 from proctor.plan.validate import did_you_mean
 from proctor.plan.yaml_loader import read_source
 
@@ -55,7 +56,8 @@ def read_yaml_source(path: Path) -> PlanSource:
 def read_text_file(path: Path) -> str:
     """A UTF-8 file; raises `UsageError` when it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
+            return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
 

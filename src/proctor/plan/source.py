@@ -4,14 +4,16 @@ Messages never show values that may be secret: anything below `env`, and values 
 token, password or the like.
 """
 
+import errno
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from proctor.errors import Place, PlanError, Problem, UsageError
 
@@ -186,11 +188,21 @@ def bytes_of(path: Path, what: str = "", *, remedy: str = "") -> bytes:
     the parser to report that it is too large.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(MOST_BYTES + 1)
     except OSError as error:
         named = f"{what} {path}" if what else f"{path}"
         raise UsageError(f"cannot read {named}: {error.strerror}\n{remedy}".rstrip()) from error
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file; an `OSError` for a pipe, socket or device, whose reader could wait for ever.
+
+    A shell passes `<(command)` as a pipe below `/dev/fd`.
+    """
+    if not stat.S_ISREG(path.stat().st_mode) and not str(path).startswith(("/dev/fd/", "/dev/stdin")):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return path.open("rb")
 
 
 @lru_cache(maxsize=10_000)

@@ -18,11 +18,12 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic.json_schema import JsonSchemaValue
+from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema, ErrorDetails
 
 from proctor.errors import Problem
 from proctor.plan.source import KeyPath, PlanSource, is_secret, shortened
+from proctor.sandbox import CACHE_MODES, KINDS, LIMITS, NETWORKS, PHASES, read_settings
 
 _BIGGEST = 2**63 - 1
 
@@ -72,6 +73,58 @@ Usd = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Anything = Annotated[object, AfterValidator(is_finite)]
+
+
+def _is_sandbox(value: object) -> object:
+    read_settings(value)
+    return value
+
+
+_TEXTS: JsonSchemaValue = {"type": "array", "items": {"type": "string"}}
+_NETWORK: JsonSchemaValue = {"anyOf": [{"enum": list(NETWORKS)}, _TEXTS]}
+SandboxValue = Annotated[
+    object,
+    AfterValidator(_is_sandbox),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(KINDS)},
+                {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        "kind": {"enum": list(KINDS)},
+                        "container": {"type": "string"},
+                        "network": {
+                            "anyOf": [
+                                *_NETWORK["anyOf"],
+                                {
+                                    "type": "object",
+                                    "additionalProperties": False,
+                                    "properties": dict.fromkeys(PHASES, _NETWORK),
+                                },
+                            ]
+                        },
+                        "limits": {
+                            "type": "object",
+                            "additionalProperties": False,
+                            "properties": {name: {"type": ["integer", "string"]} for name in LIMITS},
+                        },
+                        "read": {"anyOf": [{"type": "string"}, _TEXTS]},
+                        "cache": {
+                            "anyOf": [
+                                {"type": "string"},
+                                _TEXTS,
+                                {"type": "object", "additionalProperties": {"enum": list(CACHE_MODES)}},
+                            ]
+                        },
+                    },
+                },
+            ]
+        }
+    ),
+]
+"""`sandbox` of a plan or task."""
 
 
 class PlanModel(BaseModel):

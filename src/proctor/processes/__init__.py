@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from proctor.processes.program import (
         ATTEMPT_MARKER,
+        Confinement,
         CouldNotStart,
+        Launch,
         Program,
         ProgramEnd,
         ProgramResult,
+        Serve,
         end_attempt,
         run,
         started,
@@ -21,10 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATTEMPT_MARKER",
+    "Confinement",
     "CouldNotStart",
+    "Launch",
     "Program",
     "ProgramEnd",
     "ProgramResult",
+    "Serve",
     "end_attempt",
     "run",
     "started",

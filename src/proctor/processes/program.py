@@ -6,15 +6,17 @@ it ended, and closing it ends every process of the program.
 
 import asyncio
 import os
+import resource
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
@@ -47,6 +49,31 @@ class ProgramEnd:
     """Commands it had left running, which were ended. Empty unless the program ended by itself."""
 
 
+Serve = Callable[[socket.socket], AbstractAsyncContextManager[None]]
+"""Serves a listening socket while the context is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """How a program is confined; made by `sandbox/`."""
+
+    wrap: "Callable[[Sequence[str], Launch, int | None], list[str]]"
+    """The command that starts a program confined: from its arguments, and the descriptor to which the sockets
+    of `ports` are sent, if there are any."""
+    stays: bool = False
+    """Whether the wrapping command is the parent of the program; otherwise it becomes the program."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Resource limits of each process, by their names in `resource` without `RLIMIT_`."""
+    ports: Mapping[int, Serve] = field(default_factory=dict)
+    """Ports on the program's own loopback interface that are served from outside."""
+    sockets: Mapping[Path, Serve] = field(default_factory=dict)
+    """Unix sockets that are served while the program runs."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of the program."""
+    release: Callable[[], Coroutine[object, object, None]] | None = None
+    """Called when the program has ended, however it did."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A program to start."""
@@ -62,6 +89,29 @@ class Launch:
     grace_seconds: float
     together: bool
     """Whether standard error goes where standard output goes."""
+    confinement: Confinement | None = None
+    """None: the program may do what this process may."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """The program and its arguments, unconfined. Raises `ValueError` if there are none."""
+        if isinstance(self.command, str):
+            return ["/bin/sh", "-c", self.command]
+        if not self.command:
+            raise ValueError("the command is empty")
+        return list(self.command)
+
+    def find_program(self) -> Path:
+        """Path of the program. Raises `OSError` if it cannot be executed."""
+        name = self.arguments[0]
+        if "/" in name:
+            # As the system does it: relative to the folder in which the program is started.
+            path: str | None = shutil.which(self.folder / name)
+        else:
+            path = shutil.which(name, path=self.environment.get("PATH", os.defpath))
+        if path is None:
+            raise FileNotFoundError(2, os.strerror(2), name)
+        return Path(path)
 
 
 class Program:
@@ -202,14 +252,64 @@ class Program:
             self._started.exception()
 
 
-async def start(launch: Launch) -> Program:
-    """Start a warden and its program. When cancelled meanwhile, everything is ended."""
+@asynccontextmanager
+async def _running(launch: Launch) -> AsyncIterator[Program]:
+    """A program whose ports are served. When the block is left, everything has ended."""
+    confinement = launch.confinement
+    async with AsyncExitStack() as stack:
+        if confinement and confinement.release:
+            stack.push_async_callback(confinement.release)
+        for path, serve in confinement.sockets.items() if confinement else ():
+            link = socket.socket(socket.AF_UNIX)
+            link.bind(str(path))
+            link.listen(1024)
+            await stack.enter_async_context(serve(link))
+        ports = tuple(confinement.ports.values()) if confinement else ()
+        near, channel = socket.socketpair() if ports else (None, None)
+        if near:
+            stack.callback(near.close)
+        try:
+            program = await start(launch, channel)
+        finally:
+            if channel:
+                channel.close()
+        try:
+            if near:
+                for serve, listener in zip(ports, await _listeners(near, len(ports)), strict=False):
+                    await stack.enter_async_context(serve(listener))
+            yield program
+        finally:
+            try:
+                await undisturbed(program.end())
+            finally:
+                program.close()
+
+
+async def _listeners(near: socket.socket, count: int) -> list[socket.socket]:
+    """The sockets that the program's launcher opens; none if it fails, which its exit code reports."""
+    near.setblocking(False)
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(near, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(near)
+    return [socket.socket(fileno=number) for number in socket.recv_fds(near, 1, count)[1]]
+
+
+async def start(launch: Launch, channel: socket.socket | None = None) -> Program:
+    """Start a warden and its program. When cancelled meanwhile, everything is ended.
+
+    The program inherits `channel`.
+    """
     marker = uuid.uuid4().hex
     markers = {ATTEMPT_MARKER: launch.attempt, PROGRAM_MARKER: marker}
+    variables = launch.confinement.variables if launch.confinement else {}
     link, far = socket.socketpair()
     link.setblocking(False)
     try:
-        process = _start_warden(launch, far, f"{PROGRAM_MARKER}={marker}")
+        process = _start_warden(launch, far, f"{PROGRAM_MARKER}={marker}", channel)
     except (OSError, ValueError) as problem:
         link.close()
         raise CouldNotStart(str(problem)) from problem
@@ -217,7 +317,7 @@ async def start(launch: Launch) -> Program:
         far.close()
     program = Program(link, process, f"{PROGRAM_MARKER}={marker}", launch.grace_seconds)
     try:
-        await program.begin({**launch.environment, **markers})
+        await program.begin({**launch.environment, **variables, **markers})
     except BaseException:
         await undisturbed(program.end())
         program.close()
@@ -225,12 +325,18 @@ async def start(launch: Launch) -> Program:
     return program
 
 
-def _start_warden(launch: Launch, far: socket.socket, marker: str) -> "subprocess.Popen[bytes]":
-    command = launch.command
-    arguments = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-    if not arguments:
-        raise ValueError("the command is empty")
-    about = [str(far.fileno()), str(launch.grace_seconds), marker]
+def _start_warden(
+    launch: Launch, far: socket.socket, marker: str, channel: socket.socket | None
+) -> "subprocess.Popen[bytes]":
+    arguments, confinement = launch.arguments, launch.confinement
+    options: dict[str, int] = {}
+    if confinement:
+        arguments = confinement.wrap(arguments, launch, channel.fileno() if channel else None)
+        limits = {str(getattr(resource, f"RLIMIT_{name}")): size for name, size in confinement.limits.items()}
+        options = {**limits, **({"channel": channel.fileno()} if channel else {})}
+        options |= {"stays": 1} if confinement.stays else {}
+    text = ",".join(f"{name}={value}" for name, value in options.items())
+    about = [str(far.fileno()), str(launch.grace_seconds), marker, text]
     with _standard_input(launch.typed) as stdin:
         return subprocess.Popen(
             [sys.executable, "-I", "-S", warden.__file__, *about, *arguments],
@@ -239,7 +345,7 @@ def _start_warden(launch: Launch, far: socket.socket, marker: str) -> "subproces
             stderr=subprocess.STDOUT if launch.together else subprocess.PIPE,
             cwd=launch.folder,
             env=_warden_environment(launch),
-            pass_fds=[far.fileno()],
+            pass_fds=[end.fileno() for end in (far, channel) if end],
             start_new_session=True,
         )
 
@@ -348,6 +454,7 @@ async def started(
     attempt: str,
     typed: str | None = None,
     grace_seconds: float = GRACE_SECONDS,
+    confinement: Confinement | None = None,
 ) -> AsyncIterator[Program]:
     """Start a program; when the block is left, in whatever way, everything it started has ended.
 
@@ -362,15 +469,10 @@ async def started(
         typed=typed,
         grace_seconds=grace_seconds,
         together=False,
+        confinement=confinement,
     )
-    program = await start(launch)
-    try:
+    async with _running(launch) as program:
         yield program
-    finally:
-        try:
-            await undisturbed(program.end())
-        finally:
-            program.close()
 
 
 async def run(
@@ -383,6 +485,7 @@ async def run(
     time_limit: float | None = None,
     grace_seconds: float = GRACE_SECONDS,
     keep: int = KEPT_CHARACTERS,
+    confinement: Confinement | None = None,
 ) -> ProgramResult:
     """Run a program to its end, or to its time limit in seconds.
 
@@ -397,12 +500,13 @@ async def run(
         typed=typed,
         grace_seconds=grace_seconds,
         together=True,
+        confinement=confinement,
     )
     started_at = time.monotonic()
-    program = await start(launch)
-    output = _Output(program, keep)
-    timed_out = await _run_within(time_limit, program, output)
-    end = await program.ending()
+    async with _running(launch) as program:
+        output = _Output(program, keep)
+        timed_out = await _run_within(time_limit, program, output)
+        end = await program.ending()
     return ProgramResult(
         exit_code=end.exit_code,
         output=output.clip.text,
@@ -423,12 +527,9 @@ async def _run_within(time_limit: float | None, program: Program, output: "_Outp
     except TimeoutError:
         return True
     finally:
-        try:
-            await undisturbed(program.end())
-            # Output from before it was ended is still in the pipe.
-            await at_most(1, output.read())
-        finally:
-            program.close()
+        await undisturbed(program.end())
+        # Output from before it was ended is still in the pipe.
+        await at_most(1, output.read())
 
 
 class _Output:

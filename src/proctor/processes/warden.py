@@ -1,13 +1,16 @@
 """Supervisor process of one program: ends everything the program started.
 
-A warden runs between Proctor and the program: `python -I -S warden.py FD GRACE MARKER COMMAND…`. It adopts
-the program's orphans (also those in a session of their own). When the program exits, or the other end of
+`python -I -S warden.py FD GRACE MARKER OPTIONS COMMAND…` runs between Proctor and the program. It adopts the
+program's orphans (also those in a session of their own). When the program exits, or the other end of
 the socket closes because Proctor has ended or died, it ends all of them: TERM, a grace period, KILL, until
 nothing is left. Then it reports the result.
 
 On the socket it first reads the program's environment (eight digits of length, then `NAME=value` joined by
 NULs), and then waits for it to close. It writes lines: `started PID` or `failed WHY`, `status WAITSTATUS`,
 `left NAME` for each process the program left behind, and `done`.
+
+OPTIONS are `NAME=NUMBER`, joined by commas: resource limits by their numbers; `channel`, a descriptor that
+the program inherits and the warden closes; `stays=1`, if the command is a sandbox whose child is the program.
 
 Imports little of the standard library and nothing else, because one is started for every program that runs.
 """
@@ -158,9 +161,11 @@ def end_all(find: Callable[[], list[int]], grace: float, wait: Callable[[float],
 class Warden:
     """Supervises one program and its descendants."""
 
-    def __init__(self, control: socket.socket, grace: float, marker: str) -> None:
-        self.control, self.grace, self.marker = control, grace, marker
+    def __init__(self, control: socket.socket, grace: float, marker: str, options: dict[str, int]) -> None:
+        self.control, self.grace, self.marker, self.options = control, grace, marker, options
         self.program = 0
+        self.sandbox = ""
+        """Command line of the sandbox that runs the program; empty: there is none."""
         self.status: int | None = None
         """Wait status of the program; None while it runs."""
         self.is_ending = False
@@ -182,9 +187,14 @@ class Warden:
         os.environ["PATH"] = environment.get("PATH", os.defpath)
         # Python ignores these two; the program must not inherit that.
         own = [signal.SIGPIPE, signal.SIGXFSZ]
+        set_limits(self.options)
         self.program = os.posix_spawnp(
             command[0], command, environment, setsid=True, setsigdef=own, setsigmask=[]
         )
+        if "channel" in self.options:
+            os.close(self.options["channel"])
+        if "stays" in self.options:
+            self.sandbox = name_of(self.program)
 
     def watch(self) -> None:
         """Return when the program has ended or has to be ended."""
@@ -221,7 +231,13 @@ class Warden:
         if not every_process():
             return self._group()
         # Reading every environment is slower, and only finds what another process adopted.
-        return descendants_of(os.getpid()) or marked_with(self.marker)
+        every = descendants_of(os.getpid()) or marked_with(self.marker)
+        # A sandbox ends by itself when all in it have ended, and reports the program's exit code.
+        return self._confined(every) or every
+
+    def _confined(self, pids: list[int]) -> list[int]:
+        """These processes without those of the sandbox itself."""
+        return [pid for pid in pids if not self.sandbox or name_of(pid) != self.sandbox]
 
     def _group(self) -> list[int]:
         """Where processes cannot be listed: the program's process group, as its negative id."""
@@ -236,7 +252,7 @@ class Warden:
         settled_at = time.monotonic() + SETTLING_SECONDS
         while (alive := self.remaining()) and time.monotonic() < settled_at:
             self.wait(0.01)
-        return sorted(name_of(pid) for pid in alive if pid > 0)
+        return sorted(name_of(pid) for pid in self._confined(alive) if pid > 0)
 
     def end(self) -> None:
         """End all remaining processes, and get the program's status."""
@@ -249,10 +265,11 @@ def main(arguments: list[str]) -> None:
     control = socket.socket(fileno=int(arguments[0]))
     control.set_inheritable(False)
     become_subreaper()
-    warden = Warden(control, float(arguments[1]), arguments[2])
+    pairs = (option.split("=") for option in arguments[3].split(",") if option)
+    warden = Warden(control, float(arguments[1]), arguments[2], {name: int(value) for name, value in pairs})
     environment = read_environment(control)
     try:
-        warden.start(arguments[3:], environment)
+        warden.start(arguments[4:], environment)
     except (OSError, ValueError) as problem:
         report(control, f"failed {problem}")
         return
@@ -265,6 +282,17 @@ def main(arguments: list[str]) -> None:
     for name in left[:50]:
         report(control, f"left {name}")
     report(control, "done")
+
+
+def set_limits(options: dict[str, int]) -> None:
+    """Set our own resource limits, which the program inherits; never above those we have."""
+    for name, size in options.items():
+        if name.isdigit():
+            import resource
+
+            hard = resource.getrlimit(int(name))[1]
+            size = size if hard == resource.RLIM_INFINITY else min(size, hard)
+            resource.setrlimit(int(name), (size, size))
 
 
 def become_subreaper() -> None:

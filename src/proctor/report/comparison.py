@@ -104,7 +104,7 @@ def difference_document(one: Difference) -> dict[str, object]:
         "runs": one.runs,
         "isPaired": one.is_paired,
         "test": one.method,
-        "note": one.note,
+        "note": f"{one.note} {one.needs_words}".strip(),
     }
 
 
@@ -347,6 +347,6 @@ def _power(contrast: Contrast, one: Difference) -> str:
     if one.detectable:
         effect = shift(one, one.detectable, contrast.metric).lstrip("+")
         parts.append(f" Minimum detectable effect: {effect} at 80% power.")
-    if one.needs and one.needs > one.n:
-        parts.append(f" A verdict needs about {one.needs:,} tasks.")
+    if one.needs_words:
+        parts.append(f" {one.needs_words}")
     return "".join(parts)

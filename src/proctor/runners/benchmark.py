@@ -119,7 +119,8 @@ async def _check(session: WorkSession) -> list[_CheckRun]:
         await _lay_out_check_files(session, digest)
     ran = []
     for check in checks:
-        one = _CheckRun(check["criterion"], check["command"], await run_command(session, check["command"]))
+        finished = await run_command(session, check["command"], "check")
+        one = _CheckRun(check["criterion"], check["command"], finished)
         passed = not one.problem
         session.services.score(
             Score(

@@ -8,8 +8,9 @@ However a session ends, its changes are committed and published first.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from proctor.agent import Assignment, WorkDone
+from proctor.agent import Access, Agent, Assignment, WorkDone, model_access_of
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
 from proctor.formatting import clipped
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
@@ -20,6 +21,10 @@ from proctor.session import Iteration, Message
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
 from proctor.workspace.worktree import ignore_untracked, publish
+
+if TYPE_CHECKING:
+    from proctor.processes import Confinement
+    from proctor.sandbox import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ async def _set_up(session: WorkSession) -> None:
     command = session.item.details.get("setup")
     if not command:
         return
-    finished = await run_command(session, str(command))
+    finished = await run_command(session, str(command), "setup")
     if finished.timed_out:
         raise WorkspaceError(f"`{command}` was still running after {session.time_limit:g} s")
     if finished.exit_code != 0:
@@ -82,6 +87,7 @@ async def _run_agent(session: WorkSession) -> WorkDone:
     """Run the agent; a failure it reports is part of the result, not an exception."""
     item, services = session.item, session.services
     agent = services.agent(item.agent, agent_settings(item))
+    access = await services.access(agent)
     assignment = Assignment(
         prompt=item.prompt,
         folder=session.tree.folder,
@@ -91,7 +97,8 @@ async def _run_agent(session: WorkSession) -> WorkDone:
         model=item.model,
         seed=seed_of(item),
         models=services.models,
-        access=await services.access(agent),
+        access=access,
+        confinement=_agent_confinement(session, agent, access),
         keep_events=bool(item.settings.get("jsonLogs", True)),
     )
     try:
@@ -99,6 +106,13 @@ async def _run_agent(session: WorkSession) -> WorkDone:
             return await agent.work(assignment, services.record)
     except AgentError as error:
         return WorkDone(failure=str(error) or "the agent failed")
+
+
+def _agent_confinement(session: WorkSession, agent: Agent, access: Access | None) -> "Confinement | None":
+    with blame(WorkspaceError, "confining the agent"):
+        # An agent with its own service needs that, and which hosts it has is not known.
+        usual = "full" if model_access_of(agent) == "own" else None
+        return session.confinement("agent", serve=access.ports if access else None, usual_network=usual)
 
 
 async def _commit_and_publish(session: WorkSession) -> Committed:
@@ -145,7 +159,7 @@ async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> 
     checked = None
     try:
         if session.check and not (done.failure and unchanged):
-            checked = await run_command(session, session.check)
+            checked = await run_command(session, session.check, "check")
     finally:
         session.services.record(iteration_of(session, done, committed, checked))
     result = {"iterSha": committed.sha}
@@ -184,6 +198,7 @@ async def _merge_to_base(session: WorkSession, passed: Outcome) -> Outcome:
         environment=session.environment,
         attempt=session.services.session_id,
         time_limit=session.time_limit,
+        sandbox=session.item.settings.get("sandbox"),
     )
     merged = await session.services.merge(request)
     for attempted in merged.merges:
@@ -203,7 +218,7 @@ def _after_merge(session: WorkSession, passed: Outcome, merged: MergeResult) -> 
     return Outcome(status=ERROR, reason="merge_failed", error=end.error, result=passed.result)
 
 
-async def run_command(session: WorkSession, command: str) -> ProgramResult:
+async def run_command(session: WorkSession, command: str, phase: "Phase") -> ProgramResult:
     """Run a command in the session's worktree within its time limit; end what it leaves running."""
     with blame(WorkspaceError, f"running `{command}`"):
         finished = await run(
@@ -212,6 +227,7 @@ async def run_command(session: WorkSession, command: str) -> ProgramResult:
             environment=session.environment,
             attempt=session.services.session_id,
             time_limit=session.time_limit,
+            confinement=session.confinement(phase),
         )
     if finished.leftovers:
         session.note(f"`{command}` left running, and was ended: {'; '.join(finished.leftovers)}")

@@ -13,6 +13,7 @@ from datetime import datetime
 import numpy as np
 
 from proctor.errors import NotFound, UsageError
+from proctor.formatting import plural
 from proctor.job import StopRule
 from proctor.stats.differences import (
     FAIL,
@@ -89,9 +90,9 @@ class GateResult:
     words: str
     """Why."""
     more_pairs: int | None = None
-    """About how many more tasks would decide it. None: decided, or it cannot be said."""
+    """About how many more tasks would decide it if there is no difference; None: decided, or unknown."""
     needs: int | None = None
-    """Tasks that would decide it."""
+    """Tasks that would decide it if there is no difference."""
 
 
 def gate_of(text: str) -> Gate:
@@ -403,7 +404,7 @@ def _valid_at_any_time(
     candidates = groups.names[1:]
     monitors: dict[str, StopMonitor] = {}
     for metric in dict.fromkeys(each.metric for each in contrasts):
-        scale = rule.scale if metric == rule.metric else scale_of(metric, groups.results.metrics[metric])
+        scale = rule.scale if metric == rule.metric else scale_of(groups.results, metric)
         if groups.anytime and (metric in SKEWED or scale):
             monitors[metric] = groups.anytime(
                 StopRule(
@@ -478,11 +479,17 @@ def _require(groups: Groups, metric: str) -> None:
     raise NotFound(f"nothing here has a value of {metric}\nA metric is {kinds}. There are: {known}.")
 
 
-def scale_of(metric: str, values: Floats) -> tuple[float, float] | None:
-    """The ends of a metric's scale; None: it has none, or nobody declared it."""
+def scale_of(results: Results, metric: str) -> tuple[float, float] | None:
+    """The ends of a metric's scale; None: it has none, nobody declared it, or there are values outside.
+
+    Scores without a declared scale that all lie between 0 and 1 are taken to have this one.
+    """
     if metric == "success":
         return 0.0, 1.0
+    values = results.metrics[metric]
     known = values[~np.isnan(values)]
+    if (scale := results.scales.get(metric)) and len(known):
+        return scale if known.min() >= scale[0] and known.max() <= scale[1] else None
     if metric.startswith(SCORE) and len(known) and known.min() >= 0 and known.max() <= 1:
         return 0.0, 1.0
     return None
@@ -517,7 +524,7 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
     if not is_paired:
         first, second, remark = _independent(groups, values, baseline, candidate)
         remarks.append(remark)
-    scale = scale_of(metric, values)
+    scale = scale_of(groups.results, metric)
     change: Difference | None = None
     versions = _versions(groups, metric, baseline, candidate)
     if versions:
@@ -767,13 +774,15 @@ def _verdict(one: Gate, contrast: Contrast) -> GateResult:
         errors=sum(contrast.errors),
         lower_is_better=one.wants_less,
     )
-    more = None if result.needs is None else max(1, result.needs - change.n)
+    more = None
+    if result.verdict == INCONCLUSIVE and result.needs is not None:
+        more = max(1, result.needs - change.n)
     return GateResult(
         gate=one.text,
         candidate=contrast.candidate,
         verdict=result.verdict,
-        words=_reason(one.metric, change, result),
-        more_pairs=more if result.verdict == INCONCLUSIVE else None,
+        words=_reason(one.metric, change, result) + (f" ({plural(more, 'more task')})" if more else ""),
+        more_pairs=more,
         needs=result.needs,
     )
 

@@ -32,6 +32,8 @@ from proctor.stats.samples import (
 )
 
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
+MOST_LOG = 350.0
+"""Largest logarithm of a ratio that is printed; a number has at most 709."""
 FEWEST_TO_EXTRAPOLATE = 20
 """Tasks below which the tasks needed for the observed difference hold too seldom to be stated."""
 MOST_EXTRAPOLATED = 20
@@ -76,7 +78,8 @@ class Difference:
     method: str = ""
     note: str = ""
     needs: int | None = None
-    """Tasks that a verdict would need. None: there is one, or the number cannot be given."""
+    """Tasks that a verdict would need. None: there is one, or the number cannot be given. Above the least
+    number of tasks, it holds if the true difference is about as observed."""
     effect_size: float | None = None
     """In standard deviations of the task differences (paired) or of the task means (unpaired)."""
     detectable: float | None = None
@@ -104,9 +107,23 @@ class Difference:
         return self.null == 1.0
 
     @property
+    def fewest(self) -> int:
+        """Tasks below which there is no verdict."""
+        return FEWEST_TYPICAL if self.is_ratio else FEWEST_TASKS
+
+    @property
+    def needs_words(self) -> str:
+        """What a verdict needs, with the condition under which the number holds; empty: nothing to say."""
+        if self.needs is None or self.needs <= self.n or self.is_significant:
+            return ""
+        if self.needs <= self.fewest:
+            return f"A verdict needs at least {self.needs:,} tasks."
+        return f"A verdict needs about {self.needs:,} tasks if the true difference is about as observed."
+
+    @property
     def is_significant(self) -> bool:
         """Whether the interval, at the level of the family, excludes no difference."""
-        enough = self.n >= (FEWEST_TYPICAL if self.is_ratio else FEWEST_TASKS)
+        enough = self.n >= self.fewest
         if self.is_anytime:
             ends = self.low is not None and self.high is not None
             return enough and ends and not self.low <= self.null <= self.high  # type: ignore[operator]
@@ -253,6 +270,8 @@ def ratio(
         return replace(about, note=note)
     logs = np.log(second) - np.log(first)
     center, se, tasks = float(logs.mean()), standard_error(logs), len(logs)
+    if abs(center) > MOST_LOG:
+        return replace(about, note="The ratio is too far from 1 to be computed: no ratio.")
     # A constant ratio leaves nothing but rounding.
     se = 0.0 if se <= 1e-12 else se
     about = replace(
@@ -289,14 +308,15 @@ def adjust(difference: Difference, family: int, level: float = CONFIDENCE) -> Di
     low: float | None
     high: float | None
     if difference.is_ratio:
-        low, high = math.exp(max(-700.0, center - reach)), None
+        low, high = math.exp(max(-2 * MOST_LOG, center - reach)), None
         note = difference.note
-        if center + reach < 350:
+        if center + reach < MOST_LOG:
             high = math.exp(center + reach)
         else:
             note = f"{note} No upper limit: the ratios spread too far.".strip()
         detect = smallest_detectable(se, df, level=level, family=family)
-        difference = replace(difference, note=note, detectable=math.exp(detect) if detect < 350 else None)
+        largest = math.exp(detect) if detect < MOST_LOG else None
+        difference = replace(difference, note=note, detectable=largest)
         null = 0.0
     else:
         low, high, null = center - reach, center + reach, difference.null
@@ -316,7 +336,7 @@ def adjust(difference: Difference, family: int, level: float = CONFIDENCE) -> Di
 def _with_needs(difference: Difference) -> Difference:
     """With what a verdict would need, where there is none."""
     difference = replace(difference, needs=None)
-    fewest = FEWEST_TYPICAL if difference.is_ratio else FEWEST_TASKS
+    fewest = difference.fewest
     if difference.n < fewest:
         where = "common tasks" if difference.is_paired else "tasks on a side"
         sentence = f"Fewer than {fewest} {where}: no verdict."
@@ -484,11 +504,6 @@ def _is_copy(one: Difference, other: Difference) -> bool:
     return all(a is not None and b is not None and math.isclose(a, b, abs_tol=1e-12) for a, b in pairs)
 
 
-def bonferroni(p_values: Sequence[float]) -> list[float]:
-    """Each p times their number."""
-    return [min(1.0, p * len(p_values)) for p in p_values]
-
-
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm's step-down correction; None is not tested and does not count.
 
@@ -504,11 +519,6 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def sidak(p_values: Sequence[float]) -> list[float]:
-    """Šidák's correction, for independent tests."""
-    return [-math.expm1(len(p_values) * math.log1p(-p)) if p < 1 else 1.0 for p in p_values]
-
-
 # Gates: non-inferiority with a margin.
 
 
@@ -520,7 +530,7 @@ class GateVerdict:
     """`pass`, `fail` (a regression) or `inconclusive`."""
     note: str
     needs: int | None = None
-    """Tasks that would decide it. None: decided, or more tasks may not."""
+    """Tasks that would decide it if there is no difference; None: decided, or more tasks may not."""
     fewest: int | None = None
     """Tasks below which the gate cannot pass. None: the loss of a task has no bound."""
     difference: Difference | None = None
@@ -608,6 +618,8 @@ def _gate(difference: Difference, margin: float, loss: float | None, lower_is_be
     needs = _gate_needs(difference, threshold, least)
     if difference.n < least:
         note = f"{difference.n} tasks: fewer than {least} cannot show that the loss stays within the margin."
+        if needs is not None and needs > least:
+            note = f"{note} About {needs} would decide it if there is no difference."
     elif needs is None:
         note = "The difference lies near the margin: more tasks may not decide it."
     else:

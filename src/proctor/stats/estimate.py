@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 
 from proctor.context import RunContext
 from proctor.item import FAIL, SUCCESS, TIMEOUT
-from proctor.job import JobPlan, Work, task_name
+from proctor.job import JobPlan, Work, task_name, work_of
 from proctor.models.prices import Price, price_of
 from proctor.scenario.state import ScenarioCall, calls_of
 from proctor.session import Usage
 from proctor.stats.intervals import Estimate, bill
-from proctor.store import StoreReader, aggregates
+from proctor.store import RetrySelection, StoreReader, aggregates
 from proctor.store.aggregates import CallSums, PastSession
+from proctor.store.results import settled_items
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,6 +108,13 @@ def forecast_plan(
     # A dry run writes nothing, not even an empty store.
     read = ctx.store.read if ctx.has_store else None
     return forecast(read, job, work, concurrency=plan.concurrency, price=price)
+
+
+def remaining_work(plan: JobPlan, run_id: str, ctx: RunContext, retry: RetrySelection) -> Mapping[Work, int]:
+    """The items of a plan that resuming a run would execute, by agent, model and task."""
+    settled = settled_items(ctx.store.read, run_id, retry)
+    plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
+    return work_of(item for item in plan.items() if item.id not in settled)
 
 
 def forecast(

@@ -21,7 +21,7 @@ from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.insight import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.registry import builtin_listing, ratings_of
-from proctor.json_values import JsonMap
+from proctor.json_values import JsonMap, as_number, as_text
 from proctor.stats.calibration import CalibrationPair, Scale, corrected_mean
 from proctor.stats.intervals import CONFIDENCE, FEWEST_TASKS, Estimate, mean
 from proctor.store.scores import FirstItem, InsightRow, LabelCount, ScoreSums, ScoreVotes, SessionTotals
@@ -339,6 +339,15 @@ def scale_of(name: str, dimension: str, definition: JsonMap | None = None) -> Sc
         ratings = ratings_of(definition, dimension) if definition else {}
     values = [value for value in ratings.values() if value is not None]
     return (min(values), max(values)) if len(set(values)) > 1 else None
+
+
+def criterion_scale(criterion: JsonMap) -> Scale | None:
+    """The lowest and the highest value of a criterion of a dialogue or scenario; None: it has labels."""
+    kind = as_text(criterion, "scale")
+    if kind == "binary":
+        return 0.0, 1.0
+    low, high = as_number(criterion, "low"), as_number(criterion, "high")
+    return (low, high) if kind == "scalar" and low is not None and high is not None else None
 
 
 def _fold_errors(sums: dict[Key, ScoreSums]) -> None:

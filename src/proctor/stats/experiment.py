@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
-from proctor.formatting import chance, figure
+from proctor.formatting import chance, figure, plural
 from proctor.stats.intervals import FEWEST_TASKS, Estimate, mean, wilson
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ OF_ITS_OWN = ("validation_failed", "checks_failed", "timeout", "cost_limit")
 RUNS_LIKE_THESE = "runs like these"
 """What every interval is about: further runs of this scenario with these variations."""
 BINARY: Scale = (0.0, 1.0)
+POOLED = 0.25
+"""Pairs of one seed count as independent if an F test of seeds has at least this p (Bancroft 1964)."""
 VERSION = "scenario version"
 """The factor that keeps apart runs of a scenario that was changed."""
 
@@ -238,6 +240,8 @@ def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContra
     if not is_paired:
         at, elsewhere = list(range(len(at))), list(range(len(elsewhere)))
     result = difference(without, with_it, task_a=elsewhere, task_b=at, lo=lo, hi=hi, paired=is_paired)
+    if has_seeds:
+        result = _clustered_by_seed(result, (elsewhere, without), (at, with_it))
     about = replace(about, difference=replace(result, note=in_runs(result.note)))
     if others and with_it and without and set(at).isdisjoint(elsewhere):
         note = f"no two runs differ in {factor} alone: its effect is confounded with {', '.join(others)}"
@@ -251,6 +255,63 @@ def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContra
     if not pairs or not {value for pair in pairs for value in pair} <= {0.0, 1.0}:
         return about
     return replace(about, mcnemar=mcnemar(pairs.count((1.0, 0.0)), pairs.count((0.0, 1.0))))
+
+
+def _clustered_by_seed(
+    result: "Difference",
+    without: tuple[Sequence[Hashable], Sequence[float | None]],
+    with_it: tuple[Sequence[Hashable], Sequence[float | None]],
+) -> "Difference":
+    """The same difference with seeds as the unit where an F test suggests that its size varies with the seed.
+
+    The blocks of a seed are then alike, and the standard error is that between seeds, with a degree of
+    freedom for each seed but one. Fewer than six seeds are too few for that: a note says so.
+    """
+    from scipy import special
+
+    from proctor.stats.differences import adjust
+
+    if result.se is None or not result.spread:
+        return result
+    sides = [_block_means(*side) for side in (without, with_it)]
+    by_seed: dict[object, list[float]] = defaultdict(list)
+    for block in sides[0].keys() & sides[1].keys():
+        seed = block[0] if isinstance(block, tuple) else block
+        by_seed[seed].append(sides[1][block] - sides[0][block])
+    seeds, blocks = len(by_seed), result.n
+    if seeds == blocks:
+        # One block each: the spread between blocks is that between seeds.
+        return result
+    center = fmean(value for values in by_seed.values() for value in values)
+    within = sum((value - fmean(values)) ** 2 for values in by_seed.values() for value in values)
+    if seeds > 1 and within:
+        between = sum(len(values) * (fmean(values) - center) ** 2 for values in by_seed.values())
+        f = between / (seeds - 1) / (within / (blocks - seeds))
+        if float(special.fdtrc(seeds - 1, blocks - seeds, f)) >= POOLED:
+            return result
+    if seeds < FEWEST_TASKS:
+        words = f"The effect may vary with the seed: this holds for {plural(seeds, 'seed')} only."
+        return replace(result, note=f"{result.note} {words}".strip())
+    words = f"The effect may vary with the seed: {seeds} seeds count, not {blocks} pairs."
+    total = sum(sum(value - center for value in values) ** 2 for values in by_seed.values())
+    error = (total * seeds / (seeds - 1)) ** 0.5 / blocks
+    growth = max(1.0, error / (result.spread / blocks**0.5))
+    wider = replace(
+        result,
+        se=result.se * growth,
+        spread=result.spread * growth,
+        df=seeds - 1,
+        note=f"{result.note} {words}".strip(),
+    )
+    return adjust(wider, result.family, result.level)
+
+
+def _block_means(blocks: Sequence[Hashable], values: Sequence[float | None]) -> dict[Hashable, float]:
+    known: dict[Hashable, list[float]] = defaultdict(list)
+    for block, value in zip(blocks, values, strict=True):
+        if value is not None:
+            known[block].append(value)
+    return {block: fmean(each) for block, each in known.items()}
 
 
 TESTS = {

@@ -204,7 +204,7 @@ def figures_of(results: Results, tasks: Labels, *, name: str = "") -> Figures:
         typical_seconds=_estimate(typical, seconds, tasks.codes),
         cost_per_success_usd=_cost_per_success(results, tasks.codes),
         scores={
-            metric: _score(metric, values, tasks.codes)
+            metric: _score(results, metric, tasks.codes)
             for metric, values in results.metrics.items()
             if metric.startswith("score:") and not bool(np.isnan(values).all())
         },
@@ -224,9 +224,10 @@ def _estimate(method: Callable[[Floats, list[int]], Estimate], values: Floats, t
     return method(values[there], tasks[there].tolist())
 
 
-def _score(metric: str, values: Floats, tasks: Ints) -> Estimate:
+def _score(results: Results, metric: str, tasks: Ints) -> Estimate:
+    values = results.metrics[metric]
     there = ~np.isnan(values)
-    lo, hi = scale_of(metric, values) or (None, None)
+    lo, hi = scale_of(results, metric) or (None, None)
     return mean(values[there], tasks[there].tolist(), lo=lo, hi=hi)
 
 
@@ -336,7 +337,7 @@ def rank_levels(results: Results, by: str, metric: str = "success") -> list[Rank
     """
     table = _table(results, by, metric)
     is_skewed = metric in SKEWED
-    lo, hi = scale_of(metric, results.metrics[metric]) or (None, None)
+    lo, hi = scale_of(results, metric) or (None, None)
     return ranks(table, lo=lo, hi=hi, higher_is_better=not is_skewed, log=is_skewed)
 
 

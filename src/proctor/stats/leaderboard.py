@@ -15,6 +15,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
+from proctor.formatting import elapsed
 from proctor.item import ERROR, FAIL, FINISHED, RUNNING, STATUSES, SUCCESS, TIMEOUT
 from proctor.stats.intervals import LIKE, THESE, Estimate, bill, mean, per_success, typical
 from proctor.store import Scope, StoreReader, aggregates
@@ -134,7 +135,7 @@ def _run(
         reason=item["reason"],
         error=item["error"],
         work_seconds=last.get("workSeconds"),
-        wall_seconds=(ended - began).total_seconds() if began and ended else None,
+        wall_seconds=elapsed(began, ended),
         model_calls=last.get("modelCalls", 0),
         tool_calls=last.get("toolCalls", 0),
         interventions=last.get("interventions", 0),
@@ -263,7 +264,7 @@ class Leaderboard:
 
     def total_seconds(self, now: datetime) -> float:
         """From the start of the batch to its end, or until now."""
-        return ((self.finished_at or now) - self.created_at).total_seconds()
+        return elapsed(self.created_at, self.finished_at or now) or 0.0
 
     def summary_stats(self) -> dict[str, float]:
         """Figures over all successful runs; empty without any."""
@@ -586,19 +587,19 @@ def standing(read: StoreReader, run_id: str, now: datetime) -> list[ModelStandin
 def _standing(
     model: str, rows: Sequence[BenchmarkItem], usage: Mapping[str, SessionUsage], now: datetime
 ) -> ModelStanding:
-    counts, elapsed, tokens, costs = dict.fromkeys(STATUSES, 0), 0.0, 0, list[float]()
+    counts, total, tokens, costs = dict.fromkeys(STATUSES, 0), 0.0, 0, list[float]()
     for row in rows:
         counts[row["status"]] += 1
         began = moment(row["startedAt"])
         ended = now if row["status"] == RUNNING else moment(row["finishedAt"])
-        elapsed += (ended - began).total_seconds() if began and ended else 0.0
+        total += elapsed(began, ended) or 0.0
         current = usage.get(row["sessionId"] or "")
         tokens += row["tokensTotal"] + ((current["tokens"] or 0) if current else 0)
         costs += [cost for cost in (row["costUsd"], current and current["cost"]) if cost is not None]
     return ModelStanding(
         model=model,
         counts=counts,
-        elapsed_seconds=max(0.0, elapsed),
+        elapsed_seconds=total,
         tokens=tokens,
         cost_usd=sum(costs) if costs else None,
     )

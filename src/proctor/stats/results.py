@@ -15,11 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proctor.errors import NotFound, UsageError
+from proctor.formatting import elapsed
 from proctor.item import ERROR, EVALUATION, FINISHED, SUCCESS
+from proctor.json_values import as_map, as_text, maps_in
 from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
 from proctor.store.batches import moment
-from proctor.store.results import ResultRow, result_rows, selected_rows, session_metrics, session_scores
+from proctor.store.results import (
+    ResultRow,
+    ScoredSessions,
+    evaluator_source,
+    of_runs,
+    of_selection,
+    result_rows,
+    selected_rows,
+    session_metrics,
+    session_scores,
+)
 from proctor.store.tables import IMPORTED
 
 Ints = NDArray[np.int64]
@@ -83,6 +95,8 @@ class Results:
     """By name: `success`, `cost`, `time`, `tokens`, `score:EVALUATOR`, `metric:NAME`. NaN: no value."""
     evaluators: Mapping[str, Labels]
     """The digests of the evaluators behind the scores, by metric."""
+    scales: Mapping[str, tuple[float, float]]
+    """The lowest and the highest value that evaluators declare, by metric; those without are unknown."""
     inputs: "Inputs"
     is_evaluation: Mask
     """Rows that evaluate a session: whether they ended well says nothing about the session."""
@@ -332,20 +346,19 @@ def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Resu
         for row in result_rows(read, [run_id]):
             reader.add(row)
     for read in {id(read): read for read, _ in named}.values():
-        reader.add_scores(read, [run_id for other, run_id in named if other is read])
+        reader.add_scores(read, of_runs([run_id for other, run_id in named if other is read]))
     return reader.results(ids)
 
 
 def load_scope(read: StoreReader, scope: Scope, now: datetime) -> Results:
-    """The finished items of a scope, and its finished sessions of no run, which have the run `""`.
-
-    Without a run, scores and measured numbers are left out.
-    """
+    """The finished items of a scope, and its finished sessions of no run, which have the run `""`."""
     if scope.run_id:
         return load_results(read, [scope.run_id], now)
     reader = _Reader()
-    for row in selected_rows(select(read, scope)):
+    selection = select(read, scope)
+    for row in selected_rows(selection):
         reader.add(row)
+    reader.add_scores(read, of_selection(selection))
     return reader.results(reader.run_ids())
 
 
@@ -356,6 +369,7 @@ class _Reader:
         self._rows_of_session: dict[str, int] = {}
         self._metrics: dict[str, dict[int, float]] = {}
         self._evaluators: dict[str, dict[int, str]] = {}
+        self._scales: dict[str, set[tuple[float, float] | None]] = {}
         self.unfinished: dict[str, int] = {}
         self._imported: set[str] = set()
         self._runs: list[str] = []
@@ -411,14 +425,20 @@ class _Reader:
             self._factors[text] = tuple(pairs), levels.get("scenario") or levels.get("task") or ""
         return self._factors[text]
 
-    def add_scores(self, read: StoreReader, run_ids: Sequence[str]) -> None:
-        """The scores and the last value of each number measured in the sessions of runs."""
-        for score in session_scores(read, run_ids):
+    def add_scores(self, read: StoreReader, sources: Sequence[ScoredSessions]) -> None:
+        """The scores and the last value of each number measured in sessions, and the evaluators' scales."""
+        versions = dict[tuple[str, str, str], str]()
+        for score in session_scores(read, sources):
             if (at := self._rows_of_session.get(score["sessionId"])) is not None:
                 name = score_name(score["evaluator"], score["dimension"])
                 self._metrics.setdefault(name, {})[at] = score["mean"]
                 self._evaluators.setdefault(name, {})[at] = score["evaluatorDigest"]
-        for metric in session_metrics(read, run_ids):
+                key = score["evaluator"], score["dimension"], score["evaluatorDigest"]
+                versions.setdefault(key, score["judgingSessionId"])
+        for (evaluator, dimension, _), judging_session in versions.items():
+            scale = _declared_scale(read, evaluator, dimension, judging_session)
+            self._scales.setdefault(score_name(evaluator, dimension), set()).add(scale)
+        for metric in session_metrics(read, sources):
             if (at := self._rows_of_session.get(metric["sessionId"])) is not None:
                 self._metrics.setdefault(MEASURE + metric["name"], {})[at] = metric["value"]
 
@@ -451,12 +471,41 @@ class _Reader:
                 name: Labels.of(rows.get(at) for at in range(n))
                 for name, rows in sorted(self._evaluators.items())
             },
+            # Versions of an evaluator that declare different scales have none in common.
+            scales={
+                name: scale
+                for name, (scale, *others) in self._scales.items()
+                if scale is not None and not others
+            },
             inputs=self._inputs.inputs(),
             is_evaluation=np.asarray(self._evaluations, dtype=np.bool_),
             stand_ins=tuple(sorted(self._stand_ins)),
             imported=frozenset(self._imported),
             unfinished={run_id: left for run_id, left in self.unfinished.items() if left},
         )
+
+
+def _declared_scale(
+    read: StoreReader, evaluator: str, dimension: str, judging_session: str
+) -> tuple[float, float] | None:
+    """The scale that the evaluator of a score declares; None: none."""
+    # Loads the evaluators, which results without scores do not need.
+    from proctor.stats.evaluation import criterion_scale, scale_of
+
+    if (scale := scale_of(evaluator, dimension)) is not None:
+        return scale
+    source = evaluator_source(read, judging_session)
+    if source is None:
+        return None
+    definitions = maps_in([*as_map(json.loads(source["definitionsJson"] or "{}")).values()])
+    for definition in definitions:
+        if as_text(definition, "evaluatorName") == evaluator:
+            return scale_of(evaluator, dimension, definition)
+    for entry in maps_in(as_map(json.loads(source["settings"])), "evaluators"):
+        criterion = as_map(entry, "criterion")
+        if as_text(criterion, "name") == evaluator:
+            return criterion_scale(criterion)
+    return None
 
 
 def _top(row: ResultRow) -> dict[str, str]:
@@ -474,7 +523,7 @@ def _figures(row: ResultRow) -> tuple[float, float, float, float]:
     if row["sessionId"] is None:
         # Nothing recorded its work: the time from its start to its end.
         began, ended = moment(row["startedAt"]), moment(row["finishedAt"])
-        seconds = (ended - began).total_seconds() if began and ended else None
+        seconds = elapsed(began, ended)
     return (
         succeeded,
         np.nan if cost is None else cost,

@@ -74,13 +74,13 @@ class Selection:
         return self.of_sessions(shape, columns, f'AND s."runId" IS NULL {rest}') if self.has_loose else []
 
     def seconds(self, start: str, end: str) -> str:
-        """The seconds between two columns of timestamps, as an expression."""
+        """The seconds between two columns of timestamps, as an expression; 0 where the clock was set back."""
         if self.is_postgres:
             # A plain number: `EXTRACT` alone is a decimal, of which reading keeps only the whole part.
             gap = f"EXTRACT(EPOCH FROM ({end}::timestamptz - {start}::timestamptz))"
-            return f"CAST({gap} AS DOUBLE PRECISION)"
+            return f"CAST(GREATEST(0, {gap}) AS DOUBLE PRECISION)"
         # To the millisecond, as the timestamps are: days are too coarse to give it exactly.
-        return f"ROUND((julianday({end}) - julianday({start})) * 86400.0, 3)"
+        return f"MAX(0.0, ROUND((julianday({end}) - julianday({start})) * 86400.0, 3))"
 
 
 class _SessionCounts(TypedDict):

@@ -4,18 +4,19 @@ Every function runs inside a transaction that its caller has begun.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
-from proctor.errors import NotFound, UsageError
+from proctor.errors import NotFound, StoreError, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.json_values import JsonMap
 from proctor.session import Merge
 from proctor.store import ledger
-from proctor.store.database import Connection, extended, insertion, literals, places
+from proctor.store.database import Connection, extended, id_pages, insertion, literals, places
 from proctor.store.recorder import FREE
+from proctor.store.signatures import sign_begin, sign_end, sign_items
 from proctor.store.tables import (
     COLUMNS,
     OF_A_SESSION,
@@ -30,6 +31,7 @@ from proctor.store.writer import is_alive, timestamp
 
 INTERRUPTED = "interrupted"
 """Status of a batch, and reason of its items, when its process died."""
+_KILLED = "its process died"
 UNFINISHED_REASONS = ("aborted", INTERRUPTED, "halted")
 """Reasons of items that ended without an attempt; resuming queues them again."""
 
@@ -80,6 +82,7 @@ def create(
     connection.set_key_scope(run_id)
     connection.run(insertion("batches", batch), tuple(batch.values()))
     add_resources(connection, run_id, resources)
+    sign_begin(connection, run_id)
     return add_items(connection, run_id, items)
 
 
@@ -132,6 +135,7 @@ def extend(
         f'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ? WHERE {mine}',
         [(ERROR, "removed", "the plan no longer has it", *which) for which in dropped],
     )
+    sign_items(connection, run_id, [item_id for _, item_id in dropped])
     connection.run_many(
         f'UPDATE "batch_items" SET "settings" = ?, "factors" = ?, "repo" = ? WHERE {mine} AND "status" = ?',
         [(*changeable_columns(item), run_id, item.id, QUEUED) for item in settle],
@@ -170,32 +174,59 @@ def _already_running(run_id: str, owner: str) -> UsageError:
     )
 
 
-def queue_unfinished(
-    connection: Connection, run_id: str, again: RetrySelection, now: datetime, *, claimed: ClaimedBatch
-) -> list[SessionRow]:
-    """Queue unfinished items; return the interrupted sessions, which may have left files or processes."""
-    cut_off = cast(
-        "list[SessionRow]",
-        connection.rows('SELECT * FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)),
-    )
-    _end_sessions(connection, run_id, INTERRUPTED, "its process died", claimed.last_seen)
+def executed_again(again: RetrySelection) -> tuple[str, tuple[object, ...]]:
+    """The condition on items that were started and that a resumed batch executes, and its parameters."""
     condition = f'"status" = ? OR ("status" = ? AND "reason" IN ({places(UNFINISHED_REASONS)}))'
-    parameters: list[object] = [QUEUED, "", "", run_id, RUNNING, ERROR, *UNFINISHED_REASONS]
+    parameters: list[object] = [RUNNING, ERROR, *UNFINISHED_REASONS]
     if again.errors:
         condition += ' OR "status" = ?'
         parameters.append(ERROR)
     if again.failures:
         condition += ' OR "status" IN (?, ?)'
         parameters += [FAIL, TIMEOUT]
+    return condition, tuple(parameters)
+
+
+def queue_unfinished(
+    connection: Connection, run_id: str, again: RetrySelection, now: datetime, *, claimed: ClaimedBatch
+) -> list[SessionRow]:
+    """Queue unfinished items; return sessions of killed processes, which may have left files or processes.
+
+    With those that an earlier resume has ended: it may have been killed before it cleared up.
+    """
+    interrupted = connection.rows(
+        'SELECT * FROM "sessions" WHERE "runId" = ? AND ("status" = ? OR "endReason" = ?)',
+        (run_id, RUNNING, INTERRUPTED),
+    )
+    cut_off = [
+        cast(SessionRow, row) for row in interrupted if row["status"] == RUNNING or row["error"] == _KILLED
+    ]
+    _end_sessions(connection, run_id, INTERRUPTED, _KILLED, claimed.last_seen)
+    condition, parameters = executed_again(again)
     connection.run(
         'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = NULL '
         f'WHERE "runId" = ? AND ({condition})',
-        parameters,
+        (QUEUED, "", "", run_id, *parameters),
     )
-    # Rows of earlier versions have no holder.
-    for holder in ("", claimed.last_owner):
+    # Rows of earlier versions have no holder; a batch with several worker processes has one for each.
+    for holder in ("", claimed.last_owner, *ledger.holders(connection, run_id)):
         ledger.release(connection, run_id, holder, now)
     return cut_off
+
+
+def queue_lost(
+    connection: Connection, run_id: str, session_ids: Iterable[str], now: datetime
+) -> list[SessionRow]:
+    """End the sessions of a worker process that died, and queue their items; return the sessions."""
+    sessions = list[SessionRow]()
+    for page in id_pages(session_ids):
+        _end_sessions(connection, run_id, INTERRUPTED, "its worker process died", now, page)
+        sessions += cast(
+            "list[SessionRow]",
+            connection.rows(f'SELECT * FROM "sessions" WHERE "id" IN ({places(page)})', page),
+        )
+    requeue(connection, run_id, [row["itemId"] for row in sessions if row["itemId"]])
+    return sessions
 
 
 def requeue(connection: Connection, run_id: str, item_ids: Iterable[str]) -> None:
@@ -218,19 +249,27 @@ def request_abort(connection: Connection, run_id: str, now: datetime) -> None:
 def end_items(connection: Connection, run_id: str, reason: str, error: str, now: datetime) -> int:
     """End every unfinished item with the status `error`; return their number."""
     _end_sessions(connection, run_id, reason, error, now)
-    return connection.run(
+    unfinished = connection.rows(
+        'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" IN (?, ?)', (run_id, QUEUED, RUNNING)
+    )
+    ended = connection.run(
         'UPDATE "batch_items" SET "status" = ?, "reason" = ?, "error" = ?, "finishedAt" = ? '
         'WHERE "runId" = ? AND "status" IN (?, ?)',
         (ERROR, reason, error, timestamp(now), run_id, QUEUED, RUNNING),
     )
+    sign_items(connection, run_id, [row["id"] for row in unfinished])
+    return ended
 
 
 def finish(connection: Connection, run_id: str, status: str, reason: str, now: datetime) -> None:
     """Record the end of a batch."""
     connection.run(
-        'UPDATE "batches" SET "status" = ?, "reason" = ?, "finishedAt" = ? WHERE "runId" = ?',
-        (status, reason, timestamp(now), run_id),
+        'UPDATE "batches" SET "status" = ?, "reason" = ?, '
+        # Not before its start, even if the clock was set back meanwhile.
+        '"finishedAt" = CASE WHEN "createdAt" > ? THEN "createdAt" ELSE ? END WHERE "runId" = ?',
+        (status, reason, timestamp(now), timestamp(now), run_id),
     )
+    sign_end(connection, run_id)
 
 
 def save_merge(connection: Connection, session_id: str, merge: Merge, now: datetime) -> None:
@@ -248,7 +287,7 @@ def delete(connection: Connection, run_id: str) -> None:
     # With the spans that imported sessions were built from: they would be built again.
     for table in (*OF_A_SESSION, "labels", "arrivals"):
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
-    for table in ("questions", "run_resources", "ledger", "sessions", "batch_items", "batches"):
+    for table in ("questions", "run_resources", "ledger", "signatures", "sessions", "batch_items", "batches"):
         connection.run(f'DELETE FROM "{table}" WHERE "runId" = ?', (run_id,))
     connection.run('DELETE FROM "evaluations" WHERE "id" = ?', (run_id,))
     # Makes its encrypted texts unreadable in copies of the store, too.
@@ -259,8 +298,19 @@ def delete(connection: Connection, run_id: str) -> None:
     delete_unused_blobs(connection)
 
 
-def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, when: datetime) -> None:
-    """End interrupted sessions, with the sums of their recorded events."""
+def _end_sessions(
+    connection: Connection,
+    run_id: str,
+    reason: str,
+    error: str,
+    when: datetime,
+    session_ids: Sequence[str] = (),
+) -> None:
+    """End interrupted sessions, all or these, with the sums of their recorded events."""
+    running: tuple[object, ...] = (run_id, RUNNING, *session_ids)
+    are_running = '"runId" = ? AND "status" = ?'
+    if session_ids:
+        are_running += f' AND "id" IN ({places(session_ids)})'
     of_session = 'FROM "{}" c WHERE c."sessionId" = "sessions"."id"'
     calls, tools = of_session.format("model_calls"), of_session.format("tool_calls")
     free = literals(sorted(FREE))
@@ -279,14 +329,12 @@ def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, 
     summed = ", ".join(f'"{name}" = (SELECT {what})' for name, what in sums.items())
     cut_off = [
         row["itemId"]
-        for row in connection.rows(
-            'SELECT "itemId" FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)
-        )
+        for row in connection.rows(f'SELECT "itemId" FROM "sessions" WHERE {are_running}', running)
     ]
     connection.run(
         f'UPDATE "sessions" SET {summed}, "status" = ?, "endReason" = ?, "error" = ?, "finishedAt" = ? '
-        'WHERE "runId" = ? AND "status" = ?',
-        (ERROR, reason, error, timestamp(when), run_id, RUNNING),
+        f"WHERE {are_running}",
+        (ERROR, reason, error, timestamp(when), *running),
     )
     attempts = 'FROM "sessions" s WHERE s."runId" = "batch_items"."runId" AND s."itemId" = "batch_items"."id"'
     connection.run_many(
@@ -299,13 +347,19 @@ def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, 
 
 def moment(text: str | None) -> datetime | None:
     """Parse a timestamp of the store."""
-    return datetime.fromisoformat(text) if text else None
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError as error:
+        raise StoreError(
+            f"the store is damaged: a time in it cannot be read: {text!r}\n"
+            "See what else is damaged: proctor store check"
+        ) from error
 
 
 def with_current_status(row: BatchRow, now: datetime) -> BatchRow:
     """A batch with its current status: if its process died, its row still says `running`."""
     if row["status"] == RUNNING and not is_alive(row["owner"], moment(row["heartbeatAt"]), now):
-        return extended(BatchRow, row, status=INTERRUPTED, reason="its process died")
+        return extended(BatchRow, row, status=INTERRUPTED, reason=_KILLED)
     return extended(BatchRow, row)
 
 

@@ -5,31 +5,42 @@ parameters and quoted mixed-case names. SQLAlchemy was measured and rejected: im
 every command, thirty times as much as `sqlite3`, and writing takes twice the CPU time.
 """
 
+import os
 import re
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from urllib.parse import quote
 
-from proctor.errors import StoreError, StoreUnavailable
+from proctor.errors import StoreDisconnected, StoreError, StoreUnavailable
+from proctor.secrets import open_private, private_folder
 
 if TYPE_CHECKING:
     import psycopg
+
+    from proctor.store.signatures import SigningKey
 
 Row = dict[str, Any]
 R = TypeVar("R")
 
 # Longer than the longest transaction measured with 100,000 items.
 LOCK_TIMEOUT_SECONDS = 30
+RECONNECT_SECONDS = 120.0
+"""How long a PostgreSQL server that restarts is waited for."""
+LONGEST_PAUSE_SECONDS = 1.0
+TRANSACTION_TRIES = 5
+"""Tries of a transaction during which the server goes away."""
 IDS_AT_ONCE = 500
 """Ids in one statement."""
 SCRIPT_LOCK = 5_077_628
 TURN_LOCK = 5_077_629
 """Advisory locks in PostgreSQL; arbitrary numbers."""
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _PASSWORD = re.compile(r"(?<=[^:/@]):[^:/@]+(?=@)|(?<=[?&])password=[^&]*&?", re.IGNORECASE)
 
 
@@ -46,6 +57,9 @@ class Connection(Protocol):
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
         """The rows of a query one by one, in memory that does not grow with their number."""
+
+    def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        """All rows of a query, as tuples: a third of the time of dictionaries."""
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run one statement; the number of rows it touched."""
@@ -68,6 +82,9 @@ class Connection(Protocol):
     def set_key_scope(self, scope: str) -> None:
         """Encrypt what is written in this transaction with the key of a run or an evaluator."""
 
+    def signing_key(self) -> "SigningKey | None":
+        """The key that results are signed with; None: they are not signed."""
+
     def purge(self) -> None:
         """Remove deleted and overwritten data from the disk. Nobody else may be writing."""
 
@@ -86,6 +103,10 @@ class Database(Protocol):
 
     url: str
     """Without a password."""
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nothing can be written here, so that nothing is migrated or created."""
 
     def connect(self) -> Connection:
         """A new connection, for the calling thread."""
@@ -106,7 +127,11 @@ def open_database(url: str) -> Database:
 
 
 class SqliteDatabase:
-    """A SQLite file in WAL mode: many readers, one writer at a time."""
+    """A SQLite file in WAL mode: many readers, one writer at a time.
+
+    Where nothing can be written, the file is opened for reading alone. A file that is empty, damaged or
+    something else is refused, never replaced.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -114,44 +139,176 @@ class SqliteDatabase:
 
     def connect(self) -> "SqliteConnection":
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            raw = sqlite3.connect(
-                self.path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+            if not self.path.exists():
+                self._create()
+            self._check_file()
+            if self.is_read_only:
+                return SqliteConnection(self._open_for_reading(), self.path, is_read_only=True)
+            return SqliteConnection(self._open(), self.path)
+        except (sqlite3.Error, OSError) as error:
+            raise self._unavailable(error) from error
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether this user can read the file, but cannot write it or its write-ahead log."""
+        return not (os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK))
+
+    def _create(self) -> None:
+        """Create an empty database under another name, then put it in place: never half of one."""
+        if _size(self._log):
+            raise StoreUnavailable(
+                f"the store {self.path} is missing, but its write-ahead log {self._log.name} is there\n"
+                "Put the file back, or restore a backup: proctor store restore FILE. "
+                f"To start anew, move {self._log.name} away."
             )
+        private_folder(self.path.parent)
+        new = self.path.with_name(f".{self.path.name}.{os.getpid()}-{threading.get_ident()}")
+        try:
+            os.close(open_private(new, os.O_WRONLY | os.O_CREAT))
+            raw = sqlite3.connect(new, isolation_level=None)
+            try:
+                raw.execute("PRAGMA journal_mode=WAL")
+            finally:
+                raw.close()
+            try:
+                os.link(new, self.path)
+            except FileExistsError:
+                # Another process was faster: its file is used.
+                pass
+            except OSError:
+                # A file system without links.
+                new.rename(self.path)
+        finally:
+            new.unlink(missing_ok=True)
+
+    def _check_file(self) -> None:
+        """Raise `StoreUnavailable` for what is no file, or an empty one."""
+        if self.path.is_dir():
+            raise StoreUnavailable(
+                f"the store {self.path} is a folder\nName a file in it: --store {self.path / 'proctor.db'}"
+            )
+        if not os.access(self.path, os.R_OK):
+            raise StoreUnavailable(
+                f"the store {self.path} cannot be read: permission denied\n"
+                "Ask its owner, or choose another with --store or --home."
+            )
+        # Only its size: opening and closing the file would drop the locks of this process's connections.
+        if not _size(self.path) and not self._wait_for_creator():
+            raise StoreUnavailable(
+                f"the store {self.path} is empty (0 bytes): its content is lost, or it never was a store\n"
+                f"Restore a backup: proctor store restore FILE. To start anew, delete {self.path}."
+            )
+
+    def _wait_for_creator(self) -> int:
+        """The size of a file that another program may be writing the first page of."""
+        raw = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None)
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+            raw.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            if _primary(error) != sqlite3.SQLITE_READONLY:
+                raise
+        finally:
+            raw.close()
+        return _size(self.path)
+
+    def _open(self) -> sqlite3.Connection:
+        raw = sqlite3.connect(
+            self.path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
             _write_ahead(raw)
             # NORMAL loses no commit when the process dies, only when the machine does.
             raw.execute("PRAGMA synchronous=NORMAL")
             # Per connection; a batch has about six. Four times as much was not faster.
             raw.execute("PRAGMA cache_size=-8000")
-        except (sqlite3.Error, OSError) as error:
-            raise StoreUnavailable(
-                f"cannot open the store {self.path}: {error}\nChoose another with --store or --home."
-            ) from error
-        return SqliteConnection(raw)
+        except BaseException:
+            raw.close()
+            raise
+        return raw
+
+    def _open_for_reading(self) -> sqlite3.Connection:
+        address = f"file:{quote(str(self.path.resolve()))}?mode=ro"
+        # Immutable only as the second choice: it does not see what others write meanwhile.
+        for more in ("", "&immutable=1"):
+            if more and _size(self._log):
+                raise StoreUnavailable(
+                    f"the store {self.path} cannot be read: its folder is read-only, and {self._log.name} "
+                    "holds changes that are not in the file yet\n"
+                    "Copy both files to a folder that you can write, and name the copy with --store."
+                )
+            raw = sqlite3.connect(
+                address + more,
+                uri=True,
+                timeout=LOCK_TIMEOUT_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            try:
+                raw.execute('SELECT COUNT(*) FROM "sqlite_master"').fetchall()
+                return raw
+            except sqlite3.OperationalError as error:
+                raw.close()
+                if more or _primary(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                    raise
+        raise AssertionError("unreachable")
+
+    @property
+    def _log(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        code = _primary(error) if isinstance(error, sqlite3.Error) else -1
+        if code == sqlite3.SQLITE_CORRUPT:
+            return StoreUnavailable(damage_text(self.path, str(error)))
+        if code == sqlite3.SQLITE_NOTADB:
+            return StoreUnavailable(
+                f"{self.path} is not a store: it is not a SQLite database, or its first page is overwritten\n"
+                "Choose another file with --store. If it was a store, restore a backup: "
+                "proctor store restore FILE"
+            )
+        return StoreUnavailable(
+            f"cannot open the store {self.path}: {error}\nChoose another with --store or --home."
+        )
+
+
+def damage_text(path: Path, problem: str) -> str:
+    """The message about a damaged store: its file, the problem and what to do."""
+    return (
+        f"the store {path} is damaged: {problem}\n"
+        "See what can be read: proctor store check. Restore a backup: proctor store restore FILE. "
+        "Without one, save the readable rows to a new file: proctor store copy DAMAGED NEW --skip-damaged"
+    )
 
 
 class SqliteConnection:
     """A connection to a SQLite file."""
 
-    def __init__(self, raw: sqlite3.Connection) -> None:
+    def __init__(self, raw: sqlite3.Connection, path: Path, *, is_read_only: bool = False) -> None:
         self._raw = raw
+        self._path = path
+        self._begin = "BEGIN" if is_read_only else "BEGIN IMMEDIATE"
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         return list(self.stream(sql, parameters))
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
-        with _store_errors():
+        with _store_errors(self._path):
             cursor = self._raw.execute(sql, parameters)
             names = [column[0] for column in cursor.description or ()]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
 
+    def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        with _store_errors(self._path):
+            return self._raw.execute(sql, parameters).fetchall()
+
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        with _store_errors():
+        with _store_errors(self._path):
             return self._raw.execute(sql, parameters).rowcount
 
     def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
-        with _store_errors():
+        with _store_errors(self._path):
             self._raw.executemany(sql, parameters)
 
     def script(self, sql: str) -> None:
@@ -160,7 +317,7 @@ class SqliteConnection:
             self.run(statement)
 
     def begin(self) -> None:
-        self.run("BEGIN IMMEDIATE")
+        self.run(self._begin)
 
     def data_version(self) -> int | None:
         with _store_errors():
@@ -175,10 +332,24 @@ class SqliteConnection:
     def set_key_scope(self, scope: str) -> None:
         """No encryption here."""
 
+    def signing_key(self) -> None:
+        """No keys here."""
+
     def purge(self) -> None:
         # Overwritten data remains in free pages and in the write-ahead log.
         for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
             self.rows(statement)
+
+    def back_up(self, path: Path) -> None:
+        """Copy the database to a new file, as it is now; others may write meanwhile."""
+        os.close(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        copy = sqlite3.connect(path, isolation_level=None)
+        try:
+            with _store_errors(self._path):
+                # In one step: a reader does not disturb writers, and steps would begin anew with each commit.
+                self._raw.backup(copy)
+        finally:
+            copy.close()
 
     def commit(self) -> None:
         self.run("COMMIT")
@@ -197,8 +368,16 @@ class PostgresDatabase:
     def __init__(self, url: str) -> None:
         self._url = url
         self.url = _PASSWORD.sub("", url)
+        self.is_read_only = False
+        self._was_connected = False
 
     def connect(self) -> "PostgresConnection":
+        """A new connection. Once there was one, a server that restarts is waited for."""
+        connection = PostgresConnection(self._connect)
+        self._was_connected = True
+        return connection
+
+    def _connect(self) -> "psycopg.Connection":
         # An optional dependency.
         try:
             import psycopg
@@ -206,25 +385,37 @@ class PostgresDatabase:
             raise StoreUnavailable(
                 "a PostgreSQL store needs psycopg\nInstall it: pip install 'proctor[postgres]'"
             ) from error
-        try:
-            return PostgresConnection(psycopg.connect(self._url, autocommit=True))
-        except psycopg.Error as error:
-            raise StoreUnavailable(f"cannot open the store: {error}") from error
+        deadline = time.monotonic() + (RECONNECT_SECONDS if self._was_connected else 0.0)
+        pause = 0.05
+        while True:
+            try:
+                return psycopg.connect(self._url, autocommit=True)
+            except psycopg.Error as error:
+                if time.monotonic() >= deadline:
+                    raise StoreUnavailable(f"cannot open the store: {error}") from error
+            time.sleep(pause)
+            pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
 
 
 class PostgresConnection:
-    """A connection to a PostgreSQL server, in autocommit mode until `begin`."""
+    """A connection to a PostgreSQL server, in autocommit mode until `begin`.
 
-    def __init__(self, raw: "psycopg.Connection") -> None:
-        self._raw = raw
+    When the server restarts, queries outside of a transaction are repeated on a new connection; in a
+    transaction, a `StoreDisconnected` is raised.
+    """
+
+    def __init__(self, connect: "Callable[[], psycopg.Connection]") -> None:
+        self._connect = connect
+        self._raw = connect()
         self._streams = 0
+        self._in_transaction = False
+        self._is_closed = False
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
-        with _store_errors(), self._raw.cursor() as cursor:
-            cursor.execute(_percent(sql), parameters)
-            return _as_rows(cursor)
+        return self._execute(sql, parameters, _as_rows, repeats=True)
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
+        self._reconnect_if_lost()
         self._streams += 1
         with (
             _store_errors(),
@@ -236,14 +427,19 @@ class PostgresConnection:
                 names = [column.name for column in cursor.description or ()]
                 yield from (_plain(names, row) for row in page)
 
+    def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        return self._execute(sql, parameters, lambda cursor: cursor.fetchall(), repeats=True)
+
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        with _store_errors(), self._raw.cursor() as cursor:
-            cursor.execute(_percent(sql), parameters)
-            return int(cursor.rowcount)
+        return self._execute(sql, parameters, lambda cursor: int(cursor.rowcount), repeats=False)
 
     def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
-        with _store_errors(), self._raw.cursor() as cursor:
-            cursor.executemany(_percent(sql), list(parameters))
+        rows = list(parameters)
+
+        def work(cursor: "psycopg.Cursor") -> None:
+            cursor.executemany(_percent(sql), rows)
+
+        self._work(work, repeats=False)
 
     def script(self, sql: str) -> None:
         # Creating the same table twice at once fails, even with IF NOT EXISTS.
@@ -252,7 +448,8 @@ class PostgresConnection:
             self.run(statement)
 
     def begin(self) -> None:
-        self.run("BEGIN")
+        self._execute("BEGIN", (), _no_result, repeats=True)
+        self._in_transaction = True
 
     def data_version(self) -> int | None:
         return None
@@ -267,17 +464,77 @@ class PostgresConnection:
     def set_key_scope(self, scope: str) -> None:
         """No encryption here."""
 
+    def signing_key(self) -> None:
+        """No keys here."""
+
     def purge(self) -> None:
         self.run("VACUUM FULL")
 
     def commit(self) -> None:
-        self.run("COMMIT")
+        (transaction,) = self.rows('SELECT pg_current_xact_id_if_assigned()::text AS "id"')
+        try:
+            self.run("COMMIT")
+        except StoreDisconnected:
+            # Lost before the answer: the server knows whether it was committed.
+            if transaction["id"] is None:
+                return
+            (row,) = self.rows('SELECT pg_xact_status(?::xid8) AS "status"', (transaction["id"],))
+            if row["status"] != "committed":
+                raise
+        self._in_transaction = False
 
     def rollback(self) -> None:
-        self.run("ROLLBACK")
+        self._in_transaction = False
+        if not self._raw.closed:
+            self.run("ROLLBACK")
 
     def close(self) -> None:
+        self._is_closed = True
         self._raw.close()
+
+    def _execute(
+        self, sql: str, parameters: Sequence[object], read: "Callable[[psycopg.Cursor], R]", *, repeats: bool
+    ) -> R:
+        def work(cursor: "psycopg.Cursor") -> R:
+            cursor.execute(_percent(sql), parameters)
+            return read(cursor)
+
+        return self._work(work, repeats=repeats)
+
+    def _work(self, work: "Callable[[psycopg.Cursor], R]", *, repeats: bool) -> R:
+        self._reconnect_if_lost()
+        try:
+            with _store_errors(), self._raw.cursor() as cursor:
+                return work(cursor)
+        except StoreError as error:
+            if not self._raw.closed or self._is_closed:
+                raise
+            was_in_transaction, self._in_transaction = self._in_transaction, False
+            if was_in_transaction or not repeats:
+                raise StoreDisconnected(str(error)) from error
+        return self._work(work, repeats=False)
+
+    def _reconnect_if_lost(self) -> None:
+        if self._raw.closed and not self._is_closed:
+            self._raw = self._connect()
+
+
+def in_transaction(connection: Connection, work: Callable[[], R]) -> R:
+    """Do work in a transaction; once more when the database went away meanwhile and has returned."""
+    for left in reversed(range(TRANSACTION_TRIES)):
+        connection.begin()
+        try:
+            result = work()
+            connection.commit()
+            return result
+        except StoreDisconnected:
+            connection.rollback()
+            if not left:
+                raise
+        except BaseException:
+            connection.rollback()
+            raise
+    raise AssertionError("the last try returns or raises")
 
 
 class Readers:
@@ -328,6 +585,10 @@ def _percent(sql: str) -> str:
     return sql.replace("%", "%%").replace("?", "%s")
 
 
+def _no_result(cursor: "psycopg.Cursor") -> None:  # noqa: ARG001 (a statement without rows)
+    return None
+
+
 def _as_rows(cursor: "psycopg.Cursor") -> list[Row]:
     if cursor.description is None:
         return []
@@ -347,13 +608,34 @@ def _number(value: Any) -> int | float:
     return int(value) if value == int(value) else float(value)
 
 
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _primary(error: sqlite3.Error) -> int:
+    """The error code without its details; -1: not an error of SQLite itself."""
+    return getattr(error, "sqlite_errorcode", -1) & 0xFF
+
+
 @contextmanager
-def _store_errors() -> Iterator[None]:
+def _store_errors(path: Path | None = None) -> Iterator[None]:
     try:
         yield
     except StoreError:
         raise
-    except (sqlite3.Error, OverflowError, UnicodeError) as error:
+    except sqlite3.Error as error:
+        if path is not None and _primary(error) in _DAMAGED:
+            raise StoreError(damage_text(path, str(error))) from error
+        if path is not None and _primary(error) == sqlite3.SQLITE_READONLY:
+            raise StoreError(
+                f"the store {path} is read-only here: it can be read, not changed\n"
+                "Make the file and its folder writable, or choose another store with --store or --home."
+            ) from error
+        raise StoreError(f"store error: {error}") from error
+    except (OverflowError, UnicodeError) as error:
         raise StoreError(f"store error: {error}") from error
     except Exception as error:
         if type(error).__module__.startswith("psycopg"):
@@ -416,10 +698,35 @@ def migrate(database: Database) -> None:
                 f"the store {database.url} was written by a newer Proctor (version {version}, this one knows "
                 f"{newest})\nUpgrade Proctor, or choose another store with --store."
             )
+        if version < newest and database.is_read_only:
+            raise StoreUnavailable(
+                f"the store {database.url} is read-only, and was written by an earlier Proctor "
+                f"(version {version}, this one reads {newest})\n"
+                "Open it once where it can be written, or copy the file and name the copy with --store."
+            )
+        if not version:
+            _check_new(connection, database.url)
         if version < newest:
             _upgrade(connection)
     finally:
         connection.close()
+
+
+def _check_new(connection: Connection, url: str) -> None:
+    """Raise for a SQLite file with the tables of another program; a server may hold others as well."""
+    if not url.startswith("sqlite:"):
+        return
+    tables = [row["name"] for row in connection.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    if tables and "schema_version" not in tables:
+        raise StoreUnavailable(
+            f"{url.removeprefix('sqlite:///')} is not a store: it is a SQLite database with other tables "
+            f"({', '.join(sorted(tables)[:3])})\nChoose another file with --store."
+        )
+
+
+def schema_versions(connection: Connection) -> tuple[int, int]:
+    """The newest version of the schema, and that of a store; 0: it is empty."""
+    return len(_steps()), _version(connection)
 
 
 def _upgrade(connection: Connection) -> None:
@@ -443,9 +750,9 @@ def _version(connection: Connection) -> int:
     try:
         rows = connection.rows('SELECT "version" FROM "schema_version"')
     except StoreError as error:
-        if "schema_version" in str(error):
+        if "no such table" in str(error) or "does not exist" in str(error):
             return 0
-        raise
+        raise StoreUnavailable(str(error)) from error
     return int(rows[0]["version"]) if rows else 0
 
 

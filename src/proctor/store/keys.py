@@ -7,13 +7,17 @@ import base64
 import binascii
 import hashlib
 import os
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from proctor.errors import KeyMissing, KeyUnusable
+from proctor.secrets import open_private, private_folder
+from proctor.store.signatures import SigningKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -127,6 +131,8 @@ class Keys:
     """Wraps new data keys; None: the store is not encrypted."""
     named: Mapping[str, MasterKey] = field(default_factory=dict)
     """Local replacements of AWS KMS keys, by ARN."""
+    signing: "SigningKeyFile | None" = None
+    """Signs results in a store that is not encrypted; None: they are not signed."""
 
     def find(self, key_id: str) -> MasterKey:
         """The master key with this id. Raises `KeyMissing` if it is not available."""
@@ -141,6 +147,39 @@ class Keys:
             f"this is encrypted with the key {key_id}{available}\n"
             f"Set the right key in proctor.toml, [encryption] key_file, or in {VARIABLE}."
         )
+
+
+class SigningKeyFile:
+    """The file with the key that results are signed with, in a folder that agents cannot read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._key: SigningKey | None = None
+
+    def key(self, *, create: bool = False) -> SigningKey | None:
+        """The key; None: there is none, or it cannot be read. `create`: make one if there is none."""
+        if self._key is None:
+            try:
+                if create and not self._path.exists():
+                    self._create()
+                secret = key_in(self._path).secret
+            except (OSError, KeyUnusable):
+                # Results are written all the same: without a signature, which is noticed.
+                return None
+            self._key = SigningKey(LocalKey(secret=secret).id, secret)
+        return self._key
+
+    def _create(self) -> None:
+        private_folder(self._path.parent)
+        new = self._path.with_name(f".{self._path.name}.{os.getpid()}-{threading.get_ident()}")
+        try:
+            with open(new, "w", opener=open_private) as file:
+                file.write(new_key_text(os.urandom(KEY_BYTES)))
+            # Another process may have been faster: its key is used.
+            with suppress(FileExistsError):
+                os.link(new, self._path)
+        finally:
+            new.unlink(missing_ok=True)
 
 
 def read_keys(section: EncryptionSection, environment: Mapping[str, str]) -> Keys:

@@ -23,10 +23,15 @@ ROUNDING_USD = 1e-9
 """Tolerance, so that a budget that fits exactly is not exceeded by rounding."""
 PIECES = 8
 """A draw takes at least this fraction of the rest: few draws, and something left for others."""
-OF_THE_STORE = ("draw", "close")
-"""Kinds of rows about draws; the others are about reservations and costs of attempts."""
 _DRAWN = "\"kind\" IN ('draw', 'close')"
-_SPENT = "\"kind\" NOT IN ('draw', 'close')"
+SPENT = (
+    "\"kind\" NOT IN ('draw', 'close', 'call') AND NOT (\"kind\" = 'estimate' AND EXISTS (SELECT 1 "
+    'FROM "ledger" late WHERE late."sessionId" = "ledger"."sessionId" AND late."kind" = \'settle\'))'
+)
+"""Rows about reservations and costs of attempts. A `call` row has the change of what running calls may cost,
+which is part of a reservation. The `estimate` of an attempt whose process died counts until it is settled."""
+ESTIMATE_POSITION = -1
+"""Rows that a process has written and not yet committed have positive ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +72,7 @@ def draw(
     # Before any row is locked, to prevent a deadlock.
     connection.take_turn_lock()
     _check_not_closed(connection, run_id, holder, now)
-    _draw_imported_costs(connection, run_id, now)
+    _correct_closed(connection, run_id, now)
     left, short_of = _left(connection, run_id, limits)
     if left < least_usd - ROUNDING_USD and _release_dead_holders(connection, holder, now):
         left, short_of = _left(connection, run_id, limits)
@@ -95,7 +100,7 @@ def give_back(connection: Connection, run_id: str, holder: str, usd: float, now:
 def close(connection: Connection, run_id: str, holder: str, now: datetime) -> None:
     """End the spending of a process: return what it has drawn and not spent."""
     drawn = _sum(connection, "reservedUsd", f'"runId" = ? AND "holder" = ? AND {_DRAWN}', run_id, holder)
-    spent = _sum(connection, "spentUsd", f'"runId" = ? AND "holder" = ? AND {_SPENT}', run_id, holder)
+    spent = _sum(connection, "spentUsd", f'"runId" = ? AND "holder" = ? AND {SPENT}', run_id, holder)
     if abs(spent - drawn) > ROUNDING_USD or (drawn and not _is_closed(connection, run_id, holder)):
         _enter(connection, run_id, holder, "close", spent - drawn, now)
 
@@ -106,22 +111,38 @@ def release(connection: Connection, run_id: str, holder: str, now: datetime) -> 
     close(connection, run_id, holder, now)
 
 
+def holders(connection: Connection, run_id: str) -> list[str]:
+    """The processes that have drawn money for a batch and have not closed their accounts."""
+    rows = connection.rows(
+        f'SELECT "holder" FROM "ledger" WHERE "runId" = ? AND {_DRAWN} GROUP BY "holder" '
+        "HAVING SUM(CASE WHEN \"kind\" = 'close' THEN 1 ELSE 0 END) = 0",
+        (run_id,),
+    )
+    return [row["holder"] for row in rows]
+
+
 def settle_open_attempts(connection: Connection, run_id: str, holder: str, now: datetime) -> None:
-    """Settle interrupted attempts: charge the known cost, release the rest."""
+    """Settle interrupted attempts: charge the known cost and the worst case of running calls, which their
+    provider may bill, and release the rest."""
     attempts = connection.rows(
-        'SELECT "sessionId", "itemId", MAX("position") AS "last", SUM("reservedUsd") AS "held" FROM "ledger" '
-        f'WHERE "runId" = ? AND "holder" = ? AND {_SPENT} GROUP BY "sessionId", "itemId" '
-        "HAVING SUM(CASE WHEN \"kind\" = 'settle' THEN 1 ELSE 0 END) = 0",
+        'SELECT "sessionId", "itemId", '
+        'SUM(CASE WHEN "kind" = \'call\' THEN 0 ELSE "reservedUsd" END) AS "reserved", '
+        'SUM(CASE WHEN "kind" = \'call\' THEN "reservedUsd" ELSE 0 END) AS "running" FROM "ledger" '
+        'WHERE "runId" = ? AND "holder" = ? AND "kind" NOT IN (\'draw\', \'close\') '
+        'GROUP BY "sessionId", "itemId" '
+        "HAVING SUM(CASE WHEN \"kind\" IN ('settle', 'estimate') THEN 1 ELSE 0 END) = 0",
         (run_id, holder),
     )
     for row in attempts:
-        (spent,) = connection.rows(
+        (known,) = connection.rows(
             'SELECT COALESCE(SUM("costUsd"), 0) AS "usd" FROM "model_calls" WHERE "sessionId" = ?',
             (row["sessionId"],),
         )
-        what = (row["itemId"], timestamp(now), "settle", -row["held"], spent["usd"], holder)
+        running = row["running"] if row["running"] > ROUNDING_USD else 0.0
+        amounts = ("estimate", -row["reserved"], known["usd"] + running, holder)
         connection.run(
-            insertion("ledger", COLUMNS["ledger"]), (row["sessionId"], row["last"] + 1, run_id, *what)
+            insertion("ledger", COLUMNS["ledger"]),
+            (row["sessionId"], ESTIMATE_POSITION, run_id, row["itemId"], timestamp(now), *amounts),
         )
 
 
@@ -155,12 +176,17 @@ def _left(connection: Connection, run_id: str, limits: MoneyLimits) -> tuple[flo
     return min(left)
 
 
-def _draw_imported_costs(connection: Connection, run_id: str, now: datetime) -> None:
-    """Count the costs of imported results, which no process has drawn."""
-    drawn = _sum(connection, "reservedUsd", f'"runId" = ? AND "holder" = ? AND {_DRAWN}', run_id, "")
-    spent = _sum(connection, "spentUsd", f'"runId" = ? AND "holder" = ? AND {_SPENT}', run_id, "")
-    if abs(spent - drawn) > ROUNDING_USD:
-        _enter(connection, run_id, "", "close", spent - drawn, now)
+def _correct_closed(connection: Connection, run_id: str, now: datetime) -> None:
+    """Count the costs of imported results, which no process has drawn, and of late settlements."""
+    late = connection.rows(
+        'SELECT DISTINCT "holder" FROM "ledger" WHERE "runId" = ? AND "kind" = ?', (run_id, "estimate")
+    )
+    for holder in {"", *(row["holder"] for row in late)}:
+        drawn = _sum(connection, "reservedUsd", f'"runId" = ? AND "holder" = ? AND {_DRAWN}', run_id, holder)
+        spent = _sum(connection, "spentUsd", f'"runId" = ? AND "holder" = ? AND {SPENT}', run_id, holder)
+        is_closed = not holder or _is_closed(connection, run_id, holder)
+        if is_closed and abs(spent - drawn) > ROUNDING_USD:
+            _enter(connection, run_id, holder, "close", spent - drawn, now)
 
 
 def _release_dead_holders(connection: Connection, holder: str, now: datetime) -> bool:
@@ -191,7 +217,7 @@ def _others_hold(connection: Connection, holder: str) -> bool:
         + _sum(
             connection,
             "spentUsd",
-            f'"runId" = ? AND "holder" = ? AND {_SPENT}',
+            f'"runId" = ? AND "holder" = ? AND {SPENT}',
             row["runId"],
             row["holder"],
         )

@@ -23,7 +23,7 @@ from proctor.store.database import (
     prefix_pattern,
     substring_pattern,
 )
-from proctor.store.ledger import OF_THE_STORE
+from proctor.store.ledger import SPENT
 from proctor.store.tables import (
     COLUMNS,
     OF_A_SESSION,
@@ -243,14 +243,23 @@ class StoreReader:
         (row,) = self.rows(
             MoneyRow,
             'SELECT COALESCE(SUM("reservedUsd"), 0) AS "reserved", COALESCE(SUM("spentUsd"), 0) AS "spent" '
-            'FROM "ledger" WHERE "runId" = ? AND "kind" NOT IN (?, ?)',
-            (run_id, *OF_THE_STORE),
+            f'FROM "ledger" WHERE "runId" = ? AND {SPENT}',
+            (run_id,),
         )
         return max(0.0, float(row["reserved"])), float(row["spent"])
 
     def pools(self, run_id: str) -> list[PoolRow]:
-        """The use of each provider by a running batch."""
-        return self.rows(PoolRow, 'SELECT * FROM "pools" WHERE "runId" = ? ORDER BY "name"', (run_id,))
+        """The use of each provider by a running batch, by all its worker processes together."""
+        sums = ("inUse", "waiting", "calls", "limited")
+        summed = ", ".join(f'CAST(SUM("{name}") AS BIGINT) AS "{name}"' for name in sums)
+        latest = ", ".join(f'MAX("{name}") AS "{name}"' for name in ("heldUntil", "cutAt", "heartbeatAt"))
+        return self.rows(
+            PoolRow,
+            'SELECT "name", MIN("owner") AS "owner", "runId", MIN("limit") AS "limit", '
+            f'{summed}, SUM("waitedSeconds") AS "waitedSeconds", {latest} '
+            'FROM "pools" WHERE "runId" = ? GROUP BY "name", "runId" ORDER BY "name"',
+            (run_id,),
+        )
 
     def items(
         self,

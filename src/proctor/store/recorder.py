@@ -103,6 +103,8 @@ class Recorder:
         self._step_cost: float | None = None
         self._counts = {"modelCalls": 0, "toolCalls": 0, "interventions": 0, "unpricedCalls": 0}
         self._notes: list[str] = []
+        self._last_stamp = str(row["startedAt"] or "")
+        self._is_clock_noted = False
         writer.add("sessions", (session_id,), {"id": session_id, **row})
 
     @property
@@ -180,7 +182,15 @@ class Recorder:
         return self._position
 
     def _stamp(self) -> str:
-        return timestamp(self._now())
+        """The current time; never before an earlier event of this session."""
+        stamp = timestamp(self._now())
+        if stamp < self._last_stamp:
+            if not self._is_clock_noted:
+                self._is_clock_noted = True
+                self._note(Note(text=f"the clock was set back to {stamp}: times from then on are not exact"))
+            return self._last_stamp
+        self._last_stamp = stamp
+        return stamp
 
     def _head(self) -> tuple[str, int, int, str]:
         return self.session_id, self._next(), self._step, self._stamp()
@@ -273,6 +283,7 @@ class Recorder:
             "baseSha": event.base_sha,
             "agentVersion": event.agent_version,
             "thread": event.thread,
+            "sandbox": event.sandbox,
         }
         values = {name: self.line(value) for name, value in known.items() if value}
         if values:

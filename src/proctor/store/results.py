@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from proctor.item import FINISHED
+from proctor.item import FINISHED, QUEUED
+from proctor.store.batches import RetrySelection, executed_again
 from proctor.store.database import literals, places
 from proctor.store.reader import StoreReader
 
@@ -74,6 +76,8 @@ class MeanSessionScore(TypedDict):
     """The mean of one evaluator and dimension in one session; of several evaluations, each."""
 
     sessionId: str
+    judgingSessionId: str
+    """The session that gave the scores: of an evaluation, or the same one."""
     evaluator: str
     evaluatorDigest: str
     dimension: str
@@ -182,8 +186,56 @@ def finished_rows(read: StoreReader, run_id: str) -> Iterator[FinishedRow]:
     )
 
 
-def session_scores(read: StoreReader, run_ids: Sequence[str]) -> Iterator[MeanSessionScore]:
-    """The mean scores of the last attempts of runs: those of later evaluations first, then their own.
+@dataclass(frozen=True, slots=True)
+class ScoredSessions:
+    """The last attempts of items, or sessions of no run, as the middle of a query."""
+
+    tables: str
+    session: str
+    """The column with the session."""
+    condition: str
+    parameters: tuple[object, ...]
+
+
+def of_runs(run_ids: Sequence[str]) -> list[ScoredSessions]:
+    """The last attempts of runs."""
+    condition = f'i."runId" IN ({places(run_ids)})'
+    return [ScoredSessions('"batch_items" i', 'i."sessionId"', condition, tuple(run_ids))]
+
+
+def of_selection(selection: "Selection") -> list[ScoredSessions]:
+    """The last attempts of the items of a selection, and its sessions that belong to no run."""
+    # The condition on items has sessions of its own, called `s` inside.
+    sources = [
+        ScoredSessions(
+            '"batch_items" i', 'i."sessionId"', f"({selection.items})", tuple(selection.item_parameters)
+        )
+    ]
+    if selection.has_loose:
+        loose = f'({selection.sessions}) AND s."runId" IS NULL'
+        sources.append(ScoredSessions('"sessions" s', 's."id"', loose, tuple(selection.session_parameters)))
+    return sources
+
+
+class SettledItem(TypedDict):
+    """The id of an item that a resume leaves alone."""
+
+    id: str
+
+
+def settled_items(read: StoreReader, run_id: str, again: RetrySelection) -> set[str]:
+    """The ids of the items that resuming a run does not execute."""
+    condition, parameters = executed_again(again)
+    rows = read.stream(
+        SettledItem,
+        f'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" <> ? AND NOT ({condition})',
+        (run_id, QUEUED, *parameters),
+    )
+    return {row["id"] for row in rows}
+
+
+def session_scores(read: StoreReader, sources: Sequence[ScoredSessions]) -> Iterator[MeanSessionScore]:
+    """The mean scores of sessions: those of later evaluations first, then their own.
 
     Within each, the oldest first; so the last value of a session and evaluator is the one that counts.
     """
@@ -191,24 +243,48 @@ def session_scores(read: StoreReader, run_ids: Sequence[str]) -> Iterator[MeanSe
         ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"'),
         ("sessionId", "1 = 1"),
     ):
+        for source in sources:
+            yield from read.stream(
+                MeanSessionScore,
+                f'SELECT sc."{column}" AS "sessionId", sc."sessionId" AS "judgingSessionId", sc."evaluator", '
+                'sc."evaluatorDigest", sc."dimension", AVG(sc."value") AS "mean", '
+                f'MAX(sc."timestamp") AS "at" FROM {source.tables} '
+                f'JOIN "scores" sc ON sc."{column}" = {source.session} '
+                f'WHERE {source.condition} AND sc."value" IS NOT NULL AND {condition} '
+                f'GROUP BY sc."{column}", sc."sessionId", sc."evaluator", sc."evaluatorDigest", '
+                'sc."dimension" ORDER BY "at"',
+                source.parameters,
+            )
+
+
+def session_metrics(read: StoreReader, sources: Sequence[ScoredSessions]) -> Iterator[SessionMetric]:
+    """The numbers measured in sessions, in the order of their steps."""
+    for source in sources:
         yield from read.stream(
-            MeanSessionScore,
-            f'SELECT sc."{column}" AS "sessionId", sc."evaluator", sc."evaluatorDigest", sc."dimension", '
-            'AVG(sc."value") AS "mean", MAX(sc."timestamp") AS "at" FROM "batch_items" i '
-            f'JOIN "scores" sc ON sc."{column}" = i."sessionId" '
-            f'WHERE i."runId" IN ({places(run_ids)}) AND sc."value" IS NOT NULL AND {condition} '
-            f'GROUP BY sc."{column}", sc."sessionId", sc."evaluator", sc."evaluatorDigest", sc."dimension" '
-            'ORDER BY "at"',
-            tuple(run_ids),
+            SessionMetric,
+            f'SELECT m."sessionId", m."name", m."value" FROM {source.tables} '
+            f'JOIN "metrics" m ON m."sessionId" = {source.session} '
+            f'WHERE {source.condition} AND m."value" IS NOT NULL ORDER BY m."step", m."position"',
+            source.parameters,
         )
 
 
-def session_metrics(read: StoreReader, run_ids: Sequence[str]) -> Iterator[SessionMetric]:
-    """The numbers measured in the last attempts of runs, in the order of their steps."""
-    yield from read.stream(
-        SessionMetric,
-        'SELECT m."sessionId", m."name", m."value" FROM "batch_items" i '
-        'JOIN "metrics" m ON m."sessionId" = i."sessionId" '
-        f'WHERE i."runId" IN ({places(run_ids)}) AND m."value" IS NOT NULL ORDER BY m."step", m."position"',
-        tuple(run_ids),
+class EvaluatorSource(TypedDict):
+    """What declares the evaluators that a session applied."""
+
+    settings: str
+    """Of its item: the criteria of a dialogue or scenario are there."""
+    definitionsJson: str | None
+    """Of its evaluation, by the names of the request. None: it is no evaluation."""
+
+
+def evaluator_source(read: StoreReader, judging_session: str) -> EvaluatorSource | None:
+    """What declares the evaluators that a session applied; None: it is of no run."""
+    rows = read.rows(
+        EvaluatorSource,
+        'SELECT i."settings", e."definitionsJson" FROM "sessions" s '
+        'JOIN "batch_items" i ON i."runId" = s."runId" AND i."id" = s."itemId" '
+        'LEFT JOIN "evaluations" e ON e."id" = s."runId" WHERE s."id" = ?',
+        (judging_session,),
     )
+    return rows[0] if rows else None

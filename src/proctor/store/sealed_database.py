@@ -25,6 +25,7 @@ from proctor.store.sealer import (
     is_digest,
     is_encrypted,
 )
+from proctor.store.signatures import SigningKey
 
 # What a statement does to encrypted columns, parsed from its text.
 _INSERT = re.compile(r'\s*INSERT INTO "(\w+)" \(([^)]*)\) VALUES \(([^)]*)\)')
@@ -160,6 +161,7 @@ class SealedDatabase:
     def __init__(self, database: Database, sealer: Sealer) -> None:
         self._database, self._sealer = database, sealer
         self.url = database.url
+        self.is_read_only = database.is_read_only
 
     def connect(self) -> "SealedConnection":
         return SealedConnection(self._database.connect(), self._sealer)
@@ -186,6 +188,11 @@ class SealedConnection:
         for row in self._connection.stream(text, values):
             yield self._decrypt(row, sql, cuts)
 
+    def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        if not self._sealer.is_active:
+            return self._connection.tuples(sql, parameters)
+        return [tuple(row.values()) for row in self.rows(sql, parameters)]
+
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         if self._sealer.is_active and (written := encrypted_parameters(sql)):
             parameters = self._encrypt(parameters, written)
@@ -211,6 +218,9 @@ class SealedConnection:
 
     def set_key_scope(self, scope: str) -> None:
         self._scope = scope
+
+    def signing_key(self) -> SigningKey | None:
+        return self._sealer.signing_key()
 
     def purge(self) -> None:
         self._connection.purge()

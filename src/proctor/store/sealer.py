@@ -19,6 +19,7 @@ from proctor.errors import KeyMissing, KeyUnusable, StoreError
 from proctor.json_values import JsonMap
 from proctor.store.database import Connection, Database, Row, insertion
 from proctor.store.keys import KEY_BYTES, NONCE_BYTES, Keys, MasterKey, aes_gcm
+from proctor.store.signatures import SigningKey
 from proctor.store.tables import COLUMNS
 from proctor.store.writer import timestamp
 
@@ -71,7 +72,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("client_tokens.operation", "client_tokens.token", "client_tokens.resourceId", "arrivals.traceId"),
         *("arrivals.spanId", "arrivals.part", "arrivals.parentId", "arrivals.sessionKey"),
         *("arrivals.sessionId", "data_keys.id", "data_keys.scope", "data_keys.masterKeyId"),
-        "run_resources.runId",
+        *("run_resources.runId", "signatures.runId", "signatures.itemId", "signatures.keyId"),
     ),
     "a moment": (
         *("batches.createdAt", "batches.finishedAt", "batches.heartbeatAt", "batches.abortRequestedAt"),
@@ -109,7 +110,13 @@ PLAIN: dict[str, tuple[str, ...]] = {
     ),
     "a name that tables are grouped, filtered or sorted by": (
         *("batch_items.agent", "batch_items.model", "sessions.agent"),
-        *("sessions.agentVersion", "sessions.model", "sessions.service", "sessions.logGroup"),
+        *(
+            "sessions.agentVersion",
+            "sessions.model",
+            "sessions.service",
+            "sessions.logGroup",
+            "sessions.sandbox",
+        ),
         *("iterations.model", "messages.name", "tool_calls.toolName", "model_calls.provider"),
         *("model_calls.model", "model_calls.price", "model_calls.speaker", "model_calls.purpose"),
         *("metrics.name", "scores.evaluator", "scores.dimension"),
@@ -129,7 +136,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("batches.planDigest", "batch_items.digest", "batch_items.iterSha", "sessions.baseSha"),
         *("iterations.commitSha", "scores.evaluatorDigest", "merge_history.beforeSha"),
         *("merge_history.afterSha", "evaluations.requestDigest", "client_tokens.digest"),
-        *("run_resources.digest", "calibrations.evaluatorDigest"),
+        *("run_resources.digest", "calibrations.evaluatorDigest", "signatures.digest", "signatures.mac"),
     ),
     "keyed: no text can be recognised by it": (
         *("blobs.digest", "sessions.toolsJsonBlob", "iterations.testOutputBlob", "iterations.outputBlob"),
@@ -162,13 +169,14 @@ KEYED = "keyed:"
 class DataKey:
     """An unwrapped data key."""
 
-    __slots__ = ("_alike", "_cipher", "_digests", "id", "until")
+    __slots__ = ("_alike", "_cipher", "_digests", "id", "signing", "until")
 
     def __init__(self, key_id: str, secret: bytes, until: float) -> None:
         self.id, self.until = key_id, until
-        # Three uses, three keys, so that none reveals anything about the others.
+        # Four uses, four keys, so that none reveals anything about the others.
         self._cipher = aes_gcm(_derived(secret, "texts"))
         self._alike, self._digests = _derived(secret, "alike"), _derived(secret, "digests")
+        self.signing = SigningKey(key_id, _derived(secret, "signatures"))
 
     def encrypt(self, place: str, value: bytes, *, is_deterministic: bool) -> tuple[bytes, bytes]:
         """The header and the ciphertext of a value."""
@@ -370,6 +378,21 @@ class Sealer:
         plain = json.dumps(levels | opened, ensure_ascii=False, separators=(",", ":")) if opened else text
         return _cached(self._levels, ("", text), plain) if may_cache else plain
 
+    def signing_key(self, key_id: str = "") -> SigningKey | None:
+        """The key that results are signed with, or the one with this id; None: it is not available.
+
+        It is derived from the store's data key. A store without encryption has a key in a file.
+        """
+        if not key_id and not self.current:
+            return self.keys.signing.key(create=True) if self.keys.signing else None
+        if key_id and not self.knows(key_id):
+            own = self.keys.signing.key() if self.keys.signing else None
+            return own if own and own.id == key_id else None
+        try:
+            return self._key(key_id or self.current).signing
+        except (KeyMissing, KeyUnusable):
+            return None
+
     def keyed(self, key_id: str, digest: str) -> str:
         """The keyed digest of a long text; one that is already keyed is not changed."""
         return digest if digest.startswith(KEYED) else self._key(key_id).digest(digest)
@@ -500,10 +523,10 @@ class DataKeys:
         """All data keys, wrapped, oldest first."""
         return list(self._transaction(lambda connection: connection.rows(_ALL)))
 
-    def ensure(self) -> None:
+    def ensure(self, *, can_write: bool = True) -> None:
         """Create the first data key if a master key is configured, and check that the two match."""
         own = self._sealer.keys.own
-        if own is not None and not self._sealer.current:
+        if own is not None and not self._sealer.current and can_write:
             self._replace(own, retire=False)
         self._sealer.check()
 

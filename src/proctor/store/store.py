@@ -11,18 +11,18 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from proctor.item import Item
+from proctor.item import RUNNING, Item
 from proctor.session import Merge
 from proctor.store import batches, ledger
 from proctor.store.batches import Resource, RetrySelection
-from proctor.store.database import Connection, Readers, migrate, open_database
+from proctor.store.database import Connection, Readers, in_transaction, migrate, open_database
 from proctor.store.keys import Keys
 from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.reader import StoreReader
 from proctor.store.sealed_database import SealedDatabase
 from proctor.store.sealer import DataKeys, Sealer, rows_of
 from proctor.store.tables import COLUMNS, LabelRow, QuestionRow, SessionRow
-from proctor.store.writer import Ownership, Writer
+from proctor.store.writer import Ownership, Writer, timestamp
 
 if TYPE_CHECKING:
     from proctor.session import Session
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from proctor.store.intake import Logs, ReceivedSpans
     from proctor.store.key_rotation import RotationCounts
     from proctor.store.labels import CalibrationRecord, Label
+    from proctor.store.signatures import SignatureCheck
 
 T = TypeVar("T")
 
@@ -46,9 +47,12 @@ class Store:
         self._sealer = Sealer(keys, lambda: rows_of(database))
         self._database = SealedDatabase(database, self._sealer)
         self._readers = Readers(self._database)
+        self._plain_readers = Readers(database)
         self.data_keys = DataKeys(self._transaction, self._sealer)
         """Keys that texts are encrypted with."""
-        self.data_keys.ensure()
+        self.is_read_only = database.is_read_only
+        """Whether nothing can be written here: a file without write permission."""
+        self.data_keys.ensure(can_write=not self.is_read_only)
         self.read = StoreReader(self._readers)
         """Queries."""
 
@@ -90,6 +94,11 @@ class Store:
     @property
     def url(self) -> str:
         return self._database.url
+
+    @property
+    def database(self) -> SealedDatabase:
+        """The database, which decrypts what it reads. For `store/` only."""
+        return self._database
 
     def writer(self, ownership: Ownership | None = None) -> Writer:
         """A new writer; with an ownership, it fails as soon as another process owns the batch."""
@@ -237,9 +246,50 @@ class Store:
         """Record an attempt to merge after the session has ended."""
         self._transaction(lambda connection: batches.save_merge(connection, session_id, merge, now))
 
+    def run_sizes(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """Bytes that runs take in the store, about."""
+        from proctor.store.retention import run_sizes
+
+        return run_sizes(self._plain_readers.connection(), run_ids)
+
+    def runs_ended_before(self, moment: datetime) -> list[str]:
+        """Runs that ended before a time, oldest first."""
+        from proctor.store.retention import ended_before
+
+        return ended_before(self._readers.connection(), timestamp(moment))
+
+    def delete_texts(self, run_id: str) -> None:
+        """Delete the texts of a run's sessions; items, scores, costs, tokens and times stay."""
+        from proctor.store.retention import delete_texts
+
+        self._transaction(lambda connection: delete_texts(connection, run_id))
+
+    def file_bytes(self) -> int | None:
+        """The size of the database; None: it is not a file of ours."""
+        with closing(self._plain.connect()) as connection:
+            if not self.url.startswith("sqlite:"):
+                return None
+            (pages,) = connection.tuples(
+                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            )
+            return int(str(pages[0]))
+
+    def purge(self) -> None:
+        """Give the space of deleted rows back to the disk. Nobody else may be writing."""
+        with closing(self._plain.connect()) as connection:
+            connection.purge()
+
     def delete_batch(self, run_id: str) -> None:
         """Delete a batch and every row that belongs to it."""
         self._transaction(lambda connection: batches.delete(connection, run_id))
+
+    def check_signatures(self, run_id: str, now: datetime) -> "SignatureCheck":
+        """Whether somebody else has written to the results of a run. A running one is not checked."""
+        from proctor.store.signatures import SignatureCheck, check_run
+
+        if self.read.batch(run_id, now)["status"] == RUNNING:
+            return SignatureCheck(run_id=run_id, items=0, is_signed=False, is_running=True)
+        return check_run(self._readers.connection(), run_id, self._sealer.signing_key)
 
     def count_encrypted(self) -> "dict[str, RotationCounts]":
         """Number of encrypted texts by table and key."""
@@ -266,6 +316,7 @@ class Store:
 
     def close(self) -> None:
         self._readers.close()
+        self._plain_readers.close()
 
     def __enter__(self) -> "Store":
         return self
@@ -277,11 +328,4 @@ class Store:
 
     def _transaction(self, work: Callable[[Connection], T]) -> T:
         connection = self._readers.connection()
-        connection.begin()
-        try:
-            result = work(connection)
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
-        return result
+        return in_transaction(connection, lambda: work(connection))

@@ -123,6 +123,8 @@ class SessionRow(TypedDict):
     attributesJson: str
     toolsJson: str
     toolsJsonBlob: NotRequired[str | None]
+    sandbox: str
+    """How the attempt's programs were confined; empty: it started none."""
 
 
 class IterationRow(TypedDict):
@@ -489,6 +491,17 @@ class DataKeyRow(TypedDict):
     emptiedAt: str | None
 
 
+class SignatureRow(TypedDict):
+    """The signature of a result, or of the begin or end of a run."""
+
+    runId: str
+    position: int
+    itemId: str
+    digest: str
+    keyId: str
+    mac: str
+
+
 ROWS: dict[str, type] = {
     "batches": BatchRow,
     "batch_items": ItemRow,
@@ -517,6 +530,7 @@ ROWS: dict[str, type] = {
     "log_streams": LogStreamRow,
     "log_events": LogEventRow,
     "data_keys": DataKeyRow,
+    "signatures": SignatureRow,
 }
 """The shape of the rows of each table. A `…Blob` column is the digest of a long text; it is absent once
 the text is in its place."""

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from proctor.errors import OwnershipLost, StoreError
+from proctor.item import FINISHED
 from proctor.json_values import JsonObject
-from proctor.store.database import Connection, Database, insertion
+from proctor.store.database import Connection, Database, in_transaction, insertion
+from proctor.store.signatures import sign_items
 
 T = TypeVar("T")
 Key = tuple[str, ...]
@@ -47,12 +49,48 @@ class Ownership:
 
 
 @dataclass(slots=True)
-class _PendingRows:
+class RowGroups:
+    """Rows to write, by table. Changes to a row that is not yet written are merged into it."""
+
     appended: dict[str, list[tuple[object, ...]]] = field(default_factory=lambda: defaultdict(list))
     added: dict[tuple[str, Key], JsonObject] = field(default_factory=dict)
     changed: dict[tuple[str, Key], JsonObject] = field(default_factory=dict)
+    count: int = 0
+
+    def append(self, table: str, row: tuple[object, ...]) -> None:
+        """Add a row that will never change, its values in the order of the table's columns."""
+        self.appended[table].append(row)
+        self.count += 1
+
+    def add(self, table: str, key: Key, row: JsonObject) -> None:
+        """Add a row that may change later."""
+        self.added[table, key] = row
+        self.count += 1
+
+    def change(self, table: str, key: Key, values: Mapping[str, object]) -> None:
+        """Change some columns of a row."""
+        row = self.added.get((table, key)) or self.changed.get((table, key))
+        if row is None:
+            self.changed[table, key] = dict(values)
+            self.count += 1
+        else:
+            row.update(values)
+
+    def merge(self, later: "RowGroups") -> None:
+        """Add rows that were recorded after these."""
+        for table, rows in later.appended.items():
+            self.appended[table].extend(rows)
+            self.count += len(rows)
+        self.added.update(later.added)
+        self.count += len(later.added)
+        for (table, key), values in later.changed.items():
+            self.change(table, key, values)
+
+
+@dataclass(slots=True)
+class _Pending:
+    rows: RowGroups = field(default_factory=RowGroups)
     submitted: list[tuple[Callable[[Connection], Any], Future[Any]]] = field(default_factory=list)
-    rows: int = 0
 
 
 class Writer:
@@ -68,7 +106,7 @@ class Writer:
         self._checked_version: int | None = None
         """Version of the data when the ownership was last checked."""
         self._next_heartbeat = 0.0
-        self._pending = _PendingRows()
+        self._pending = _Pending()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._hurry = threading.Event()
@@ -83,35 +121,34 @@ class Writer:
     @property
     def backlog(self) -> int:
         """Number of rows not yet written; a producer should pause at thousands."""
-        return self._pending.rows
+        return self._pending.rows.count
 
     def append(self, table: str, row: tuple[object, ...]) -> None:
         """Add a row that will never change, its values in the order of the table's columns."""
         with self._lock:
             self._check_open()
-            self._pending.appended[table].append(row)
-            self._pending.rows += 1
+            self._pending.rows.append(table, row)
         self._notify()
 
     def add(self, table: str, key: Key, row: JsonObject) -> None:
         """Add a row that may change later."""
         with self._lock:
             self._check_open()
-            self._pending.added[table, key] = row
-            self._pending.rows += 1
+            self._pending.rows.add(table, key, row)
         self._notify()
 
     def change(self, table: str, key: Key, values: Mapping[str, object]) -> None:
         """Change some columns of a row."""
         with self._lock:
             self._check_open()
-            pending = self._pending
-            row = pending.added.get((table, key)) or pending.changed.get((table, key))
-            if row is None:
-                pending.changed[table, key] = dict(values)
-                pending.rows += 1
-            else:
-                row.update(values)
+            self._pending.rows.change(table, key, values)
+        self._notify()
+
+    def merge(self, rows: RowGroups) -> None:
+        """Add rows that another process has recorded."""
+        with self._lock:
+            self._check_open()
+            self._pending.rows.merge(rows)
         self._notify()
 
     def submit(self, work: Callable[[Connection], T]) -> "Future[T]":
@@ -160,7 +197,7 @@ class Writer:
                     self._hurry.wait(GATHER_SECONDS)
                 self._commit(connection)
             # With nothing left to write, ownership no longer matters.
-            if self._pending.rows or self._pending.submitted:
+            if self._pending.rows.count or self._pending.submitted:
                 self._commit(connection)
         except Exception as error:
             self._fail(error)
@@ -170,23 +207,26 @@ class Writer:
 
     def _commit(self, connection: Connection) -> None:
         with self._lock:
-            batch, self._pending = self._pending, _PendingRows()
+            batch, self._pending = self._pending, _Pending()
             self._wake.clear()
             self._hurry.clear()
             # A cancelled future gets no result; its work is still done.
             self._answering = [
                 answer for _, answer in batch.submitted if answer.set_running_or_notify_cancel()
             ]
-        connection.begin()
-        if self._ownership:
-            connection.set_key_scope(self._ownership.run_id)
-        self._check_ownership(connection)
-        self._write(connection, batch)
-        values = {answer: work(connection) for work, answer in batch.submitted}
-        connection.commit()
+        values = in_transaction(connection, lambda: self._write_batch(connection, batch))
         answering, self._answering = self._answering, []
         for answer in answering:
             answer.set_result(values[answer])
+
+    def _write_batch(self, connection: Connection, batch: _Pending) -> dict[Future[Any], Any]:
+        """Write rows and do what was submitted; the results of that."""
+        if self._ownership:
+            connection.set_key_scope(self._ownership.run_id)
+        self._check_ownership(connection)
+        self._write(connection, batch.rows)
+        self._sign(connection, batch.rows)
+        return {answer: work(connection) for work, answer in batch.submitted}
 
     def _check_ownership(self, connection: Connection) -> None:
         if self._ownership is None:
@@ -209,7 +249,7 @@ class Writer:
             self._abort_reported = True
             mine.aborted()
 
-    def _write(self, connection: Connection, batch: _PendingRows) -> None:
+    def _write(self, connection: Connection, batch: RowGroups) -> None:
         groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[object, ...]]] = defaultdict(list)
         for (table, _), row in batch.added.items():
             groups["insert", table, tuple(row)].append(tuple(row.values()))
@@ -222,6 +262,14 @@ class Writer:
         for group, parameters in groups.items():
             connection.run_many(self._statement(group), parameters)
 
+    def _sign(self, connection: Connection, batch: RowGroups) -> None:
+        ended = defaultdict[str, list[str]](list)
+        for (table, key), values in batch.changed.items():
+            if table == "batch_items" and values.get("status") in FINISHED:
+                ended[key[0]].append(key[1])
+        for run_id, item_ids in ended.items():
+            sign_items(connection, run_id, item_ids)
+
     def _statement(self, group: tuple[str, str, tuple[str, ...]]) -> str:
         if group not in self._statements:
             kind, table, columns = group
@@ -232,7 +280,7 @@ class Writer:
     def _fail(self, error: Exception) -> None:
         with self._lock:
             self._failure = _as_store_error(error)
-            submitted, self._pending = self._pending.submitted, _PendingRows()
+            submitted, self._pending = self._pending.submitted, _Pending()
             waiting = [answer for _, answer in submitted if answer.set_running_or_notify_cancel()]
         for answer in self._answering + waiting:
             answer.set_exception(self._failure)

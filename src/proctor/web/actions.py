@@ -5,10 +5,13 @@ have a time limit.
 """
 
 import asyncio
+import os
 import secrets
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -18,6 +21,7 @@ from proctor.api.launch import LaunchedProcess, LaunchRequest, parse_document
 from proctor.batch.lifecycle import abort_run
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT
+from proctor.job import BatchChanges
 from proctor.jobs.evaluation.job import JOB as EVALUATION
 from proctor.store import RetrySelection, items
 from proctor.store.batches import LONGEST_ANSWER
@@ -141,14 +145,20 @@ def steering_router(site: AppState) -> APIRouter:
         return await asyncio.to_thread(_answer, site, run_id)
 
     @routes.post("/{run_id}/resume", summary="Resume a run that was stopped, halted, or killed")
-    async def resume(run_id: RunId) -> SteeringAnswer:
+    async def resume(
+        run_id: RunId,
+        stop_early: Annotated[
+            bool,
+            Query(alias="stopEarly", description="False: also run the items that `stop_when` did not need."),
+        ] = True,
+    ) -> SteeringAnswer:
         """Finished items are not repeated. Responds as soon as a process owns the run."""
         batch = await asyncio.to_thread(_stopped_batch, site, run_id)
         counts = await asyncio.to_thread(items.status_counts, site.store.read, batch["runId"])
         if batch["status"] == "completed" and not counts[QUEUED]:
             # Resuming would end at once and only change its duration.
             raise UsageError(f"run {batch['runId']} is completed\nRetry its failed items instead.")
-        return await _resume(site, batch, RetrySelection())
+        return await _resume(site, batch, RetrySelection(), BatchChanges(stops_early=stop_early))
 
     @routes.post("/{run_id}/retry", summary="Retry items that did not succeed")
     async def retry(
@@ -161,7 +171,7 @@ def steering_router(site: AppState) -> APIRouter:
         counts = await asyncio.to_thread(items.status_counts, site.store.read, batch["runId"])
         if not counts[ERROR] * errors + (counts[FAIL] + counts[TIMEOUT]) * failed:
             raise UsageError(f"{batch['runId']} has no items to retry\nSuccessful items stay as they are.")
-        return await _resume(site, batch, RetrySelection(errors=errors, failures=failed))
+        return await _resume(site, batch, RetrySelection(errors=errors, failures=failed), BatchChanges())
 
     return routes
 
@@ -173,10 +183,12 @@ def _stopped_batch(site: AppState, run_id: str) -> BatchRow:
     return batch
 
 
-async def _resume(site: AppState, batch: BatchRow, retry: RetrySelection) -> SteeringAnswer:
+async def _resume(
+    site: AppState, batch: BatchRow, retry: RetrySelection, changes: BatchChanges
+) -> SteeringAnswer:
     """Start a process that resumes a run; wait until it owns the run, or has ended."""
     run_id, name = batch["runId"], f"resume-{batch['runId']}-{secrets.token_hex(3)}"
-    request = LaunchRequest(job=batch["job"], run_id=run_id, retry=retry)
+    request = LaunchRequest(job=batch["job"], run_id=run_id, retry=retry, changes=changes)
     launched = await asyncio.to_thread(site.launcher.launch, request, name)
     process, deadline = launched.process, time.monotonic() + RESUME_SECONDS
     while time.monotonic() < deadline:
@@ -199,11 +211,11 @@ def _answer(site: AppState, run_id: str) -> SteeringAnswer:
 
 
 async def run_command(
-    site: AppState, arguments: Sequence[str], *, seconds: float
+    site: AppState, arguments: Sequence[str], *, seconds: float, stdin: bytes | None = None
 ) -> tuple[int, dict[str, Any], str]:
     """Run a command to its end; its exit code, its JSON document and its messages.
 
-    After `seconds` it is killed and a `TimeoutError` raised.
+    After `seconds` it is killed, with all that it has started, and a `TimeoutError` raised.
     """
     launcher = site.launcher
     process = await asyncio.create_subprocess_exec(
@@ -211,15 +223,17 @@ async def run_command(
         *arguments,
         cwd=launcher.folder,
         env=launcher.child_environment(),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     try:
-        stdout, stderr = await asyncio.wait_for(process.communicate(), seconds)
+        stdout, stderr = await asyncio.wait_for(process.communicate(stdin), seconds)
     except BaseException:
         if process.returncode is None:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
         raise
     return process.returncode or 0, parse_document(stdout), stderr.decode("utf-8", "replace")

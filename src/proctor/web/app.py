@@ -27,7 +27,9 @@ from proctor.web import (
     plans,
     runs,
     sessions,
+    tables,
 )
+from proctor.web.access import check_roles
 from proctor.web.auth import RequestGuard
 from proctor.web.live import MakeTopic, RunTopic, SessionTopic, live_router
 from proctor.web.responses import install_errors
@@ -40,6 +42,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     runs.router,
     runs.downloads_router,
     actions.steering_router,
+    tables.router,
     sessions.router,
     sessions.diffs_router,
     actions.router,
@@ -75,19 +78,24 @@ def create_app(site: AppState, **options: Any) -> FastAPI:
         openapi_url="/api/openapi.json",
         docs_url=None,
         redoc_url=None,
+        servers=[{"url": site.root_path}] if site.root_path else None,
         **options,
     )
+    app.state.root_path = site.root_path
+    # The description of the interface, which FastAPI adds itself.
+    routes: list[BaseRoute] = list(app.routes)
     exempt: list[BaseRoute] = []
     for make in OPEN_ROUTERS:
         router = make(site)
         exempt += router.routes
         app.include_router(router)
-    for make in ROUTERS:
-        app.include_router(make(site))
-    app.include_router(live_router(site, TOPICS))
+    for router in (*(make(site) for make in ROUTERS), live_router(site, TOPICS)):
+        routes += router.routes
+        app.include_router(router)
+    check_roles(routes)
     app.mount("/static", _Static(directory=str(files("proctor.web").joinpath("static"))))
     install_errors(app)
-    app.add_middleware(RequestGuard, site=site, exempt=exempt)
+    app.add_middleware(RequestGuard, site=site, routes=routes, exempt=exempt)
     return app
 
 

@@ -72,8 +72,12 @@ class GateShape(RowModel):
     candidate: str
     verdict: str = Field(description="`pass`, `fail` or `inconclusive`.")
     words: str = Field(description="The reason.")
-    more_pairs: int | None = Field(description="Estimate of further tasks needed; null: unknown.")
-    needs: int | None = Field(default=None, description="Tasks that would decide it; null: unknown.")
+    more_pairs: int | None = Field(
+        description="Estimate of further tasks needed if there is no difference; null: unknown."
+    )
+    needs: int | None = Field(
+        default=None, description="Tasks that would decide it if there is no difference; null: unknown."
+    )
 
 
 class ComparisonAnswer(RowModel):

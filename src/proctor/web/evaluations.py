@@ -11,6 +11,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from proctor.errors import NotFound
+from proctor.jobs import jobs
 from proctor.jobs.evaluation.online import is_online
 from proctor.jobs.evaluation.results import (
     EvaluationReport as ReportPage,
@@ -206,14 +207,15 @@ def router(site: AppState) -> APIRouter:
     """The Evaluations pages and their routes."""
     routes = APIRouter(tags=["evaluations"], responses=ERRORS)
     lines = EvaluationLines(site)
+    evaluation_jobs = " ".join(job.name for job in jobs() if job.evaluates_sessions)
 
     @routes.get("/evaluations", include_in_schema=False)
     def listed_page(request: Request) -> Response:
-        return page(request, "evaluations.html", title="Evaluations")
+        return page(request, "evaluations.html", title="Evaluations", evaluation_jobs=evaluation_jobs)
 
     @routes.get("/evaluations/new", include_in_schema=False)
     def new_page(request: Request) -> Response:
-        return page(request, "evaluation_new.html", title="New Evaluation")
+        return page(request, "evaluation_new.html", title="New Evaluation", evaluation_jobs=evaluation_jobs)
 
     @routes.get("/evaluations/{evaluation_id}", include_in_schema=False)
     def one_page(request: Request, evaluation_id: EvaluationId) -> Response:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 from urllib.parse import urlsplit, urlunsplit
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -264,6 +264,29 @@ class SettingsAnswer(BaseModel):
     providers: list[ProviderSetting]
 
 
+class AuditEntry(BaseModel):
+    """One act."""
+
+    at: str
+    who: str
+    """Name of the token; `local` on a server without tokens; empty: a wrong token."""
+    role: str
+    address: Annotated[str, Field(alias="from")]
+    """Network address of the caller."""
+    act: str
+    target: str
+    status: int
+    """HTTP status of the response."""
+    guesses: int = 0
+    """Wrong tokens of this address so far."""
+
+
+class AuditAnswer(BaseModel):
+    """The newest acts, newest first."""
+
+    entries: list[AuditEntry]
+
+
 def settings_router(site: AppState) -> APIRouter:
     """The Settings page and its route."""
     routes = APIRouter(tags=["settings"])
@@ -283,6 +306,12 @@ def settings_router(site: AppState) -> APIRouter:
             token=bool(site.token),
             accessKeys=sorted(site.access_keys),
             providers=list(_providers(site.environment)),
+        )
+
+    @routes.get("/api/audit", summary="Who did what, newest first", responses=ERRORS)
+    def audit(limit: Annotated[int, Query(ge=1, le=10_000)] = 200) -> AuditAnswer:
+        return AuditAnswer(
+            entries=[AuditEntry.model_validate(entry) for entry in site.access.audit.latest(limit)]
         )
 
     return routes

@@ -290,7 +290,7 @@ class RunTopic:
     async def state(self, version: int) -> tuple[int, Any]:
         """The state of the run and the items changed since a version."""
         async with self._lock:
-            if self._standing is None or self._site.now() - self._checked_at >= BETWEEN_LOOKS:
+            if self._standing is None or abs(self._site.now() - self._checked_at) >= BETWEEN_LOOKS:
                 await asyncio.to_thread(self._look)
         assert self._standing is not None
         changes: JsonObject = {"run": self._standing.model_dump(by_alias=True)}
@@ -344,14 +344,14 @@ class RunTopic:
     def _money_lately(self, now: datetime) -> Money:
         """What was set aside and spent, a sum over all attempts, asked for less often than the rest."""
         standing = self._standing
-        if standing is None or standing.status != RUNNING or now - self._counted >= BETWEEN_SUMS:
+        if standing is None or standing.status != RUNNING or abs(now - self._counted) >= BETWEEN_SUMS:
             self._counted = now
             budget = self._budget if self._progress is None else self._progress.budget_usd
             self._money = money_of(self._site, self._run_id, budget)
         return self._money
 
     def _is_time(self, standing: RunState, now: datetime) -> bool:
-        return standing.status == RUNNING and now - self._sent_at >= AT_LEAST_EVERY
+        return standing.status == RUNNING and abs(now - self._sent_at) >= AT_LEAST_EVERY
 
 
 def _changed_items(

@@ -27,7 +27,8 @@ from proctor.telemetry.otlp import (
     decode_protobuf,
     unpacked,
 )
-from proctor.web.auth import is_token
+from proctor.web.access import RUN
+from proctor.web.auth import RECORD
 from proctor.web.state import AppState
 
 MOST_BODY_BYTES = 64 * 1024 * 1024
@@ -40,7 +41,7 @@ AT_ONCE = 2
 """Requests decoded and stored in parallel."""
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 LONGEST_LOG_GROUP = 512
-_INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
+_INVALID, _DENIED, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 7, 8, 14, 16
 """gRPC status codes, as the protocol requires in errors."""
 
 
@@ -113,17 +114,29 @@ class Intake:
         self._threads.shutdown()
 
     def _check(self, request: Request) -> None:
-        token = self._site.token
-        bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-        if token and not is_token(bearer, token):
-            raise RejectedRequest(
-                401, _UNAUTHENTICATED, "this server wants a token: Authorization: Bearer TOKEN"
-            )
+        self._check_token(request)
         if _media_type(request) not in (PROTOBUF, JSON):
             raise RejectedRequest(415, _INVALID, f"the body should be {PROTOBUF} or {JSON}")
         length = request.headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MOST_BODY_BYTES:
             raise RejectedRequest(413, _EXHAUSTED, f"a body may have {MOST_BODY_BYTES:,} bytes")
+
+    def _check_token(self, request: Request) -> None:
+        access, record = self._site.access, request.scope[RECORD]
+        if access.is_open:
+            return
+        if access.guesses.seconds_to_wait(record.address):
+            raise RejectedRequest(429, _EXHAUSTED, "too many wrong tokens from this address")
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        principal = access.find_token(bearer)
+        if principal is None:
+            if bearer:
+                access.note_wrong(record.address, bearer, f"token for {request.url.path}")
+            raise RejectedRequest(
+                401, _UNAUTHENTICATED, "this server wants a token: Authorization: Bearer TOKEN"
+            )
+        if not principal.has(RUN):
+            raise RejectedRequest(403, _DENIED, f"sending traces needs the role `{RUN}`")
 
     async def _receive_body(self, request: Request, signal: str, encoding: str) -> DecodedSpans:
         body = bytearray()

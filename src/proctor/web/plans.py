@@ -1,10 +1,12 @@
 """The New Batch page: check a typed plan while it is edited, validate it, and start it.
 
-A plan is read and validated in this process. Its run is a detached process, and its text is kept as a file in
-the server's folder, so that the run can be resumed like any other.
+Plans are validated in a process that can be killed; small ones are checked in a thread while they are edited.
+A run is a detached process, and its text is kept as a file in the server's folder, so that the run can be
+resumed like any other.
 """
 
 import asyncio
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import fields
@@ -19,6 +21,7 @@ from starlette.responses import Response
 from proctor import jobs
 from proctor.api.launch import LaunchedProcess, LaunchRequest
 from proctor.batch import lifecycle
+from proctor.context import RunContext
 from proctor.errors import Place, PlanError, Problem, UsageError
 from proctor.job import Job, JobPlan, PlanText, make_overrides
 from proctor.json_values import JsonMap, JsonObject, as_text, as_whole_number, maps_in
@@ -27,12 +30,19 @@ from proctor.plan.yaml_loader import read_source
 from proctor.report.estimate import basis
 from proctor.stats.estimate import forecast_plan
 from proctor.store import runs as listing
-from proctor.web.actions import error_message
+from proctor.web.actions import error_message, run_command
 from proctor.web.responses import ERRORS, page
 from proctor.web.state import AppState
 
-VALIDATION_SECONDS = 120
+CHECK_SECONDS, VALIDATION_SECONDS = 20, 120
 START_SECONDS = 30
+SMALL_PLAN_CHARACTERS = 64_000
+"""Larger plans are checked in a process, killed after `CHECK_SECONDS`: 400,000 entries take a minute.
+A process takes half a second longer than a thread, too long for every pause in typing."""
+COMMAND = "check-plan"
+"""The internal command that checks the plan on standard input."""
+AT_ONCE = 2
+"""Processes that check plans in parallel."""
 GROUND_TRUTH = "ground truth"
 TYPED_NAMES = ("plan", "task.md", GROUND_TRUTH)
 """How problems name a text that was typed."""
@@ -77,6 +87,7 @@ class Override(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    workers: Annotated[int, Field(ge=1, le=1000)] | None = None
     agent: Name | None = None
     model: Name | None = None
     models: Name | None = None
@@ -180,14 +191,14 @@ def router(site: AppState) -> APIRouter:
             if job.has_plans
         ]
 
+    processes = asyncio.Semaphore(AT_ONCE)
+
     @routes.post("/api/plans/check", summary="Check the text of a plan", responses=ERRORS)
-    def check(typed: PlanRequest) -> PlanCheck:
-        plan = TypedPlan(site, typed)
-        try:
-            count = plan.read().item_count
-        except UsageError as error:
-            return PlanCheck(job=plan.job.name, title=plan.job.title, problems=problems_of(error))
-        return PlanCheck(job=plan.job.name, title=plan.job.title, problems=[], itemCount=count)
+    async def check(typed: PlanRequest) -> PlanCheck:
+        if len(typed.text) <= SMALL_PLAN_CHARACTERS:
+            return await asyncio.to_thread(lambda: TypedPlan(site, typed).check())
+        document = await _check_in_process(site, processes, typed, seconds=CHECK_SECONDS)
+        return PlanCheck.model_validate(document)
 
     @routes.post(
         "/api/plans/validate",
@@ -195,21 +206,52 @@ def router(site: AppState) -> APIRouter:
         responses=ERRORS,
     )
     async def validate(typed: PlanRequest) -> PlanValidation:
-        plan = TypedPlan(site, typed)
-        try:
-            return await asyncio.wait_for(plan.validate(), VALIDATION_SECONDS)
-        except TimeoutError:
-            raise UsageError(f"validating the plan took more than {VALIDATION_SECONDS} s") from None
-        except UsageError as error:
-            return PlanValidation(job=plan.job.name, title=plan.job.title, problems=problems_of(error))
+        document = await _check_in_process(
+            site, processes, typed, seconds=VALIDATION_SECONDS, is_validation=True
+        )
+        return PlanValidation.model_validate(document)
 
     @routes.post("/api/runs", status_code=201, summary="Start a plan", responses=ERRORS, tags=["runs"])
     async def start(typed: PlanRequest) -> StartedRun:
-        plan = TypedPlan(site, typed)
-        await asyncio.to_thread(plan.read)
+        plan = await asyncio.to_thread(TypedPlan, site, typed)
+        if len(typed.text) <= SMALL_PLAN_CHARACTERS:
+            # A larger one is read by the process of the run alone.
+            await asyncio.to_thread(plan.read)
         return StartedRun(runId=await plan.start())
 
     return routes
+
+
+async def _check_in_process(
+    site: AppState,
+    processes: asyncio.Semaphore,
+    typed: PlanRequest,
+    *,
+    seconds: float,
+    is_validation: bool = False,
+) -> JsonMap:
+    """The check or validation of a plan, by a process that is killed when it takes too long."""
+    if typed.job:
+        # Raises for a job that does not exist.
+        jobs.find_job(typed.job)
+    request = {"plan": typed.model_dump(mode="json"), "isValidation": is_validation}
+    try:
+        async with asyncio.timeout(seconds), processes:
+            code, document, messages = await run_command(
+                site, [COMMAND], seconds=seconds, stdin=json.dumps(request).encode()
+            )
+    except TimeoutError:
+        raise UsageError(f"checking the plan took more than {seconds:g} s\nMake it smaller.") from None
+    if code or "error" in document:
+        raise UsageError(error_message(document, messages) or "the command failed without a message")
+    return document
+
+
+def check_plan(request: JsonMap, context: RunContext) -> PlanCheck:
+    """Execute the internal command."""
+    typed = PlanRequest.model_validate(request["plan"])
+    plan = TypedPlan(AppState(context=context, command=()), typed)
+    return plan.validate() if request["isValidation"] else plan.check()
 
 
 def _override_names(job: Job) -> list[str]:
@@ -218,6 +260,9 @@ def _override_names(job: Job) -> list[str]:
 
 
 def _has_override(job: Job, name: str) -> bool:
+    if name == "workers":
+        # Every job can share its work among processes.
+        return True
     if name == "runId":
         # A job whose plans can name their run.
         properties = job.schema().get("properties")
@@ -236,6 +281,7 @@ class TypedPlan:
         self._site, self._text = site, request.text
         self.job = jobs.find_job(request.job) if request.job else jobs.recognize(request.text)
         self._values = request.overrides.model_dump(exclude_none=True)
+        self._workers: int | None = self._values.pop("workers", None)
         self._run_id: str = ""
         if _has_override(self.job, "runId"):
             self._run_id = self._values.pop("runId", "")
@@ -257,9 +303,20 @@ class TypedPlan:
             raise PlanError([Problem(at=at, problem=problem, remedy=remedy)])
         return plan
 
-    async def validate(self) -> PlanValidation:
+    def check(self) -> PlanCheck:
+        """Check the text."""
+        try:
+            count = self.read().item_count
+        except UsageError as error:
+            return PlanCheck(job=self.job.name, title=self.job.title, problems=problems_of(error))
+        return PlanCheck(job=self.job.name, title=self.job.title, problems=[], itemCount=count)
+
+    def validate(self) -> PlanValidation:
         """Check everything the plan names, and estimate it."""
-        return await asyncio.to_thread(self._validate)
+        try:
+            return self._validate()
+        except UsageError as error:
+            return PlanValidation(job=self.job.name, title=self.job.title, problems=problems_of(error))
 
     def _validate(self) -> PlanValidation:
         plan = self.read()
@@ -301,6 +358,7 @@ class TypedPlan:
             plan_path=str(path),
             folder=str(site.folder),
             overrides=self._values,
+            workers=self._workers,
         )
         process = await asyncio.to_thread(site.launcher.launch, request, name)
         run_id = await _wait_for_run(site, path, process)

@@ -69,7 +69,14 @@ def page(request: Request, template: str, *, title: str, status: int = 200, **va
     html = (
         _templates()
         .get_template(template)
-        .render(title=title, navigation=NAVIGATION, path=request.url.path, version=__version__, **values)
+        .render(
+            title=title,
+            navigation=NAVIGATION,
+            path=request.url.path,
+            root=request.app.state.root_path,
+            version=__version__,
+            **values,
+        )
     )
     return HTMLResponse(html, status_code=status)
 

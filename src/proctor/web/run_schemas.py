@@ -359,6 +359,7 @@ class SessionAnswer(RowModel):
     base_branch: str
     base_sha: str
     worktree: str
+    sandbox: str
     thread: str
     source: str
     service: str

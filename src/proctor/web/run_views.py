@@ -100,7 +100,9 @@ class Listings:
 
     @staticmethod
     def _may_be_old(cached: _CachedListing, state: tuple[object, ...], now: datetime) -> bool:
-        return bool(state[0] == RUNNING and cached.state[0] == RUNNING and now - cached.created_at < LIVE)
+        return bool(
+            state[0] == RUNNING and cached.state[0] == RUNNING and abs(now - cached.created_at) < LIVE
+        )
 
     def _state(self, run_id: str) -> tuple[object, ...]:
         """A value that changes whenever the items may have changed."""

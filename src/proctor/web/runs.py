@@ -21,6 +21,7 @@ from proctor.jobs import job_of_run
 from proctor.json_values import JsonObject
 from proctor.report import charts as report_charts
 from proctor.report import html, markdown
+from proctor.secrets import private_folder
 from proctor.stats.summary import summarise
 from proctor.stats.usage import durations
 from proctor.store import Scope, items
@@ -62,13 +63,15 @@ def router(site: AppState) -> APIRouter:
         batch = site.store.read.batch(run_id, site.now())
         if batch["runId"] != run_id:
             return RedirectResponse(f"/runs/{batch['runId']}")
+        job = job_of_run(batch["job"])
         return page(
             request,
             "run.html",
             title=run_id,
             run_id=run_id,
-            job=batch["job"],
-            results_page=job_of_run(batch["job"]).results_page(run_id),
+            job_name=batch["job"],
+            job=job,
+            results_page=job.results_page(run_id),
             is_sealed=site.store.data_keys.is_encrypted,
         )
 
@@ -331,7 +334,7 @@ def _batch(site: AppState, run_id: str) -> BatchRow:
 def _export(site: AppState, run_id: str, form: str, tables: list[str] | None) -> tuple[str, IO[bytes]]:
     """The file name, and the open file, already deleted from its folder."""
     run_id = _batch(site, run_id)["runId"]
-    site.data_folder.mkdir(parents=True, exist_ok=True)
+    private_folder(site.data_folder)
     with tempfile.TemporaryDirectory(dir=site.data_folder, prefix="export-") as folder:
         written = export_tables(
             site.store.read,

@@ -3,14 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proctor.api.launch import Launcher
+from proctor.config import ServeToken
 from proctor.context import ModelOptions, RunContext
 from proctor.models import ModelRouter
 from proctor.session import DEFAULT_LOG_GROUP
 from proctor.store import Store
+from proctor.web.access import AccessControl, AuditLog
 
 if TYPE_CHECKING:
     from proctor.config import EvaluationSection
@@ -25,7 +29,13 @@ class AppState:
     command: Sequence[str]
     """Program and global options of a `proctor` on this store and home."""
     token: str = ""
-    """The token that callers must send. Empty: every caller on this machine is accepted."""
+    """The server's own token, with the role admin. Empty: every caller on this machine is accepted."""
+    tokens: Sequence[ServeToken] = ()
+    """Named tokens of a team."""
+    root_path: str = ""
+    """Path below which a proxy serves this server: `/proctor`."""
+    proxies: Sequence[IPv4Network | IPv6Network] = ()
+    """Addresses of proxies whose `X-Forwarded-` headers are believed."""
     hosts: frozenset[str] = frozenset({"localhost", "127.0.0.1", "::1"})
     """Host names accepted without a token, so that a page of another site whose name resolves to this
     address is rejected."""
@@ -36,6 +46,17 @@ class AppState:
     region: str = "us-east-1"
     account: str = "000000000000"
     """Region and account in resource names."""
+
+    @cached_property
+    def access(self) -> AccessControl:
+        """Tokens, roles and the audit log."""
+        return AccessControl(
+            token=self.token,
+            tokens=self.tokens,
+            access_keys=self.access_keys,
+            audit=AuditLog(self.data_folder / "audit.jsonl", lambda: self.now()),
+            monotonic=self.context.monotonic,
+        )
 
     @property
     def store(self) -> Store:

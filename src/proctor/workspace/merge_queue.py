@@ -16,7 +16,9 @@ from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult
+from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.session import Merge
+from proctor.workspace.commit import restore_settings
 from proctor.workspace.locks import file_lock
 from proctor.workspace.source_repository import SESSION_REFS, SourceRepository, open_source
 from proctor.workspace.worktree import Worktree, fill, make_home, make_tree, remove_folder, session_folder
@@ -80,6 +82,7 @@ class _Merging:
     source: SourceRepository
     home: Path
     """Proctor's own folder."""
+    sandbox: Sandbox
 
 
 class _CheckFailed(Exception):
@@ -88,10 +91,12 @@ class _CheckFailed(Exception):
         self.finished = finished
 
 
-async def merge(request: MergeRequest, *, home: Path, environment: Mapping[str, str]) -> MergeResult:
+async def merge(
+    request: MergeRequest, *, home: Path, environment: Mapping[str, str], sandbox: Sandbox = NOT_CONFINED
+) -> MergeResult:
     """Merge one session, after earlier requests. `home` is Proctor's own folder; git gets `environment`."""
     source = await asyncio.to_thread(open_source, request.repo, environment)
-    merging = _Merging(request, source, home)
+    merging = _Merging(request, source, home, sandbox)
     tries: list[Merge] = []
     async with file_lock(home / "repos" / f"{source.key}.merge.lock"):
         while True:
@@ -154,10 +159,10 @@ async def _combine(merging: _Merging, before: str) -> str:
         # The base has not moved: this state was checked already.
         return await asyncio.to_thread(squash_commit, git, tip, before, request.message)
     async with ScratchClone(merging.home, merging.source, before) as tree:
-        await asyncio.to_thread(_apply, tree, tip)
+        combined = await asyncio.to_thread(_apply, tree, tip)
         if request.check:
-            await _check(request, tree)
-        return await asyncio.to_thread(_commit_combined, tree, before, request.message)
+            await _check(merging, tree)
+        return await asyncio.to_thread(_commit_combined, tree, combined, before, request.message)
 
 
 def squash_commit(git: Git, tip: str, parent: str, message: str) -> str:
@@ -165,18 +170,19 @@ def squash_commit(git: Git, tip: str, parent: str, message: str) -> str:
     return git.commit_tree(git("rev-parse", f"{tip}^{{tree}}").strip(), [parent], message)
 
 
-def _apply(tree: Worktree, tip: str) -> None:
-    """Apply a session's changes to the scratch worktree and stage them."""
+def _apply(tree: Worktree, tip: str) -> str:
+    """Apply a session's changes to the scratch worktree and stage them; the resulting tree object."""
     exit_code, stdout, stderr = tree.git.run("merge", "--squash", tip)
     if exit_code != 0:
         raise_conflict(tree.git, ("merge", "--squash", tip), stdout + stderr)
-    # Recorded now: a check may leave files in the worktree.
-    (tree.repository / "combined").write_text(tree.git("write-tree"))
+    # Written now: a check may leave files in the worktree.
+    return tree.git("write-tree").strip()
 
 
-def _commit_combined(tree: Worktree, parent: str, message: str) -> str:
+def _commit_combined(tree: Worktree, combined: str, parent: str, message: str) -> str:
     """Commit the combined state and copy its objects to the user's repository."""
-    combined = (tree.repository / "combined").read_text().strip()
+    # The check ran code of the agent, which may have changed more than files.
+    restore_settings(tree)
     sha = tree.git.commit_tree(combined, [parent], message)
     reference = f"refs/heads/{tree.branch}"
     tree.git("update-ref", reference, sha)
@@ -218,8 +224,9 @@ def _checkout_of(git: Git, reference: str) -> Path | None:
     return None
 
 
-async def _check(request: MergeRequest, tree: Worktree) -> None:
+async def _check(merging: _Merging, tree: Worktree) -> None:
     """Run the check like the session's own, in another worktree and HOME. Raises `_CheckFailed`."""
+    request = merging.request
     folder, home = tree.folder, tree.repository.with_name("home")
     places = {"HOME": str(home), "PWD": str(folder), "TMPDIR": str(home / "tmp")}
     finished = await run(
@@ -228,6 +235,13 @@ async def _check(request: MergeRequest, tree: Worktree) -> None:
         environment={**request.environment, **places},
         attempt=request.attempt,
         time_limit=request.time_limit,
+        confinement=merging.sandbox.confine(
+            "check",
+            request.sandbox,
+            folders=[tree.repository.parent],
+            home=home,
+            read=tree.source.object_folders(),
+        ),
     )
     if finished.exit_code != 0 or finished.timed_out:
         raise _CheckFailed(finished)

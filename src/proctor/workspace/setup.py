@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from proctor.errors import ProctorError, WorkspaceError
 from proctor.formatting import clipped
@@ -34,6 +34,10 @@ from proctor.workspace.worktree import (
     session_folder,
     visible_references,
 )
+
+if TYPE_CHECKING:
+    from proctor.processes import Confinement, Serve
+    from proctor.sandbox import Network, Phase
 
 SLUG_LENGTH = 30
 ID_LENGTH = 8
@@ -111,6 +115,24 @@ class WorkSession:
         """Message of Proctor's commits."""
         return f"{title_of(self.item.prompt)}\n\n{self.tree.branch}\n"
 
+    def confinement(
+        self,
+        phase: "Phase",
+        *,
+        serve: "Mapping[int, Serve] | None" = None,
+        usual_network: "Network | None" = None,
+    ) -> "Confinement | None":
+        """The confinement of the programs of a phase; None: they are not confined."""
+        return self.services.sandbox.confine(
+            phase,
+            self.item.settings.get("sandbox"),
+            folders=[self.tree.repository.parent],
+            home=self.home,
+            read=self.tree.source.object_folders(),
+            serve=serve,
+            usual_network=usual_network,
+        )
+
     def note(self, text: str) -> None:
         self.services.record(Note(text=clipped(text, 4000)))
 
@@ -122,7 +144,7 @@ async def prepare(item: Item, services: Services) -> WorkSession:
     try:
         start = await in_thread(_find, item, services)
         tree = await in_thread(_make_tree, start, place)
-        services.record(_workspace(start, tree))
+        services.record(_workspace(start, tree, services.sandbox.kind_of(item.settings.get("sandbox"))))
         environment = session_environment(item, services.environment, place / "home", tree.folder, port)
         async with _fill_slots():
             await in_thread(fill, tree)
@@ -183,7 +205,7 @@ def _make_tree(start: _StartingPoint, place: Path) -> Worktree:
     return tree
 
 
-def _workspace(start: _StartingPoint, tree: Worktree) -> Workspace:
+def _workspace(start: _StartingPoint, tree: Worktree, sandbox: str) -> Workspace:
     return Workspace(
         name=start.name,
         branch=start.name,
@@ -191,6 +213,7 @@ def _workspace(start: _StartingPoint, tree: Worktree) -> Workspace:
         repo=str(start.source.root),
         base_branch=start.base,
         base_sha=start.base_sha,
+        sandbox=sandbox,
     )
 
 

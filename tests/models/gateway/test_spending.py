@@ -85,6 +85,77 @@ async def test_a_longer_grant_than_was_asked_for_changes_nothing(provider, begin
     assert provider.bodies[0]["max_tokens"] == 1000 and attempt.notes == []
 
 
+CONTENTS = {"contents": [{"parts": [{"text": PROMPT}]}]}
+GEMINI = "/v1beta/models/tiny:generateContent"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "answers", "tokens"),
+    [
+        ("/v1/chat/completions", CHAT | {"n": 50}, 50, 1000),
+        ("/v1/chat/completions", CHAT | {"n": "50"}, 50, 1000),
+        ("/v1/chat/completions", CHAT | {"n": 50.0}, 50, 1000),
+        ("/v1/chat/completions", CHAT | {"n": 2, "best_of": 20}, 20, 1000),
+        ("/v1/chat/completions", CHAT | {"extra_body": {"best_of": 20}}, 20, 1000),
+        ("/v1/chat/completions", CHAT | {"n": True}, 1, 1000),
+        ("/v1/chat/completions", CHAT | {"n": -3}, 1, 1000),
+        ("/v1/chat/completions", CHAT | {"max_completion_tokens": 10}, 1, 1000),
+        ("/v1/chat/completions", CHAT | {"max_tokens": 1000.0}, 1, 1000),
+        ("/v1/chat/completions", CHAT | {"reasoning": {"max_tokens": 4000}}, 1, 5000),
+        ("/v1/messages", CHAT | {"thinking": {"type": "enabled", "budget_tokens": 500}}, 1, 1000),
+        ("/v1/messages", CHAT | {"thinking": {"type": "enabled", "budget_tokens": 4000}}, 1, 5000),
+        (GEMINI, CONTENTS | {"generationConfig": {"candidateCount": 8, "maxOutputTokens": 100}}, 8, 100),
+        (
+            GEMINI,
+            CONTENTS
+            | {"generationConfig": {"maxOutputTokens": 100, "thinkingConfig": {"thinkingBudget": 2000}}},
+            1,
+            2100,
+        ),
+    ],
+)
+async def test_every_answer_and_all_reasoning_is_in_the_worst_case(
+    provider, begin, path, body, answers, tokens
+):
+    provider.answers = [completion()]
+    purse = Purse()
+    await begin(spend=purse).post(path, body)
+    (request,) = purse.asked
+    assert (request.answers, request.output_tokens) == (answers, tokens)
+    assert request.cost_usd == pytest.approx((request.input_tokens + answers * tokens * 10) / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("tools", "more", "reads"),
+    [
+        ([{"type": "function", "name": "web_search", "parameters": {}}], {}, 1),
+        ([{"type": "web_search"}], {}, 4),
+        ([{"type": "web_search"}], {"max_tool_calls": 1}, 2),
+        ([{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}], {}, 9),
+    ],
+)
+async def test_tools_that_the_provider_runs_make_it_read_the_prompt_again(
+    provider, begin, tools, more, reads
+):
+    provider.answers = [completion()]
+    purse = Purse()
+    await begin(spend=purse).post("/v1/responses", {"input": PROMPT, "tools": tools} | more)
+    (request,) = purse.asked
+    uses = reads - 1
+    assert request.input_tokens - 8000 * uses * reads // 2 == pytest.approx(reads * len(PROMPT) / 3, rel=0.1)
+
+
+async def test_a_lower_limit_of_gemini_is_shared_with_its_thinking(provider, begin, open_gateway):
+    provider.answers = [completion()]
+    settings = {"maxOutputTokens": 900, "thinkingConfig": {"thinkingBudget": 2000}}
+    attempt = begin(
+        await open_gateway(), spend=Purse(most_output_tokens=600), model="gemini/gemini-2.5-flash"
+    )
+    await attempt.post(GEMINI, CONTENTS | {"generationConfig": settings})
+    (sent,) = provider.bodies
+    assert sent["generationConfig"] == {"maxOutputTokens": 300, "thinkingConfig": {"thinkingBudget": 300}}
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 async def test_a_refused_call_is_not_made_and_the_client_is_told_why(provider, begin, path):
     purse = Purse(refused="the $0.50 this item may spend are spent")

@@ -26,7 +26,18 @@ def serving(folder, **environment):
     """A real `proctor serve`, killed hard at the end; its process and address."""
     given = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     process = subprocess.Popen(
-        [sys.executable, "-m", "proctor", "--home", str(folder / "home"), "serve", "--port", "0", "--json"],
+        [
+            sys.executable,
+            "-m",
+            "proctor",
+            "--home",
+            str(folder / "home"),
+            "serve",
+            "--no-token",
+            "--port",
+            "0",
+            "--json",
+        ],
         cwd=folder,
         env={**given, **environment},
         stdout=subprocess.PIPE,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from proctor import secrets
 from proctor.batch.attempt import Attempt, AttemptSupport
-from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
+from proctor.batch.engines.messages import AttemptEnd, RowBatch, RowBuffer, WorkerSpec
 from proctor.batch.queue import WorkItem
 from proctor.batch.rate_limit_sync import adopt_limits, share_limits
 from proctor.budget.allocation import BatchBudget, LedgerClient
@@ -41,6 +41,9 @@ class Host(Protocol):
 
     async def write(self, batch: RowBatch) -> None:
         """Write rows, in order."""
+
+    async def committed(self) -> None:
+        """Wait until all rows so far are committed."""
 
     async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
         """Draw money from the ledger."""
@@ -74,11 +77,17 @@ class Worker:
         self._spec = spec
         self._context = context
         self._host = host
+        self._rows = rows
         self._rng = random.Random(spec.seed)
         self._id_rng = random.Random()
         ledger = LedgerClient(host, spec.holder, is_limited=spec.is_budgeted)
         self._budget = BatchBudget(
-            ledger, run_id=spec.run_id, concurrency=spec.concurrency, rows=rows, now=context.now
+            ledger,
+            run_id=spec.run_id,
+            concurrency=spec.concurrency,
+            rows=rows,
+            now=context.now,
+            commit=self._commit,
         )
         self._support = AttemptSupport(
             run_id=spec.run_id,
@@ -107,6 +116,10 @@ class Worker:
             self._sharing.cancel()
             await asyncio.wait([self._sharing])
         await self._budget.idle()
+
+    async def return_money(self) -> None:
+        """Return the money that no attempt has reserved, for other workers."""
+        await self._budget.return_free()
 
     def stop(self, reason: AttemptError) -> None:
         """Set why attempts are about to be cancelled."""
@@ -155,6 +168,11 @@ class Worker:
         finished = None if waits else attempt.finished(outcome)
         return AttemptEnd(work=work, delay_seconds=delay, halted_by=halted_by, finished=finished)
 
+    async def _commit(self) -> None:
+        if isinstance(self._rows, RowBuffer):
+            await self._host.write(RowBatch(self._rows.take()))
+        await self._host.committed()
+
     async def _load_resource(self, digest: str) -> str:
         content = self._resources.get(digest)
         if content is None:
@@ -172,14 +190,22 @@ def make_worker_context(spec: WorkerSpec) -> tuple[AttemptContext, ModelRouter]:
     """The dependencies of attempts in a process that has nothing but the spec, and the models to close."""
     if spec.settings is None:
         raise TypeError("the executor of this batch was given no settings for workers in other processes")
-    models = make_models(spec.settings, spec.models)
+    functions = spec.functions
+    models = make_models(spec.settings, spec.models, functions=functions, limit_share=spec.limit_share)
     context = make_attempt_context(
-        spec.settings, models, now=lambda: datetime.now(UTC), monotonic=time.monotonic
+        spec.settings,
+        models,
+        now=lambda: datetime.now(UTC),
+        monotonic=time.monotonic,
+        functions=functions,
     )
     if spec.evaluators:
-        find = evaluator_registry(spec.settings, spec.evaluators).finder(spec.evaluators.definitions)
+        registry = replace(evaluator_registry(spec.settings, spec.evaluators), objects=functions.evaluators)
+        find = registry.finder(spec.evaluators.definitions)
         context = replace(context, find_evaluator=find, evaluators=spec.evaluators)
-    return replace(context, retry=spec.retry), models
+    # With the keys that the plan names, so that they are redacted.
+    environment = {**spec.models.variables, **context.environment}
+    return replace(context, retry=spec.retry, environment=environment), models
 
 
 def _halts_at_limit(item: Item) -> bool:

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.agents import find_agent
-from proctor.batch.preflight import PreflightContext, check_agent, has_own_models, missing_program
+from proctor.batch.preflight import (
+    PreflightContext,
+    check_agent,
+    check_sandbox,
+    has_own_models,
+    missing_program,
+)
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.errors import UsageError, WorkspaceError
 from proctor.item import Item, digest_of
@@ -100,7 +106,11 @@ def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: 
         settings: JsonObject = dict(item.details.get("settings") or {})
         if "script" in item.details:
             settings["script"] = item.details["script"]
-        for problem, remedy in check_agent(item.agent, settings, context, remarks):
+        sandbox = item.settings.get("sandbox")
+        for problem, remedy in (
+            *check_agent(item.agent, settings, context, remarks),
+            *check_sandbox(sandbox, item.agent, settings, context, remarks),
+        ):
             yield f"{problem}\n{remedy}" if remedy else problem
 
 
@@ -299,7 +309,12 @@ class BenchmarkJobPlan(JobPlan):
             return ()
         result = inspect(
             self.definition,
-            PreflightContext(environment=ctx.settings.user_environment, find_agent=find_agent, models=models),
+            PreflightContext(
+                environment=ctx.settings.user_environment,
+                find_agent=find_agent,
+                models=models,
+                sandbox=ctx.settings.confinement,
+            ),
             self.supply.key_variables,
             needs_prices=self.overrides.budget is not None,
         )

@@ -176,6 +176,8 @@ class BenchmarkDefinition:
         }
         if task.repo:
             settings["repo"] = str(task.repo)
+        if task.sandbox:
+            settings["sandbox"] = task.sandbox
         for name, folder in (("start", task.start), ("checkFiles", task.check_files)):
             if folder:
                 settings[name] = str(folder.path)

@@ -15,8 +15,17 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
 from proctor.json_values import JsonMap
-from proctor.plan.source import KeyPath, PlanSource, ValuePlace, refuse, resolved
-from proctor.plan.validate import Expectation, Seconds, SectionLabel, Text, check_shape, names_of, suggestion
+from proctor.plan.source import KeyPath, PlanSource, ValuePlace, open_regular, refuse, resolved
+from proctor.plan.validate import (
+    Expectation,
+    SandboxValue,
+    Seconds,
+    SectionLabel,
+    Text,
+    check_shape,
+    names_of,
+    suggestion,
+)
 from proctor.plan.yaml_loader import read_source
 from proctor.workspace.starting_files import NOTHING, digest_of_folder
 
@@ -118,6 +127,7 @@ class Header(BaseModel):
     agent: Text | None = Field(None, description="Who does the work. Default: builtin.")
     solution: Text | None = Field(None, description="Folder with the reference solution's files.")
     answer: Text | None = Field(None, description="What the reference solution says.")
+    sandbox: SandboxValue | None = Field(None, description="How programs are confined. Default: auto.")
 
 
 FOLDERS = ("start", "check_files", "solution")
@@ -183,6 +193,8 @@ class Task:
     agent: str = ""
     solution: TaskFolder | None = None
     answer: str = ""
+    sandbox: object = None
+    """As in a plan; None: as `proctor.toml` says."""
 
     @property
     def commands(self) -> tuple[TaskCheck, ...]:
@@ -239,6 +251,7 @@ def _task(
         agent=header.get("agent") or "",
         solution=folders.get("solution"),
         answer=header.get("answer") or "",
+        sandbox=header.get("sandbox"),
     )
 
 
@@ -251,7 +264,7 @@ def _text_of(file: Path) -> str:
             raise UsageError(
                 f"{file} leads out of its folder, to {real}\nCopy the task there, or name the file itself."
             )
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             data = opened.read(MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(
@@ -432,7 +445,7 @@ def _easiest_first(path: Path) -> tuple[int, str]:
 def _is_task(file: Path) -> bool:
     """Whether a file is a task: its first heading says so."""
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             head = opened.read(64 * 1024).decode("utf-8", "replace")
     except OSError:
         return True

@@ -152,7 +152,9 @@ def as_list(value: object) -> list[Any]:
 
 LONGEST_TASK = 80
 _FIXED_DETAILS = ("env", "settings", "expect")
-_SETTINGS = ("timeoutSec", "retries", "retryOn", "mergeOnPass", "keep", "tags", "jsonLogs", "budget")
+_SETTINGS = (
+    *("timeoutSec", "retries", "retryOn", "mergeOnPass", "keep", "tags", "jsonLogs", "budget", "sandbox"),
+)
 _PROMPT_SETTINGS = ("timeoutSec", "retries", "retryOn", "tags", "jsonLogs", "budget")
 _TIMEOUT = AXES.index("timeoutSec")
 

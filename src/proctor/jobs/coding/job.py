@@ -4,13 +4,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from proctor import secrets
 from proctor.batch.preflight import (
     PreflightContext,
     check_agent,
     check_model,
+    check_sandbox,
     has_own_models,
     missing_program,
 )
@@ -28,7 +29,7 @@ from proctor.job import (
     top_level_keys,
 )
 from proctor.jobs.coding.plan import NO_OVERRIDES, CodingPlan, Overrides, read_plan
-from proctor.json_values import JsonMap
+from proctor.json_values import JsonMap, JsonObject
 from proctor.models import ModelRouter
 from proctor.runner import agent_settings
 from proctor.store.tables import BatchRow
@@ -72,12 +73,14 @@ class ItemCheck:
         details, settings = item.details, item.settings
         if repo := settings.get("repo"):
             yield from self._once(self._repository, repo, details["baseBranch"])
-            yield from self._once(self._agent, item.agent, _Settings(item))
+            program = _ByValue(agent_settings(item))
+            yield from self._once(self._agent, item.agent, program)
+            yield from self._once(self._sandbox, _ByValue(settings.get("sandbox")), item.agent, program)
             for key in ("scriptCommand", "setup"):
                 if key in details:
                     yield from self._once(self._command, key, details[key], "setup" in details)
         elif item.agent:
-            yield from self._once(self._agent, item.agent, _Settings(item))
+            yield from self._once(self._agent, item.agent, _ByValue(agent_settings(item)))
         if item.model and (not item.agent or self._calls_models(item)):
             yield from self._once(self._model, item.model)
         if "env" in details:
@@ -107,11 +110,17 @@ class ItemCheck:
             yield "baseBranch", problem, branches
 
     def _calls_models(self, item: Item) -> bool:
-        return not has_own_models(item.agent, _Settings(item).given, self._context)
+        return not has_own_models(item.agent, _ByValue(agent_settings(item)).given, self._context)
 
-    def _agent(self, name: str, settings: "_Settings") -> Iterator[Finding]:
+    def _agent(self, name: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
         for problem, remedy in check_agent(name, settings.given, self._context, self.remarks):
             yield "agent", problem, remedy
+
+    def _sandbox(
+        self, own: "_ByValue[object]", agent: str, settings: "_ByValue[JsonObject]"
+    ) -> Iterator[Finding]:
+        for problem, remedy in check_sandbox(own.given, agent, settings.given, self._context, self.remarks):
+            yield "sandbox", problem, remedy
 
     def _command(self, key: str, command: str, prepared: bool) -> Iterator[Finding]:
         word = missing_program(command, self._context)
@@ -146,18 +155,21 @@ class ItemCheck:
             yield "expect", problem, ""
 
 
-class _Settings:
-    """An agent's settings, hashable by value."""
+T = TypeVar("T")
 
-    def __init__(self, item: Item) -> None:
-        self.given = agent_settings(item)
-        self._key = repr(self.given)
+
+class _ByValue(Generic[T]):
+    """Settings of an item, hashable by value."""
+
+    def __init__(self, given: T) -> None:
+        self.given = given
+        self._key = repr(given)
 
     def __hash__(self) -> int:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Settings) and other._key == self._key
+        return isinstance(other, _ByValue) and other._key == self._key
 
 
 @dataclass(frozen=True)
@@ -187,6 +199,11 @@ class CodingJobPlan(JobPlan):
         return self.plan.concurrency(self.overrides)
 
     @property
+    def workers(self) -> int | None:
+        """Processes that share the work; None: as many as are worth it."""
+        return self.plan.workers
+
+    @property
     def stop_rule(self) -> StopRule | None:
         """When the run stops early; None: it runs to its end."""
         return make_stop_rule(self.plan.stop_when)
@@ -203,6 +220,7 @@ class CodingJobPlan(JobPlan):
             prices=self.plan.prices,
             record=self.plan.record,
             replay=self.plan.replay,
+            outage_patience_seconds=self.plan.outage_patience,
         )
 
     def columns(self) -> Mapping[str, object]:
@@ -213,6 +231,8 @@ class CodingJobPlan(JobPlan):
             "record": self.plan.record,
             "replay": self.plan.replay,
             "folder": str(self.plan.folder),
+            **({"workers": self.workers} if self.workers else {}),
+            **({} if self.plan.outage_patience is None else {"outagePatience": self.plan.outage_patience}),
         }
         return {
             "planPath": self.path,
@@ -235,7 +255,10 @@ class CodingJobPlan(JobPlan):
             self.plan,
             self.overrides,
             PreflightContext(
-                environment=ctx.settings.user_environment, find_agent=ctx.find_agent, models=models
+                environment=ctx.settings.user_environment,
+                find_agent=ctx.find_agent,
+                models=models,
+                sandbox=ctx.settings.confinement,
             ),
         )
         if report.problems:
@@ -285,12 +308,14 @@ class CodingJob(Job):
         options = json.loads(batch["optionsJson"])
         folder = Path(options.get("folder") or Path(batch["planPath"]).parent)
         return StoredPlan(
+            worker_count=options.get("workers"),
             options=ModelOptions(
                 folders=(folder, Path.cwd()),
                 prices=options.get("prices"),
                 record=options.get("record"),
                 replay=options.get("replay"),
-            )
+                outage_patience_seconds=options.get("outagePatience"),
+            ),
         )
 
     def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:

@@ -325,6 +325,12 @@ class CodingPlan:
         prices = self._setting("prices") or {}
         return {model: {k: v for k, v in price.items() if v is not None} for model, price in prices.items()}
 
+    @property
+    def outage_patience(self) -> float | None:
+        """Seconds that calls wait for a provider that cannot be reached; None: as `proctor.toml` says."""
+        value: float | None = self._setting("outage_patience")
+        return value
+
     def budget(self, overrides: Overrides = NO_OVERRIDES) -> float | None:
         """USD of the whole batch under these overrides; None: no limit."""
         return self.budget_usd if overrides.budget_usd is None else overrides.budget_usd
@@ -332,6 +338,12 @@ class CodingPlan:
     def concurrency(self, overrides: Overrides = NO_OVERRIDES) -> int:
         """Maximum items in parallel."""
         return overrides.concurrency or self._setting("concurrency") or DEFAULT_CONCURRENCY
+
+    @property
+    def workers(self) -> int | None:
+        """Processes that share the work; None: as many as are worth it."""
+        workers: int | None = self._setting("workers")
+        return workers
 
     def defaults_json(self, overrides: Overrides = NO_OVERRIDES) -> JsonObject:
         """The effective defaults as plain data, for the batch row."""

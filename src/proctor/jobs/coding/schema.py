@@ -19,6 +19,7 @@ from proctor.plan.validate import (
     ModelPrice,
     OneOrMany,
     PlanModel,
+    SandboxValue,
     Seconds,
     SectionLabel,
     Seed,
@@ -30,6 +31,7 @@ from proctor.plan.validate import (
     is_finite,
     names_of,
 )
+from proctor.sandbox import merge_settings
 
 
 def _is_run_id(value: str) -> str:
@@ -134,6 +136,7 @@ class Defaults(PlanModel):
     settings: dict[str, Anything] | None = Field(None, description="The agent's, or the model's parameters.")
     system: Texts | None = Field(None, description="System prompt of a plain prompt.")
     expect: Expectation | None = Field(None, description="What the answer is checked for.")
+    sandbox: SandboxValue | None = Field(None, description="How programs are confined. Default: auto.")
 
 
 class Entry(Defaults):
@@ -151,6 +154,9 @@ class CodingPlanFile(PlanModel):
         None, description="Name of the batch.", json_schema_extra={"pattern": RUN_ID}
     )
     concurrency: Annotated[int, Field(ge=1)] | None = Field(None, description="Items at once. Default: 4.")
+    workers: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Processes that share the work. Default: as many as are worth it."
+    )
     defaults: Defaults | None = None
     matrix: list[Entry] = Field(min_length=1)
     exclude: list[Exclusion] | None = Field(None, description="Combinations to leave out.")
@@ -158,6 +164,11 @@ class CodingPlanFile(PlanModel):
     seed: Seed | None = None
     stop_when: StopWhen | None = Field(
         None, alias="stop_when", description="Stop early, once something is decided."
+    )
+    outage_patience: Seconds | None = Field(
+        None,
+        alias="outage_patience",
+        description="Seconds that calls wait for a provider that cannot be reached. Default: 1800.",
     )
     notify: Text | None = Field(None, description="Command run at the end, or the word `desktop`.")
     prices: dict[str, ModelPrice] | None = None
@@ -199,7 +210,11 @@ def with_agent(level: JsonMap) -> JsonObject:
 
 def settled(entry: JsonMap, defaults: JsonMap) -> dict[str, Any]:
     """All settings of an entry: its own, then the defaults, then the built-in ones."""
-    joined = {name: _joined(entry, defaults, name) for name in _JOINED if name in entry or name in defaults}
+    joined: JsonObject = {
+        name: _joined(entry, defaults, name) for name in _JOINED if name in entry or name in defaults
+    }
+    if "sandbox" in entry or "sandbox" in defaults:
+        joined["sandbox"] = merge_settings(defaults.get("sandbox"), entry.get("sandbox"))
     merged = {**with_agent(defaults), **with_agent(entry), **joined}
     return {**BUILT_IN, **{name: value for name, value in merged.items() if value is not None}}
 

@@ -284,6 +284,8 @@ class DialogueJob(Job):
     overrides = DialogueOverrides
     has_checkpoints = True
     steps_are_turns = True
+    speakers = ("client", "therapist")
+    column_titles: ClassVar = {"prompt": "Dialogue", "model": "Models"}
     starters = (Starter(file="dialogues.yaml", title="Dialogues"),)
     override_aliases: ClassVar = {
         "concurrency": "max_workers",

@@ -217,6 +217,7 @@ class EvaluationJob(Job):
     title = "Evaluation of sessions"
     command = "evaluate"
     evaluates_sessions = True
+    column_titles: ClassVar = {"prompt": "Session", "model": "Judge", "factor:model": "evaluated model"}
     overrides = EvaluationOverrides
     starters = (Starter(file="evaluation.yaml", title="Evaluation"),)
     override_aliases: ClassVar = {"batchEvaluationName": "name", "timeoutSec": "timeout_sec"}

@@ -115,6 +115,17 @@ class TableImport:
     notes: Sequence[str]
 
 
+def columns_of(options: Sequence[str] | None) -> dict[str, str]:
+    """The mapping of `NAME=COLUMN` texts, as `--column` takes them."""
+    columns = {}
+    for option in options or ():
+        name, equals, column = option.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{option} does not map a column\nWrite NAME=COLUMN, e.g. task=instance_id.")
+        columns[name.strip()] = column.strip()
+    return columns
+
+
 def import_table(
     store: Store,
     paths: Sequence[Path],

@@ -29,7 +29,7 @@ from proctor.report.charts import Bar, Point, bars, line, scatter
 from proctor.report.render import PLOTS, Drawn, filed, page, text
 from proctor.stats import experiment
 from proctor.stats.experiment import LevelContrast, Number, RunData, Scale, Study
-from proctor.stats.intervals import wilson
+from proctor.stats.intervals import per_success, wilson
 
 if TYPE_CHECKING:
     from proctor.stats.differences import Difference
@@ -521,16 +521,21 @@ class BatchAnalyzer:
         ]
 
     def _cost_efficiency(self) -> list[dict[str, Any]]:
+        """The cost of a completed run of each variation, failures included, with Fieller's interval."""
         rows = []
         for number in self.study.descriptions:
             runs = [run for run in self._of(number) if run.cost_usd is not None]
             spent, passed = sum(run.cost_usd or 0.0 for run in runs), sum(run.is_success for run in runs)
             if runs and spent > 0:
+                estimate = per_success([run.cost_usd for run in runs], [run.is_success for run in runs])
                 rows.append(
                     {
                         "variation_id": number,
                         "runs_per_dollar": passed / spent,
                         "cost_per_success": spent / passed if passed else None,
+                        "low": estimate.low,
+                        "high": estimate.high,
+                        "note": experiment.in_runs(estimate.note),
                         "total_cost": spent,
                     }
                 )
@@ -622,6 +627,7 @@ def _chart_values(analyzer: BatchAnalyzer) -> dict[str, Any]:
         "figure": figure,
         "chance": chance,
         "around": around,
+        "cost_limits": cost_limits,
     }
 
 
@@ -631,6 +637,17 @@ def around(one: Mapping[str, Any]) -> str:
         return f"{figure(one['low'])} to {figure(one['high'])}"
     needs = one.get("needs") or one.get("runs_needed")
     return f"none; needs {needs} runs" if needs else "none"
+
+
+def cost_limits(one: Mapping[str, Any]) -> str:
+    """The confidence interval of a cost as text."""
+    if one["low"] is None:
+        return "none"
+    return (
+        f"{usd(one['low'])} to {usd(one['high'])}"
+        if one["high"]
+        else f"from {usd(one['low'])}, no upper limit"
+    )
 
 
 def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:

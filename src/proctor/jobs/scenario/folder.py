@@ -16,7 +16,7 @@ from typing import Any
 
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.formatting import plural
+from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import BatchEnd, ItemFinished, JobFiles, StepFinished
 from proctor.jobs.scenario.analysis import BatchAnalyzer
@@ -447,7 +447,8 @@ class _ExperimentDocuments:
         ]
         began = moment(batch["createdAt"])
         ended = moment(batch["finishedAt"]) or now
-        self._seconds = round((ended - began).total_seconds(), 3) if began else None
+        took = elapsed(began, ended)
+        self._seconds = None if took is None else round(took, 3)
 
     def state(self) -> dict[str, Any]:
         batch = self._batch

@@ -212,6 +212,7 @@ class ScenarioJob(Job):
     overrides = ExperimentOverrides
     has_checkpoints = True
     steps_are_turns = True
+    column_titles: ClassVar = {"prompt": "Scenario", "model": "Models"}
     starters = (Starter(file="experiment.yaml", title="Scenario experiment"),)
     override_aliases: ClassVar = {"concurrency": "max_parallel", "budget": "budget_usd"}
 

@@ -8,6 +8,7 @@ its line; what is only unusual becomes a remark.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from proctor.jobs.scenario.reader_rules import (
     read_validation,
     refuse,
 )
-from proctor.plan.source import PlanSource, ValuePlace
+from proctor.plan.source import PlanSource, ValuePlace, open_regular
 from proctor.plan.validate import did_you_mean, expected_value, value_text
 from proctor.scenario.definition import SHORT_NAME, Actor, Plain, Scenario, names_of, scenario_of
 from proctor.scenario.prompts import SUFFIX, built_in, fault_of
@@ -356,7 +357,8 @@ def _prompts(folders: list[Path], findings: FolderReader) -> dict[str, str]:
     for folder in folders:
         for path in sorted((folder / "prompts").glob(f"*{SUFFIX}")):
             name = path.name.removesuffix(SUFFIX)
-            text = path.read_text(encoding="utf-8", errors="replace")
+            with TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as file:
+                text = file.read()
             source = PlanSource(str(path), text, None, _AT_START)
             if name not in built_in():
                 findings.remarks.append(f"{path}: there is no prompt `{name}`; it is not used")

@@ -5,7 +5,7 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from proctor.agent import Access
 from proctor.item import digest_of
@@ -15,6 +15,9 @@ from proctor.models.gateway.dialect import ClientRequest, text_of
 from proctor.models.prices import Grant, SpendingRequest
 from proctor.models.recording import RecordedTake, RecordingOrReplay, Replay, ReplayedTake
 from proctor.session import Message, Note, Record, Role, ToolCall
+
+if TYPE_CHECKING:
+    from proctor.processes import Serve
 
 ROLES = ("system", "user", "assistant")
 
@@ -159,12 +162,14 @@ class Accesses:
     def __init__(self) -> None:
         self._open: dict[bytes, OpenAccess] = {}
 
-    def open(self, url: str, caller: Caller, recording: RecordingOrReplay | None) -> Access:
+    def open(
+        self, url: str, caller: Caller, recording: RecordingOrReplay | None, serve: "Serve | None" = None
+    ) -> Access:
         """Open an access with a new token."""
         # Longer than any word: some agents mask their key wherever it occurs.
         token = f"proctor-{secrets.token_urlsafe(32)}"
         self._open[_digest(token)] = OpenAccess(caller, recording)
-        return Access(url=url, token=token)
+        return Access(url=url, token=token, serve=serve)
 
     def find(self, token: str) -> OpenAccess | None:
         """The access of a token; None: unknown or closed."""

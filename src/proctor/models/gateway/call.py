@@ -19,7 +19,7 @@ from proctor.models.client import KEY_SHAPES, without_key
 from proctor.models.gateway import chat, gemini, messages, responses
 from proctor.models.gateway.access import OpenAccess
 from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest, WireDialect
-from proctor.models.prices import BYTES_PER_TOKEN, Grant, Price, estimated_tokens
+from proctor.models.prices import ESTIMATED, Grant, Price, answer_tokens, billed_usage, estimated_tokens
 from proctor.models.recording import Exchange, RecordedTake
 from proctor.models.routes import Route, encode
 from proctor.session import ModelCall, Usage
@@ -174,6 +174,7 @@ DIALECTS: Mapping[str, WireDialect] = {
 }
 CUT_OFF = ("", "cut_off")
 STREAM_ENDED = "the stream ended before the answer did"
+CLIENT_HUNG_UP = "the client hung up before the answer had ended; its tokens are estimated"
 
 
 class GatewayCall:
@@ -205,6 +206,10 @@ class GatewayCall:
         self.error = ""
         self.is_broken = False
         """Whether the response broke off after the client got a part of it."""
+        self.is_sent = False
+        """Whether the provider may bill it."""
+        self.is_estimated = False
+        """Whether its tokens are an estimate."""
         self.grant = Grant()
         self._original = body
         self._task = asyncio.current_task()
@@ -248,13 +253,23 @@ class GatewayCall:
             self.access.caller.record(call)
             if self.access.transcript:
                 self.access.transcript.record_answer(reading)
-            if self.grant.settle:
-                self.grant.settle(call.cost_usd)
+            self._settle(call)
         if isinstance(self.access.take, RecordedTake):
             try:
                 self._write_exchange(self.access.take)
             except OSError as error:
                 self.access.note_once(f"the traffic could not be recorded: {error.strerror}")
+
+    def _settle(self, call: ModelCall) -> None:
+        """Settle what was held for it; the worst case when it ended after it was sent, without an answer."""
+        if self.is_sent and self.grant.lose and not self.delivery.chunks and self.status != "ok":
+            self.grant.lose()
+        elif self.grant.settle:
+            self.grant.settle(call.cost_usd)
+
+    def mark_sent(self, is_sent: bool) -> None:
+        """Remember whether the provider may bill it."""
+        self.is_sent = is_sent
 
     def _read(self, received: bytes) -> WireAnswer:
         if self.reading is not None:
@@ -272,23 +287,25 @@ class GatewayCall:
 
     def _counted(self, reading: WireAnswer) -> Usage:
         """Token counts; estimated where the provider sends none, since they are billed nevertheless."""
-        usage = reading.usage
+        usage, limit = reading.usage, self.dialect.output_limit(self.body)
+        billed, self.is_estimated = billed_usage(reading, self.body, limit, self.price)
         if self.status != "ok":
             # Counts before a stream broke off cover its beginning only.
-            self.error = self.error or "it was broken off; its tokens are estimated"
-        elif usage.total_tokens == 0 and (reading.text or reading.tool_requests):
+            self.error = self.error or CLIENT_HUNG_UP
+            self.is_estimated = True
+        elif self.is_estimated or (usage.total_tokens == 0 and (reading.text or reading.tool_requests)):
             if self.provider != "replay":
                 self.access.note_once(
                     f"{self.model} does not say how many tokens it used: they are estimated"
                 )
+            if self.is_estimated:
+                return billed
         else:
             return usage
-        arguments = "".join(each.arguments for each in reading.tool_requests)
-        answer_tokens = len((reading.text + arguments).encode("utf-8", "replace")) // BYTES_PER_TOKEN
         return replace(
-            usage,
-            input_tokens=usage.input_tokens or estimated_tokens(self.body),
-            output_tokens=max(usage.output_tokens, answer_tokens),
+            billed,
+            input_tokens=billed.input_tokens or estimated_tokens(self.body),
+            output_tokens=max(billed.output_tokens, answer_tokens(reading, self.body)),
         )
 
     def _recorded(self, reading: WireAnswer, received: bytes) -> ModelCall:
@@ -296,13 +313,14 @@ class GatewayCall:
         cost, rates = price.for_call(reading.usage) if price else (None, {})
         if cost is None and reading.usage.total_tokens == 0 and self.status != "ok":
             cost = 0.0
+        source = price.source if price else ""
         elapsed_ms = (time.perf_counter() - self._began) * 1000 - self.waiting_ms
         return ModelCall(
             model=self.model,
             usage=reading.usage,
             provider=self.provider,
             cost_usd=cost,
-            price_source=price.source if price else "",
+            price_source=source + ESTIMATED if source and self.is_estimated else source,
             price=rates,
             latency_ms=max(0.0, elapsed_ms) if self.latency_ms is None else self.latency_ms,
             waiting_ms=self.waiting_ms,

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from proctor.json_values import (
     JsonMap,
     JsonObject,
+    as_map,
+    as_text,
     as_whole_number,
     parse_json,
     require_map,
@@ -12,8 +14,8 @@ from proctor.json_values import (
     require_text,
 )
 from proctor.model import Request, ToolRequest, WireAnswer
-from proctor.models import openai
-from proctor.models.gateway.dialect import NOTHING, ClientRequest, Frame, event, limit_in, read_events
+from proctor.models import openai, prices
+from proctor.models.gateway.dialect import NOTHING, ClientRequest, Frame, event, read_events
 from proctor.session import Usage
 
 NOT_PARAMETERS = frozenset({"model", "messages", "tools", "stream", "stream_options", "seed"})
@@ -56,15 +58,16 @@ def wants_usage(body: JsonMap) -> bool:
 
 
 def output_limit(body: JsonMap) -> int | None:
-    """The newer name of the limit, or the older one."""
-    return limit_in(body, "max_completion_tokens", "max_tokens")
+    """By the newer name of the limit or the older one, whichever is higher."""
+    return prices.output_limit(body)
 
 
 def with_output_limit(body: JsonMap, limit: int) -> JsonObject:
     """Under the name the client used; OpenAI's reasoning models know only the newer one."""
-    older = "max_tokens" in body or not openai.RENAMED_LIMIT.match(str(body.get("model", "")))
-    name = "max_completion_tokens" if "max_completion_tokens" in body or not older else "max_tokens"
-    return {**body, name: limit}
+    if not any(body.get(name) for name in prices.OUTPUT_LIMITS):
+        newer = openai.RENAMED_LIMIT.match(str(body.get("model", ""))) or "max_completion_tokens" in body
+        body = {**body, "max_completion_tokens" if newer else "max_tokens": limit}
+    return prices.with_output_limit(body, limit)
 
 
 def answer(reading: WireAnswer, frame: Frame) -> JsonObject:
@@ -135,14 +138,15 @@ def _usage(usage: Usage) -> JsonObject:
 
 def _assembled(raw: bytes) -> JsonObject:
     """The completion that the chunks of a stream add up to."""
-    text, calls, finish_reason = list[str](), dict[int, ToolRequest](), ""
+    text, calls, finish_reason, others = list[str](), dict[int, ToolRequest](), "", list[str]()
     usage: JsonMap = {}
     for chunk in read_events(raw):
-        usage = require_map(chunk.get("usage") or usage)
+        usage = as_map(chunk, "usage") or usage
         for choice in require_maps(chunk.get("choices") or []):
-            if choice.get("index", 0) != 0:
-                continue
             delta = require_map(choice.get("delta") or {})
+            if choice.get("index", 0) != 0:
+                others.append(as_text(delta, "content"))
+                continue
             if isinstance(content := delta.get("content"), str):
                 text.append(content)
             for each in require_maps(delta.get("tool_calls") or []):
@@ -153,7 +157,8 @@ def _assembled(raw: bytes) -> JsonObject:
         for _, call in sorted(calls.items())
     ]
     message = {"content": "".join(text), "tool_calls": tool_calls}
-    return {"choices": [{"message": message, "finish_reason": finish_reason or "cut_off"}], "usage": usage}
+    first = {"message": message, "finish_reason": finish_reason or "cut_off"}
+    return {"choices": [first, {"message": {"content": "".join(others)}}], "usage": usage}
 
 
 def _add_call(calls: dict[int, ToolRequest], piece: JsonMap) -> None:

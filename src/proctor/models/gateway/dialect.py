@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from proctor.json_values import JsonMap, JsonObject, as_list, as_text, parse_json
 from proctor.model import Request, WireAnswer
+from proctor.models.prices import positive
 from proctor.session import Usage
 
 
@@ -49,7 +50,7 @@ class WireDialect(Protocol):
         """Whether the answer is streamed."""
 
     def output_limit(self, body: JsonMap) -> int | None:
-        """Maximum answer length; None: not set."""
+        """Maximum length of one answer, with reasoning; None: not set."""
 
     def with_output_limit(self, body: JsonMap, limit: int) -> JsonObject:
         """The same request with a lower limit."""
@@ -80,11 +81,7 @@ def text_of(content: object) -> str:
 
 def limit_in(body: JsonMap, *names: str) -> int | None:
     """The first valid limit of several settings."""
-    for name in names:
-        value = body.get(name)
-        if type(value) is int and value > 0:
-            return value
-    return None
+    return next((limit for name in names if (limit := positive(body.get(name)))), None)
 
 
 CONTENT_TYPE = "text/event-stream"

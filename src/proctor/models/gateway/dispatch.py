@@ -16,7 +16,7 @@ from proctor.models.client import CallTarget, ResponseStream, without_key
 from proctor.models.gateway import chat
 from proctor.models.gateway.call import GatewayCall, passed_headers, redacted_error
 from proctor.models.gateway.dialect import CONTENT_TYPE, ClientRequest, CollectedStream, Frame, read_events
-from proctor.models.prices import BYTES_PER_TOKEN, FREE, estimated_tokens, worst_case_of
+from proctor.models.prices import BYTES_PER_TOKEN, FREE, Grant, estimated_tokens, worst_case_of
 from proctor.models.providers import Endpoint, is_loopback
 from proctor.models.recording import NotRecorded, ReplayedTake
 from proctor.models.router import ModelRouter
@@ -26,6 +26,8 @@ JSON = {"content-type": "application/json"}
 STREAM = {"content-type": CONTENT_TYPE}
 PASSED_UP = ("anthropic-", "openai-")
 """Prefixes of client headers that are passed to the provider."""
+TRIES = 5
+"""Tries of a call whose provider breaks off before it answers."""
 STATUSES = {"auth": 401, "bad_request": 400, "quota": 429, "rate_limit": 429, "not_recorded": 409}
 """HTTP status by reason of a `ModelError`; 502 for the rest."""
 
@@ -116,7 +118,19 @@ class Dispatcher:
             body["stream_options"] = {**as_map(body, "stream_options"), "include_usage": True}
         sent = encode(body).encode("utf-8", "replace")
         call.sent = sent.decode()
-        return await self._models.client.open(target, sent, call.waited)
+        for left in reversed(range(TRIES)):
+            try:
+                return await self._models.client.open(target, sent, call.waited, call.mark_sent)
+            except ModelError as error:
+                if not error.may_be_billed or not left or call.delivery.has_begun:
+                    raise
+            # It may be billed: another try is paid for anew.
+            if call.grant.lose:
+                call.grant.lose()
+            call.grant, call.is_sent = Grant(), False
+            if call.route:
+                await _ask_to_spend(call, call.route)
+        raise AssertionError("unreachable")
 
 
 async def _pass_on(call: GatewayCall, flow: ResponseStream, endpoint: Endpoint, *, hides_usage: bool) -> None:
@@ -165,7 +179,12 @@ async def _translate(call: GatewayCall, route: Route, now: datetime) -> None:
     except ValueError as cause:
         raise GatewayRefusal(400, str(cause)) from cause
     _note_left_out(call, request, route)
-    answer = await route.answer(request.request, call.waited)
+    call.mark_sent(True)
+    try:
+        answer = await route.answer(request.request, call.waited)
+    except ModelError as error:
+        call.mark_sent(error.may_be_billed)
+        raise
     call.waiting_ms, call.latency_ms = answer.call.waiting_ms, answer.call.latency_ms
     call.reading = reading = _reading(answer, request)
     call.access.answers += 1

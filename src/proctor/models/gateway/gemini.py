@@ -99,14 +99,24 @@ def wants_stream(body: JsonMap, operation: str) -> bool:  # noqa: ARG001 (the pa
 
 
 def output_limit(body: JsonMap) -> int | None:
-    """The limit in the configuration."""
-    return limit_in(require_map(body.get("generationConfig") or {}), "maxOutputTokens")
+    """The limit in the configuration, and the thinking budget, which counts beside it."""
+    settings = as_map(body, "generationConfig")
+    limit = limit_in(settings, "maxOutputTokens")
+    return None if limit is None else limit + _thinking_budget(settings)
 
 
 def with_output_limit(body: JsonMap, limit: int) -> JsonObject:
-    """The same with another configuration."""
-    settings = require_map(body.get("generationConfig") or {})
-    return {**body, "generationConfig": {**settings, "maxOutputTokens": limit}}
+    """The same with another configuration; at most half of the tokens are for thinking."""
+    settings = as_map(body, "generationConfig")
+    budget = min(_thinking_budget(settings), limit // 2)
+    lowered: JsonObject = {**settings, "maxOutputTokens": limit - budget}
+    if budget:
+        lowered["thinkingConfig"] = {**as_map(settings, "thinkingConfig"), "thinkingBudget": budget}
+    return {**body, "generationConfig": lowered}
+
+
+def _thinking_budget(settings: JsonMap) -> int:
+    return limit_in(as_map(settings, "thinkingConfig"), "thinkingBudget") or 0
 
 
 def answer(reading: WireAnswer, frame: Frame) -> JsonObject:
@@ -264,14 +274,16 @@ def _pieces(raw: bytes, *, streamed: bool) -> Sequence[JsonMap]:
 
 
 def _reading(pieces: Sequence[JsonMap]) -> WireAnswer:
-    text, tool_requests, reason = list[str](), list[ToolRequest](), "cut_off"
+    text, tool_requests, reason, others = list[str](), list[ToolRequest](), "cut_off", list[str]()
     usage: JsonMap = {}
     for piece in pieces:
-        usage = require_map(piece.get("usageMetadata") or usage)
+        usage = as_map(piece, "usageMetadata") or usage
         if as_map(piece, "promptFeedback").get("blockReason"):
             # A blocked prompt is an answer without a candidate.
             reason = "SAFETY"
-        for candidate in require_maps(piece.get("candidates") or [])[:1]:
+        candidates = require_maps(piece.get("candidates") or [])
+        others += [text_of(as_map(other, "content").get("parts")) for other in candidates[1:]]
+        for candidate in candidates[:1]:
             for part in require_maps(as_map(candidate, "content").get("parts") or []):
                 if not part.get("thought"):
                     text.append(as_text(part, "text"))
@@ -291,6 +303,7 @@ def _reading(pieces: Sequence[JsonMap]) -> WireAnswer:
         ),
         tuple(tool_requests),
         "tool_calls" if tool_requests else OUR_REASONS.get(reason, reason),
+        "".join(others),
     )
 
 

@@ -16,14 +16,13 @@ from proctor.json_values import (
     tool_arguments,
 )
 from proctor.model import Request, WireAnswer
-from proctor.models import anthropic
+from proctor.models import anthropic, prices
 from proctor.models.gateway import chat
 from proctor.models.gateway.dialect import (
     NOTHING,
     ClientRequest,
     Frame,
     event,
-    limit_in,
     read_events,
     text_of,
 )
@@ -69,19 +68,12 @@ def parse_request(body: JsonMap, model: str) -> ClientRequest:
 
 def output_limit(body: JsonMap) -> int | None:
     """The limit, which this format requires."""
-    return limit_in(body, "max_tokens")
+    return prices.output_limit(body)
 
 
 def with_output_limit(body: JsonMap, limit: int) -> JsonObject:
     """A thinking budget has to stay below the limit, or the request is refused."""
-    thinking = body.get("thinking")
-    lowered = {**body, "max_tokens": limit}
-    if isinstance(thinking, Mapping) and (limit_in(thinking, "budget_tokens") or 0) >= limit:
-        # Anthropic takes no thinking budget below 1,024 tokens.
-        lowered["thinking"] = (
-            {**thinking, "budget_tokens": limit - 1} if limit > 1024 else {"type": "disabled"}
-        )
-    return lowered
+    return prices.with_output_limit(body, limit)
 
 
 def answer(reading: WireAnswer, frame: Frame) -> JsonObject:
@@ -240,7 +232,7 @@ def _assembled(raw: bytes) -> JsonObject:
     for each in read_events(raw):
         kind = each.get("type")
         if kind == "message_start":
-            usage |= require_map(require_map(each["message"]).get("usage") or {})
+            usage |= as_map(each["message"], "usage")
         elif kind == "content_block_start":
             blocks[as_whole_number(each["index"])] = require_map(each["content_block"])
         elif kind == "content_block_delta" and (index := as_whole_number(each["index"])) in blocks:
@@ -249,7 +241,7 @@ def _assembled(raw: bytes) -> JsonObject:
         elif kind == "message_delta":
             stop_reason = require_text(require_map(each["delta"]).get("stop_reason") or stop_reason)
             # Final counts; some servers send null for those of `message_start`.
-            counts = require_map(each.get("usage") or {})
+            counts = as_map(each, "usage")
             usage |= {name: count for name, count in counts.items() if count is not None}
     content = [_finished(block, "".join(written[index])) for index, block in sorted(blocks.items())]
     return {"content": content, "usage": usage, "stop_reason": stop_reason}

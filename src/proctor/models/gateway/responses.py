@@ -181,7 +181,7 @@ def _reading(response: JsonMap) -> WireAnswer:
         "incomplete": "length",
         "failed": "cut_off",
     }
-    usage = require_map(response.get("usage") or {})
+    usage = as_map(response, "usage")
     return WireAnswer(
         "".join(text_of(item.get("content")) for item in items if item.get("type") == "message"),
         Usage(

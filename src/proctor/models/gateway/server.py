@@ -7,7 +7,9 @@ and ends its calls.
 
 import asyncio
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -132,7 +134,20 @@ class Gateway:
 
     def open(self, caller: Caller) -> Access:
         """Open the access of an attempt."""
-        return self._accesses.open(self._url, caller, self._models.recording)
+        return self._accesses.open(self._url, caller, self._models.recording, self.serve)
+
+    @asynccontextmanager
+    async def serve(self, listener: socket.socket) -> AsyncIterator[None]:
+        """Also listen on this socket, which may be in the network of a sandbox; closes it at the end."""
+        assert self._runner is not None
+        listener.setblocking(False)
+        site = web.SockSite(self._runner, listener)
+        await site.start()
+        try:
+            yield
+        finally:
+            await site.stop()
+            listener.close()
 
     def shut(self, token: str) -> None:
         """Close it. On return, all calls of the attempt have been recorded."""
@@ -186,6 +201,7 @@ def _fail(call: GatewayCall, error: GatewayRefusal | ModelError) -> None:
     call.error = str(error)
     if call.delivery.has_begun:
         call.status, call.is_broken = "cut_off", True
+        call.error = f"the provider cut the stream; its tokens are estimated: {error}"
         return
     if isinstance(error, GatewayRefusal):
         status, call.status = error.status, error.condition

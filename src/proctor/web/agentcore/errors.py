@@ -72,6 +72,12 @@ class AccessDeniedException(WireError):
     status = 403
 
 
+class RoleMissing(AccessDeniedException):
+    """The caller is known, and its role does not include the operation."""
+
+    name = "AccessDeniedException"
+
+
 class SignatureRefused(WireError):
     """The signature is missing, wrong or expired; `name` says which, as AWS services do."""
 

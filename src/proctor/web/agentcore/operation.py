@@ -19,12 +19,17 @@ from starlette.responses import Response
 
 from proctor.errors import Contradiction, KeyMissing, NotFound, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_list, parse_json
+from proctor.web.access import VIEW, Principal, RequestRecord, operation_role
 from proctor.web.agentcore.errors import (
     AccessDeniedException,
     ConflictException,
     InternalServerException,
     RequestEntityTooLargeException,
     ResourceNotFoundException,
+    RoleMissing,
+    SignatureRefused,
+    ThrottlingException,
+    UnauthorizedException,
     UnknownOperationException,
     ValidationException,
     WireError,
@@ -32,7 +37,7 @@ from proctor.web.agentcore.errors import (
 )
 from proctor.web.agentcore.service import Service
 from proctor.web.agentcore.shapes import Many, Members, Number, ShapeProblem, Structure
-from proctor.web.auth import SignedRequest
+from proctor.web.auth import RECORD, SignedRequest, admit
 
 Answer = Callable[[Service, Members], JsonMap | Awaitable[JsonMap]]
 DEEPEST = 200
@@ -140,26 +145,54 @@ async def execute(service: Service, operation: Operation, members: Members) -> J
 
 async def admitted_body(service: Service, request: Request, operation: Operation) -> bytes:
     """Authenticate the caller, read the body, and apply the rate limit."""
-    signature = service.guard.admit(
-        signed_request(request),
-        service="logs" if operation.plane == "logs" else "bedrock-agentcore",
-        bearer_status=401 if operation.plane == "data" else 403,
-        now=service.now,
-    )
-    body = await _read(request, getattr(service.limits, operation.most_bytes))
-    if signature is not None:
-        await run_in_threadpool(signature.check, body)
+    access, record = service.site.access, _record(request)
+    signed = signed_request(request, service.site.root_path)
+    if access.signs and access.guesses.seconds_to_wait(record.address):
+        raise ThrottlingException("Too many wrong signatures or tokens from this address.")
+    try:
+        principal, signature = admit(
+            access,
+            signed,
+            service="logs" if operation.plane == "logs" else "bedrock-agentcore",
+            bearer_status=401 if operation.plane == "data" else 403,
+            now=service.now,
+        )
+        _check_role(principal, operation)
+        body = await _read(request, getattr(service.limits, operation.most_bytes))
+        if signature is not None:
+            await run_in_threadpool(signature.check, body)
+    except (SignatureRefused, UnauthorizedException, AccessDeniedException) as refusal:
+        authorization = signed.headers.get("authorization", "")
+        if authorization and not isinstance(refusal, RoleMissing):
+            access.note_wrong(record.address, authorization, f"signature for {operation.name}")
+        raise
+    record.principal = principal
+    if operation_role(operation.name) != VIEW:
+        record.act = operation.name
     # After authentication: unauthenticated calls must not use up the rate limit.
     service.rates.take(operation.name)
     return body
 
 
-def signed_request(request: Request) -> SignedRequest:
-    """The raw request, without decoding."""
+def _record(request: Request) -> RequestRecord:
+    record: RequestRecord = request.scope[RECORD]
+    return record
+
+
+def _check_role(principal: Principal, operation: Operation) -> None:
+    role = operation_role(operation.name)
+    if not principal.has(role):
+        raise RoleMissing(
+            f"{operation.name} needs the role `{role}`; {principal.name} has the role `{principal.role}`."
+        )
+
+
+def signed_request(request: Request, root_path: str = "") -> SignedRequest:
+    """The raw request, without decoding; with the root path, as the client signed it."""
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     return SignedRequest(
         method=request.method,
-        path=raw.partition(b"?")[0].decode("latin-1"),
+        path=root_path + raw.partition(b"?")[0].decode("latin-1"),
         query=request.scope["query_string"].decode("latin-1"),
         headers={name.lower(): value for name, value in request.headers.items()},
     )

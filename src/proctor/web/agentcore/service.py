@@ -33,7 +33,6 @@ from proctor.store.tables import clean
 from proctor.web.actions import execute_evaluation
 from proctor.web.agentcore.errors import ThrottlingException, validation_error
 from proctor.web.agentcore.shapes import Members, Names, ShapeProblem
-from proctor.web.auth import ServiceGuard
 from proctor.web.state import AppState
 
 
@@ -177,10 +176,6 @@ class Service:
     def redact(self) -> Callable[[str], str]:
         """Redacts secrets in a text."""
         return redactor(self.site.environment)
-
-    @cached_property
-    def guard(self) -> ServiceGuard:
-        return ServiceGuard(token=self.site.token, access_keys=self.site.access_keys)
 
 
 def seconds(stamp: str) -> float:

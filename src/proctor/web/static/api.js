@@ -1,5 +1,7 @@
 // Client of the JSON API of this server.
 
+import { go, here, urlOf } from "./dom.js";
+
 export class ApiError extends Error {
   constructor(status, error) {
     super(error.problem);
@@ -10,10 +12,10 @@ export class ApiError extends Error {
   }
 }
 
-async function request(method, address, body, options = {}) {
+async function request(method, path, body, options = {}) {
   let response;
   try {
-    response = await fetch(address, {
+    response = await fetch(urlOf(path), {
       method,
       headers: body === undefined ? {} : { "content-type": "application/json" },
       body: body === undefined ? undefined : JSON.stringify(body),
@@ -23,16 +25,16 @@ async function request(method, address, body, options = {}) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, { problem: "The server is not responding.", remedy: "Check that `proctor serve` is running." });
   }
-  if (response.status === 401) location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+  if (response.status === 401) go(`/login?next=${encodeURIComponent(here())}`);
   const payload = await response.json().catch(() => ({}));
   if (!response.ok) throw new ApiError(response.status, payload.error || { problem: `The server returned status ${response.status}.` });
   return payload;
 }
 
 export const api = {
-  get: (address, options) => request("GET", address, undefined, options),
-  post: (address, body = {}, options) => request("POST", address, body, options),
-  delete: (address, options) => request("DELETE", address, undefined, options),
+  get: (path, options) => request("GET", path, undefined, options),
+  post: (path, body = {}, options) => request("POST", path, body, options),
+  delete: (path, options) => request("DELETE", path, undefined, options),
 };
 
 /** `query({a: 1, b: "", c: ["x", "y"]})` returns `?a=1&c=x&c=y`; empty values are omitted. */

@@ -5,7 +5,7 @@ import { onConnection } from "./live.js";
 
 export { api, ApiError, query } from "./api.js";
 export { attempt, confirmed, toast } from "./dialogs.js";
-export { byId, debounced, el, remember, remembered, svg } from "./dom.js";
+export { byId, debounced, el, go, remember, remembered, svg, urlOf } from "./dom.js";
 export * as format from "./format.js";
 export { onConnection, watch } from "./live.js";
 export { badge, ProgressBar, RUN_STATUSES, STATUSES, tally, words } from "./status.js";

@@ -1,6 +1,6 @@
 // The list of runs: one page from the API, updated over the live channel.
 
-import { api, attempt, badge, byId, confirmed, DataTable, debounced, el, format, ProgressBar, query, tally, toast, watch } from "./app.js";
+import { api, attempt, badge, byId, confirmed, DataTable, debounced, el, format, go, ProgressBar, query, tally, toast, urlOf, watch } from "./app.js";
 import { announce } from "./notify.js";
 
 const SIZE = 50;
@@ -18,7 +18,7 @@ let shownRequest = 0;
 const table = new DataTable({
   label: "Runs",
   rowKey: (run) => run.runId,
-  open: (run) => location.assign(`/runs/${encodeURIComponent(run.runId)}`),
+  open: (run) => go(`/runs/${encodeURIComponent(run.runId)}`),
   columns: [
     { key: "run", title: "Run", class: "col-name", cell: nameCell },
     { key: "status", title: "Status", class: "col-status", cell: (run) => badge(run.status, run.reason) },
@@ -162,7 +162,7 @@ function fillTools() {
 }
 
 function changed() {
-  history.replaceState(null, "", `/${query({ ...filters, offset: filters.offset || "" })}`);
+  history.replaceState(null, "", urlOf(`/${query({ ...filters, offset: filters.offset || "" })}`));
   load();
 }
 

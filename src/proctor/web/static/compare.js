@@ -1,6 +1,6 @@
 // The Compare page. The URL contains the whole selection, so that a link shows the same comparison.
 
-import { api, attempt, byId, DataTable, debounced, el, format, query, toast } from "./app.js";
+import { api, attempt, byId, DataTable, debounced, el, format, query, toast, urlOf } from "./app.js";
 import { chartCard } from "./charts.js";
 import { gatesSection } from "./gates.js";
 import { visible } from "./texts.js";
@@ -135,7 +135,7 @@ const isEnough = () => selection.run.length > 1 || (selection.run.length === 1 &
 const asQuery = () => query(selection);
 
 function changed() {
-  history.replaceState(null, "", `/compare${query({ ...selection, at: detail.metric, candidate: detail.candidate })}`);
+  history.replaceState(null, "", urlOf(`/compare${query({ ...selection, at: detail.metric, candidate: detail.candidate })}`));
   drawChooser();
   load();
 }
@@ -147,7 +147,7 @@ async function load() {
     byId("result").replaceChildren(emptyState());
     return;
   }
-  byId("report").href = `/api/compare/report${asQuery()}`;
+  byId("report").href = urlOf(`/api/compare/report${asQuery()}`);
   if (!comparison) byId("result").replaceChildren(el("p", { class: "loading" }, "Loading comparison…"));
   byId("result").setAttribute("aria-busy", "true");
   try {
@@ -187,7 +187,7 @@ function addGate(text, button) {
     selection.gate = [...before, text];
     comparison = response;
     remember();
-    byId("report").href = `/api/compare/report${asQuery()}`;
+    byId("report").href = urlOf(`/api/compare/report${asQuery()}`);
     show();
     byId("gate").focus();
   });
@@ -274,7 +274,7 @@ function lookAt(metric, candidate) {
   byId("disagree").scrollIntoView({ behavior: "smooth", block: "start" });
 }
 
-const remember = () => history.replaceState(null, "", `/compare${query({ ...selection, at: detail.metric, candidate: detail.candidate })}`);
+const remember = () => history.replaceState(null, "", urlOf(`/compare${query({ ...selection, at: detail.metric, candidate: detail.candidate })}`));
 
 function disagreements(metrics, candidates) {
   const metric = el("select", { id: "at-metric", "aria-label": "Metric" }, metrics.map((each) => el("option", { value: each, selected: each === detail.metric }, metricTitle(each))));

@@ -1,6 +1,6 @@
 // Two transcripts side by side: turn k of one next to turn k of the other.
 
-import { api, attempt, badge, byId, el, format, query } from "./app.js";
+import { api, attempt, badge, byId, el, format, go, query, urlOf } from "./app.js";
 import { visible } from "./texts.js";
 import "./transcript.js";
 
@@ -105,9 +105,9 @@ async function begin() {
 
 byId("more").addEventListener("click", ({ currentTarget }) => attempt(currentTarget, more));
 const nearEnd = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && !byId("more").hidden && byId("more").click(), { rootMargin: "600px" });
-byId("swap").addEventListener("click", () => location.assign(`/compare/sessions${query({ left: right, right: left })}`));
+byId("swap").addEventListener("click", () => go(`/compare/sessions${query({ left: right, right: left })}`));
 byId("calls").addEventListener("change", () => byId("rows").classList.toggle("with-calls", byId("calls").checked));
 // Link back to the comparison this page was opened from, with its selection.
-if (document.referrer.startsWith(`${location.origin}/compare?`)) byId("back").href = document.referrer;
+if (document.referrer.startsWith(`${location.origin}${urlOf("/compare?")}`)) byId("back").href = document.referrer;
 
 begin();

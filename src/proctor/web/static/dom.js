@@ -1,6 +1,18 @@
 // Create elements from data. Text is inserted as text; nothing here parses markup.
 
-/** Create an element: `el("td", {class: "n", onclick: f, title: "…"}, "text", child)`. `null` children are skipped. */
+/** Path below which a proxy serves this server; empty: none. */
+const ROOT = document.documentElement.dataset.root || "";
+
+/** The address of a path of this server: `urlOf("/runs/x")`. */
+export const urlOf = (path) => ROOT + path;
+
+/** The path of the open page, as `urlOf` takes it. */
+export const here = () => location.pathname.slice(ROOT.length) + location.search;
+
+/** Open a path of this server. */
+export const go = (path) => location.assign(urlOf(path));
+
+/** Create an element: `el("td", {class: "n", onclick: f, title: "…"}, "text", child)`. `null` children are skipped; `href: "/…"` is a path of this server. */
 export function el(tag, properties = {}, ...children) {
   return filled(document.createElement(tag), properties, children);
 }
@@ -15,6 +27,7 @@ function filled(element, properties, children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "dataset") Object.assign(element.dataset, value);
+    else if (name === "href" && String(value).startsWith("/")) element.setAttribute(name, urlOf(value));
     else element.setAttribute(name, value === true ? "" : String(value));
   }
   element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));

@@ -1,6 +1,6 @@
 // One evaluation: averages per evaluator, results per session with explanations, and human labels.
 
-import { api, attempt, byId, confirmed, debounced, el, format, query, toast, watch } from "./app.js";
+import { api, attempt, byId, confirmed, debounced, el, format, go, query, toast, urlOf, watch } from "./app.js";
 import { fromSvg } from "./charts.js";
 import { judgeCards, shortName } from "./judges.js";
 import { menu } from "./tabs.js";
@@ -205,7 +205,7 @@ byId("stop").addEventListener("click", async ({ currentTarget }) => {
 });
 byId("delete").addEventListener("click", async ({ currentTarget }) => {
   const isConfirmed = await confirmed({ title: `Delete ${visible(job.name)}?`, text: "The evaluation is removed from this list. Its results, the sessions, and the labels stay in the store.", action: "Delete" });
-  if (isConfirmed && (await attempt(currentTarget, () => api.delete(ADDRESS)))) location.assign("/evaluations");
+  if (isConfirmed && (await attempt(currentTarget, () => api.delete(ADDRESS)))) go("/evaluations");
 });
 byId("resume").addEventListener("click", async ({ currentTarget }) => {
   const action = job.state === "STOPPED" ? "resume" : "retry?failed=false";
@@ -229,7 +229,7 @@ function fillControls() {
 }
 
 function changed() {
-  history.replaceState(history.state, "", `/evaluations/${encodeURIComponent(ID)}${query({ ...filters, order: filters.order === "lowest" ? "" : filters.order, offset: filters.offset || "" })}`);
+  history.replaceState(history.state, "", urlOf(`/evaluations/${encodeURIComponent(ID)}${query({ ...filters, order: filters.order === "lowest" ? "" : filters.order, offset: filters.offset || "" })}`));
   loadSessions();
 }
 

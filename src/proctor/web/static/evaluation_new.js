@@ -1,6 +1,6 @@
 // New Evaluation: sessions, evaluators, and ground truth; previewed while they are chosen, started as an evaluation.
 
-import { api, attempt, byId, debounced, el, format, query, toast } from "./app.js";
+import { api, attempt, byId, debounced, el, format, go, query, toast } from "./app.js";
 import { shortName } from "./judges.js";
 import { visible } from "./texts.js";
 import "./editor.js";
@@ -16,6 +16,8 @@ const EXAMPLE = `sessionMetadata:
 `;
 const selected = { groups: new Map(), runs: new Set(), evaluators: new Set() };
 let evaluators = [];
+/** Jobs whose items evaluate sessions: their own sessions are not offered. */
+const evaluationJobs = new Set(byId("form").dataset.evaluationJobs.split(" "));
 const truth = byId("truth");
 const lines = (id) => byId(id).value.split("\n").map((line) => line.trim()).filter(Boolean);
 const kind = () => document.querySelector("input[name=kind]:checked").value;
@@ -105,7 +107,7 @@ async function loadRuns() {
   }
   // Ignore a response that arrives after a newer one.
   if (request !== latestRunsRequest) return;
-  const listed = runs.filter((run) => run.job !== "evaluation");
+  const listed = runs.filter((run) => !evaluationJobs.has(run.job));
   byId("runs").replaceChildren(
     ...(listed.length
       ? listed.map((run) => {
@@ -283,7 +285,7 @@ byId("form").addEventListener("submit", async (event) => {
   if (problems.length) return showProblems(problems);
   byId("outcome").replaceChildren();
   const started = await attempt(byId("start"), () => api.post("/api/evaluations", document_()));
-  return started && location.assign(`/evaluations/${encodeURIComponent(started.id)}`);
+  return started && go(`/evaluations/${encodeURIComponent(started.id)}`);
 });
 
 for (const input of document.querySelectorAll("input[name=kind]")) input.addEventListener("change", chooseKind);

@@ -1,12 +1,13 @@
 // The list of evaluations, updated over the live channel, and the agreement of judges with human labels.
 
-import { api, attempt, byId, confirmed, DataTable, debounced, el, format, ProgressBar, query, toast, watch } from "./app.js";
+import { api, attempt, byId, confirmed, DataTable, debounced, el, format, go, ProgressBar, query, toast, urlOf, watch } from "./app.js";
 import { judgeCards, shortName } from "./judges.js";
 import { Tabs } from "./tabs.js";
 import { visible } from "./texts.js";
 
 const { number, money, plural } = format;
 const SIZE = 50;
+const evaluationJobs = new Set(byId("list").dataset.evaluationJobs.split(" "));
 const address = new URLSearchParams(location.search);
 const filters = { search: address.get("search") || "", offset: Number(address.get("offset")) || 0 };
 const KINDS = { COMPLETED: "success", COMPLETED_WITH_ERRORS: "timeout", IN_PROGRESS: "running", PENDING: "queued", STOPPING: "timeout", STOPPED: "halted", FAILED: "fail" };
@@ -21,7 +22,7 @@ const href = (job) => `/evaluations/${encodeURIComponent(job.id)}`;
 const table = new DataTable({
   label: "Evaluations",
   rowKey: (job) => job.id,
-  open: (job) => location.assign(href(job)),
+  open: (job) => go(href(job)),
   columns: [
     { key: "name", title: "Evaluation", class: "col-name", cell: (job) => el("div", { class: "run-name" }, el("a", { href: href(job) }, visible(job.name)), el("span", { class: "soft small" }, visible(job.id), job.isOnline ? " · online" : "")) },
     { key: "state", title: "Status", class: "col-status", cell: state },
@@ -95,7 +96,7 @@ const emptyState = () =>
   el("div", { class: "empty" }, el("h2", {}, "No evaluations yet"), el("p", {}, "An evaluation scores recorded sessions from runs, received traces, or files. Evaluators are models or code."), el("a", { class: "button primary", href: "/evaluations/new" }, "Evaluate sessions"));
 
 function changed() {
-  history.replaceState(history.state, "", `/evaluations${query({ ...filters, offset: filters.offset || "" })}${location.hash}`);
+  history.replaceState(history.state, "", urlOf(`/evaluations${query({ ...filters, offset: filters.offset || "" })}${location.hash}`));
   load();
 }
 
@@ -129,7 +130,7 @@ tabs.open(location.hash.slice(1) || "jobs");
 const reload = debounced(load, 400);
 load().then(() => watch("runs", "", ({ changed: runs, removed }, { full }) => {
   // An active one may have ended between the first response and the first live update.
-  if (full ? hasActive : runs.some((run) => run.job === "evaluation") || removed.some((id) => table.rows.has(id))) reload();
+  if (full ? hasActive : runs.some((run) => evaluationJobs.has(run.job)) || removed.some((id) => table.rows.has(id))) reload();
 }));
 setInterval(() => {
   for (const time of document.querySelectorAll("#list time")) time.textContent = format.ago(time.dateTime);

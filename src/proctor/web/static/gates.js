@@ -1,7 +1,6 @@
 // Gates on a comparison, as in `proctor compare --gate`, and their verdicts.
 
 import { el } from "./dom.js";
-import { plural } from "./format.js";
 import { visible } from "./texts.js";
 
 const KINDS = { pass: "s-success", fail: "s-fail", inconclusive: "s-queued" };
@@ -23,11 +22,10 @@ export function gatesSection({ gates, verdict }, { add, remove }) {
     form);
 }
 
-function line({ gate, candidate, verdict, words, morePairs }, remove) {
-  const more = morePairs ? ` Needs about ${plural(morePairs, "more paired task")}.` : "";
+function line({ gate, candidate, verdict, words }, remove) {
   return el("li", {},
     el("span", { class: `status ${KINDS[verdict]}` }, verdict),
     el("code", {}, visible(gate)),
-    el("span", { class: "gate-words" }, el("b", {}, visible(candidate)), `: ${visible(words)}.${more}`),
+    el("span", { class: "gate-words" }, el("b", {}, visible(candidate)), `: ${visible(words)}.`),
     el("button", { type: "button", class: "quiet icon small-icon", "aria-label": `Remove ${visible(gate)}`, onclick: () => remove(gate) }, "×"));
 }

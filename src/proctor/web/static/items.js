@@ -1,7 +1,7 @@
 // Virtualized grid of the items of a run: only visible rows exist, and only their pages are loaded.
 
 import { api, query } from "./api.js";
-import { el } from "./dom.js";
+import { el, go } from "./dom.js";
 import { ago, moment, money, number, seconds } from "./format.js";
 import { badge } from "./status.js";
 import { visible } from "./texts.js";
@@ -17,15 +17,8 @@ const NARROW = { status: "104px", seconds: "76px" };
 const shortRepo = (repo) => repo.replace(/\/+$/, "").split("/").pop() || "";
 const text = (key) => (row) => visible(row[key] || "");
 
-// Column titles that differ by job type.
-const TITLES = {
-  evaluation: { prompt: "Session", model: "Judge", "factor:model": "evaluated model" },
-  dialogue: { prompt: "Dialogue", model: "Models" },
-  scenario: { prompt: "Scenario", model: "Models" },
-};
-
-/** All available columns: key, title, width, and cell content. */
-export function columnsFor(factors, job) {
+/** All available columns: key, title, width, and cell content. `titles` has those that the job changes. */
+export function columnsFor(factors, titles, evaluates) {
   const plain = [
     { key: "status", title: "Status", width: "112px", cell: (row) => badge(row.status, row.reason) },
     { key: "reason", title: "Reason", width: "minmax(110px, 1fr)", cell: text("reason") },
@@ -45,11 +38,11 @@ export function columnsFor(factors, job) {
     { key: "error", title: "Error", width: "minmax(160px, 2fr)", cell: (row) => el("span", { title: row.error }, visible(row.error)) },
   ];
   // Factors with their own column. In an evaluation, the model column is the judge, not the evaluated model.
-  const own = new Set(job === "evaluation" ? [] : ["model", "agent", "repository"]);
+  const own = new Set(evaluates ? [] : ["model", "agent", "repository"]);
   const varied = factors
     .filter((name) => !own.has(name))
     .map((name) => ({ key: `factor:${name}`, title: name, width: name === "evaluator" ? "minmax(170px, 2fr)" : "minmax(110px, 1fr)", cell: factorCell(name) }));
-  return [...plain, ...varied].map((column) => ({ ...column, title: TITLES[job]?.[column.key] || column.title }));
+  return [...plain, ...varied].map((column) => ({ ...column, title: titles[column.key] || column.title }));
 }
 
 const factorCell = (name) => (row) => {
@@ -282,7 +275,7 @@ export class ItemGrid extends HTMLElement {
 
   open() {
     const row = this.rowAt(this.active);
-    if (row) location.assign(addressOf(row));
+    if (row) go(addressOf(row));
   }
 
   walk(event) {

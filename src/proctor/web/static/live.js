@@ -1,5 +1,7 @@
 // One WebSocket per tab. Subscriptions survive a lost connection: each stores the version it has received.
 
+import { urlOf } from "./dom.js";
+
 const watches = new Map();
 let socket = null;
 let delay = 500;
@@ -37,7 +39,7 @@ function sendWatches() {
 
 function connect() {
   if (socket) return;
-  socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/live`);
+  socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${urlOf("/api/live")}`);
   socket.onopen = () => {
     delay = 500;
     for (const listener of listeners) listener(true);

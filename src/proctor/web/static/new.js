@@ -1,6 +1,6 @@
 // New Batch: edit a plan with validation while typing, validate it fully, and start it.
 
-import { api, attempt, byId, debounced, el, format, toast } from "./app.js";
+import { api, attempt, byId, debounced, el, format, go, toast } from "./app.js";
 import "./editor.js";
 
 const MOST_BYTES = 16 * 1024 * 1024;
@@ -8,6 +8,7 @@ const DRAFT = "proctor-draft";
 const FIELDS = {
   models: { label: "Models", type: "text", placeholder: "provider/model, …", help: "Comma-separated model names" },
   concurrency: { label: "Concurrency", type: "number", min: 1, step: 1, placeholder: "from plan" },
+  workers: { label: "Worker processes", type: "number", min: 1, step: 1, placeholder: "automatic" },
   agent: { label: "Agent", type: "text", placeholder: "for items that don't set one" },
   model: { label: "Model", type: "text", placeholder: "for items that don't set one" },
   runs: { label: "Repeats", type: "number", min: 1, step: 1, placeholder: "per combination" },
@@ -152,7 +153,7 @@ async function start() {
   const started = await attempt(button, () => api.post("/api/runs", planRequest()));
   if (started) {
     clearDraft();
-    location.assign(`/runs/${encodeURIComponent(started.runId)}`);
+    go(`/runs/${encodeURIComponent(started.runId)}`);
   } else validate();
 }
 

@@ -1,6 +1,6 @@
 // Browser notifications when a run ends, if enabled in the settings.
 
-import { remember, remembered } from "./dom.js";
+import { go, remember, remembered } from "./dom.js";
 
 const NAME = "proctor-notifications";
 
@@ -25,7 +25,7 @@ export function announce(run) {
   const notification = new Notification(`${run.runId}: ${run.status}`, { body: `${passed} of ${run.itemCount} succeeded`, tag: run.runId });
   notification.onclick = () => {
     window.focus();
-    location.assign(`/runs/${encodeURIComponent(run.runId)}`);
+    go(`/runs/${encodeURIComponent(run.runId)}`);
   };
 }
 

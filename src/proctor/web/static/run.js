@@ -1,6 +1,6 @@
 // The Run page: live progress, items, charts, plan, and actions.
 
-import { api, attempt, byId, confirmed, debounced, el, format, query, remember, remembered, STATUSES, toast, watch, badge } from "./app.js";
+import { api, attempt, badge, byId, confirmed, debounced, el, format, query, remember, remembered, STATUSES, toast, urlOf, watch } from "./app.js";
 import { chartCard } from "./charts.js";
 import { columnsFor, itemsOf } from "./items.js";
 import { ending } from "./notify.js";
@@ -181,10 +181,13 @@ function showFacts() {
 
 const retried = () => run.counts.error + run.counts.fail + run.counts.timeout;
 
+const hasStoppedEarly = () => run.status === "completed" && run.stopWhen && run.counts.queued > 0;
+
 function showActions() {
   byId("abort").hidden = !["running", "halted", "interrupted"].includes(run.status);
   byId("abort").disabled = run.isStopping;
-  byId("resume").hidden = !["halted", "interrupted", "aborted"].includes(run.status);
+  byId("resume").hidden = !["halted", "interrupted", "aborted"].includes(run.status) && !hasStoppedEarly();
+  byId("resume").textContent = hasStoppedEarly() ? "Run the rest" : "Resume";
   byId("retry").hidden = run.status === "running" || !retried() || !byId("resume").hidden;
 }
 
@@ -199,7 +202,12 @@ byId("abort").addEventListener("click", async ({ currentTarget }) => {
 });
 
 byId("resume").addEventListener("click", async ({ currentTarget }) => {
-  const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/resume`));
+  if (hasStoppedEarly()) {
+    const text = "What the plan wanted to know is decided. The intervals stay valid while the rest runs.";
+    const action = `Run ${plural(run.counts.queued, "item")}`;
+    if (!await confirmed({ title: "Run the rest?", text, action, danger: false })) return;
+  }
+  const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/resume${hasStoppedEarly() ? "?stopEarly=false" : ""}`));
   if (done) toast("Run resumed.", "good");
   if (done) load();
 });
@@ -216,7 +224,7 @@ byId("retry").addEventListener("click", async ({ currentTarget }) => {
 function makeMenus() {
   const table = el("select", { "aria-label": "Table to export" }, TABLES.map(([value, title]) => el("option", { value }, title)));
   const links = Object.entries(FORMATS).map(([form, title]) => el("a", { class: "menu-item", dataset: { form }, download: "" }, title));
-  const setLinks = () => links.forEach((link) => (link.href = `${ADDRESS}/export${query({ format: link.dataset.form, table: table.value })}`));
+  const setLinks = () => links.forEach((link) => (link.href = urlOf(`${ADDRESS}/export${query({ format: link.dataset.form, table: table.value })}`)));
   table.addEventListener("change", setLinks);
   setLinks();
   menu(byId("export"), [el("div", { class: "menu-field" }, table), ...links]);
@@ -370,7 +378,7 @@ async function begin() {
     return;
   }
   showFacts();
-  columns = columnsFor(run.factors, run.job);
+  columns = columnsFor(run.factors, JSON.parse(page.dataset.columnTitles), "evaluates" in page.dataset);
   byId("items").replaceChildren(grid);
   grid.begin({ run: RUN, columns: chosenColumns(), changed: (response) => showChips(response.counts), first });
   makeMenus();

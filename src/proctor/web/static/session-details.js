@@ -5,7 +5,7 @@ import { moment, money, number, seconds } from "./format.js";
 import { longText, terminal, visible } from "./texts.js";
 
 /** The two participants of a dialogue: left and right. */
-export const SIDES = ["client", "therapist"];
+const SIDES = ["client", "therapist"];
 
 const code = (text) => (text ? el("code", {}, visible(text)) : "");
 const card = (title, ...content) => el("section", { class: "card" }, el("h3", {}, title), ...content);
@@ -57,6 +57,7 @@ function about(session) {
       ["Branch", code(session.branch)],
       ["Base", code(base)],
       ["Worktree", code(session.worktree)],
+      ["Sandbox", session.sandbox],
       ["Conversation", code(session.thread)],
       ["Source", session.source],
       ["Service", session.service],

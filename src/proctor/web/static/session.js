@@ -4,7 +4,7 @@ import { api, badge, byId, el, format, toast, watch } from "./app.js";
 import "./labels.js";
 import { ending } from "./notify.js";
 import { showBranch } from "./session-branch.js";
-import { detailsOf, SIDES } from "./session-details.js";
+import { detailsOf } from "./session-details.js";
 import { checksOf, scoresTable, scoreValue } from "./session-judged.js";
 import { Tabs } from "./tabs.js";
 import { firstLine, visible } from "./texts.js";
@@ -213,7 +213,7 @@ async function showTranscript() {
   byId("panel-transcript").replaceChildren(search, transcript);
   search.begin({ address: ADDRESS, show: (position, text) => goTo(position, text).catch((error) => toast(error.message, "bad", error.remedy)) });
   search.hidden = !session.eventCount;
-  transcript.begin({ session: ID, started: session.startedAt, sides: session.job === "dialogue" ? SIDES : null, scored: scoredUtterance });
+  transcript.begin({ session: ID, started: session.startedAt, sides: page.speakers ? page.speakers.split(" ") : null, scored: scoredUtterance });
   await transcript.open(linkedTo());
   if (session.status === "running") transcript.showEmpty("No messages yet.", "Messages appear here while the session runs.");
   else transcript.showEmpty("No messages.", "The attempt ended before any message was recorded.");

@@ -1,0 +1,153 @@
+"""Confinement by bubblewrap: own mount, process, IPC and network namespaces. Works for root and for users.
+
+Writable are the session's folders; visible are the system and the program's installation; everything else is
+absent. Paths are the same inside and outside. The program has no network but its own loopback interface, on
+which Proctor serves the gateway: a launcher inside opens the port and sends the socket out.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from proctor.processes import Confinement, Launch
+from proctor.sandbox import Policy, is_root
+from proctor.sandbox.paths import (
+    SYSTEM,
+    SYSTEM_FILES,
+    around,
+    interpreter,
+    is_system,
+    python_installation,
+    readable,
+    unreadable_settings,
+)
+
+TEMPORARY_BYTES = 1 << 30
+"""Size of /tmp, which is in memory; TMPDIR is on disk."""
+TRIAL_SECONDS = 20
+COPY = """
+[ "$1" = "$2" ] || [ -e "$2" ] || { mkdir -p "${2%/*}" && cp -a --reflink=auto "$1" "$2"; }
+shift 2
+exec "$@"
+"""
+"""Copies a cache unless there is one. File systems that can share blocks until one of the two changes."""
+
+
+@cache
+def program() -> str:
+    """Path of bubblewrap; empty: it is not installed."""
+    return shutil.which("bwrap") or ""
+
+
+def problem() -> str:
+    """Why bubblewrap does not work on this machine; empty: it works."""
+    if not program():
+        return "`bwrap` is not on the PATH; install the package `bubblewrap`"
+    trial = [program(), "--unshare-pid", "--unshare-ipc", "--unshare-net", "--ro-bind", "/", "/"]
+    try:
+        ended = subprocess.run(
+            [*trial, "--proc", "/proc", "--dev", "/dev", "/bin/true"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TRIAL_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"`bwrap` cannot be run: {error}"
+    return "" if ended.returncode == 0 else ended.stderr.strip()[:300] or f"exit code {ended.returncode}"
+
+
+def confine(policy: Policy) -> Confinement:
+    """The confinement of a program under a policy."""
+
+    def wrap(arguments: Sequence[str], launch: Launch, channel: int | None) -> list[str]:
+        # A missing program would be reported by bubblewrap, as an exit code.
+        launch.find_program()
+        command = _copying(policy, list(arguments))
+        if channel is not None:
+            ports = ",".join(map(str, policy.serve))
+            launcher = str(Path(__file__).with_name("launcher.py"))
+            command = [interpreter(), "-I", "-S", launcher, str(channel), ports, "-", *command]
+        return [program(), *_arguments(policy, arguments, launch, channel is not None), "--", *command]
+
+    return Confinement(
+        wrap=wrap, stays=True, limits=policy.limits, ports=policy.serve, variables=policy.variables
+    )
+
+
+def _arguments(policy: Policy, command: Sequence[str], launch: Launch, has_launcher: bool) -> Iterator[str]:
+    yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    # Without this, root could mount the system writable. Others have no capabilities inside anyway.
+    yield from ("--cap-drop", "ALL")
+    if policy.network != "full":
+        yield "--unshare-net"
+    yield from system_arguments()
+    private = (*policy.hidden, policy.user_home)
+    for place in filter(is_system, private):
+        if place.is_dir():
+            yield from ("--tmpfs", str(place))
+        elif place.exists():
+            yield from ("--ro-bind", "/dev/null", str(place))
+    places = readable(command, launch.environment, policy.hidden, policy.user_home)
+    places += [part for place in policy.read for part in around(place, private)]
+    if has_launcher:
+        places += python_installation()
+    for place in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
+        yield from ("--ro-bind-try", str(place), str(place))
+    for folder in policy.write:
+        yield from ("--bind", str(folder), str(folder))
+    yield from cache_arguments(policy)
+    yield from ("--dir", str(launch.folder), "--remount-ro", "/", "--chdir", str(launch.folder))
+
+
+@cache
+def system_arguments() -> tuple[str, ...]:
+    """The parts of the file system that every program sees."""
+    arguments: list[str] = []
+    for root in map(Path, SYSTEM):
+        if root.is_symlink():
+            arguments += ["--symlink", str(root.readlink()), str(root)]
+        elif root.is_dir():
+            arguments += ["--ro-bind", str(root), str(root)]
+    arguments += ["--ro-bind", "/etc", "/etc"]
+    if is_root():
+        # Others cannot read these anyway.
+        files, folders = unreadable_settings()
+        arguments += [part for file in files for part in ("--ro-bind", "/dev/null", str(file))]
+        arguments += [part for folder in folders for part in ("--tmpfs", str(folder))]
+    arguments += ["--proc", "/proc", "--dev", "/dev"]
+    for path in SYSTEM_FILES:
+        arguments += ["--ro-bind-try", path, path]
+    size = str(TEMPORARY_BYTES)
+    for path in ("/tmp", "/var/tmp"):
+        arguments += ["--perms", "1777", "--size", size, "--tmpfs", path]
+    arguments += ["--dir", "/run", "--symlink", "../run", "/var/run"]
+    # The name servers, where a service of the system writes them.
+    resolver = os.path.realpath("/etc/resolv.conf")
+    if resolver.startswith("/run/"):
+        arguments += ["--ro-bind-try", resolver, resolver]
+    return tuple(arguments)
+
+
+def cache_arguments(policy: Policy) -> Iterator[str]:
+    """Caches of the user, at the same place below the program's HOME, or at their own place to be copied."""
+    for place in _caches(policy, "read"):
+        yield from ("--ro-bind", str(place), str(policy.inside(place)))
+    for place in _caches(policy, "copy"):
+        yield from ("--ro-bind", str(place), str(place))
+
+
+def _caches(policy: Policy, mode: str) -> list[Path]:
+    return [Path(folder) for folder, own in policy.cache.items() if own == mode and Path(folder).is_dir()]
+
+
+def _copying(policy: Policy, command: list[str]) -> list[str]:
+    """The command, after copies of the caches that it may change; made by the first program of a session."""
+    for place in _caches(policy, "copy"):
+        command = ["/bin/sh", "-c", COPY, "sh", str(place), str(policy.inside(place)), *command]
+    return command

@@ -1,0 +1,75 @@
+"""Confinement by Landlock, the kernel's own: needs no program and no privilege, where bubblewrap is absent.
+
+Writes are possible only in the session's folders, reads only in what a program needs, TCP connections only to
+the gateway's port and the session's own. Signals and abstract sockets reach no process outside (Linux 6.12).
+Weaker than bubblewrap: process ids and command lines of others are visible, /dev/shm is shared, UDP is not
+restricted, and a port is allowed on every host.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from proctor.processes import Confinement, Launch
+from proctor.sandbox import Policy, is_root
+from proctor.sandbox.launcher import landlock_abi
+from proctor.sandbox.paths import SYSTEM, SYSTEM_FILES, around, interpreter, readable, unreadable_settings
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm")
+RANDOM = ("/dev/random", "/dev/urandom")
+OWN_PORTS = ("PORT", "PROCTOR_PORT")
+"""Variables with ports that belong to the session."""
+
+
+def problem() -> str:
+    """Why Landlock does not work on this machine; empty: it works."""
+    return (
+        "" if sys.platform == "linux" and _abi() > 0 else "the kernel has no Landlock, or it is switched off"
+    )
+
+
+@cache
+def _abi() -> int:
+    return landlock_abi()
+
+
+def confine(policy: Policy) -> Confinement:
+    """The confinement of a program under a policy."""
+
+    def wrap(arguments: Sequence[str], launch: Launch, channel: int | None) -> list[str]:  # noqa: ARG001
+        launch.find_program()
+        rules = "\n".join(_rules(policy, arguments, launch))
+        launcher = str(Path(__file__).with_name("launcher.py"))
+        return [interpreter(), "-I", "-S", launcher, "-1", "", rules, *arguments]
+
+    return Confinement(wrap=wrap, limits=policy.limits, variables=policy.variables)
+
+
+def _rules(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[str]:
+    """The rules as the launcher reads them."""
+    places = [
+        *readable(command, launch.environment, policy.hidden, policy.user_home),
+        *(Path(path) for path in (*SYSTEM, *SYSTEM_FILES, "/proc", *RANDOM)),
+        *_settings(),
+        *(part for place in policy.read for part in around(place, (*policy.hidden, policy.user_home))),
+        *map(Path, policy.cache),
+        Path(os.path.realpath("/etc/resolv.conf")),
+    ]
+    yield from (f"read {place}" for place in places if "\n" not in str(place))
+    yield from (f"write {place}" for place in (*DEVICES, *policy.write))
+    if policy.network == "full":
+        yield "network"
+        return
+    ports = {*map(str, policy.serve), *(launch.environment.get(name, "") for name in OWN_PORTS)}
+    yield from (f"port {port}" for port in sorted(ports) if port.isdigit())
+
+
+@cache
+def _settings() -> tuple[Path, ...]:
+    """What may be read in /etc: all, or for root what everybody may read."""
+    if not is_root():
+        return (Path("/etc"),)
+    files, folders = unreadable_settings()
+    return tuple(around(Path("/etc"), (*files, *folders)))

@@ -1,0 +1,175 @@
+"""Which files a confined program needs to read: the system, its own installation, what its command names.
+
+Folders of the user are never visible as a whole. A path is skipped if a hidden folder is inside it.
+"""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/snap")
+SYSTEM_FILES = ("/sys/devices/system/cpu",)
+"""Programs that look for the number of cores read these."""
+_SHARED = ("/", "/tmp", "/var/tmp", "/home", "/root", "/var", "/mnt", "/media", "/srv")
+"""Folders of several owners; never visible as a whole because a program or variable names them."""
+_PROVIDED = ("/proc", "/dev", "/sys", "/run", "/var/run", "/etc")
+"""What a sandbox provides in its own way."""
+_PROGRAM_FOLDERS = ("bin", "sbin", "shims", "condabin")
+_NOT_PLACES = frozenset({"HOME", "PWD", "OLDPWD", "TMPDIR", "SHELL", "USER", "LOGNAME", "MAIL", "_"})
+"""Variables whose paths are not for the program, or that the sandbox provides."""
+_LONGEST = 4096
+_MOST_LINKS = 500
+
+
+def readable(
+    command: Sequence[str], environment: Mapping[str, str], hidden: Sequence[Path], user_home: Path
+) -> list[Path]:
+    """Files and folders outside the system that a command with this environment needs to read."""
+    private = (*hidden, user_home)
+    places = [*_installations(environment.get("PATH", os.defpath), private)]
+    for name, value in environment.items():
+        if name not in _NOT_PLACES and name != "PATH" and not name.startswith("PROCTOR_"):
+            places += _existing(value.split(os.pathsep))
+    places += _named(command)
+    if command:
+        places += _interpreter(command[0], environment.get("PATH", os.defpath))
+    return _without_private(places, private)
+
+
+def python_installation() -> list[Path]:
+    """What our own Python needs, for the launcher."""
+    return [Path(sys.base_prefix), Path(__file__).with_name("launcher.py")]
+
+
+def interpreter() -> str:
+    """The Python that runs the launcher: not a link in a virtual environment."""
+    return os.path.realpath(sys.executable)
+
+
+def _without_private(places: Iterable[Path], private: Sequence[Path]) -> list[Path]:
+    """The places without those that contain a private folder, are shared, or are in another one."""
+    chosen: list[Path] = []
+    for place in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
+        is_given = is_system(place) or any(place.is_relative_to(root) for root in _PROVIDED)
+        if is_given or str(place) in _SHARED or any(folder.is_relative_to(place) for folder in private):
+            continue
+        if not any(place.is_relative_to(other) for other in chosen):
+            chosen.append(place)
+    return chosen
+
+
+def is_system(place: Path) -> bool:
+    """Whether a path is visible as part of the system."""
+    return any(place.is_relative_to(root) for root in SYSTEM)
+
+
+def _existing(texts: Iterable[str]) -> Iterator[Path]:
+    for text in texts:
+        if text.startswith("/") and len(text) < _LONGEST and Path(text).exists():
+            yield Path(os.path.normpath(text))
+
+
+def _named(command: Sequence[str]) -> Iterator[Path]:
+    """The files and folders that a command names, with the folders of the files: their modules are there."""
+    for argument in command:
+        for place in _existing(_paths_in(argument)):
+            yield place
+            if not place.is_dir():
+                yield from _home_of(place)
+                yield from _home_of(Path(os.path.realpath(place)))
+
+
+def _paths_in(argument: str) -> list[str]:
+    if len(argument) > _LONGEST:
+        return []
+    if not any(mark in argument for mark in " \n;='\""):
+        return [argument]
+    try:
+        return [part for word in shlex.split(argument) for part in (word, word.partition("=")[2])]
+    except ValueError:
+        return argument.split()
+
+
+@lru_cache(maxsize=64)
+def _installations(path: str, private: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The installations whose programs are on the PATH."""
+    places: list[Path] = []
+    for folder in _existing(path.split(os.pathsep)):
+        if not is_system(folder):
+            places += _installation(folder, private)
+    return tuple(dict.fromkeys(places))
+
+
+def _installation(folder: Path, private: tuple[Path, ...]) -> Iterator[Path]:
+    parent = folder.parent
+    yield folder
+    # `~/.local` holds the data of all programs, and of Proctor, besides `bin`.
+    if folder.name in _PROGRAM_FOLDERS and parent.name != ".local" and parent not in private:
+        yield parent
+    with os.scandir(folder) as entries:
+        for _, entry in zip(range(_MOST_LINKS), entries, strict=False):
+            if entry.is_symlink():
+                yield from _home_of(Path(os.path.realpath(entry.path)))
+
+
+def _home_of(program: Path) -> Iterator[Path]:
+    """The installation of a program: the folder of its `bin`, or its own folder."""
+    if not is_system(program):
+        yield program.parent.parent if program.parent.name in _PROGRAM_FOLDERS else program.parent
+
+
+def _interpreter(program: str, path: str) -> Iterator[Path]:
+    """The installation of the interpreter in the first line of a script, and of the script."""
+    for _ in range(3):
+        location = shutil.which(program, path=path)
+        if location is None:
+            return
+        real = Path(os.path.realpath(location))
+        yield real
+        yield from _home_of(Path(location))
+        yield from _home_of(real)
+        try:
+            with real.open("rb") as file:
+                first = file.readline(500)
+        except OSError:
+            return
+        line = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+        if not line:
+            return
+        is_env = line[0].endswith("/env") and len(line) > 1
+        program = line[-1] if is_env and not line[-1].startswith("-") else line[0]
+
+
+def around(place: Path, hidden: Sequence[Path]) -> Iterator[Path]:
+    """A file or folder without what is hidden in it: the whole, or the parts around that."""
+    if place in hidden or not place.exists():
+        return
+    if not any(other.is_relative_to(place) for other in hidden):
+        yield place
+        return
+    for part in place.iterdir():
+        yield from around(part, hidden)
+
+
+@cache
+def unreadable_settings() -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Files and folders in /etc that only their owner may read: keys and passwords."""
+    files, folders = list[Path](), list[Path]()
+    for parent, names, own in os.walk("/etc"):
+        for name in [*names]:
+            place = Path(parent, name)
+            if not place.is_symlink() and place.stat().st_mode & 0o005 != 0o005:
+                folders.append(place)
+                names.remove(name)
+        for name in own:
+            place = Path(parent, name)
+            try:
+                if not place.is_symlink() and not place.stat().st_mode & 0o004:
+                    files.append(place)
+            except OSError:
+                continue
+    return tuple(files), tuple(folders)

@@ -1,0 +1,202 @@
+"""A provider that goes away: calls wait for it, single ones probe it, and no item is lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from proctor.errors import ModelError
+from proctor.model import Request
+from proctor.models import ModelRouter, rate_limits
+from proctor.models.client import CallRetryPolicy, Client
+from proctor.models.rate_limits import RatePool, RatePools
+from proctor.testing import eventually_async
+from proctor.testing.model_server import ModelServer, ServerReply, failure, reply
+
+QUICK = CallRetryPolicy(first_pause_seconds=0.001, most_waiting_seconds=2)
+GARBAGE = ServerReply(raw=b"<html>Bad gateway</html>")
+
+
+@pytest.fixture(autouse=True)
+def quick_probes(monkeypatch):
+    """Probes every few milliseconds instead of seconds."""
+    monkeypatch.setattr(rate_limits, "FIRST_PROBE_SECONDS", 0.005)
+    monkeypatch.setattr(rate_limits, "LONGEST_PROBE_SECONDS", 0.02)
+    monkeypatch.setattr(rate_limits, "SLICE_SECONDS", 0.02)
+
+
+class Calls:
+    """Models behind a server, which wait for it."""
+
+    def __init__(self, url: str, patience: float = 30.0) -> None:
+        self.pools = RatePools(outage_patience_seconds=patience)
+        self.pools.waits_for_outages = True
+        self.messages = list[str]()
+        self.pools.notify = self.messages.append
+        environment = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "k"}
+        self.models = ModelRouter(environment, client=Client(QUICK, pools=self.pools), pools=self.pools)
+        self.waited = list[float]()
+
+    async def ask(self, text: str = "hello") -> str:
+        request = Request(model="openai/tiny", messages=[{"role": "user", "content": text}])
+        return (await self.models.for_attempt(self.waited.append).answer(request)).text
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ModelServer]:
+    async with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def calls(server) -> AsyncIterator[Calls]:
+    made = Calls(server.url)
+    yield made
+    await made.models.close()
+
+
+@pytest.mark.parametrize("fault", [failure(503), failure(500), GARBAGE, ServerReply(hangs_up=True)])
+async def test_calls_wait_for_a_provider_that_answers_only_with_faults(server, calls, fault):
+    server.answers = [fault]
+    asking = [asyncio.create_task(calls.ask(str(number))) for number in range(10)]
+    await eventually_async(lambda: len(server.requests) > 40)
+    assert not any(task.done() for task in asking)
+    assert server.at_once <= 1, "single calls probe it"
+
+    server.answers = [reply("back")]
+
+    assert await asyncio.gather(*asking) == ["back"] * 10
+    assert calls.messages[0].startswith("openai/tiny is unreachable, probing: ")
+    assert calls.messages[1].startswith("openai/tiny answers again after ")
+    assert sum(calls.waited) > 0
+
+
+async def test_calls_wait_for_a_server_that_is_not_there(server):
+    async with ModelServer() as gone:
+        url = gone.url
+    calls = Calls(url)
+    asking = [asyncio.create_task(calls.ask(str(number))) for number in range(5)]
+    await eventually_async(lambda: bool(calls.messages))
+    assert "unreachable, probing" in calls.messages[0]
+    await eventually_async(lambda: calls.pools.states[0].waiting + calls.pools.states[0].in_use == 5)
+    assert calls.pools.states[0].outage
+    port = int(url.rpartition(":")[2].partition("/")[0])
+    async with ModelServer([reply("back")], port=port):
+        assert await asyncio.gather(*asking) == ["back"] * 5
+    await calls.models.close()
+
+
+async def test_one_request_that_the_provider_cannot_take_holds_nobody_up(server, calls):
+    """The others are answered: it fails after its tries, as it would without outages."""
+    server.answers = lambda body: failure(500) if body["messages"][0]["content"] == "poison" else reply("ok")
+    poisoned = asyncio.create_task(calls.ask("poison"))
+    answers = [await calls.ask() for _ in range(50)]
+    with pytest.raises(ModelError, match="answered 500"):
+        await poisoned
+    assert answers == ["ok"] * 50
+
+
+async def test_one_request_alone_that_the_provider_cannot_take_is_given_up_soon(server, calls, monkeypatch):
+    monkeypatch.setattr(rate_limits, "PATIENCE_WITH_ONE_CALL_SECONDS", 0.1)
+    server.answers = lambda body: failure(500) if body["messages"][0]["content"] == "poison" else reply("ok")
+    with pytest.raises(ModelError, match="answered 500"):
+        await calls.ask("poison")
+    assert await calls.ask() == "ok"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+async def test_a_request_that_is_refused_is_no_outage(server, calls, status):
+    server.answers = [failure(status)]
+    for _ in range(10):
+        with pytest.raises(ModelError, match=f"answered {status}"):
+            await calls.ask()
+    assert calls.messages == [] and len(server.requests) == 10
+
+
+async def test_a_refusal_ends_an_outage_since_the_provider_has_answered(server, calls):
+    server.answers = [failure(503)]
+    asking = [asyncio.create_task(calls.ask(str(number))) for number in range(4)]
+    await eventually_async(lambda: bool(calls.messages))
+    server.answers = [failure(401)]
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+    assert all(isinstance(error, ModelError) and error.reason == "auth" for error in outcomes)
+
+
+async def test_an_outage_longer_than_the_patience_fails_the_calls_that_wait(server):
+    calls = Calls(server.url, patience=0.2)
+    server.answers = [failure(503)]
+    outcomes = await asyncio.gather(*(calls.ask(str(number)) for number in range(10)), return_exceptions=True)
+    assert all(isinstance(error, ModelError) and error.reason == "model_failed" for error in outcomes)
+    assert "longer than outage_patience" in calls.messages[1]
+    with pytest.raises(ModelError, match="answered 503"):
+        await calls.ask()
+    server.answers = [reply("back")]
+    assert await calls.ask() == "back"
+    await calls.models.close()
+
+
+async def test_a_cancelled_probe_leaves_the_probing_to_the_next_call(server, calls):
+    server.answers = [failure(503)]
+    asking = [asyncio.create_task(calls.ask(str(number))) for number in range(4)]
+    await eventually_async(lambda: bool(calls.messages))
+    server.answers = [ServerReply(delay_seconds=60)]
+    await eventually_async(lambda: server.at_once == 1)
+    server.answers = [reply("back")]
+    for task in asking:
+        task.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    assert await calls.ask() == "back"
+
+
+async def test_an_outage_of_a_minute_costs_nothing_and_is_probed_a_few_times(monkeypatch):
+    """With the pauses as they are, on a clock that tests turn."""
+    monkeypatch.undo()
+    loop, now, timers = asyncio.get_running_loop(), 0.0, list[float]()
+
+    class Clock:
+        def __call__(self) -> float:
+            return now
+
+    pool = RatePool("openai/tiny", clock=Clock(), outage_patience_seconds=1800)
+    monkeypatch.setattr(loop, "call_later", lambda delay, function, *_: timers.append(delay))
+    for call in range(3):
+        slot = await pool.enter()
+        pool.unreachable(slot, call, "connection refused", is_connected=False)
+    assert pool.is_in_outage and timers == [1.0]
+    probes = 0
+    while now < 60:
+        now += timers[-1]
+        slot = await pool.enter()
+        assert slot.is_probe
+        probes += 1
+        assert pool.unreachable(slot, probes, "connection refused", is_connected=False)
+    assert probes == 6 and timers == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    now += timers[-1]
+    await pool.enter()
+    pool.answered()
+    assert not pool.is_in_outage and pool.state.held_seconds == 0
+
+
+async def test_a_stream_that_breaks_off_counts_as_a_failure_and_an_answer_ends_the_outage(provider):
+    calls = Calls(f"{provider.url}/v1")
+
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Content-Length": "1000"})
+        await response.prepare(request)
+        await response.write(b"data: {}\n\n")
+        assert request.transport
+        request.transport.close()
+        return response
+
+    provider.answers = [breaks]
+    route = calls.models.route("openai/tiny")
+    for _ in range(3):
+        stream = await calls.models.client.open(route._target, b"{}")
+        with pytest.raises(ModelError, match="broke off"):
+            async for _chunk in stream.chunks():
+                pass
+        stream.close()
+    # Each began, which ends an outage, and broke off: the provider answers, if badly.
+    assert calls.pools.states[0].in_use == 0
+    await calls.models.close()

@@ -1,0 +1,295 @@
+"""What a program sees and may do in each kind of sandbox."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from conftest import Workshop
+from proctor.processes import CouldNotStart, Launch, ProgramResult, end_attempt, run, started
+from proctor.sandbox import Sandbox, problem_of
+
+KINDS = ("bubblewrap", "landlock")
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    if problem := problem_of(request.param):
+        pytest.skip(problem)
+    return str(request.param)
+
+
+@pytest.fixture
+def bubblewrap() -> str:
+    if problem := problem_of("bubblewrap"):
+        pytest.skip(problem)
+    return "bubblewrap"
+
+
+class Room:
+    """A session's folder, as coding items have it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.user = folder / "user"
+        self.place = folder / "proctor" / "worktrees" / "one"
+        self.tree, self.home = self.place / "tree", self.place / "home"
+        for path in (self.user, self.tree, self.home / "tmp"):
+            path.mkdir(parents=True)
+        self.sandbox = Sandbox(hidden=(folder / "proctor", self.user), user_home=self.user)
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "TMPDIR": str(self.home / "tmp"),
+        }
+
+    async def run(
+        self, command: object, settings: object, phase: object = "check", **more: object
+    ) -> ProgramResult:
+        return await run(
+            command,
+            folder=self.tree,
+            environment=self.environment,
+            attempt="test",
+            confinement=self.sandbox.confine(phase, settings, folders=[self.place], home=self.home, **more),
+        )
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Room(tmp_path)
+
+
+async def test_a_program_changes_its_tree_and_reports_its_exit_code(room: Room, kind: str) -> None:
+    ended = await room.run("echo done > file; cat file; exit 7", kind)
+
+    assert (ended.exit_code, ended.output) == (7, "done\n")
+    assert (room.tree / "file").read_text() == "done\n"
+
+
+async def test_a_program_that_a_signal_ends_is_reported_so(room: Room, kind: str) -> None:
+    assert (await room.run("kill -9 $$", kind)).exit_code == 137
+
+
+async def test_a_missing_program_cannot_be_started(room: Room, kind: str) -> None:
+    with pytest.raises(CouldNotStart, match="no-such-program"):
+        await room.run(["no-such-program"], kind)
+
+
+async def test_what_a_program_leaves_running_is_named_and_ended(room: Room, kind: str) -> None:
+    ended = await room.run("sleep 987 & exit 0", kind)
+
+    assert ended.exit_code == 0
+    assert ended.leftovers == ("sleep 987",)
+
+
+async def test_a_confined_program_ends_at_its_time_limit_with_its_grace(room: Room, kind: str) -> None:
+    confinement = room.sandbox.confine("check", kind, folders=[room.place], home=room.home)
+    script = "trap 'echo cleaned up; exit 3' TERM; echo ready; while :; do sleep 0.05; done"
+    async with started(
+        script, folder=room.tree, environment=room.environment, attempt="test", confinement=confinement
+    ) as program:
+        lines = program.lines()
+        assert await anext(lines) == "ready"
+        await program.end()
+        assert await anext(lines) == "cleaned up"
+        assert await program.ended() == 3
+
+
+async def test_confined_processes_of_a_dead_run_are_found_by_their_marker(room: Room, kind: str) -> None:
+    confinement = room.sandbox.confine("check", kind, folders=[room.place], home=room.home)
+    async with started(
+        "echo ready; exec sleep 654",
+        folder=room.tree,
+        environment=room.environment,
+        attempt="attempt-of-the-dead",
+        confinement=confinement,
+    ) as program:
+        assert await anext(program.lines()) == "ready"
+        names = await asyncio.to_thread(end_attempt, "attempt-of-the-dead")
+        assert any("sleep 654" in name for name in names)
+        await program.ended()
+
+
+async def test_resource_limits_hold(room: Room, kind: str) -> None:
+    settings = {"kind": kind, "limits": {"file_size": "1M", "open_files": 50}}
+    ended = await room.run("ulimit -n; head -c 3000000 /dev/zero > big; echo $?", settings)
+
+    assert ended.output.splitlines()[0] == "50"
+    assert (room.tree / "big").stat().st_size == 1 << 20
+
+
+async def test_a_folder_of_the_plan_can_be_read_and_not_changed(room: Room, kind: str) -> None:
+    data = room.user / "data"
+    data.mkdir()
+    (data / "words").write_text("one")
+    ended = await room.run(f"cat {data}/words; echo x > {data}/words", {"kind": kind, "read": [str(data)]})
+
+    assert ended.output.startswith("one")
+    assert ended.exit_code != 0
+    assert (data / "words").read_text() == "one"
+
+
+async def test_a_cache_appears_below_the_home_of_the_program(room: Room, bubblewrap: str) -> None:
+    (room.user / ".npm").mkdir()
+    (room.user / ".npm" / "package").write_text("cached")
+    ended = await room.run("cat ~/.npm/package; touch ~/.npm/x", {"kind": bubblewrap, "cache": ["~/.npm"]})
+
+    assert ended.output.startswith("cached")
+    assert ended.exit_code != 0
+
+
+async def test_a_copied_cache_can_be_changed_without_effect(room: Room, bubblewrap: str) -> None:
+    (room.user / ".npm").mkdir()
+    (room.user / ".npm" / "package").write_text("cached")
+    settings = {"kind": bubblewrap, "cache": {"~/.npm": "copy"}}
+    ended = await room.run("echo changed > ~/.npm/package && cat ~/.npm/package", settings)
+
+    assert (ended.exit_code, ended.output) == (0, "changed\n")
+    assert (room.user / ".npm" / "package").read_text() == "cached"
+
+
+async def test_a_script_finds_its_modules_and_its_interpreter(room: Room, kind: str, tmp_path: Path) -> None:
+    program = tmp_path / "agent" / "main.py"
+    program.parent.mkdir()
+    program.write_text("import helper; print(helper.word)")
+    (program.parent / "helper.py").write_text("word = 'found'")
+
+    assert (await room.run([sys.executable, str(program)], kind)).output == "found\n"
+
+
+@asynccontextmanager
+async def answering(listener: socket.socket) -> AsyncIterator[None]:
+    """Answers each connection with one line."""
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\nserved from outside\n")
+        await writer.drain()
+        writer.close()
+
+    listener.setblocking(False)
+    server = await asyncio.start_server(answer, sock=listener)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+CONNECT = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1])), timeout=5); "
+READ = CONNECT + "s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.makefile().read())"
+
+
+async def test_the_gateways_port_is_served_from_outside_and_no_other_is(room: Room, bubblewrap: str) -> None:
+    command = [sys.executable, "-c", READ, "45678"]
+    ended = await room.run(command, bubblewrap, "agent", serve={45678: answering})
+    other = await room.run(
+        [sys.executable, "-c", READ, "45679"], bubblewrap, "agent", serve={45678: answering}
+    )
+
+    assert "served from outside" in ended.output
+    assert "ConnectionRefusedError" in other.output
+
+
+async def test_a_check_reaches_its_own_server_only(room: Room, kind: str) -> None:
+    room.environment["PORT"] = "23457"
+    script = (
+        "import os, socket; port = int(os.environ['PORT']);"
+        " server = socket.create_server(('127.0.0.1', port));"
+        " socket.create_connection(('127.0.0.1', port), timeout=5); print('reached')"
+    )
+    assert "reached" in (await room.run([sys.executable, "-c", script], kind)).output
+
+
+PROXIED = """
+import os, socket, sys
+address = os.environ["HTTPS_PROXY"].removeprefix("http://").split(":")
+link = socket.create_connection((address[0], int(address[1])), timeout=10)
+link.sendall(f"CONNECT {sys.argv[1]} HTTP/1.1\\r\\n\\r\\n".encode())
+print(link.makefile().read())
+"""
+
+
+async def test_only_the_hosts_of_the_plan_are_reached(room: Room, bubblewrap: str) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    settings = {"kind": bubblewrap, "network": [f"127.0.0.1:{port}", "packages.example.com"]}
+    async with answering(listener):
+        allowed = await room.run([sys.executable, "-c", PROXIED, f"127.0.0.1:{port}"], settings)
+        refused = await room.run([sys.executable, "-c", PROXIED, "127.0.0.2:80"], settings)
+
+    assert "200" in allowed.output
+    assert "served from outside" in allowed.output
+    assert refused.output.startswith("HTTP/1.1 403")
+
+
+async def test_a_batch_is_confined_as_its_plan_says(workshop: Workshop, repository: Path, kind: str) -> None:
+    await workshop.run(
+        json.dumps(
+            {
+                "matrix": [
+                    {
+                        "repo": str(repository),
+                        "prompt": "Write.",
+                        "command": ["sh", "-c", "echo x > new.txt; git add .; git commit -qm work"],
+                        "setup": "git log --oneline",
+                        "scriptCommand": "test -f new.txt && git show --stat HEAD",
+                        "sandbox": {"kind": kind, "network": "none"},
+                    }
+                ]
+            }
+        )
+    )
+
+    assert workshop.outcomes() == [("success", "completed")]
+    assert [row["sandbox"] for row in workshop.rows("sessions")] == [kind]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run as an ordinary user already")
+def test_an_ordinary_user_is_confined_too(room: Room, bubblewrap: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        confinement = room.sandbox.confine("check", bubblewrap, folders=[Path(folder)], home=Path(folder))
+        assert confinement is not None
+        script = "id -u; touch mine; touch /usr/x || ls /home /root /etc/shadow; mount -o remount,rw /usr"
+        launch = Launch(
+            command=script,
+            folder=Path(folder),
+            environment={"PATH": "/usr/bin:/bin"},
+            attempt="",
+            typed=None,
+            grace_seconds=1,
+            together=True,
+        )
+        ended = subprocess.run(
+            confinement.wrap(launch.arguments, launch, None),
+            env=launch.environment,
+            user=65534,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+        assert ended.stdout.startswith("65534\n"), ended.stderr
+        assert ended.returncode != 0
+        assert "Read-only file system" in ended.stderr
+        assert (Path(folder) / "mine").exists()
+
+
+def test_the_launcher_passes_no_environment_but_the_programs(tmp_path: Path) -> None:
+    launcher = Path(__file__).parents[2] / "src" / "proctor" / "sandbox" / "launcher.py"
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", str(launcher), "-1", "", "-", "/usr/bin/env"],
+        env={"ONLY": "this"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "ONLY=this\n"

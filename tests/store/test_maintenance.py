@@ -1,0 +1,324 @@
+"""A store can be checked, backed up while it is written, restored, copied to another database, and pruned."""
+
+import json
+import os
+import sqlite3
+import threading
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from databases import new_database, query
+from proctor.errors import StoreError, UsageError
+from proctor.item import Item
+from proctor.store import Store
+from proctor.store.keys import Keys, LocalKey, SigningKeyFile
+from proctor.store.maintenance import back_up, check_store, copy_store, primary_key, restore
+from proctor.store.tables import COLUMNS
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+KEYS = Keys(own=LocalKey(secret=bytes(32)))
+LONG = "a long text " * 1000
+
+
+def fill(store: Store, run_id: str = "run") -> None:
+    """A run with a session, a score, a message and a long text."""
+    created = "2026-01-01T00:00:00.000Z"
+    batch = {"runId": run_id, "createdAt": created, "job": "coding", "status": "completed"}
+    items = [Item(runner="prompt", prompt=f"{run_id} {n}", agent="", model="scripted/echo") for n in range(3)]
+    store.create_batch(batch, items)
+    writer = store.writer()
+    from proctor.score import Score
+    from proctor.session import Message
+    from proctor.store import Recorder
+
+    for number, item in enumerate(items):
+        row = {"runId": run_id, "itemId": item.id, "job": "coding", "status": "running", "startedAt": created}
+        recorder = Recorder(writer, f"{run_id}-{number}", row, lambda: NOW)
+        recorder.record(Message(role="user", content=LONG))
+        recorder.score(Score(evaluator="exact", value=1.0))
+        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
+        end = {"status": "success", "sessionId": f"{run_id}-{number}", "finishedAt": created}
+        writer.change("batch_items", (run_id, item.id), end)
+    writer.close()
+    store.end_batch(run_id, "completed", "", "", NOW)
+
+
+def content(url: str, keys: Keys = Keys()) -> dict[str, list[str]]:  # noqa: B008
+    with Store(url, keys) as store:
+        return {table: sorted(map(repr, query(store, f'SELECT * FROM "{table}"'))) for table in COLUMNS}
+
+
+@pytest.mark.parametrize("keys", [Keys(), KEYS], ids=["plain", "encrypted"])
+def test_a_sound_store_has_no_problems(url, keys):
+    with Store(url, keys) as store:
+        fill(store)
+
+    check = check_store(url, keys, NOW)
+
+    assert check.is_well, check.problems
+    assert (check.rows["batch_items"], check.rows["blobs"]) == (3, 1)
+
+
+def test_the_check_names_missing_texts_sessions_and_unreadable_json(url):
+    with Store(url) as store:
+        fill(store)
+        for sql in (
+            'DELETE FROM "blobs"',
+            """UPDATE "batch_items" SET "sessionId" = 'gone' WHERE "position" = 0""",
+            """UPDATE "batches" SET "optionsJson" = '{'""",
+        ):
+            with closing(store.database.connect()) as connection:
+                connection.run(sql)
+
+    problems = {problem.what: problem for problem in check_store(url, Keys(), NOW).problems}
+
+    assert problems["messages without long text"].count == 3
+    assert problems["batch_items without session"].examples == ["gone"]
+    assert problems["batches with unreadable JSON"].examples == ["run"]
+    assert all("proctor store restore" in problem.remedy for problem in problems.values())
+
+
+def test_the_check_finds_damaged_texts_and_results_of_others(url, tmp_path):
+    keys = Keys(signing=SigningKeyFile(tmp_path / "signing.key"))
+    with Store(url, keys) as store:
+        fill(store)
+        with closing(store.database.connect()) as connection:
+            connection.run('UPDATE "batch_items" SET "costUsd" = 1 WHERE "position" = 1')
+            connection.run('UPDATE "blobs" SET "data" = ?', (b"nothing",))
+
+    texts = [problem.what for problem in check_store(url, keys, NOW).problems]
+
+    assert texts[0] == "long texts that are damaged"
+    assert texts[1].startswith("1 result of run run was written or changed by someone else")
+    assert len(check_store(url, keys, NOW, texts=False).problems) == 1
+
+
+def test_an_encrypted_store_is_checked_as_far_as_its_key_is_known(url):
+    with Store(url, KEYS) as store:
+        fill(store)
+
+    check = check_store(url, Keys(), NOW)
+
+    assert check.is_well
+    assert any("key that is not available" in remark for remark in check.remarks)
+
+
+def test_every_table_has_a_primary_key(store):
+    for table in COLUMNS:
+        names = ", ".join(f'"{name}"' for name in primary_key(table))
+        assert query(store, f'SELECT {names} FROM "{table}"') == []
+
+
+@pytest.mark.parametrize("keys", [Keys(), KEYS], ids=["plain", "encrypted"])
+def test_a_backup_is_restored_with_every_row(url, keys, tmp_path):
+    with Store(url, keys) as store:
+        fill(store)
+    backup = tmp_path / "backups" / "copy.db"
+
+    made = back_up(url, backup)
+    target = str(tmp_path / "other" / "proctor.db")
+    restored = restore(backup, target, NOW)
+
+    assert made.rows == restored.rows
+    assert made.rows["messages"] == 3
+    assert content(target, keys) == content(url, keys)
+    assert oct(backup.stat().st_mode)[-3:] == "600"
+    assert [path.name for path in backup.parent.iterdir()] == ["copy.db"]
+    with pytest.raises(UsageError, match=r"exists\n.*--force"):
+        back_up(url, backup)
+
+
+def test_a_backup_of_a_store_that_is_being_written_holds_whole_transactions(tmp_path):
+    url = str(tmp_path / "proctor.db")
+    with Store(url) as store:
+        fill(store, "first")
+        stop = threading.Event()
+
+        def write() -> None:
+            number = 0
+            with Store(url) as other:
+                while not stop.is_set():
+                    fill(other, f"run{number}")
+                    number += 1
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        try:
+            for number in range(5):
+                back_up(url, tmp_path / f"copy{number}.db")
+        finally:
+            stop.set()
+            writing.join()
+        for number in range(5):
+            assert check_store(str(tmp_path / f"copy{number}.db"), Keys(), NOW).is_well
+
+
+def test_restoring_keeps_the_old_store_and_must_be_forced(tmp_path):
+    url = str(tmp_path / "proctor.db")
+    with Store(url) as store:
+        fill(store, "old")
+    back_up(url, tmp_path / "copy.db")
+    with Store(url) as store:
+        fill(store, "new")
+
+    with pytest.raises(UsageError, match=r"already a store at .*\n.*--force"):
+        restore(tmp_path / "copy.db", url, NOW)
+    result = restore(tmp_path / "copy.db", url, NOW, force=True)
+
+    assert len(content(url)["batches"]) == 1
+    assert len(content(result.kept_aside)["batches"]) == 2
+    assert result.kept_aside.endswith("proctor.db.before-restore-20261116T000000")
+
+
+def test_a_damaged_store_is_replaced_by_its_backup(tmp_path):
+    url = str(tmp_path / "proctor.db")
+    with Store(url) as store:
+        fill(store)
+    back_up(url, tmp_path / "copy.db")
+    os.truncate(url, 0)
+
+    restore(tmp_path / "copy.db", url, NOW, force=True)
+
+    assert check_store(url, Keys(), NOW).is_well
+
+
+def test_a_damaged_backup_is_refused_and_leaves_the_store(tmp_path):
+    url = str(tmp_path / "proctor.db")
+    with Store(url) as store:
+        fill(store)
+    back_up(url, tmp_path / "copy.db")
+    os.truncate(tmp_path / "copy.db", (tmp_path / "copy.db").stat().st_size // 2)
+
+    with pytest.raises(StoreError, match=r"copy\.db is damaged"):
+        restore(tmp_path / "copy.db", url, NOW, force=True)
+
+    assert check_store(url, Keys(), NOW).is_well
+
+
+def test_a_store_that_a_run_is_writing_to_is_not_replaced(tmp_path):
+    from proctor.store.writer import this_process
+
+    url = str(tmp_path / "proctor.db")
+    with Store(url) as store:
+        fill(store)
+        back_up(url, tmp_path / "copy.db")
+        owned = {"runId": "busy", "createdAt": "x", "job": "coding", "status": "running"}
+        store.create_batch(owned | {"owner": this_process()}, [])
+
+    with pytest.raises(UsageError, match="run busy is writing"):
+        restore(tmp_path / "copy.db", url, NOW, force=True)
+
+
+@pytest.mark.parametrize("keys", [Keys(), KEYS], ids=["plain", "encrypted"])
+def test_a_store_is_copied_to_the_other_database_and_back(server, tmp_path, keys):
+    first, second = str(tmp_path / "first.db"), str(tmp_path / "second.db")
+    signing = SigningKeyFile(tmp_path / "signing.key")
+    keys = Keys(own=keys.own, signing=signing)
+    with Store(first, keys) as store:
+        fill(store)
+    middle = new_database(server)
+
+    copied = copy_store(first, middle)
+    copy_store(middle, second)
+
+    assert copied.rows["batch_items"] == 3
+    assert content(first, keys) == content(middle, keys) == content(second, keys)
+    for url in (middle, second):
+        assert check_store(url, keys, NOW).is_well
+    with pytest.raises(UsageError, match="is not empty"):
+        copy_store(first, middle)
+
+
+def test_readable_rows_of_a_damaged_file_are_saved(tmp_path):
+    url = str(tmp_path / "proctor.db")
+    with Store(url) as store:
+        for number in range(60):
+            fill(store, f"run{number:02}")
+    raw = sqlite3.connect(url, isolation_level=None)
+    (page,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = 'scores'").fetchone()
+    raw.close()
+    with Path(url).open("r+b") as file:
+        # A leaf in the middle of the table.
+        file.seek((page - 1) * 4096 + 12)
+        child = int.from_bytes(
+            os.pread(file.fileno(), 4, (page - 1) * 4096 + int.from_bytes(file.read(2), "big")), "big"
+        )
+        file.seek((child - 1) * 4096)
+        file.write(b"\xff" * 4096)
+
+    assert not check_store(url, Keys(), NOW).is_well
+    with pytest.raises(StoreError, match="is damaged"):
+        copy_store(url, str(tmp_path / "strict.db"))
+    copied = copy_store(url, str(tmp_path / "saved.db"), skip_damaged=True)
+
+    assert set(copied.skipped) == {"scores"}
+    assert copied.rows["batch_items"] == 180
+    assert 0 < copied.rows["scores"] < 180
+
+
+def test_the_commands_check_back_up_and_restore(tmp_path, proctor: Command):
+    store = str(tmp_path / "proctor.db")
+    with Store(store) as opened:
+        fill(opened)
+    at = ("--store", store)
+
+    checked = proctor("store", "check", "--json", *at)
+    saved = proctor("store", "backup", "copy.db", *at)
+    refused = proctor("store", "restore", "copy.db", *at)
+    Path(store).write_bytes(b"")
+    broken = proctor("store", "check", *at)
+    doctor = proctor("doctor", "--store", "--json", *at)
+    restored = proctor("store", "restore", "copy.db", "--force", "--json", *at)
+    copied = proctor("store", "copy", store, "third.db", "--json")
+
+    assert (checked.returncode, json.loads(checked.stdout)["well"]) == (0, True)
+    assert (saved.returncode, refused.returncode) == (0, 2)
+    assert broken.returncode == 1
+    assert "is empty (0 bytes)" in broken.stdout
+    assert "proctor store restore FILE" in broken.stdout
+    assert doctor.returncode == 1
+    findings = [each for each in json.loads(doctor.stdout)["findings"] if each["name"] == "store check"]
+    assert "is empty" in findings[0]["said"]
+    assert json.loads(restored.stdout)["rows"]["batch_items"] == 3
+    assert json.loads(copied.stdout)["rows"]["batch_items"] == 3
+    assert proctor("store", "check", *at).returncode == 0
+    assert proctor("store", "check", "--store", "nothing.db").returncode == 2
+    assert not (tmp_path / "nothing.db").exists()
+
+
+def test_old_runs_are_pruned_or_only_their_texts(url, tmp_path, proctor: Command):
+    keys = Keys(signing=SigningKeyFile(tmp_path / "home" / "signing.key"))
+    with Store(url, keys) as store:
+        fill(store, "old")
+        fill(store, "new")
+        with closing(store.database.connect()) as connection:
+            connection.run(
+                'UPDATE "batches" SET "finishedAt" = ? WHERE "runId" = ?', ("2020-01-01T00:00:00.000Z", "old")
+            )
+            connection.run('DELETE FROM "signatures" WHERE "runId" = ? AND "position" > 3', ("old",))
+    at = ("--older-than", "90d", "--json", "--store", url)
+
+    sizes = json.loads(proctor("runs", "--size", "--json", "--store", url).stdout)["runs"]
+    planned = json.loads(proctor("prune", "--dry-run", *at).stdout)
+    texts = json.loads(proctor("prune", "--keep-scores", "--yes", *at).stdout)
+    with Store(url, keys) as store:
+        messages = query(store, 'SELECT "sessionId" FROM "messages"')
+        scores = query(store, 'SELECT "value" FROM "scores"')
+        assert not store.check_signatures("old", NOW).changed
+    whole = json.loads(proctor("prune", "--yes", *at).stdout)
+    with Store(url) as store:
+        assert [row["runId"] for row in store.read.batches(NOW)] == ["new"]
+        assert len(query(store, 'SELECT "digest" FROM "blobs"')) == 1
+
+    assert min(each["bytes"] for each in sizes) > 100
+    assert [each["runId"] for each in planned["runs"]] == ["old"]
+    assert (planned["dryRun"], planned["freedBytes"]) == (True, None)
+    assert texts["keepScores"]
+    assert {row["sessionId"][:3] for row in messages} == {"new"}
+    assert len(scores) == 6
+    assert [each["runId"] for each in whole["runs"]] == ["old"]
+    assert proctor("prune", "--older-than", "soon", "--yes", "--store", url).returncode == 2

@@ -1,0 +1,217 @@
+"""Results are signed when they are written: what somebody else writes, changes or removes is noticed."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from proctor.store import Store
+from proctor.store.keys import Keys, LocalKey, SigningKeyFile
+from proctor.store.signatures import SignatureCheck
+
+PLAN = (
+    "matrix: [{prompt: [one, two, three], model: scripted/echo, expect: {contains: one}}]\nconcurrency: 1\n"
+)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.fixture(params=["file", "encrypted"])
+def keys(request: pytest.FixtureRequest, tmp_path: Path) -> Keys:
+    signing = SigningKeyFile(tmp_path / "home" / "signing.key")
+    own = LocalKey(secret=bytes(32)) if request.param == "encrypted" else None
+    return Keys(own=own, signing=signing)
+
+
+@pytest.fixture
+def store(url: str, keys: Keys) -> Iterator[Store]:
+    with Store(url, keys) as opened:
+        yield opened
+
+
+def change(store: Store, sql: str, *parameters: object) -> None:
+    """Write to the database as somebody who has no key."""
+    with closing(store._plain.connect()) as connection:
+        assert connection.run(sql, parameters)
+
+
+def check(store: Store) -> SignatureCheck:
+    return store.check_signatures("run", now())
+
+
+async def test_results_that_proctor_wrote_are_signed(workshop):
+    await workshop.run(PLAN)
+
+    result = check(workshop.store)
+
+    assert (result.items, result.is_signed, result.is_forged, result.notes()) == (3, True, False, [])
+
+
+FORGERIES = {
+    "status": 'UPDATE "batch_items" SET "status" = \'success\', "reason" = \'completed\' WHERE "id" = ?',
+    "cost": 'UPDATE "batch_items" SET "costUsd" = 0.5 WHERE "id" = ?',
+    "tokens": 'UPDATE "batch_items" SET "tokensTotal" = 1 WHERE "id" = ?',
+    "commit": 'UPDATE "batch_items" SET "iterSha" = \'abc\' WHERE "id" = ?',
+    "session": 'UPDATE "batch_items" SET "sessionId" = \'other\' WHERE "id" = ?',
+    "time": 'UPDATE "sessions" SET "workSeconds" = 0.001 WHERE "itemId" = ?',
+    "mock": 'UPDATE "sessions" SET "standIn" = 0 WHERE "itemId" = ?',
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+async def test_a_result_that_somebody_changed_is_named(workshop, forgery):
+    await workshop.run(PLAN)
+    victim = workshop.items()[1]["id"]
+
+    change(workshop.store, FORGERIES[forgery], victim)
+
+    result = check(workshop.store)
+    assert (result.is_forged, list(result.changed)) == (True, [victim])
+    assert result.notes() == [
+        f"1 result of run run was written or changed by someone else than Proctor: {victim}"
+    ]
+
+
+async def test_a_score_that_somebody_added_or_removed_is_noticed(workshop):
+    await workshop.run(PLAN)
+    victim = workshop.items()[1]
+    score = 'INSERT INTO "scores" ("sessionId", "position", "evaluator", "value") VALUES (?, 99, \'x\', 1)'
+
+    change(workshop.store, score, victim["sessionId"])
+    assert check(workshop.store).changed == [victim["id"]]
+
+    change(workshop.store, 'DELETE FROM "scores" WHERE "position" = 99')
+    assert not check(workshop.store).is_forged
+
+
+async def test_a_result_that_somebody_added_is_noticed(workshop):
+    await workshop.run(PLAN)
+    copied = 'INSERT INTO "batch_items" SELECT * FROM "batch_items" WHERE "id" = ?'.replace(
+        "SELECT *",
+        "SELECT "
+        + ", ".join(
+            {"id": "'forged'", "position": "99"}.get(name, f'"{name}"') for name in workshop.items()[0]
+        ),
+    )
+
+    change(workshop.store, copied, workshop.items()[0]["id"])
+
+    assert check(workshop.store).foreign == ["forged"]
+
+
+async def test_results_that_were_removed_with_their_signatures_are_noticed(workshop):
+    await workshop.run(PLAN)
+    first, _, last = [item["id"] for item in workshop.items()]
+
+    for item in (first, last):
+        for table, column in (("signatures", "itemId"), ("batch_items", "id")):
+            change(workshop.store, f'DELETE FROM "{table}" WHERE "{column}" = ?', item)
+    result = check(workshop.store)
+
+    assert result.is_forged
+    assert (result.broken > 0, result.is_end_missing) == (True, True)
+
+
+async def test_signatures_cut_off_at_the_end_are_noticed(workshop):
+    await workshop.run(PLAN)
+    last = workshop.items()[2]["id"]
+    change(workshop.store, 'DELETE FROM "signatures" WHERE "position" >= 3')
+    change(workshop.store, 'UPDATE "batch_items" SET "status" = \'success\' WHERE "id" = ?', last)
+
+    result = check(workshop.store)
+
+    assert (result.foreign, result.is_end_missing) == ([last], True)
+
+
+async def test_results_signed_with_a_key_that_is_elsewhere_cannot_be_checked(workshop, url, tmp_path):
+    await workshop.run(PLAN)
+
+    with Store(url, Keys(signing=SigningKeyFile(tmp_path / "other" / "signing.key"))) as store:
+        result = store.check_signatures("run", now())
+
+    assert not result.is_forged
+    assert "which is not available here" in result.notes()[0]
+
+
+async def test_a_resumed_run_continues_its_signatures(workshop):
+    owner = workshop.launch(PLAN)
+    executor = workshop.executor(owner, watch=lambda _: executor.interrupt())
+    await executor.run()
+
+    await workshop.resume()
+
+    result = check(workshop.store)
+    assert (workshop.batch()["status"], result.items, result.is_forged) == ("completed", 3, False)
+    assert result.notes() == []
+
+
+async def test_an_aborted_run_and_a_changed_plan_are_signed(workshop):
+    await workshop.run(PLAN)
+    workshop.take_over()
+    workshop.extend(PLAN.replace("two, three", "four, five"))
+    workshop.store.extend_batch("run", {}, add=[], settle=[], drop=[workshop.items()[0]["id"]])
+    workshop.store.end_batch("run", "aborted", "aborted", "the batch was aborted", now())
+
+    result = check(workshop.store)
+
+    assert {item["reason"] for item in workshop.items()} >= {"removed", "aborted"}
+    assert (result.items, result.is_forged, result.notes()) == (5, False, [])
+
+
+async def test_a_failed_item_that_is_tried_again_cannot_be_put_back(workshop):
+    await workshop.run(PLAN)
+    before = workshop.items()[1]
+    workshop.store.requeue("run", [before["id"]])
+    await workshop.resume()
+    assert not check(workshop.store).is_forged
+
+    change(
+        workshop.store,
+        'UPDATE "batch_items" SET "sessionId" = ?, "finishedAt" = ? WHERE "id" = ?',
+        before["sessionId"],
+        before["finishedAt"],
+        before["id"],
+    )
+
+    assert check(workshop.store).changed == [before["id"]]
+
+
+async def test_a_run_from_before_is_unsigned_and_not_forged(workshop):
+    await workshop.run(PLAN)
+    change(workshop.store, 'DELETE FROM "signatures"')
+
+    result = check(workshop.store)
+
+    assert (result.is_signed, result.is_forged, len(result.unsigned)) == (False, False, 3)
+    assert result.notes()[0].startswith("the results of run run are not signed")
+    assert result.notes(unsigned=False) == []
+
+    workshop.store.requeue("run", [workshop.items()[0]["id"]])
+    await workshop.resume()
+    assert (len(check(workshop.store).unsigned), check(workshop.store).is_forged) == (2, False)
+
+
+async def test_a_running_run_is_not_checked(workshop):
+    workshop.launch(PLAN)
+
+    assert check(workshop.store).is_running
+    assert check(workshop.store).notes() == []
+
+
+def test_the_key_is_private_and_made_once(tmp_path):
+    path = tmp_path / "home" / "signing.key"
+    old = os.umask(0)
+    try:
+        keys = {SigningKeyFile(path).key(create=True) for _ in range(3)}
+    finally:
+        os.umask(old)
+
+    assert len(keys) == 1
+    assert oct(path.stat().st_mode)[-3:] == "600"
+    assert list(path.parent.iterdir()) == [path]
+    assert SigningKeyFile(tmp_path / "none" / "signing.key").key() is None

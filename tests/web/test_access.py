@@ -1,0 +1,282 @@
+"""Tokens, roles, guesses and the audit log of a server that several people share."""
+
+import hashlib
+import json
+import stat
+
+import pytest
+from calling import Served
+from starlette.routing import Route
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from proctor.config import ServeToken, read_config, serve_tokens
+from proctor.errors import UsageError
+from proctor.web import access, agentcore
+from proctor.web.access import GuessLimiter, check_roles, operation_role, stored_token
+from proctor.web.agentcore import logs
+
+TOKEN = "the-token-of-the-server"
+ROLES = ("view", "label", "run", "admin")
+TOKENS = {role: f"the-token-of-role-{role}" for role in ROLES}
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+def make_tokens():
+    """One token for each role; of that for `view`, only the hash is known."""
+    known = [ServeToken(name=f"the-{role}", role=role, token=TOKENS[role]) for role in ROLES[1:]]
+    digest = hashlib.sha256(TOKENS["view"].encode()).hexdigest()
+    return [*known, ServeToken(name="the-view", role="view", sha256=digest)]
+
+
+@pytest.fixture(scope="module")
+def team(serve_shared) -> Served:
+    return serve_shared(token=TOKEN, tokens=make_tokens())
+
+
+def as_role(role):
+    return {"authorization": f"Bearer {TOKENS[role]}"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "needed"),
+    [
+        ("GET", "/api/runs", "view"),
+        ("GET", "/", "view"),
+        ("POST", "/api/sessions/none/labels", "label"),
+        ("POST", "/api/runs", "run"),
+        ("POST", "/api/plans/check", "run"),
+        ("POST", "/api/runs/none/abort", "run"),
+        ("DELETE", "/api/runs/none", "admin"),
+        ("GET", "/api/audit", "admin"),
+    ],
+)
+def test_each_role_includes_the_ones_before_it(team, method, path, needed):
+    for role in ROLES:
+        reply = team.ask(method, path, b"{}", as_role(role))
+
+        is_allowed = ROLES.index(role) >= ROLES.index(needed)
+        assert (reply.status != 403) == is_allowed, (role, reply.text)
+        if not is_allowed:
+            assert f"this needs the role `{needed}`; the-{role} has" in reply.json["error"]["problem"]
+
+
+def test_every_route_has_a_role():
+    routes = [name for role in ROLES for name in access._ROUTES[role]]
+
+    assert len(routes) == len(set(routes))
+    assert set(access.CHECKS) <= set(routes)
+    # A server whose routes are not all in the table does not start.
+    with pytest.raises(LookupError, match=r"routes without a role .*: DELETE /api/everything"):
+        check_roles([Route("/api/everything", lambda request: None, methods=["DELETE"])])
+
+
+def test_every_operation_of_the_aws_interface_has_a_role():
+    names = {each.name for each in (*agentcore.OPERATIONS, *logs.OPERATIONS)}
+    roles = {name: operation_role(name) for name in names}
+
+    assert roles["GetBatchEvaluation"] == roles["FilterLogEvents"] == "view"
+    assert roles["StartBatchEvaluation"] == roles["CreateEvaluator"] == roles["PutLogEvents"] == "run"
+    assert {name for name, role in roles.items() if role == "admin"} == {
+        name for name in names if name.startswith("Delete")
+    }
+
+
+def test_a_viewer_watches_live_and_sends_no_traces(team):
+    with connect(f"ws://127.0.0.1:{team.port}/api/live", additional_headers=as_role("view")):
+        pass
+    with pytest.raises(InvalidStatus):
+        connect(f"ws://127.0.0.1:{team.port}/api/live", additional_headers={"authorization": "Bearer no"})
+
+    for role, status in (("view", 403), ("label", 403), ("run", 200)):
+        assert team.post("/v1/traces", {}, **as_role(role)).status == status
+
+
+def test_a_viewer_reads_evaluators_of_the_aws_interface_and_makes_none(team):
+    body = {"evaluatorName": "x"}
+
+    assert team.post("/evaluators", {}, **as_role("view")).status == 200
+    assert team.ask("DELETE", "/evaluators/x", None, as_role("run")).status == 403
+    refused = team.post("/evaluators/create", body, **as_role("view"))
+    assert (refused.status, refused.headers["x-amzn-errortype"]) == (403, "AccessDeniedException")
+
+
+def test_a_browser_keeps_the_role_of_the_token_it_signed_in_with(team):
+    entered = team.ask("POST", "/login", f"token={TOKENS['view']}".encode(), FORM)
+    cookie = entered.headers["set-cookie"].partition(";")[0]
+
+    assert team.get("/api/runs", cookie=cookie).status == 200
+    assert team.ask("DELETE", "/api/runs/x", None, {"cookie": cookie}).status == 403
+    # The hash of a token, which stands in the configuration, opens nothing.
+    digest = hashlib.sha256(TOKENS["view"].encode()).hexdigest()
+    name = cookie.partition("=")[0]
+    assert team.get("/api/runs", cookie=f"{name}={digest}").status == 401
+    assert team.get("/api/runs", authorization=f"Bearer {digest}").status == 401
+
+
+def test_every_act_is_in_the_audit_log_and_nothing_that_only_reads(serve):
+    team = serve(token=TOKEN, tokens=make_tokens())
+    team.get("/api/runs", **as_role("run"))
+    team.post("/api/plans/check", {"text": "matrix: []"}, **as_role("run"))
+    team.post("/api/runs/none/abort", **as_role("run"))
+    team.ask("DELETE", "/api/runs/other", None, as_role("run"))
+    team.ask("POST", "/login", f"token={TOKENS['label']}".encode(), FORM)
+    team.ask("POST", "/login", b"token=wrong", FORM)
+    team.ask("DELETE", "/evaluators/x", None, as_role("admin"))
+
+    entries = team.get("/api/audit", **as_role("admin")).json["entries"]
+
+    acts = [(each["who"], each["act"], each["target"], each["status"]) for each in reversed(entries)]
+    assert acts == [
+        ("the-run", "POST /api/runs/{run_id}/abort", "/api/runs/none/abort", 404),
+        ("the-run", "DELETE /api/runs/{run_id}", "/api/runs/other", 403),
+        ("the-label", "sign in", "/login", 303),
+        ("", "sign in", "", 401),
+        ("the-admin", "DeleteEvaluator", "/evaluators/x", 400),
+    ]
+    assert {each["from"] for each in entries} == {"127.0.0.1"}
+    assert len(team.get("/api/audit?limit=2", **as_role("admin")).json["entries"]) == 2
+    path = team.site.home / "serve" / "audit.jsonl"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert TOKENS["run"] not in path.read_text()
+
+
+def test_an_act_that_fails_inside_the_server_is_in_the_audit_log(serve, monkeypatch):
+    server = serve()
+    monkeypatch.setattr(type(server.site.store), "answer_question", lambda *_: 1 / 0)
+
+    failed = server.post("/api/runs/none/questions/1", {"answer": "yes"})
+
+    entry = server.get("/api/audit").json["entries"][0]
+    assert (failed.status, entry["act"], entry["status"]) == (
+        500,
+        "POST /api/runs/{run_id}/questions/{question_id}",
+        500,
+    )
+
+
+def test_the_audit_log_survives_a_line_that_was_cut_short(serve):
+    server = serve()
+    server.post("/api/runs/none/abort")
+    path = server.site.home / "serve" / "audit.jsonl"
+    path.write_text(path.read_text() + '{"at": "2026')
+
+    assert [each["who"] for each in server.get("/api/audit").json["entries"]] == ["local"]
+
+
+def test_whoever_tries_tokens_has_to_wait_and_signed_in_browsers_go_on(serve):
+    server = serve(token=TOKEN)
+    entered = server.ask("POST", "/login", f"token={TOKEN}".encode(), FORM)
+    cookie = entered.headers["set-cookie"].partition(";")[0]
+
+    statuses = [server.get("/api/runs", authorization=f"Bearer guess-{n}").status for n in range(8)]
+
+    assert statuses == [401] * 6 + [429] * 2
+    # Even the right token, or a guess could be told from another.
+    blocked = server.get("/api/runs", authorization=f"Bearer {TOKEN}")
+    assert (blocked.status, blocked.headers["retry-after"]) == (429, "1")
+    assert server.ask("POST", "/login", f"token={TOKEN}".encode(), FORM).status == 429
+    assert server.post("/v1/traces", {}, authorization=f"Bearer {TOKEN}").status == 429
+    assert server.get(f"/settings?token={TOKEN}").status == 429
+    assert server.get("/api/runs", cookie=cookie).status == 200
+    entries = server.get("/api/audit", cookie=cookie).json["entries"]
+    assert max(each["guesses"] for each in entries) == 6
+
+
+def test_the_wait_doubles_up_to_a_minute_and_is_forgotten():
+    clock = [0.0]
+    limiter = GuessLimiter(lambda: clock[0])
+    waits = []
+    for number in range(14):
+        limiter.fail("192.0.2.1", f"guess {number}")
+        waits.append(limiter.seconds_to_wait("192.0.2.1"))
+        clock[0] += waits[-1]
+
+    assert waits == [0.0] * 5 + [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+    assert limiter.seconds_to_wait("192.0.2.2") == 0
+    clock[0] += 1000
+    assert limiter.fail("192.0.2.1", "much later") == 1
+
+
+def test_a_client_that_repeats_an_old_token_is_not_taken_for_a_guesser():
+    limiter = GuessLimiter(lambda: 0.0)
+
+    assert [limiter.fail("127.0.0.1", "old") for _ in range(100)] == [1] + [0] * 99
+    assert limiter.seconds_to_wait("127.0.0.1") == 0
+
+
+def test_addresses_of_one_ipv6_network_count_together():
+    limiter = GuessLimiter(lambda: 0.0)
+    for number in range(6):
+        limiter.fail(f"2001:db8::{number:x}", f"guess {number}")
+
+    assert limiter.seconds_to_wait("2001:db8::ffff") == 1
+    assert limiter.seconds_to_wait("2001:db8:1::1") == 0
+
+
+def test_the_stored_token_survives_restarts_and_is_for_the_user_alone(tmp_path):
+    first = stored_token(tmp_path / "serve")
+    path = tmp_path / "serve" / "token"
+
+    assert len(first) >= 43
+    assert stored_token(tmp_path / "serve") == first
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == ["token"]
+    # Others may have read it.
+    path.chmod(0o644)
+    assert stored_token(tmp_path / "serve") != first
+
+
+def test_named_tokens_come_from_the_home_and_not_from_a_working_folder(proctor):
+    (proctor.folder / "proctor.toml").write_text(
+        f'[serve.tokens.evil]\nsha256 = "{"0" * 64}"\nrole = "admin"\n'
+    )
+
+    refused = proctor("serve", "--port", "0")
+
+    assert refused.returncode == 2
+    assert "names tokens of the server" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "message"),
+    [
+        (("--token", TOKEN), {}, "PROCTOR_TOKEN, or name a file:  --token-file FILE"),
+        ((), {"PROCTOR_TOKEN": "short"}, "fewer than 16 characters"),
+        (("--token-file", "missing"), {}, "missing is not a file"),
+        (("--no-token",), {"PROCTOR_TOKEN": TOKEN}, "--no-token excludes"),
+        (("--root-path", "/a/../b"), {}, "is not a path"),
+        (("--trusted-proxy", "proxy"), {}, "is not an address or network"),
+        (("--tls-cert", "cert.pem"), {}, "belong together"),
+        (("--tls-cert", "cert.pem", "--tls-key", "key.pem"), {}, "cannot load the certificate"),
+    ],
+)
+def test_a_server_that_could_not_be_trusted_does_not_start(proctor, options, environment, message):
+    refused = proctor("serve", "--port", "0", *options, environment=environment)
+
+    assert refused.returncode == 2
+    assert message in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_named_tokens_are_read_from_variables_files_and_hashes(tmp_path):
+    (tmp_path / "secret").write_text(f"{TOKEN}\n")
+    digest = hashlib.sha256(b"x").hexdigest()
+    (tmp_path / "proctor.toml").write_text(
+        "[serve.tokens]\n"
+        'ci = {token_env = "CI_TOKEN", role = "run"}\n'
+        'file = {token_file = "secret", role = "label"}\n'
+        f'hash = {{sha256 = "{digest.upper()}", role = "view"}}\n'
+    )
+    config = read_config([tmp_path], {})
+
+    tokens = serve_tokens(config.tokens, {"CI_TOKEN": "c" * 16})
+
+    assert [(each.name, each.role, each.token, each.sha256) for each in tokens] == [
+        ("ci", "run", "c" * 16, ""),
+        ("file", "label", TOKEN, ""),
+        ("hash", "view", "", digest),
+    ]
+    assert TOKEN not in json.dumps([repr(each) for each in tokens])
+    with pytest.raises(UsageError, match="CI_TOKEN is not set"):
+        serve_tokens(config.tokens, {})
