@@ -243,8 +243,10 @@ def worst_case_of(
 
 def answer_count(body: JsonMap) -> int:
     """How many answers a request, in any format, makes the provider generate."""
-    groups = (body, *(as_map(body, name) for name in PARAMETER_GROUPS))
-    return max(1, *(positive(group.get(name)) or 1 for group in groups for name in COMPLETION_COUNTS))
+    # Looks before it reads: called for every call, of which few have any of these.
+    groups = (body, *(as_map(body, name) for name in PARAMETER_GROUPS if name in body))
+    counts = [group[name] for group in groups for name in COMPLETION_COUNTS if name in group]
+    return max(positive(count) or 1 for count in counts) if counts else 1
 
 
 def thinking_budget(body: JsonMap) -> int:
