@@ -7,6 +7,7 @@ import pytest
 
 from proctor.errors import PlanError
 from proctor.jobs.coding.plan import NO_OVERRIDES, read_plan
+from proctor.jobs.coding.schema import EntrySettings, settings_of, settled
 
 
 def read(entries: list[str], head: str = ""):
@@ -56,6 +57,28 @@ def test_entries_with_exclusions_are_checked_one_by_one():
     ]
 
 
+@pytest.mark.parametrize(
+    "defaults", [{}, {"model": "m", "retries": 2}, {"expect": {"equals": "a"}, "runs": 3}]
+)
+@pytest.mark.parametrize(
+    "entry", [{"prompt": "x"}, {"prompt": ["x"], "runs": 2, "expect": {"contains": "b"}}]
+)
+def test_settings_of_plain_entries_are_those_of_any_entry(entry, defaults):
+    settings = settings_of(entry, defaults, settled({}, defaults))
+    assert isinstance(settings, EntrySettings)
+    assert dict(settings) == settled(entry, defaults)
+    assert len(settings) == len(settled(entry, defaults))
+    assert "nothing" not in settings and settings.get("nothing") is None
+
+
+@pytest.mark.parametrize(
+    "entry", [{"model": None}, {"env": {"A": "b"}}, {"repo": "r"}, {"settings": {"n": 1}}]
+)
+def test_other_entries_are_combined_with_the_defaults(entry):
+    defaults = {"model": "m", "env": {"C": "d"}, "settings": {"k": 2}}
+    assert settings_of(entry, defaults, settled({}, defaults)) == settled(entry, defaults)
+
+
 def test_an_entry_takes_little_memory():
     entries = [
         f"{{prompt: say hello to number {number}, expect: {{contains: hello}}}}" for number in range(4000)
@@ -68,5 +91,5 @@ def test_an_entry_takes_little_memory():
 
     assert plan.item_count() == 4000
     # 3.9 kB with positions of every value and a list for each axis.
-    assert size / 4000 < 1600
-    assert peak / 4000 < 2500
+    assert size / 4000 < 1100
+    assert peak / 4000 < 2000

@@ -16,7 +16,7 @@ from typing import Any
 
 from proctor.errors import Problem
 from proctor.item import Item
-from proctor.jobs.coding.schema import DEFAULT_AGENT, is_grid_of_commands, settled, vocabulary
+from proctor.jobs.coding.schema import DEFAULT_AGENT, is_grid_of_commands, settings_of, settled, vocabulary
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan import source as sources
 from proctor.plan.source import PlanSource, repository_names, resolved
@@ -319,7 +319,7 @@ class Layout:
 
 def lay_out(source: PlanSource, defaults: JsonMap, scripts: JsonMap, folder: Path, home: Path) -> Layout:
     """The grids of a plan under these defaults. Raises `PlanError`."""
-    maker = _LayoutBuilder(source.data, defaults, scripts, folder, home)
+    maker = _LayoutBuilder(source.data, defaults, scripts, folder, home, settled({}, defaults))
     grids = maker.grids()
     used: set[sources.KeyPath] = set()
     counts: list[int] = []
@@ -350,17 +350,19 @@ class _LayoutBuilder:
     scripts: JsonMap
     folder: Path
     home: Path
+    whole_defaults: Mapping[str, Any]
+    """Settings of an entry that sets nothing."""
 
     def grids(self) -> list[Grid]:
         everywhere = self._exclusions(("exclude",), self.data.get("exclude"))
         return [self._grid(index, entry, everywhere) for index, entry in enumerate(self.data["matrix"])]
 
     def _grid(self, index: int, entry: Mapping[str, Any], everywhere: tuple[GridExclusion, ...]) -> Grid:
-        holds = settled(entry, self.defaults)
+        holds = settings_of(entry, self.defaults, self.whole_defaults)
         if isinstance(holds.get("script"), str):
-            holds["script"] = self.scripts[holds["script"]]
+            holds = {**holds, "script": self.scripts[holds["script"]]}
         if "repo" in holds:
-            holds["repo"] = [self._path(repo) for repo in as_list(holds["repo"])]
+            holds = {**holds, "repo": [self._path(repo) for repo in as_list(holds["repo"])]}
         own = self._exclusions(("matrix", index, "exclude"), entry.get("exclude"))
         return Grid(index, holds, axes_of(holds, default_agent=DEFAULT_AGENT), own + everywhere)
 
