@@ -1,7 +1,7 @@
 """Whole commands that record one-call items, beside a whole script that makes the same calls.
 
 Each line is `proctor batch` or `bare_script.py`, from starting Python to its exit, turn about on the same
-server. The model is `openai/gpt-4o-mini`, so calls are priced from the table; every item has an `expect`.
+server, with one worker. The model is `openai/gpt-4o-mini`, so calls are priced from the table; every item has an `expect`.
 """
 
 import json
@@ -200,7 +200,8 @@ def run_proctor(
     environment = settings(home, OPENAI_BASE_URL=url, OPENAI_API_KEY="bench")
     if key:
         environment["PROCTOR_ENCRYPTION_KEY"] = key
-    return cost_of([sys.executable, "-m", "proctor", "batch", file, "--json"], items, environment)
+    command = [sys.executable, "-m", "proctor", "batch"]
+    return cost_of([*command, file, "--json", "--workers", 1], items, environment)
 
 
 def run_bare(home: Path, url: str, items: int, concurrency: int) -> CommandCost:
