@@ -1,7 +1,8 @@
 """Whole commands that record one-call items, beside a whole script that makes the same calls.
 
 Each line is `proctor batch` or `bare_script.py`, from starting Python to its exit, turn about on the same
-server, with one worker. The model is `openai/gpt-4o-mini`, so calls are priced from the table; every item has an `expect`.
+server, with one worker. The model is `openai/gpt-4o-mini`, so calls are priced from the table; every item has
+an `expect`.
 """
 
 import json
