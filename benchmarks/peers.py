@@ -78,7 +78,7 @@ def _promptfoo(folder: Path, home: Path, url: str) -> CommandCost:
         ],
     }
     (home / "promptfooconfig.json").write_text(json.dumps(config))
-    command = [folder / "promptfoo" / "node_modules" / ".bin" / "promptfoo", "eval"]
+    program = folder / "promptfoo" / "node_modules" / ".bin" / "promptfoo"
     options = [
         "-c",
         "promptfooconfig.json",
@@ -88,11 +88,12 @@ def _promptfoo(folder: Path, home: Path, url: str) -> CommandCost:
         "--no-table",
         "--no-progress-bar",
     ]
-    return _cost([*command, *options], home, url)
+    # With the Node that was installed beside it.
+    return _cost([program, "eval", *options], home, url, PATH=f"{program.parent}:{os.environ['PATH']}")
 
 
-def _cost(command: Sequence[object], home: Path, url: str) -> CommandCost:
-    environment = settings(home, OPENAI_BASE_URL=url, OPENAI_API_KEY="bench", HOME=str(home))
+def _cost(command: Sequence[object], home: Path, url: str, **more: str) -> CommandCost:
+    environment = settings(home, OPENAI_BASE_URL=url, OPENAI_API_KEY="bench", HOME=str(home), **more)
     environment |= {"PROMPTFOO_DISABLE_TELEMETRY": "1", "PROMPTFOO_DISABLE_UPDATE": "1"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.perf_counter()
