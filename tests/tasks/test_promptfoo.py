@@ -2,11 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from proctor.assertions import AnswerFacts, check_assertion, check_group, split_list
+from proctor.model import Answer, Request
+from proctor.runners._rubrics import facts_of
+from proctor.session import ModelCall
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.options import ReadOptions
 from proctor.tasks.promptfoo import assertion_of, model_of
@@ -160,3 +164,39 @@ def test_names_of_providers_and_cells() -> None:
     assert assertion_of("note: it") == {"type": "equals", "value": "note: it"}
     with pytest.raises(ValueError, match="no end"):
         split_list('"a, b')
+
+
+class Judge:
+    """Answers every request with the same text."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.requests = text, list[Request]()
+
+    async def answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        return Answer(text=self.text, call=ModelCall(model=request.model))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "threshold", "passes"),
+    [
+        ('Sure: {"reason": "r", "score": 0.9, "pass": true}', None, True),
+        ('{"reason": "r", "score": 0.9, "pass": false}', None, False),
+        ('{"score": 0.6}', 0.7, False),
+        ("no JSON at all", None, False),
+    ],
+)
+async def test_a_rubric_is_judged_by_the_named_model(
+    verdict: str, threshold: float | None, passes: bool
+) -> None:
+    judge = Judge(verdict)
+    rubric = {"type": "llm-rubric", "value": "is polite", "judge": "openai/judge"}
+    group = {"assertions": [rubric if threshold is None else {**rubric, "threshold": threshold}]}
+    answer = Answer(text="Dear all", call=ModelCall(model="m"))
+    services: Any = SimpleNamespace(models=judge, record=lambda event: None)
+
+    facts = await facts_of(group, answer, services)
+
+    assert check_group(group, "Dear all", facts)[0].passed is passes
+    assert judge.requests[0].model == "openai/judge"
+    assert "Dear all" in judge.requests[0].messages[0]["content"]

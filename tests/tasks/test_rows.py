@@ -151,3 +151,15 @@ def test_a_thousand_rows_load_in_a_second(tmp_path: Path) -> None:
 
     assert len(found.tasks) == 1000
     assert time.perf_counter() - started < 1
+
+
+def test_parquet_rows_are_read_like_lines(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    file = tmp_path / "rows.parquet"
+    duckdb.connect().execute(
+        f"COPY (SELECT 'Say OK' AS prompt, 'OK' AS expected) TO '{file}' (FORMAT parquet)"
+    )
+
+    (task,) = read_task_set(file).tasks
+
+    assert (task.prompt, task.expect) == ("Say OK", {"equals": "OK"})
