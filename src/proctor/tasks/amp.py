@@ -77,9 +77,9 @@ class _AmpReader:
             self._note(f"there is no folder {folder}", self._source.place(path).line)
             return
         for file in sorted(folder.glob("*.json")):
-            found = read_amp(file, self._options)
-            self.not_read += found.not_read
-            yield from found.tasks
+            task_set = read_amp(file, self._options)
+            self.not_read += task_set.not_read
+            yield from task_set.tasks
 
     def _setting(self, case: JsonMap, *names: str) -> str:
         return next(

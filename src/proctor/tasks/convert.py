@@ -13,14 +13,14 @@ from proctor.tasks.task import NotRead, Task, TaskFolder, TaskSet
 from proctor.workspace.starting_files import copy_over, write_texts
 
 
-def write_task_set(found: TaskSet, folder: Path) -> tuple[list[Path], list[NotRead]]:
+def write_task_set(task_set: TaskSet, folder: Path) -> tuple[list[Path], list[NotRead]]:
     """Write a Markdown file, and folders for its files, for each task. Returns the files, and what has no
     equivalent in our format."""
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty\nGive a new folder.")
     folder.mkdir(parents=True, exist_ok=True)
     written, left_out = list[Path](), list[NotRead]()
-    for task in found.tasks:
+    for task in task_set.tasks:
         if reason := _obstacle(task):
             left_out.append(NotRead(file=task.file, line=task.line, task=task.name, reason=reason))
         else:

@@ -55,14 +55,14 @@ def _task(folder: Path, config: JsonMap) -> Task:
     )
     if not suffix:
         raise ValueError(f"how the tests of {stubs[0]} are run is not known")
-    shown = [name for name in stubs if name not in ("Cargo.toml", "CMakeLists.txt")]
-    solution = dict(_reference(folder, shown, examples))
+    names = [name for name in stubs if name not in ("Cargo.toml", "CMakeLists.txt")]
+    solution = dict(_reference(folder, names, examples))
     return Task(
         name=_name(folder),
         title=as_text(config, "blurb") or folder.name,
         file=folder / ".meta" / "config.json",
         format=EXERCISM,
-        prompt=_instructions(folder) + NOTE.format(files=" ".join(shown)),
+        prompt=_instructions(folder) + NOTE.format(files=" ".join(names)),
         start=texts_of({name: text for name, text in texts.items() if name not in hidden}),
         check_files=texts_of(checks),
         checks=(_check(suffix, tests),),

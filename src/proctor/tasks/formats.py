@@ -26,13 +26,15 @@ def read_task_set(path: Path, options: ReadOptions | None = None) -> TaskSet:
     Raises `UsageError` when there is no task, `PlanError` when a task of our own format is wrong.
     """
     options = options or ReadOptions()
-    found = read_folder(path, options) if path.is_dir() else reader_of(path)(path, options)
-    if not found.tasks:
-        reasons = "\n".join(str(each) for each in found.not_read[:10])
+    task_set = read_folder(path, options) if path.is_dir() else reader_of(path)(path, options)
+    if not task_set.tasks:
+        reasons = "\n".join(str(each) for each in task_set.not_read[:10])
         raise UsageError(f"there is no task in {path}\n{reasons or HINT}")
-    if len(found.tasks) > MOST_TASKS:
-        raise UsageError(f"{path} holds {len(found.tasks):,} tasks\nAt most {MOST_TASKS:,} are run at once.")
-    return replace(found, tasks=tuple(_with_distinct_names(found.tasks)))
+    if len(task_set.tasks) > MOST_TASKS:
+        raise UsageError(
+            f"{path} holds {len(task_set.tasks):,} tasks\nAt most {MOST_TASKS:,} are run at once."
+        )
+    return replace(task_set, tasks=tuple(_with_distinct_names(task_set.tasks)))
 
 
 HINT = (
@@ -87,15 +89,15 @@ def read_folder(folder: Path, options: ReadOptions) -> TaskSet:
     tasks, not_read, models = list[Task](), list[NotRead](), list[str]()
     for reader, path in _sources(folder):
         try:
-            found = reader(path, options)
+            task_set = reader(path, options)
         except PlanError:
             raise
         except UsageError as error:
             not_read.append(NotRead(file=path, reason=str(error).partition("\n")[0]))
             continue
-        tasks += found.tasks
-        not_read += found.not_read
-        models += found.models
+        tasks += task_set.tasks
+        not_read += task_set.not_read
+        models += task_set.models
     return TaskSet(tasks=tuple(tasks), not_read=tuple(not_read), models=tuple(dict.fromkeys(models)))
 
 

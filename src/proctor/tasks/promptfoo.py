@@ -119,10 +119,10 @@ class _ConfigReader:
             self._note(
                 "`provider` of a test has no equivalent; its prompts go to all models", (*path, "provider")
             )
-        wanted = test.get("providers")
-        if wanted is None:
+        filters = test.get("providers")
+        if filters is None:
             return ()
-        labels = [label for label in self.models if _allowed(label, wanted)]
+        labels = [label for label in self.models if _allowed(label, filters)]
         return tuple(dict.fromkeys(self.models[label] for label in labels)) or ("none",)
 
     # Providers
@@ -186,8 +186,8 @@ class _ConfigReader:
 
     def _files(self, pattern: str) -> list[Path]:
         root = self._folder.resolve()
-        found = sorted(self._folder.glob(pattern)) if not pattern.startswith("/") else [Path(pattern)]
-        return [file for file in found if file.is_file() and file.resolve().is_relative_to(root)]
+        matches = sorted(self._folder.glob(pattern)) if not pattern.startswith("/") else [Path(pattern)]
+        return [file for file in matches if file.is_file() and file.resolve().is_relative_to(root)]
 
     # Tests
 
@@ -316,7 +316,7 @@ class _ConfigReader:
             if name == SET:
                 inner = list(self._assertions(as_list(assertion, "assert"), place, judge))
                 if inner:
-                    yield _kept({**assertion, "assertions": inner})
+                    yield _members_of({**assertion, "assertions": inner})
                 continue
             if problem := self._problem(assertion, name, judge):
                 self._note(problem, place)
@@ -329,7 +329,7 @@ class _ConfigReader:
                 assertion["value"] = (
                     read_source(bytes_of(file), file=str(file)).data if is_data else _text(file).strip()
                 )
-            yield _kept(assertion)
+            yield _members_of(assertion)
 
     def _problem(self, assertion: JsonMap, name: str, judge: str) -> str:
         if not is_supported(name):
@@ -350,7 +350,7 @@ class _ConfigReader:
         return ""
 
 
-def _kept(assertion: JsonMap) -> JsonObject:
+def _members_of(assertion: JsonMap) -> JsonObject:
     names = ("type", "value", "threshold", "weight", "metric", "judge", "assertions")
     return {name: assertion[name] for name in names if assertion.get(name) is not None}
 
@@ -373,11 +373,11 @@ def _merged(default: JsonMap, test: JsonMap) -> JsonObject:
     return merged
 
 
-def _allowed(label: str, wanted: object) -> bool:
+def _allowed(label: str, filters: object) -> bool:
     """Whether a filter of labels or ids, `prefix:*` or a bare prefix, includes this one."""
-    if wanted is None:
+    if filters is None:
         return True
-    names = wanted if isinstance(wanted, list) else [wanted]
+    names = filters if isinstance(filters, list) else [filters]
     return any(
         label == name
         or (isinstance(name, str) and label.startswith(f"{name.removesuffix('*').rstrip(':')}:"))
