@@ -103,10 +103,10 @@ def percent(share: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """48% to 72%, 73.6% to 74.1%: with a digit more where the two would look the same."""
+    """48% to 72%, 73.6% to 74.1%: with more digits where the two would look the same."""
     if low is None or high is None:
         return UNKNOWN
-    digits = 1 if high - low < 0.02 else 0
+    digits = next((digits for digits, width in enumerate((0.02, 0.002, 0.0002)) if high - low >= width), 3)
     return f"{low * 100:.{digits}f}% to {high * 100:.{digits}f}%"
 
 
