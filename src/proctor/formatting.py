@@ -128,6 +128,8 @@ def usd(amount: float | None, *, unknown: str = UNKNOWN) -> str:
         return unknown
     if amount <= 0 or amount >= 0.1:
         return f"${amount:,.2f}"
+    if amount < 1e-9:
+        return f"${amount:.2g}"
     # Two digits behind the noughts, of which the smallest price of a token has seven.
     places = 4 if amount >= 0.0001 else min(10, 1 - math.floor(math.log10(amount)))
     return f"${amount:.{places}f}".removesuffix("0")
