@@ -14,7 +14,7 @@ INSPECT := build/inspect
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check format bench docs screenshots constraints browser inspect sandbox test-agents mutants clean
+.PHONY: help setup demo test check format bench bench-peers docs screenshots constraints browser inspect sandbox test-agents mutants chaos clean
 
 help:
 	@echo "make demo          run a small batch with stand-in agents: no key, no network, a minute"
@@ -24,7 +24,9 @@ help:
 	@echo "make format        put the code in order"
 	@echo "make test-agents   install every agent and try each for real on a model on loopback"
 	@echo "make mutants       change the code at random and report how many changes the tests detect"
-	@echo "make bench         measure speed against bare loops"
+	@echo "make chaos         kill and disturb all jobs at random and count what is lost: MINUTES=5"
+	@echo "make bench         measure speed against bare scripts"
+	@echo "make bench-peers   measure Inspect AI and promptfoo beside Proctor"
 	@echo "make docs          write docs/commands.md from the commands' own help"
 	@echo "make screenshots   make the pictures of the web app in docs/pictures"
 	@echo "make constraints   look for newer versions of what we need, and pin them"
@@ -55,7 +57,9 @@ check: $(DEV_STAMP)
 	@$(BIN)/ruff format --check src tests benchmarks examples tools
 	@$(BIN)/mypy
 
-test: check browser inspect sandbox
+# Compiling the tests takes ten seconds: once, while the types are checked, and not in every worker.
+test: $(DEV_STAMP) browser inspect sandbox
+	@$(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 & $(MAKE) --no-print-directory check; code=$$?; wait; exit $$code
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Chromium, for looking at reports as a reader would. Without it those tests say so and are skipped.
@@ -79,12 +83,22 @@ test-agents: $(DEV_STAMP)
 mutants: $(DEV_STAMP) browser inspect sandbox
 	@$(BIN)/python tools/mutants.py --workers $(WORKERS) $(MUTANTS)
 
+# Kills, faults of providers, full disks, locks, clocks, hostile agents, fuzzers; ends with one table.
+MINUTES ?= 5
+chaos: $(DEV_STAMP) sandbox
+	@$(BIN)/python tests/chaos/harness.py --minutes $(MINUTES) $(CHAOS)
+
 format: $(DEV_STAMP)
 	@$(BIN)/ruff check --fix src tests benchmarks examples tools
 	@$(BIN)/ruff format src tests benchmarks examples tools
 
 bench: $(DEV_STAMP)
 	@$(BIN)/python benchmarks/run.py
+
+# Needs npm and the network.
+bench-peers: $(DEV_STAMP)
+	@tools/install-peers $(BIN)/uv build/peers
+	@$(BIN)/python benchmarks/peers.py build/peers
 
 # The pictures of the web app that the README shows.
 screenshots: $(DEV_STAMP) browser

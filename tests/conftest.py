@@ -61,6 +61,7 @@ os.environ["PATH"] = os.pathsep.join([str(_make_interpreter(Path(_interpreter.na
 
 # The same examples each time, however slow the machine is.
 settings.register_profile("proctor", derandomize=True, deadline=None)
+settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("proctor")
 
 

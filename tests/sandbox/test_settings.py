@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from commands import Command
+from proctor.bootstrap import load_settings
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.benchmark.tasks import read_task
 from proctor.jobs.coding.plan import read_plan
@@ -16,6 +17,7 @@ from proctor.sandbox import (
     problem_of,
     read_settings,
 )
+from proctor.sandbox.paths import around
 from proctor.sandbox.proxy import is_allowed
 
 
@@ -23,7 +25,7 @@ def test_all_settings_are_read() -> None:
     settings = read_settings(
         {
             "kind": "bubblewrap",
-            "network": {"setup": ["pypi.org", "*.pythonhosted.org"], "check": "none"},
+            "network": {"setup": ["packages.example.com", "*.example.org"], "check": "none"},
             "limits": {"processes": 200, "memory": "4G", "file_size": "512 MiB"},
             "read": ["/data", "~/models"],
             "cache": {"~/.npm": "read", "/var/cache/pip": "copy"},
@@ -32,7 +34,7 @@ def test_all_settings_are_read() -> None:
 
     assert settings == SandboxSettings(
         kind="bubblewrap",
-        network={"setup": ("pypi.org", "*.pythonhosted.org"), "check": "none"},
+        network={"setup": ("packages.example.com", "*.example.org"), "check": "none"},
         limits={"processes": 200, "memory": 4 << 30, "file_size": 512 << 20},
         read=("/data", "~/models"),
         cache={"~/.npm": "read", "/var/cache/pip": "copy"},
@@ -50,7 +52,7 @@ def test_all_settings_are_read() -> None:
         ({"netwrk": "none"}, "has no setting `netwrk`"),
         ({"network": "some"}, "`network` should be one of gateway, none, full, or a list of hosts"),
         ({"network": {"deploy": "none"}}, "`network` has no phase `deploy`"),
-        ({"network": ["https://pypi.org/"]}, "not a host name"),
+        ({"network": ["https://packages.example.com/"]}, "not a host name"),
         ({"limits": {"memory": "lots"}}, "`limits.memory` should be a number above 0"),
         ({"limits": {"cpu": 1}}, "`limits` has no setting `cpu`"),
         ({"kind": "container"}, "`container` should name an image"),
@@ -143,7 +145,7 @@ def test_the_dry_run_says_how_agents_are_confined(proctor: Command, repository: 
     shown = proctor("batch", "plan.yaml", "--dry-run").stderr
 
     assert (
-        "note: agents and checks are confined by bubblewrap; network: setup full, agent full, check none"
+        "note: agents and checks are confined by bubblewrap; network: setup full, agent gateway, check none"
         in shown
     )
 
@@ -164,14 +166,40 @@ def test_a_machine_without_a_sandbox_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_hosts_are_matched_by_name_and_port() -> None:
-    hosts = ["pypi.org", "*.example.com", "api.test:8443"]
+    hosts = ["packages.test", "*.example.com", "api.test:8443"]
 
-    assert is_allowed("pypi.org", 443, hosts)
-    assert is_allowed("PyPI.org.", 80, hosts)
+    assert is_allowed("packages.test", 443, hosts)
+    assert is_allowed("Packages.Test.", 80, hosts)
     assert is_allowed("a.example.com", 443, hosts)
     assert is_allowed("api.test", 8443, hosts)
-    assert not is_allowed("evil-pypi.org", 443, hosts)
-    assert not is_allowed("pypi.org.evil.net", 443, hosts)
-    assert not is_allowed("pypi.org", 22, hosts)
+    assert not is_allowed("evil-packages.test", 443, hosts)
+    assert not is_allowed("packages.test.evil.net", 443, hosts)
+    assert not is_allowed("packages.test", 22, hosts)
     assert not is_allowed("example.com", 443, hosts)
     assert not is_allowed("api.test", 443, hosts)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"network": ["pypi.org"]}, "cannot restrict the network to hosts"),
+        ({"cache": {"~/.npm": "copy"}}, "copies"),
+    ],
+)
+def test_what_landlock_cannot_do_is_refused_before_the_run(settings: dict[str, object], problem: str) -> None:
+    if missing := problem_of("landlock"):
+        pytest.skip(missing)
+    with pytest.raises(UsageError, match=problem):
+        Sandbox().summary({"kind": "landlock", **settings})
+
+
+def test_evaluators_beside_the_store_are_found_and_the_store_is_not(proctor: Command) -> None:
+    if problem := problem_of("bubblewrap"):
+        pytest.skip(problem)
+    sandbox = load_settings([], home=str(proctor.folder / "home"), store=str(proctor.folder / "results.db"))
+    (proctor.folder / "results.db").write_text("rows")
+    (proctor.folder / "graders.py").write_text("")
+    visible = {path.name for path in around(proctor.folder, sandbox.confinement.hidden)}
+
+    assert "graders.py" in visible
+    assert not {"results.db", "home"} & visible

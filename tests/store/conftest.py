@@ -1,5 +1,6 @@
 """The store's tests run on both databases: a file, and a PostgreSQL server of their own."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from proctor.store import Store
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a new store can be made; with `store`, the address of that one."""
     if request.param == "sqlite":
-        return str(tmp_path / "proctor.db")
+        path = tmp_path / "proctor.db"
+        if "store" in request.fixturenames:
+            shutil.copy(request.getfixturevalue("empty_store_file"), path)
+        return str(path)
     make = new_store if "store" in request.fixturenames else new_database
     return make(request.getfixturevalue("server"))
 

@@ -11,6 +11,7 @@ from proctor.cli.output import (
     Jsonl,
     RetryErrors,
     RetryFailed,
+    Workers,
     count,
     print_json,
     print_note,
@@ -51,6 +52,7 @@ def batch(
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Maximum items in parallel; overrides the plan.", metavar="N")
     ] = None,
+    workers: Workers = None,
     model: Annotated[
         str | None, typer.Option(help="Model for items that don't set one.", metavar="MODEL")
     ] = None,
@@ -119,8 +121,11 @@ def batch(
             return _dry_run(read, preview, forecast, as_json=as_json)
         observer = TerminalObserver(ctx, output)
         if not resume:
-            return run_command(ctx, lifecycle.start(JOB, read, ctx, run_id=run_id, observer=observer), output)
-        resumed = lifecycle.resume(JOB, earlier, ctx, plan=read, retry=retry, observer=observer)
+            started = lifecycle.start(JOB, read, ctx, run_id=run_id, workers=workers, observer=observer)
+            return run_command(ctx, started, output)
+        resumed = lifecycle.resume(
+            JOB, earlier, ctx, plan=read, retry=retry, workers=workers, observer=observer
+        )
         return run_command(ctx, resumed, output)
 
 

@@ -11,6 +11,7 @@ from proctor.batch.lifecycle import RunResult
 from proctor.cli.live import BenchView
 from proctor.cli.output import (
     JsonAtEnd,
+    Workers,
     count,
     money,
     print_json,
@@ -63,6 +64,7 @@ def bench(
             "--parallel", metavar="[N]", help="Maximum runs in parallel; without N: max_parallel, or 3."
         ),
     ] = "1",
+    workers: Workers = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.001, help="Agent timeout in seconds (1800).")
     ] = None,
@@ -125,7 +127,7 @@ def bench(
             plan = _read(task, overrides, ctx)
             if dry_run:
                 return _dry_run(plan, ctx, as_json=as_json)
-            run = lifecycle.start(JOB, plan, ctx, observer=_observer(ctx, printed, plan))
+            run = lifecycle.start(JOB, plan, ctx, workers=workers, observer=_observer(ctx, printed, plan))
             return run_command(ctx, run, printed, present=present)
         earlier = find_earlier(ctx.store, resume, output)
         stored_task = earlier.options.get("taskPath")
@@ -138,9 +140,9 @@ def bench(
             return _dry_run(plan, ctx, as_json=as_json, earlier=known)
         observer = _observer(ctx, printed, plan)
         if earlier.is_known:
-            run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, observer=observer)
+            run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, workers=workers, observer=observer)
         else:
-            run = lifecycle.start(JOB, plan, ctx, run_id=earlier.run_id, observer=observer)
+            run = lifecycle.start(JOB, plan, ctx, run_id=earlier.run_id, workers=workers, observer=observer)
         return run_command(ctx, run, printed, present=present)
 
 

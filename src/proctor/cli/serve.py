@@ -31,7 +31,7 @@ from proctor.agent import Access
 from proctor.bootstrap import now, open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_note, printable
-from proctor.cli.run import terminal_context
+from proctor.cli.run import protect_memory, terminal_context
 from proctor.config import checked_token, read_token_file, serve_tokens
 from proctor.context import Settings
 from proctor.errors import UsageError
@@ -43,10 +43,10 @@ from proctor.models.gateway.server import Gateway
 from proctor.models.providers import is_loopback
 from proctor.models.rate_limits import RatePools
 from proctor.models.recording import Recording, RecordingOrReplay, Replay
-from proctor.secrets import redactor
+from proctor.secrets import open_private, private_folder, redactor
 from proctor.session import Event, ModelCall, Note
 from proctor.store import Recorder, Store, timestamp
-from proctor.web.access import MAIN, stored_token, write_private
+from proctor.web.access import MAIN, stored_token
 from proctor.web.app import create_app
 from proctor.web.auth import own_names
 from proctor.web.plans import COMMAND, check_plan
@@ -151,6 +151,7 @@ def serve(
             port=listener.getsockname()[1],
             root_path=site.root_path,
         )
+        protect_memory()
         server = _Server(site, address, credentials, tls=tls, open_page=open_page, as_json=as_json)
         return _run(server.run(listener))
 
@@ -350,10 +351,10 @@ def _start_lines(url: str, credentials: _Credentials, region: str) -> Iterator[s
 
 def _open_in_browser(url: str, folder: Path) -> None:
     """Open an address with a token; arguments of programs are visible to every user of the machine."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / "open.html"
+    path = private_folder(folder) / "open.html"
     path.unlink(missing_ok=True)
-    write_private(path, f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(url)}">\n')
+    with open(path, "x", encoding="utf-8", opener=open_private) as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(url)}">\n')
     webbrowser.open(path.as_uri())
 
 

@@ -24,7 +24,7 @@ USUAL_PORTS = (80, 443)
 
 
 def is_allowed(host: str, port: int, hosts: Sequence[str]) -> bool:
-    """Whether a host is one of those in a plan: `pypi.org`, `*.pypi.org` or `example.com:8443`."""
+    """Whether a host is one of those in a plan: `example.com`, `*.example.com` or `example.com:8443`."""
     for pattern in hosts:
         name, colon, number = pattern.rpartition(":") if ":" in pattern else (pattern, "", "")
         if port not in ((int(number),) if colon else USUAL_PORTS):
@@ -99,8 +99,8 @@ async def _handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ho
 
 async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to a host, but to an address of this machine only if the plan names it."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [str(each[4][0]) for each in found]
+    answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(each[4][0]) for each in answers]
     with suppress(ValueError):
         ipaddress.ip_address(host)
         return await asyncio.open_connection(host, port)

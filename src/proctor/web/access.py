@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute
 
 from proctor.config import ROLES_IN_ORDER, SHORTEST_TOKEN, ServeToken
 from proctor.json_values import JsonObject, as_map, parse_json
+from proctor.secrets import open_private, private_folder
 from proctor.store import timestamp
 
 VIEW, LABEL, RUN, ADMIN = ROLES_IN_ORDER
@@ -317,14 +318,11 @@ class AuditLog:
             _log.error("cannot write the audit log %s: %s", self._path, error.strerror)
 
     def _append(self, line: bytes) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(self._path.parent)
         if self._path.exists() and self._path.stat().st_size > MOST_AUDIT_BYTES:
             self._path.replace(self._path.with_suffix(".1.jsonl"))
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
+        with open(self._path, "ab", opener=open_private) as file:
+            file.write(line)
 
     def latest(self, limit: int) -> list[JsonObject]:
         """The newest entries, newest first."""
@@ -346,8 +344,7 @@ class AuditLog:
 def stored_token(folder: Path) -> str:
     """The token of this home: made at the first start, and kept, so that open pages and exporters survive a
     restart. Only the user can read the file; deleting it makes a new token at the next start."""
-    path = folder / "token"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = private_folder(folder) / "token"
     if path.is_file():
         token = path.read_text(encoding="utf-8").strip()
         if len(token) >= SHORTEST_TOKEN and not path.stat().st_mode & 0o077:
@@ -356,7 +353,8 @@ def stored_token(folder: Path) -> str:
         path.unlink(missing_ok=True)
     draft = folder / f"token-{secrets.token_hex(8)}"
     try:
-        write_private(draft, f"{secrets.token_urlsafe(32)}\n")
+        with open(draft, "x", encoding="utf-8", opener=open_private) as file:
+            file.write(f"{secrets.token_urlsafe(32)}\n")
         # Whole or not at all: of two servers that start at once, both use the token of the first.
         os.link(draft, path)
     except FileExistsError:
@@ -364,10 +362,3 @@ def stored_token(folder: Path) -> str:
     finally:
         draft.unlink(missing_ok=True)
     return path.read_text(encoding="utf-8").strip()
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a new file that only the user can read."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -253,7 +253,18 @@ class RequestGuard:
         scope = _below_root(forwarded(scope, self._site.proxies), self._site.root_path)
         record = RequestRecord(address=(scope.get("client") or ("",))[0])
         scope[RECORD] = record
-        exchange = _Exchange(receive, send, self._site.root_path)
+
+        def audit(status: int) -> None:
+            if record.act and record.principal:
+                self._access.audit.write(
+                    record.principal,
+                    act=record.act,
+                    address=record.address,
+                    target=scope["path"],
+                    status=status,
+                )
+
+        exchange = _Exchange(receive, send, root_path=self._site.root_path, responding=audit)
         response = self._refusal(scope, record)
         if response is None and scope["type"] == "http" and not self._is_exempt(scope):
             response = await _buffered(exchange)
@@ -265,24 +276,18 @@ class RequestGuard:
                 await send({"type": "websocket.close", "code": code})
             else:
                 await response(scope, exchange.receive, exchange.send)
-        finally:
-            # Also after an exception, which becomes a response outside of this middleware.
-            if record.act and record.principal:
-                self._access.audit.write(
-                    record.principal,
-                    act=record.act,
-                    address=record.address,
-                    target=scope["path"],
-                    status=exchange.status or 500,
-                )
+        except Exception:
+            if not exchange.has_status:
+                # It becomes a response outside of this middleware.
+                audit(500)
+            raise
 
     def _is_exempt(self, scope: Scope) -> bool:
         return any(route.matches(scope)[0] is Match.FULL for route in self._exempt)
 
     def _refusal(self, scope: Scope, record: RequestRecord) -> Response | None:
         headers = Headers(scope=scope)
-        query = scope["query_string"].lower()
-        if "\0" in scope["path"] or b"%00" in query or b"\0" in query:
+        if "\0" in scope["path"] or _has_nul(scope["query_string"]):
             return refused(400, "the address contains a NUL character")
         if self._access.is_open and _name(headers.get("host", "")) not in self._site.hosts:
             return refused(
@@ -363,15 +368,19 @@ class RequestGuard:
 
 
 class _Exchange:
-    """The two channels of a request: limits the time of its body, adds headers, remembers the status."""
+    """The two channels of a request: limits the time of its body, adds headers to the response."""
 
-    def __init__(self, receive: Receive, send: Send, root_path: str) -> None:
+    def __init__(
+        self, receive: Receive, send: Send, *, root_path: str, responding: Callable[[int], None]
+    ) -> None:
+        """`responding` is called with the status before the response is sent."""
         self._receive, self._send, self._root_path = receive, send, root_path
+        self._responding = responding
         self._deadline = asyncio.get_running_loop().time() + BODY_SECONDS
         self._body: bytes | None = None
         self._is_complete = False
         self.is_late = False
-        self.status = 0
+        self.has_status = False
 
     async def receive(self) -> Message:
         """The next message; a disconnect when the body comes too slowly."""
@@ -404,7 +413,8 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         """Send, with the headers of every response."""
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.has_status = True
+            self._responding(message["status"])
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
@@ -515,6 +525,12 @@ def _is_from_here(scope: Scope, headers: Headers) -> bool:
         except ValueError:
             return False
     return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+
+
+def _has_nul(query: bytes) -> bool:
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    # `by` is the name of a recorded factor, which may contain anything.
+    return any("\0" in name + value for name, value in pairs if name != "by")
 
 
 def _too_large(headers: Headers) -> Response | None:

@@ -134,13 +134,18 @@ def make_repository(tree: Worktree) -> None:
         (repository / folder).mkdir(parents=True, exist_ok=True)
     (repository / "HEAD").write_text("ref: refs/heads/none\n")
     (repository / "config").write_text(tree.settings)
-    borrowed = "".join(f"{_quoted(folder)}\n" for folder in source.object_folders())
-    (repository / "objects/info/alternates").write_text(borrowed, errors="surrogateescape")
+    alternates = repository / "objects/info/alternates"
+    alternates.write_text(alternates_text(source), errors="surrogateescape")
     packed = "".join(f"{sha} {name}\n" for name, sha in sorted(tree.references.items()))
     (repository / "packed-refs").write_text(packed)
     for file in ("shallow", "info/exclude", "info/attributes"):
         if (source.common / file).is_file():
             shutil.copyfile(source.common / file, repository / file)
+
+
+def alternates_text(source: SourceRepository) -> str:
+    """The folders of objects that a session borrows, as git's list of alternates."""
+    return "".join(f"{_quoted(folder)}\n" for folder in source.object_folders())
 
 
 def add_tree(tree: Worktree) -> None:

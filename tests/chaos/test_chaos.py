@@ -1,0 +1,24 @@
+"""A share of the chaos harness: every job is killed and disturbed, and nothing is lost, doubled or overspent.
+
+`make chaos MINUTES=5` does more of it.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from chaos.trials import JOBS, Job, Trial
+from databases import new_database
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+@pytest.mark.parametrize("kind", ["file", "postgresql"])
+def test_a_job_that_is_killed_and_disturbed_loses_and_doubles_nothing(
+    job: Job, kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    store = new_database(request.getfixturevalue("server")) if kind == "postgresql" else ""
+
+    tally = Trial(job, tmp_path, seed=len(job.name) + len(kind), store=store).run(kills=2)
+
+    assert tally.problems == 0, tally.notes
+    assert tally.items == job.items

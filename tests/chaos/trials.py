@@ -1,0 +1,461 @@
+"""One trial: a job on a store of its own is killed and disturbed until it is done; then it is checked.
+
+A trial is deterministic in what it does, given its seed, but not in when the machine does it.
+"""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from chaos.provider import Provider, running_provider
+from databases import query
+from proctor.store import Store
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MOST_WAITING_SECONDS = 6.0
+"""For the calls before a kill."""
+DEADLINE_SECONDS = 120.0
+"""For one process of a trial that nobody kills."""
+
+CONFIG = """
+[budget]
+usd = {usd}
+
+[limits."openai/chaos"]
+concurrency = 8
+
+[prices."openai/chaos"]
+input = 10
+output = 40
+
+[prices."openai/narrator"]
+input = 10
+output = 40
+"""
+AMPLE_USD = 1000.0
+UNKNOWN_URL = "http://provider.invalid/v1"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a number of trials did and found. Everything from `lost` on should be 0."""
+
+    trials: int = 0
+    kills: int = 0
+    disturbances: int = 0
+    """Full disks, locks, jumps of the clock and outages."""
+    items: int = 0
+    calls: int = 0
+    faults: int = 0
+    """Calls that the provider answered badly."""
+    repeated: int = 0
+    """Attempts that were cut off and made again. Allowed: at most what was running at a kill."""
+    lost: int = 0
+    """Items that have no result at the end."""
+    doubled: int = 0
+    """Items that were completed twice."""
+    too_often: int = 0
+    """Attempts made again beyond what was running at the kills."""
+    orphans: int = 0
+    """Processes that outlived their batch."""
+    overspent: int = 0
+    """Moments at which the provider had billed more than the budget."""
+    leaks: int = 0
+    """Files that contain the key."""
+    crashes: int = 0
+    """Tracebacks, and exit codes that are not documented."""
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, other: "Tally") -> None:
+        """Add the figures of another tally."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+    @property
+    def problems(self) -> int:
+        """The sum of what must not happen."""
+        return sum(getattr(self, each.name) for each in fields(self)[7:-1])
+
+
+FINDINGS = [each.name for each in fields(Tally)][7:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job to try: files to write, the command that starts it, the number of its items."""
+
+    name: str
+    write: Callable[[Path], None]
+    start: Sequence[str]
+    items: int
+    concurrency: int
+
+
+def _write_prompts(folder: Path) -> None:
+    (folder / "plan.yaml").write_text(
+        "{runId: chaos, concurrency: 8, defaults: {settings: {max_tokens: 30}, retries: 2},"
+        " matrix: [{prompt: Say something., model: openai/chaos, runs: 40}]}"
+    )
+
+
+AGENT = """
+import json, os, random, subprocess, sys, time, urllib.request
+
+chance = random.Random(os.urandom(8))
+if chance.random() < 0.3:
+    subprocess.Popen(["setsid", "sleep", "300"])
+if chance.random() < 0.2:
+    sys.stdout.buffer.write(bytes(range(256)) * 200)
+if chance.random() < 0.1:
+    print("x" * 2_000_000)
+asked = {"model": "any", "max_tokens": 20, "stream": chance.random() < 0.5,
+         "messages": [{"role": "user", "content": "Say something."}]}
+headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+for _ in range(4):
+    try:
+        request = urllib.request.Request(url, json.dumps(asked).encode(), headers)
+        urllib.request.urlopen(request, timeout=20).read()
+        break
+    except Exception as error:
+        print(error)
+open("done.txt", "w").write("done")
+"""
+
+
+def _write_coding(folder: Path) -> None:
+    repository = folder / "repository"
+    repository.mkdir()
+    git = ["git", "-C", str(repository), "-c", "user.name=T", "-c", "user.email=t@localhost"]
+    (repository / "agent.py").write_text(AGENT)
+    for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "Start"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    (folder / "plan.yaml").write_text(
+        "{runId: chaos, concurrency: 3,"
+        " defaults: {settings: {gateway: true}, retries: 2, timeoutSec: 60},"
+        f" matrix: [{{repo: {repository}, prompt: Work., agent: command, model: openai/chaos,"
+        " command: 'python3 agent.py', scriptCommand: 'test -f done.txt', runs: 9}]}"
+    )
+
+
+def _write_benchmark(folder: Path) -> None:
+    shutil.copytree(EXAMPLES / "benchmark", folder / "benchmark")
+
+
+HARBOUR = """
+name: Harbour Fee Talks
+initial_world_state: "Spring. cooperation level: 4"
+turns: 2
+world_state_model: openai/narrator
+actors: [port, ferry]
+"""
+EXPERIMENT = """
+experiment_name: Fee study
+base_scenario: scenarios/harbour
+runs_per_variation: 6
+max_parallel: 3
+retries: 2
+variations: []
+output_dir: experiments/fees
+"""
+
+
+def _write_scenario(folder: Path) -> None:
+    root = folder / "scenarios" / "harbour"
+    (root / "actors").mkdir(parents=True)
+    (root / "scenario.yaml").write_text(HARBOUR)
+    for short, name in (("port", "Port Authority"), ("ferry", "Ferry Line")):
+        (root / "actors" / f"{short}.yaml").write_text(
+            f"name: {name}\nshort_name: {short}\nllm_model: openai/chaos\n"
+        )
+    (folder / "experiment.yaml").write_text(EXPERIMENT)
+
+
+def _write_dialogue(folder: Path) -> None:
+    """A simulation needs no file."""
+
+
+def _write_evaluation(folder: Path) -> None:
+    shutil.copytree(
+        EXAMPLES / "evaluation", folder / "evaluation", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    plan = folder / "evaluation" / "evaluation.yaml"
+    plan.write_text(plan.read_text().replace("scripted/judge", "openai/chaos"))
+
+
+BENCH = "bench --task benchmark/tasks/smoke/add_comment.md --models openai/chaos --runs 5 --parallel 3"
+SIMULATE = (
+    "simulate --num-runs 8 --max-turns 2 --max-workers 4 --seed 1 --model openai/chaos --output-dir out"
+)
+JOBS = (
+    Job("prompts", _write_prompts, ("batch", "plan.yaml"), 40, 8),
+    Job("coding", _write_coding, ("batch", "plan.yaml"), 9, 3),
+    Job(
+        "benchmark",
+        _write_benchmark,
+        BENCH.split(),
+        5,
+        3,
+    ),
+    Job("scenario", _write_scenario, ("experiment", "experiment.yaml"), 6, 3),
+    Job("dialogue", _write_dialogue, SIMULATE.split(), 8, 4),
+    Job("evaluation", _write_evaluation, ("evaluate", "start", "evaluation/evaluation.yaml"), 18, 4),
+)
+
+
+class Trial:
+    """A job in a folder, with a provider and a store."""
+
+    def __init__(self, job: Job, folder: Path, seed: int, store: str = "") -> None:
+        self.job, self.folder, self.chance = job, folder, random.Random(seed)
+        self.tally = Tally(trials=1)
+        self._key = f"sk-chaos-{self.chance.getrandbits(64):016x}"
+        self._budget_usd = AMPLE_USD
+        self._home = folder / "home"
+        self._store = store or str(self._home / "proctor.db")
+        self._is_file = not store
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "PROCTOR_HOME": str(self._home),
+            "PROCTOR_STORE": self._store,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "OPENAI_API_KEY": self._key,
+        }
+
+    def run(self, *, kills: int) -> Tally:
+        """Start the job, kill it so often, disturb it, let it finish, and check everything."""
+        self.job.write(self.folder)
+        # Some trials run out of money on their way.
+        self._set_budget(self.chance.choice([AMPLE_USD, AMPLE_USD, 0.1, 0.3]))
+        with running_provider(self.chance) as provider:
+            words = list(self.job.start)
+            for _ in range(kills):
+                self._run_and_kill(provider, words)
+                words = self._resume_words() or list(self.job.start)
+            self._environment["OPENAI_BASE_URL"] = provider.url
+            self._finish(provider, words)
+            self.tally.calls += sum(provider.faults.values())
+            self.tally.faults += sum(provider.faults.values()) - provider.faults["none"]
+            self._check()
+        return self.tally
+
+    # Running
+
+    def _set_budget(self, usd: float) -> None:
+        self._budget_usd = usd
+        (self.folder / "proctor.toml").write_text(CONFIG.format(usd=usd))
+
+    def _start(
+        self, words: Sequence[str], *, file_bytes: int = 0, clock: bool = False
+    ) -> "subprocess.Popen[str]":
+        def limit_files() -> None:
+            if file_bytes:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+
+        return subprocess.Popen(
+            [sys.executable, "-m", "proctor", *words],
+            cwd=self.folder,
+            env=self._environment | (self._clock_variables() if clock else {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            preexec_fn=limit_files,
+        )
+
+    @property
+    def _clock_file(self) -> Path:
+        return self.folder / "clock"
+
+    def _clock_variables(self) -> dict[str, str]:
+        """Variables with which a process reads its clock from a file; none where libfaketime is missing."""
+        library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+        self._clock_file.write_text("+0")
+        return (
+            {}
+            if library is None
+            else {
+                "LD_PRELOAD": str(library),
+                "FAKETIME_TIMESTAMP_FILE": str(self._clock_file),
+                "FAKETIME_NO_CACHE": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            }
+        )
+
+    def _run_and_kill(self, provider: Provider, words: Sequence[str]) -> None:
+        disturbance = self.chance.choice(["", "", "outage", "lock", "disk full", "clock", "no name"])
+        full = disturbance == "disk full" and self._is_file and Path(self._store).exists()
+        limit = Path(self._store).stat().st_size + 65536 if full else 0
+        # A host name that does not resolve.
+        self._environment["OPENAI_BASE_URL"] = UNKNOWN_URL if disturbance == "no name" else provider.url
+        process = self._start(words, file_bytes=limit, clock=disturbance == "clock")
+        self.tally.disturbances += bool(disturbance)
+        more_calls = self.chance.randint(1, 2 * self.job.items)
+        if disturbance == "lock" and self._is_file and Path(self._store).exists():
+            self._lock(0.3 + self.chance.random())
+        self._wait_for_calls(process, provider, more_calls)
+        if disturbance == "clock":
+            self._clock_file.write_text(self.chance.choice(["-3600s", "+7200s", "-86400s"]))
+        if disturbance == "outage":
+            provider.is_down = True
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.3 * self.chance.random() + (0.5 if disturbance else 0.0))
+        provider.is_down = False
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            self.tally.kills += 1
+        self._end(process, killed=True)
+        self._check_money(provider)
+
+    def _wait_for_calls(self, process: "subprocess.Popen[str]", provider: Provider, number: int) -> None:
+        """Wait until the provider was called so often, the process has ended, or it takes too long."""
+        until = time.monotonic() + MOST_WAITING_SECONDS
+        calls = sum(provider.faults.values()) + number
+        while sum(provider.faults.values()) < calls and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.005)
+
+    def _lock(self, seconds: float) -> None:
+        """Hold the database's lock for a while, as a careless backup does."""
+
+        def hold() -> None:
+            with suppress(sqlite3.Error), closing(sqlite3.connect(self._store, timeout=0.1)) as connection:
+                connection.execute("BEGIN EXCLUSIVE")
+                time.sleep(seconds)
+                connection.rollback()
+
+        threading.Thread(target=hold, daemon=True).start()
+
+    def _finish(self, provider: Provider, words: Sequence[str]) -> None:
+        """Run it until all is done: errors are tried again, an exhausted budget is raised."""
+        for attempt in range(8):
+            if attempt == 2:
+                provider.calm = True
+                self._set_budget(AMPLE_USD)
+            process = self._start(words)
+            exit_code = self._end(process, killed=False)
+            self._check_money(provider)
+            words = self._resume_words() or list(self.job.start)
+            if exit_code == 0 and self._unfinished() == 0:
+                return
+
+    def _end(self, process: "subprocess.Popen[str]", *, killed: bool) -> int:
+        try:
+            output, _ = process.communicate(timeout=DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+            self._find("crashes", f"did not end within {DEADLINE_SECONDS:.0f} s")
+        code = process.returncode
+        if "Traceback (most recent call last)" in output:
+            self._find("crashes", output[output.index("Traceback") :][:2000])
+        elif not (killed and code == -signal.SIGKILL) and code not in (0, 1, 2, 3, 4):
+            self._find("crashes", f"exit code {code}: {output[-1000:]}")
+        if self._key in output:
+            self._find("leaks", "the key was printed")
+        return code
+
+    def _resume_words(self) -> list[str]:
+        """The command that resumes the run; empty when there is none yet."""
+        rows = self._rows('SELECT "runId" FROM "batches"')
+        return ["resume", rows[0]["runId"], "--retry-errors", "--retry-failed"] if rows else []
+
+    # Checking
+
+    def _rows(self, sql: str) -> list[dict[str, str]]:
+        if self._is_file and not Path(self._store).exists():
+            return []
+        with Store(self._store) as store:
+            return query(store, sql)
+
+    def _unfinished(self) -> int:
+        rows = self._rows('SELECT "status" FROM "batch_items"')
+        return self.job.items - sum(row["status"] in ("success",) for row in rows)
+
+    def _check_money(self, provider: Provider) -> None:
+        if provider.billed_usd > self._budget_usd + 1e-9:
+            self._find("overspent", f"${provider.billed_usd:.4f} billed of ${self._budget_usd}")
+
+    def _check(self) -> None:
+        rows = self._rows('SELECT "status", "reason", "error" FROM "batch_items"')
+        self.tally.items += len(rows)
+        if missing := self.job.items - sum(row["status"] == "success" for row in rows):
+            others = Counter((row["status"], row["reason"], row["error"]) for row in rows)
+            self._find("lost", f"{missing} of {self.job.items} items: {others}", missing)
+        sessions = self._rows(
+            'SELECT "itemId", "status", "endReason" FROM "sessions" WHERE "itemId" IS NOT NULL'
+        )
+        completed = Counter(row["itemId"] for row in sessions if row["status"] == "success")
+        if doubled := sum(count - 1 for count in completed.values()):
+            self._find("doubled", f"{doubled} items have several successful attempts", doubled)
+        interrupted = sum(row["endReason"] == "interrupted" for row in sessions)
+        self.tally.repeated += interrupted
+        allowed = self.tally.kills * self.job.concurrency
+        if interrupted > allowed:
+            self._find("too_often", f"{interrupted} attempts interrupted by {self.tally.kills} kills")
+        if self._rows('SELECT 1 AS "n" FROM "sessions" WHERE "workSeconds" < 0 OR "waitingSeconds" < 0'):
+            self._find("crashes", "a session has a negative duration")
+        self._check_orphans()
+        self._check_leaks()
+
+    def _check_orphans(self) -> None:
+        marks = [
+            f"PROCTOR_HOME={self._home}".encode(),
+            f"HOME={self._home}".encode(),
+            str(self.folder).encode(),
+        ]
+        deadline = time.monotonic() + 15
+        while (alive := _processes_with(marks)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if alive:
+            self._find("orphans", f"still running: {alive}", len(alive))
+            for pid in alive:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _check_leaks(self) -> None:
+        key = self._key.encode()
+        for path in self.folder.rglob("*"):
+            if path.is_file() and not path.is_symlink() and key in path.read_bytes():
+                self._find("leaks", f"the key is in {path.relative_to(self.folder)}")
+        if not self._is_file:
+            with Store(self._store) as store:
+                calls = json.dumps(query(store, 'SELECT * FROM "model_calls"'), default=str)
+            if self._key in calls:
+                self._find("leaks", "the key is in the database")
+
+    def _find(self, name: str, note: str, count: int = 1) -> None:
+        setattr(self.tally, name, getattr(self.tally, name) + count)
+        self.tally.notes.append(
+            f"{self.job.name} ({'file' if self._is_file else 'PostgreSQL'}): {name}: {note}"
+        )
+
+
+def _processes_with(marks: Sequence[bytes]) -> dict[int, str]:
+    """Running processes, except this one and its parent, whose environment contains one of these marks."""
+    own = {os.getpid(), os.getppid()}
+    alive = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) in own:
+            continue
+        with suppress(OSError):
+            environment = (entry / "environ").read_bytes()
+            if any(mark in environment for mark in marks):
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if command:
+                    alive[int(entry.name)] = command[:100]
+    return alive
