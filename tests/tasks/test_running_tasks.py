@@ -189,7 +189,7 @@ def harbor(folder: Path, dockerfile: str = "FROM ubuntu:24.04\nWORKDIR /app\nCOP
 
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
-def test_a_harbor_task_runs_at_its_own_paths_and_has_partial_credit(proctor: Any) -> None:
+def test_a_harbor_task_runs_at_its_own_paths(proctor: Any) -> None:
     harbor(proctor.folder)
 
     assert outcomes(proctor, "hello", "--oracle", "--noop") == {"oracle": "success", "noop": "fail"}
