@@ -2,11 +2,12 @@
 
     starting files → work tree → agent → commit → checks, expectations → outcome
 
-Each check becomes a score; all must pass. A task without checks passes if the agent changed anything, and
-has the score `unchecked`.
+Each check becomes a score; all must pass. Hidden tests are put into the tree once the agent has ended, and
+decide by test ID. A task without checks passes if the agent changed anything, and has the score `unchecked`.
 """
 
 import asyncio
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,11 +24,17 @@ from proctor.runners.worktree import iteration_of, run_command, run_session
 from proctor.score import Score
 from proctor.session import Event, Message
 from proctor.workspace.commit import Committed
-from proctor.workspace.setup import WorkSession
+from proctor.workspace.hidden_tests import lay_tests
+from proctor.workspace.setup import WorkSession, in_thread
 from proctor.workspace.starting_files import copy_over, starting_repository, stored_files
+from proctor.workspace.test_reports import Grade, grade, read_results, with_report
 
 UNCHECKED = "unchecked"
 """Score name of a task without checks."""
+HIDDEN_TESTS = "hidden tests"
+"""Score name of the tests of a commit: the share of them that passes."""
+CHANGED_TESTS = "changed tests"
+"""Score name for changes of an agent to tests, settings of test runners and CI; it decides nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,8 @@ class _CheckRun:
     criterion: str
     command: str
     finished: ProgramResult
+    grade: Grade | None = None
+    """Of hidden tests; None: the exit code decides."""
 
     @property
     def problem(self) -> str:
@@ -106,6 +115,8 @@ class _CheckRun:
         finished, name = self.finished, self.criterion or f"`{clipped(self.command, 80)}`"
         if finished.timed_out:
             return f"{name}: still running when its time was over"
+        if self.grade is not None:
+            return "" if self.grade.passed else f"{name}: {clipped(self.grade.summary, 400)}"
         if finished.exit_code == 0:
             return ""
         lines = [line.strip() for line in finished.output.splitlines() if line.strip()]
@@ -115,6 +126,8 @@ class _CheckRun:
 
 async def _check(session: WorkSession) -> list[_CheckRun]:
     checks: Sequence[dict[str, str]] = session.item.details.get("checks") or ()
+    if digest := session.item.details.get("hidden"):
+        return [await _run_hidden_tests(session, digest)]
     if checks and (digest := session.item.details.get("checkFiles")):
         await _lay_out_check_files(session, digest)
     ran = []
@@ -133,6 +146,40 @@ async def _check(session: WorkSession) -> list[_CheckRun]:
         )
         ran.append(one)
     return ran
+
+
+async def _run_hidden_tests(session: WorkSession, digest: str) -> _CheckRun:
+    """Put the hidden tests into the tree, run them, and record their grade and what the agent changed."""
+    archive, name = Path(session.item.settings["hidden"]), f"hidden-{uuid.uuid4().hex[:12]}"
+    place = session.home / "tmp"
+    with blame(WorkspaceError, "putting the hidden tests into the tree"):
+        place.mkdir(parents=True, exist_ok=True)
+        hidden, changed = await in_thread(lay_tests, archive, digest, session.tree, place / name)
+    report = place / f"{name}.report"
+    finished = await run_command(session, with_report(hidden.command, report), "check")
+    with blame(WorkspaceError, "reading the report of the hidden tests"):
+        results = await in_thread(read_results, hidden.command, report, finished.exit_code)
+        report.unlink(missing_ok=True)
+    graded = grade(results, hidden.fail_to_pass, hidden.pass_to_pass)
+    session.services.score(
+        Score(
+            evaluator=HIDDEN_TESTS,
+            value=graded.value,
+            label="pass" if graded.passed and not finished.timed_out else "fail",
+            explanation=clipped(graded.summary, 1000),
+            evaluator_digest=digest[:16],
+        )
+    )
+    session.services.score(
+        Score(
+            evaluator=CHANGED_TESTS,
+            label="changed" if changed else "unchanged",
+            explanation=clipped(", ".join(changed), 1000) if changed else "no test, test setting or CI file",
+        )
+    )
+    if changed:
+        session.note(f"the agent changed tests, their settings or CI; restored: {', '.join(changed[:50])}")
+    return _CheckRun(HIDDEN_TESTS, hidden.command, finished, graded)
 
 
 async def _lay_out_check_files(session: WorkSession, digest: str) -> None:

@@ -4,7 +4,7 @@ An item's id is made of its inputs: the task's text, the digest of its files, it
 settings, the agent. Paths on this machine, timeouts and retries are not part of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import check_limits
 from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.tasks import Task, TaskFolder
+from proctor.jobs.benchmark.tasks import Task
 from proctor.json_values import JsonObject
+from proctor.workspace.hidden_tests import read_archive, solution_files
 from proctor.workspace.starting_files import text_files
 
 DEFAULT_AGENT = "builtin"
@@ -134,6 +135,8 @@ class BenchmarkDefinition:
         factors = {"model": model.name, "agent": agent, "task": task.name}
         if task.difficulty:
             factors["difficulty"] = task.difficulty
+        if task.date and model.cutoff:
+            factors["after_cutoff"] = "yes" if task.date > model.cutoff else "no"
         return Item(
             runner="benchmark",
             agent=agent,
@@ -155,6 +158,10 @@ class BenchmarkDefinition:
         }
         if task.check_files:
             details["checkFiles"] = task.check_files.digest
+        if task.hidden:
+            details["hidden"] = task.hidden.digest
+        if task.sealed:
+            details["sealed"] = True
         if task.setup:
             details["setup"] = task.setup
         if task.expect:
@@ -178,7 +185,11 @@ class BenchmarkDefinition:
             settings["repo"] = str(task.repo)
         if task.sandbox:
             settings["sandbox"] = task.sandbox
-        for name, folder in (("start", task.start), ("checkFiles", task.check_files)):
+        for name, folder in (
+            ("start", task.start),
+            ("checkFiles", task.check_files),
+            ("hidden", task.hidden),
+        ):
             if folder:
                 settings[name] = str(folder.path)
         return settings
@@ -198,17 +209,24 @@ def script_of(model: Candidate, task: Task) -> list[JsonObject]:
     """What a mock does in a task, as steps of the scripted agent."""
     if model.model == NOOP:
         return []
+    if task.hidden:
+        return _hidden_solution(task.hidden.path)
     if task.solution is None and not task.answer:
         raise UsageError(
             f"{task.file}: the task has no reference solution to apply\n"
             "Add `solution: FOLDER` to its front matter, or `answer: TEXT` where the answer is what counts."
         )
-    steps = list(_written(task.solution)) if task.solution else []
+    steps = list(_written(text_files(task.solution.path))) if task.solution else []
     return [*steps, {"say": task.answer}] if task.answer else steps
 
 
-def _written(solution: TaskFolder) -> Iterator[JsonObject]:
-    for path, content in text_files(solution.path):
+def _hidden_solution(archive: Path) -> list[JsonObject]:
+    removed = [{"delete": path} for path in read_archive(archive).removed_files]
+    return [*removed, *_written(solution_files(archive))]
+
+
+def _written(files: Iterable[tuple[str, str]]) -> Iterator[JsonObject]:
+    for path, content in files:
         first, *more = _in_parts(content)
         yield {"write": {"path": path, "content": first}}
         for part in more:
