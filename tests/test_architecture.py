@@ -19,6 +19,7 @@ LAYERS = [
     {"api", "testing"},
     {"bootstrap"},
     {"jobs"},
+    {"tasks"},
     {"report", "export"},
     {"batch"},
     {"stats"},

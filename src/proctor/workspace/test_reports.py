@@ -63,7 +63,7 @@ class Result(unittest.TextTestResult):
         if error is not None:
             self.note(test, "failed")
 
-runner = unittest.TextReportingRunner(resultclass=Result)
+runner = unittest.TextTestRunner(resultclass=Result)
 program = unittest.main(module=None, argv=["unittest", *arguments], testRunner=runner, exit=False)
 with open(report, "w") as file:
     json.dump(statuses, file)
@@ -83,7 +83,7 @@ class ReportingRunner:
     """The command that also writes a report to this file."""
     read: Callable[[str], Iterable[tuple[str, Status]]]
     """The tests of a report; the same ID may come more than once."""
-    takes: Literal["files", "folders", "modules", ""] = ""
+    takes: Literal["files", "folders", ""] = ""
     """What a command may be given to run only these tests; empty: it runs all."""
     everything: str = ""
     """The argument for all tests, which chosen ones replace."""
@@ -120,9 +120,6 @@ def _arguments(takes: str, files: Sequence[str]) -> list[str]:
             return [file for file in code if not file.endswith(("conftest.py", "__init__.py"))]
         case "folders":
             return sorted({f"./{Path(file).parent.as_posix()}" for file in code if file.endswith(".go")})
-        case "modules":
-            modules = [file for file in code if re.search(r"(^|/)(test_[^/]*|[^/]*_test|tests)\.py$", file)]
-            return [file.removesuffix(".py").replace("/", ".") for file in modules]
     return []
 
 
@@ -294,8 +291,6 @@ RUNNERS = (
         pattern=r"-m\s+unittest\b",
         report=_report_unittest,
         read=_read_unittest,
-        takes="modules",
-        everything="discover",
     ),
     ReportingRunner(
         name="vitest",
