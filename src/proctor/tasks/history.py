@@ -193,10 +193,16 @@ def find_candidates(git: Git, since: str, now: datetime) -> tuple[list[CommitCan
     start = since_date(since, now).isoformat()
     listed = git("log", f"--since={start}", "--no-renames", "--numstat", f"--format={form}", "HEAD")
     candidates, rejected = list[CommitCandidate](), list[Rejection]()
+    known = set[tuple[str, str]]()
     for entry in listed.split("\x01")[1:]:
         head, _, figures = entry.partition("\x03")
         commit, parents, date, author, message = head.split("\x02", 4)
         result = _candidate(commit, parents.split(), date, author, message.strip(), figures)
+        # The same change on another branch, which was merged too.
+        change = (message.partition("\n")[0], figures.strip())
+        if not isinstance(result, str) and change in known:
+            result = "the same change as a newer commit"
+        known.add(change)
         if isinstance(result, str):
             rejected.append(Rejection(commit=commit, reason=result))
         else:
@@ -304,7 +310,7 @@ def _node_check(package: str) -> str:
         script = ""
     if re.search(r"\bvitest\b", script):
         return "npx vitest run"
-    for program in ("jest", "mocha"):
+    for program in ("jest", "mocha", "tape"):
         if match := re.search(rf"\b{program}\b[^&|;]*", script):
             return f"npx {match[0].strip()}"
     if match := re.search(r"\bnode\s[^&|;]*--test\b[^&|;]*", script):
@@ -672,7 +678,9 @@ class _Trial:
         finished = await self._run(with_report(command, report), "check")
         if finished.timed_out:
             raise WorkspaceError(f"the tests were still running after {self._options.timeout:g} s")
-        lines = [line.strip() for line in finished.output.splitlines() if line.strip()]
+        # The output of some runners is their report.
+        output = finished.output.strip() or (report.read_text(errors="replace") if report.exists() else "")
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
         self.last_line = clipped(lines[-1], 300) if lines else f"no output, exit code {finished.exit_code}"
         results = await in_thread(read_results, command, report, finished.exit_code)
         report.unlink(missing_ok=True)

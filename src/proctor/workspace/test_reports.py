@@ -278,6 +278,21 @@ def _read_cargo(text: str) -> Iterator[tuple[str, Status]]:
             yield f"{binary} {name}", words[result[2]]
 
 
+def _report_tape(command: str, report: Path) -> str:
+    return f"{command} > {_quoted(report)}"
+
+
+def _read_tap(text: str) -> Iterator[tuple[str, Status]]:
+    """Tests of TAP output: a comment names a test, and the assertions after it are its."""
+    name = ""
+    for line in text.splitlines():
+        if line.startswith("# ") and not re.match(r"# (tests|pass|fail|ok|skip|todo)\b", line):
+            name = line.removeprefix("# ")
+        elif result := re.match(r"(not )?ok \d+", line):
+            is_skipped = "# SKIP" in line or "# TODO" in line
+            yield name, "skipped" if is_skipped else "failed" if result[1] else "passed"
+
+
 RUNNERS = (
     ReportingRunner(
         name="pytest",
@@ -313,6 +328,7 @@ RUNNERS = (
         read=_read_mocha,
         takes="files",
     ),
+    ReportingRunner(name="tape", pattern=r"(^|[\s/])tape(\s|$)", report=_report_tape, read=_read_tap),
     ReportingRunner(
         name="node",
         pattern=r"(^|[\s/])node\s(.*\s)?--test(\s|$)",
