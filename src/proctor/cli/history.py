@@ -159,11 +159,11 @@ def _show(result: MiningResult, *, dry_run: bool) -> None:
         ]
         print_table(("COMMIT", "DATE", "FILES", "TESTS", "LINES", "TITLE"), rows)
     else:
-        rows = [
+        tasks = [
             (each.folder, len(each.fail_to_pass), len(each.pass_to_pass), titles[each.commit])
             for each in result.tasks
         ]
-        print_table(("TASK", "TO FIX", "TO KEEP", "TITLE"), rows)
+        print_table(("TASK", "TO FIX", "TO KEEP", "TITLE"), tasks)
     reasons = Counter(each.reason.partition(":")[0] for each in result.rejected)
     for reason, number in reasons.most_common(SHOWN_REASONS):
         print_note(f"{number:>5} not taken: {printable(reason, width=120)}")

@@ -221,7 +221,7 @@ def script_of(model: Candidate, task: Task) -> list[JsonObject]:
 
 
 def _hidden_solution(archive: Path) -> list[JsonObject]:
-    removed = [{"delete": path} for path in read_archive(archive).removed_files]
+    removed: list[JsonObject] = [{"delete": path} for path in read_archive(archive).removed_files]
     return [*removed, *_written(solution_files(archive))]
 
 
