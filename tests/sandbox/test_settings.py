@@ -6,7 +6,6 @@ import pytest
 
 from commands import Command
 from proctor.errors import PlanError, UsageError
-from proctor.jobs.benchmark.tasks import read_task
 from proctor.jobs.coding.plan import read_plan
 from proctor.sandbox import (
     Sandbox,
@@ -17,6 +16,7 @@ from proctor.sandbox import (
     read_settings,
 )
 from proctor.sandbox.proxy import is_allowed
+from proctor.tasks.markdown import read_task
 
 
 def test_all_settings_are_read() -> None:

@@ -14,10 +14,10 @@ from proctor.batch.create import create
 from proctor.jobs.benchmark.job import commits_of
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import BenchmarkDefinition
-from proctor.jobs.benchmark.tasks import read_task
 from proctor.sandbox import NOT_CONFINED, problem_of
 from proctor.store.writer import this_process
 from proctor.tasks.history import HistoryMiner, MiningOptions
+from proctor.tasks.markdown import read_task
 
 GIT_HUNT = (
     "git log --all --oneline --stat",

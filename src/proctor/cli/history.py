@@ -18,12 +18,12 @@ from proctor.model import Request
 from proctor.secrets import visible
 from proctor.tasks.history import (
     CommitCandidate,
+    CommitValidation,
     HistoryMiner,
     MiningOptions,
     MiningResult,
     Progress,
     Rewrite,
-    Validation,
 )
 from proctor.tasks.history_page import history_page
 
@@ -131,7 +131,7 @@ def _progress(candidates: int, most: int, *, quiet: bool) -> Iterator[Progress |
     with Progress(*columns, console=Console(stderr=True)) as bar:
         line, tasks = bar.add_task("validating", total=candidates), 0
 
-        def advance(candidate: CommitCandidate, validation: Validation) -> None:
+        def advance(candidate: CommitCandidate, validation: CommitValidation) -> None:
             nonlocal tasks
             tasks += validation.state == "task"
             bar.update(line, advance=1, description=f"{tasks} of at most {count(most, 'task')}")
@@ -140,13 +140,13 @@ def _progress(candidates: int, most: int, *, quiet: bool) -> Iterator[Progress |
         yield advance
 
 
-def _line(candidate: CommitCandidate, validation: Validation) -> str:
+def _line(candidate: CommitCandidate, validation: CommitValidation) -> str:
     passed = f"{len(validation.fail_to_pass)} to fix, {len(validation.pass_to_pass)} to keep"
     outcome = passed if validation.state == "task" else validation.reason.partition("\n")[0]
     return f"{candidate.commit[:10]} {validation.state}: {printable(outcome, width=160)}"
 
 
-def _print_line(candidate: CommitCandidate, validation: Validation) -> None:
+def _print_line(candidate: CommitCandidate, validation: CommitValidation) -> None:
     print_note(_line(candidate, validation))
 
 

@@ -123,7 +123,7 @@ class MiningOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Validation:
+class CommitValidation:
     """What running the tests of one commit showed."""
 
     commit: str
@@ -147,8 +147,8 @@ class MiningResult:
     check: str
     check_source: str
     candidates: list[CommitCandidate]
-    tasks: list[Validation]
-    flaky: list[Validation]
+    tasks: list[CommitValidation]
+    flaky: list[CommitValidation]
     rejected: list[Rejection]
 
     def document(self) -> JsonObject:
@@ -318,7 +318,7 @@ def _node_check(package: str) -> str:
     return "npm test"
 
 
-Progress = Callable[[CommitCandidate, Validation], None]
+Progress = Callable[[CommitCandidate, CommitValidation], None]
 """Called when a commit has been validated."""
 Rewrite = Callable[[str], Awaitable[str]]
 """A model that rewrites a statement."""
@@ -358,7 +358,7 @@ class HistoryMiner:
         """Validate candidates, newest first, until there are enough tasks; write their folders."""
         self.options.out.mkdir(parents=True, exist_ok=True)
         earlier, waiting = self._earlier(), list(reversed(self.candidates))
-        results: dict[str, Validation] = {}
+        results: dict[str, CommitValidation] = {}
         workers = min(self.options.parallel or os.cpu_count() or 1, max(1, len(waiting)))
 
         async def work() -> None:
@@ -382,7 +382,7 @@ class HistoryMiner:
         """What would be validated."""
         return self._result({})
 
-    def _result(self, results: Mapping[str, Validation]) -> MiningResult:
+    def _result(self, results: Mapping[str, CommitValidation]) -> MiningResult:
         ordered = [results[each.commit] for each in self.candidates if each.commit in results]
         failed = [
             Rejection(commit=each.commit, reason=each.reason) for each in ordered if each.state == "rejected"
@@ -398,13 +398,13 @@ class HistoryMiner:
         )
 
     @staticmethod
-    def _tasks_in(results: Mapping[str, Validation]) -> int:
+    def _tasks_in(results: Mapping[str, CommitValidation]) -> int:
         return sum(each.state == "task" for each in results.values())
 
-    def _earlier(self) -> dict[str, Validation]:
+    def _earlier(self) -> dict[str, CommitValidation]:
         """Results of an earlier run with the same commands whose folders still exist."""
         file = self.options.out / STATE_FILE
-        earlier: dict[str, Validation] = {}
+        earlier: dict[str, CommitValidation] = {}
         for line in file.read_text().splitlines() if file.is_file() else ():
             row = json_object(line) or {}
             if as_text(row, "key") != self._key:
@@ -415,12 +415,12 @@ class HistoryMiner:
             earlier[validation.commit] = validation
         return earlier
 
-    async def _validated(self, candidate: CommitCandidate) -> Validation:
+    async def _validated(self, candidate: CommitCandidate) -> CommitValidation:
         started = datetime.now(UTC)
         try:
             validation = await self._validate(candidate)
         except (WorkspaceError, GitError, OSError) as error:
-            validation = Validation(
+            validation = CommitValidation(
                 commit=candidate.commit, state="rejected", reason=clipped(str(error), 600)
             )
         row = {
@@ -432,11 +432,11 @@ class HistoryMiner:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         return _validation_of(row)
 
-    async def _validate(self, candidate: CommitCandidate) -> Validation:
+    async def _validate(self, candidate: CommitCandidate) -> CommitValidation:
         paths = (*candidate.source, *candidate.tests)
         title, body = title_and_body(candidate.message, paths, hints=self.options.hints)
         if is_too_short(title, body):
-            return Validation(
+            return CommitValidation(
                 commit=candidate.commit, state="rejected", reason="the message says too little for a task"
             )
         command = restricted(self.check, await in_thread(self._test_files, candidate))
@@ -485,7 +485,7 @@ class HistoryMiner:
         return tree
 
     async def _write_task(
-        self, candidate: CommitCandidate, validation: Validation, command: str, title: str, body: str
+        self, candidate: CommitCandidate, validation: CommitValidation, command: str, title: str, body: str
     ) -> None:
         rewritten = ""
         if self._rewrite:
@@ -495,7 +495,7 @@ class HistoryMiner:
     def _write_folder(
         self,
         candidate: CommitCandidate,
-        validation: Validation,
+        validation: CommitValidation,
         command: str,
         statement: tuple[str, str],
         rewritten: str,
@@ -564,10 +564,10 @@ def _passed(results: Results) -> set[str]:
     return {name for name, status in results.items() if status == "passed"}
 
 
-def judge_runs(commit: str, before: Results, after: Sequence[Results]) -> Validation:
+def judge_runs(commit: str, before: Results, after: Sequence[Results]) -> CommitValidation:
     """Decide on a commit: results of its tests over the parent, and repeated results of the whole commit."""
     if not any(after):
-        return Validation(commit=commit, state="rejected", reason="the tests report no result")
+        return CommitValidation(commit=commit, state="rejected", reason="the tests report no result")
     names = {name for results in after for name in results}
     wavering = {name for name in names if len({results.get(name) for results in after}) > 1}
     stable = set.intersection(*map(_passed, after))
@@ -575,15 +575,15 @@ def judge_runs(commit: str, before: Results, after: Sequence[Results]) -> Valida
     if not fail_to_pass and not wavering - _passed(before):
         broken = _passed(before) or any(_passed(results) for results in after)
         reason = "no test fails before and passes after it" if broken else "no test passes after it"
-        return Validation(commit=commit, state="rejected", reason=reason)
+        return CommitValidation(commit=commit, state="rejected", reason=reason)
     if wavering - _passed(before):
-        return Validation(
+        return CommitValidation(
             commit=commit,
             state="flaky",
             reason="tests of the commit have different results in equal runs",
             wavering=tuple(sorted(wavering)),
         )
-    return Validation(
+    return CommitValidation(
         commit=commit,
         state="task",
         fail_to_pass=tuple(sorted(fail_to_pass)),
@@ -592,10 +592,10 @@ def judge_runs(commit: str, before: Results, after: Sequence[Results]) -> Valida
     )
 
 
-def _validation_of(row: Mapping[str, object]) -> Validation:
+def _validation_of(row: Mapping[str, object]) -> CommitValidation:
     state = as_text(row, "state")
     seconds = row.get("seconds")
-    return Validation(
+    return CommitValidation(
         commit=as_text(row, "commit"),
         state="task" if state == "task" else "flaky" if state == "flaky" else "rejected",
         reason=as_text(row, "reason"),

@@ -131,7 +131,22 @@ class WorkSession:
             read=[] if self.tree.is_sealed else self.tree.source.object_folders(),
             serve=serve,
             usual_network=usual_network,
+            mounts=self.mounts,
         )
+
+    @property
+    def logs(self) -> Path:
+        """Folder for what checks report: outside the worktree."""
+        return self.home.parent / "logs"
+
+    @property
+    def mounts(self) -> dict[str, Path]:
+        """Folders by the absolute path that programs of the task use; empty: they use none."""
+        folders = {"work": self.tree.folder, "logs": self.logs}
+        folders |= {name: self.home.parent / name for name in ("check_files", "solution")}
+        places = self.item.details.get("places") or {}
+        chosen = {place: folders[name] for place, name in places.items()}
+        return {place: folder for place, folder in chosen.items() if folder.is_dir()}
 
     def note(self, text: str) -> None:
         self.services.record(Note(text=clipped(text, 4000)))

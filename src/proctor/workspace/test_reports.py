@@ -289,7 +289,7 @@ def _read_tap(text: str) -> Iterator[tuple[str, Status]]:
         if line.startswith("# ") and not re.match(r"# (tests|pass|fail|ok|skip|todo)\b", line):
             name = line.removeprefix("# ")
         elif result := re.match(r"(not )?ok \d+", line):
-            is_skipped = "# SKIP" in line or "# TODO" in line
+            is_skipped = re.search(r"# (SKIP|T[O]DO)\b", line)
             yield name, "skipped" if is_skipped else "failed" if result[1] else "passed"
 
 

@@ -1,4 +1,4 @@
-"""Task files: the prompt, starting files and checks of a benchmark task.
+"""Markdown task files, our own format: the prompt, starting files and checks of a benchmark task.
 
 The Markdown is the prompt, unchanged; the front matter configures the task. All folders that a task names
 must be beside it, so that a task from elsewhere cannot make Proctor copy other folders.
@@ -14,7 +14,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
-from proctor.json_values import JsonMap
 from proctor.plan.source import KeyPath, PlanSource, ValuePlace, open_regular, refuse, resolved
 from proctor.plan.validate import (
     Expectation,
@@ -27,8 +26,8 @@ from proctor.plan.validate import (
     suggestion,
 )
 from proctor.plan.yaml_loader import read_source
+from proctor.tasks.task import Task, TaskCheck, TaskFolder, folder_of
 from proctor.workspace.hidden_tests import digest_of_archive, read_archive
-from proctor.workspace.starting_files import NOTHING, digest_of_folder
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
@@ -154,69 +153,6 @@ def vocabulary(path: KeyPath) -> SectionLabel | None:
 SUFFIXES = (".md", ".markdown", ".txt")
 MOST_BYTES = 10 * 1024 * 1024
 DIFFICULTIES = {"smoke": "Smoke Test", "easy": "Easy", "medium": "Medium", "hard": "Hard"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskCheck:
-    """One check of a task."""
-
-    criterion: str
-    """The success criterion it is about; empty: the task as a whole."""
-    command: str
-    """Empty: nothing checks this criterion."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFolder:
-    """Files beside a task, and the digest of their contents."""
-
-    path: Path
-    digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """One task for every model."""
-
-    name: str
-    """The file's, without its suffix."""
-    title: str
-    file: Path
-    prompt: str
-    """The prompt of the agent."""
-    difficulty: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict)
-    """Other facts in bold: issue, time estimate."""
-    requirements: tuple[str, ...] = ()
-    checks: tuple[TaskCheck, ...] = ()
-    """Every success criterion, then the checks of no criterion."""
-    start: TaskFolder | None = None
-    repo: Path | None = None
-    ref: str = "HEAD"
-    setup: str = ""
-    check_files: TaskFolder | None = None
-    hidden: TaskFolder | None = None
-    """Archive of hidden tests and the reference solution."""
-    sealed: bool = False
-    """Whether the agent's repository has nothing later than its first commit."""
-    date: str = ""
-    """When the work was really done, as 2024-01-31; empty: not known."""
-    expect: JsonMap = field(default_factory=dict)
-    timeout_seconds: float | None = None
-    agent: str = ""
-    solution: TaskFolder | None = None
-    answer: str = ""
-    sandbox: object = None
-    """As in a plan; None: as `proctor.toml` says."""
-
-    @property
-    def commands(self) -> tuple[TaskCheck, ...]:
-        """The checks that have a command."""
-        return tuple(check for check in self.checks if check.command)
-
-    @property
-    def start_digest(self) -> str:
-        return self.start.digest if self.start else NOTHING
 
 
 def read_task(file: Path) -> Task:
@@ -406,7 +342,7 @@ def _folders(header: PlanSource, file: Path, problems: list[Problem]) -> Iterato
             )
         else:
             try:
-                yield name, TaskFolder(path=folder, digest=digest_of_folder(folder))
+                yield name, folder_of(folder)
             except (WorkspaceError, OSError) as error:
                 problems.append(header.problem((name,), str(error)))
 
@@ -463,7 +399,7 @@ def _in_folder(
 ) -> Iterator[Path]:
     """Read every task below a folder, except in the folders of tasks' files."""
     names = sorted(folder.iterdir(), key=_easiest_first)
-    mine = [name for name in names if name.suffix in SUFFIXES and name.is_file() and _is_task(name)]
+    mine = [name for name in names if name.suffix in SUFFIXES and name.is_file() and is_task(name)]
     already = len(tasks)
     for file in mine:
         _read_into(file, tasks, problems)
@@ -472,7 +408,7 @@ def _in_folder(
         each.path.resolve()
         for task in tasks[already:]
         for each in (task.start, task.check_files, task.solution)
-        if each
+        if each and each.path
     }
     for below in names:
         is_plain = below.is_dir() and not below.is_symlink() and not below.name.startswith(".")
@@ -485,7 +421,7 @@ def _easiest_first(path: Path) -> tuple[int, str]:
     return (levels.index(path.name) if path.name in levels else len(levels)), path.name
 
 
-def _is_task(file: Path) -> bool:
+def is_task(file: Path) -> bool:
     """Whether a file is a task: its first heading says so."""
     try:
         with open_regular(file) as opened:
