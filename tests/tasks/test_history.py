@@ -126,6 +126,15 @@ def test_statements_keep_file_names_with_hints():
     assert "run x" not in body
 
 
+def test_paragraphs_about_the_solution_are_removed():
+    message = "[Fix] `parse`: null crashes at lib/a.js:12\n\nIt throws on line 3.\n\nThe fix wraps it.\n"
+    assert title_and_body(message, ["lib/a.js"], hints=False) == (
+        "`parse`: null crashes at the code",
+        "It throws .",
+    )
+    assert "wraps" in title_and_body(message, ["lib/a.js"], hints=True)[1]
+
+
 def test_interfaces_are_names_that_source_defines_and_tests_use():
     source = "+def brand_new(a):\n+    return old\n+def helper():\n-def old_name():\n+def old_name(b):\n"
     assert new_names(source, "+assert brand_new(1) and old_name(2)\n-helper()\n") == ["brand_new"]

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import PurePosixPath
 
 LONGEST = 4000
-FEWEST_WORDS = 3
+FEWEST_WORDS = 4
 _TRAILER = re.compile(
     r"^(signed-off-by|co-authored-by|reviewed-by|acked-by|tested-by|reported-by|change-id|cc|pr-url|refs?"
     r"|fixes|closes|resolves|see|bug|backport-of|cherry[- ]picked from|\(cherry picked from).*$",
@@ -15,7 +15,12 @@ _END = re.compile(
     r"^(#+\s*)?(checklist|change ?log|test plan|tests added|testing|how to test)\b", re.IGNORECASE
 )
 _DIFF_LINE = re.compile(r"^(diff --git |index [0-9a-f]{7}|--- |\+\+\+ |@@ )")
-_TYPE = re.compile(r"^(\w+)(\([^)]*\))?!?:\s+")
+_TYPE = re.compile(r"^((fix|feat|perf|refactor|test)(\([^)]*\))?!?:\s+|\[[\w ]+\]\s+)", re.IGNORECASE)
+_SOLUTION = re.compile(
+    r"^(the (fix|solution)|this (commit|patch|change|fix|pr)\b|fix(ed)? (this |it )?by|to fix|solution:)",
+    re.IGNORECASE,
+)
+_LINE_NUMBER = re.compile(r":\d+\b(?=[\s),.;]|$)|\b(?:on|at|in) lines? \d+(?:-\d+)?")
 _REMOVED = (
     re.compile(r"<!--.*?-->", re.DOTALL),
     re.compile(r"https?://\S+/(pull|pulls|issues|commit|commits|compare|merge_requests)/\S+"),
@@ -48,7 +53,10 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
     for pattern in _REMOVED:
         text = pattern.sub("", text)
     if not hints:
-        text = without_paths(text, paths)
+        text = _LINE_NUMBER.sub("", without_paths(text, paths))
+        paragraphs = re.split(r"\n\s*\n", text)
+        # The first one is the title, which often says what was done, and is all that many messages have.
+        text = "\n\n".join(each for n, each in enumerate(paragraphs) if not n or not _SOLUTION.match(each))
     title, _, body = text.strip().partition("\n")
     title = re.sub(r"\s+", " ", _TYPE.sub("", title)).strip(" .:-")
     body = re.sub(r"[ \t]+\n", "\n", body)
