@@ -114,6 +114,17 @@ def test_the_reference_solution_passes_and_doing_nothing_fails(mined):
     assert rates == {"oracle": 1.0, "noop": 0.0}, done.stderr
 
 
+def test_a_model_rewrites_statements_and_the_original_stays(mined):
+    words = (*mined["words"][:-4], "--out", "rewritten", *mined["words"][-2:])
+    done = mined["proctor"](*words, "--statement-model", "scripted/echo", "--json")
+    [task] = json.loads(done.stdout)["tasks"]
+    folder = mined["folder"] / "rewritten" / task["folder"]
+    assert (folder / "original.txt").read_text().startswith("Totals of more than one item are wrong")
+    assert "bug report" in (folder / f"{task['folder']}.md").read_text(), "the echo of the prompt"
+    listed = mined["proctor"]("tasks", "list", "rewritten", "--json")
+    assert [each["id"] for each in json.loads(listed.stdout)["tasks"]] == [task["folder"]]
+
+
 def test_statements_keep_file_names_with_hints():
     title, _ = title_and_body(FIX_MESSAGE, ["shop.py"], hints=True)
     assert title == "Totals of more than one item are wrong in shop.py"

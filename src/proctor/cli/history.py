@@ -13,8 +13,9 @@ import typer
 
 from proctor.cli.output import Json, count, print_json, print_note, print_table, printable
 from proctor.cli.run import terminal_context
-from proctor.context import ModelOptions, RunContext
+from proctor.context import ModelOptions
 from proctor.model import Request
+from proctor.models import ModelRouter
 from proctor.secrets import visible
 from proctor.tasks.history import (
     CommitCandidate,
@@ -76,13 +77,14 @@ def from_history(
     )
     with terminal_context(context.obj) as ctx:
         settings = ctx.settings
+        models = ctx.models(ModelOptions(folders=(Path.cwd(),))) if statement_model else None
         miner = HistoryMiner(
             options,
             home=settings.home,
             environment=visible(settings.user_environment, named={"HOME"}),
             sandbox=settings.confinement,
             now=datetime.now(UTC),
-            rewrite=_rewriter(ctx, statement_model) if statement_model else None,
+            rewrite=_rewriter(models, statement_model) if models else None,
         )
         source = "" if check else f" (guessed from {miner.check_source}; --check sets another)"
         print_note(f"Tests: {printable(miner.check)}{source}")
@@ -91,7 +93,7 @@ def from_history(
             result = miner.preview()
         else:
             with _progress(len(miner.candidates), most, quiet=as_json) as report:
-                result = asyncio.run(miner.mine(report))
+                result = asyncio.run(_mine(miner, report, models))
             (out / "report.html").write_text(history_page(result), encoding="utf-8")
     if as_json:
         print_json({**({"dryRun": True} if dry_run else {}), **result.document()})
@@ -104,8 +106,15 @@ def from_history(
     return 0 if dry_run or result.tasks else 1
 
 
-def _rewriter(ctx: RunContext, model: str) -> Rewrite:
-    models = ctx.models(ModelOptions(folders=(Path.cwd(),)))
+async def _mine(miner: HistoryMiner, report: Progress | None, models: ModelRouter | None) -> MiningResult:
+    try:
+        return await miner.mine(report)
+    finally:
+        if models:
+            await models.close()
+
+
+def _rewriter(models: ModelRouter, model: str) -> Rewrite:
     models.check(model)
 
     async def rewrite(prompt: str) -> str:
