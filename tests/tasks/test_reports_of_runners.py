@@ -121,6 +121,11 @@ def test_commands_are_restricted_to_the_tests_of_a_commit(command: str, restrict
     assert restricted(command, files) == restricted_command
 
 
+def test_helpers_beside_the_tests_restrict_nothing():
+    assert restricted("pytest -q", ["tests/helpers.py", "tests/conftest.py"]) == "pytest -q"
+    assert restricted("npx jest", ["test/a.test.ts", "test/x.snap"]) == "npx jest test/a.test.ts"
+
+
 REAL = {
     "unittest": (
         "test_it.py",

@@ -117,7 +117,9 @@ def _arguments(takes: str, files: Sequence[str]) -> list[str]:
     code = [file for file in files if not file.endswith((".snap", ".json", ".txt", ".md", ".toml", ".yaml"))]
     match takes:
         case "files":
-            return [file for file in code if not file.endswith(("conftest.py", "__init__.py"))]
+            # Helpers beside Python tests contain none; with nothing but these, all tests run.
+            tests = r"(.*/)?(test_[^/]*|[^/]*_test|tests)\.py|.*\.[cm]?[jt]sx?"
+            return [file for file in code if re.fullmatch(tests, file)]
         case "folders":
             return sorted({f"./{Path(file).parent.as_posix()}" for file in code if file.endswith(".go")})
     return []
