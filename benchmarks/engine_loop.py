@@ -1,6 +1,6 @@
 """Run a batch of plain prompts with the whole engine, in this process, and print how long it took.
 
-    python benchmarks/engine_loop.py HOME ITEMS CONCURRENCY MODEL
+    python benchmarks/engine_loop.py HOME ITEMS CONCURRENCY MODEL [WORKERS]
 
 Measures everything from writing the items to the store until the batch is closed; starting Python
 and importing are measured elsewhere.
@@ -21,7 +21,7 @@ from proctor.jobs.coding.plan import NO_OVERRIDES
 from workload import plan_text
 
 
-def main(home: Path, items: int, concurrency: int, model: str) -> None:
+def main(home: Path, items: int, concurrency: int, model: str, workers: int = 1) -> None:
     """Run, and print the figures as JSON."""
     # The HTTP client is loaded on first use; loading it is not part of the work.
     import aiohttp  # noqa: F401
@@ -31,12 +31,15 @@ def main(home: Path, items: int, concurrency: int, model: str) -> None:
         plan = JOB.read(PlanText(text=text, folder=home), NO_OVERRIDES, ctx)
         assert ctx.store
         started = time.perf_counter()
-        run = asyncio.run(lifecycle.start(JOB, plan, ctx, run_id="bench"))
+        run = asyncio.run(lifecycle.start(JOB, plan, ctx, run_id="bench", workers=workers))
         seconds = time.perf_counter() - started
+    driver = time.process_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     figures = {"items": run.summary["itemCount"], "passed": run.summary["successCount"]}
-    print(json.dumps({**figures, "seconds": seconds, "peak_kb": peak}))
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = {"driver_cpu": driver, "workers_cpu": children.ru_utime + children.ru_stime}
+    print(json.dumps({**figures, "seconds": seconds, "peak_kb": peak, **cpu}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], *map(int, sys.argv[5:]))

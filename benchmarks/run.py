@@ -31,6 +31,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "http": throughput.over_http,
     "scripted": throughput.scripted,
     "sealed": throughput.sealed,
+    "workers": throughput.workers,
     "trees": trees.starts,
     "slow-calls": throughput.slow_calls,
     "slow-calls-many": throughput.many_slow_calls,
@@ -46,8 +47,10 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "watchers": pages.watchers,
 }
 LARGE: Mapping[str, Callable[[], Iterator[Figure]]] = {
+    "slow-calls-most": throughput.most_slow_calls,
     "pages-large": pages.large_run,
     "memory-large": size.memory_of_large_batches,
+    "memory-entries": size.memory_of_entries,
     "resume-large": partial(size.resume, 100_000),
 }
 

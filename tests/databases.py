@@ -2,11 +2,12 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,56 +21,69 @@ ROOM_BYTES = 8 << 30
 MISSING = "no PostgreSQL here; on Debian `apt-get install postgresql` brings it"
 
 
+class PostgresServer:
+    """A PostgreSQL server that nobody else uses, in a folder of its own."""
+
+    def __init__(self) -> None:
+        programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+        if not programs:
+            pytest.skip(MISSING)
+        # Not in pytest's folder: as root we have to be someone else, who may not look in there. In memory
+        # where there is room: a database is three hundred files, and each test makes one.
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="proctor-postgres-", dir=_in_memory()))
+        become = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+        become = become if os.geteuid() == 0 else []
+        if become:
+            shutil.chown(folder, "nobody", "nogroup")
+        made = [*become, str(programs[-1]), "-D", str(folder / "data"), "-U", "proctor", "-A", "trust", "-N"]
+        subprocess.run(made, check=True, capture_output=True)
+        # It dies with us, however we end.
+        parent = ["setpriv", "--pdeathsig=KILL", *become[1:]]
+        settings = ("listen_addresses=", "shared_buffers=16MB", "fsync=off", "full_page_writes=off")
+        settings += ("wal_level=minimal", "max_wal_senders=0", "autovacuum=off", "max_wal_size=256MB")
+        options = [word for setting in settings for word in ("-c", setting)]
+        program = str(programs[-1].parent / "postgres")
+        self._command = [*parent, program, "-D", str(folder / "data"), "-k", str(folder), *options]
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"postgresql:///postgres?host={folder}&user=proctor"
+
+    def start(self, *, waits: bool = True) -> None:
+        """Start it, and wait until it answers."""
+        nowhere = subprocess.DEVNULL
+        self._process = subprocess.Popen(self._command, stdout=nowhere, stderr=nowhere)
+        if waits:
+            _wait_for(self._folder / ".s.PGSQL.5432", self._process)
+
+    def stop(self) -> None:
+        """Disconnect everybody and shut it down."""
+        assert self._process
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait()
+
+    def remove(self) -> None:
+        """Kill it and delete its folder."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """A PostgreSQL server that nobody else uses: the address of its first database."""
-    with ExitStack() as stack:
-        try:
-            address = stack.enter_context(postgresql_server())
-        except FileNotFoundError:
-            pytest.skip(MISSING)
+    with postgresql_server() as address:
         yield address
 
 
 @contextmanager
 def postgresql_server() -> Iterator[str]:
-    """The same as long as the block; `FileNotFoundError` where none is installed."""
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not programs:
-        raise FileNotFoundError(MISSING)
-    # Not in pytest's folder: as root we have to be someone else, who may not look in there. In memory where
-    # there is room: a database is three hundred files, and each test makes one.
-    folder = Path(tempfile.mkdtemp(prefix="proctor-postgres-", dir=_in_memory()))
-    become = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.geteuid() == 0 else []
-    if become:
-        shutil.chown(folder, "nobody", "nogroup")
-    made = [*become, str(programs[-1]), "-D", str(folder / "data"), "-U", "proctor", "-A", "trust", "-N"]
-    subprocess.run(made, check=True, capture_output=True)
-    # It dies with us, however we end.
-    parent = ["setpriv", "--pdeathsig=KILL", *become[1:]]
-    settings = ("listen_addresses=", "shared_buffers=16MB", "fsync=off", "full_page_writes=off")
-    settings += ("wal_level=minimal", "max_wal_senders=0", "autovacuum=off", "max_wal_size=256MB")
-    options = [word for setting in settings for word in ("-c", setting)]
-    process = subprocess.Popen(
-        [
-            *parent,
-            str(programs[-1].parent / "postgres"),
-            "-D",
-            str(folder / "data"),
-            "-k",
-            str(folder),
-            *options,
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    """The same as long as the block."""
+    made = PostgresServer()
     try:
-        _wait_for(folder / ".s.PGSQL.5432", process)
-        yield f"postgresql:///postgres?host={folder}&user=proctor"
+        made.start()
+        yield made.url
     finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+        made.remove()
 
 
 def _in_memory() -> Path | None:

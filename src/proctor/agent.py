@@ -123,6 +123,11 @@ def model_access_of(agent: Agent) -> Reach:
     return reach
 
 
+def needs_network(agent: Agent) -> bool:
+    """Whether it talks to a service of its own (`needs_network`), so that it gets no closed network."""
+    return bool(getattr(agent, "needs_network", False))
+
+
 def records_transcript(agent: Agent) -> bool:
     """Whether its own events contain its messages and tool calls; otherwise they are read from gateway
     traffic. `tells_all` is its deprecated name in older adapters."""

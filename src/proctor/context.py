@@ -81,8 +81,9 @@ class Settings:
     def confinement(self) -> Sandbox:
         """The sandbox of this machine under these settings."""
         user_home = Path(self.user_environment.get("HOME") or "/").resolve()
-        store = Path(self.store_url).parent.resolve() if "://" not in self.store_url else self.home
-        hidden = tuple(dict.fromkeys([self.home.resolve(), store, user_home]))
+        # SQLite keeps two more files beside the store.
+        files = [] if "://" in self.store_url else [f"{self.store_url}{end}" for end in ("", "-wal", "-shm")]
+        hidden = tuple(path.resolve() for path in (self.home, user_home, *map(Path, files)))
         return Sandbox(settings=self.sandbox, hidden=hidden, user_home=user_home)
 
 
@@ -121,6 +122,9 @@ class Functions:
     models: dict[str, Callable[[Request], Any]] = field(default_factory=dict)
     """`function(request)`."""
     evaluators: "dict[str, Evaluator]" = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.agents or self.models or self.evaluators)
 
 
 class ModelsForAttempt(Protocol):
@@ -220,8 +224,18 @@ class AttemptContext:
     """What `find_evaluator` is made from, for workers in other processes; None: the run has no evaluators."""
 
 
-def make_models(settings: Settings, options: ModelOptions, *, records: bool = True) -> ModelRouter:
-    """The models a plan with these options can reach. Without `records`, nothing is written: for checks."""
+def make_models(
+    settings: Settings,
+    options: ModelOptions,
+    *,
+    records: bool = True,
+    functions: Functions | None = None,
+    limit_share: float = 1.0,
+) -> ModelRouter:
+    """The models a plan with these options can reach. Without `records`, nothing is written: for checks.
+
+    `functions` answer for the models of their names; `limit_share` is this process's share of rate limits.
+    """
     if options.record and options.replay:
         raise UsageError("record and replay exclude each other\nWhat is replayed is recorded already.")
     recording: RecordingOrReplay | None = None
@@ -233,13 +247,14 @@ def make_models(settings: Settings, options: ModelOptions, *, records: bool = Tr
             recording = Recording(Path(options.record), redactor(settings.environment))
         if options.replay:
             recording = Replay(Path(options.replay))
-    return ModelRouter(
+    router = ModelRouter(
         {**settings.environment, **options.variables},
         folders=options.folders,
         prices={**settings.prices, **(options.prices or {})},
         recording=recording,
         pools=RatePools(
             most=settings.call_limits,
+            share=limit_share,
             outage_patience_seconds=(
                 settings.outage_patience_seconds
                 if options.outage_patience_seconds is None
@@ -248,6 +263,9 @@ def make_models(settings: Settings, options: ModelOptions, *, records: bool = Tr
         ),
         needs_prices=settings.store_budget_usd is not None,
     )
+    for name, function in functions.models.items() if functions else ():
+        router.add_route(name, CallableRoute(function))
+    return router
 
 
 def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "EvaluatorRegistry":
@@ -265,8 +283,14 @@ def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "Ev
     )
 
 
-def find_agent_with_keys(name: str, settings: JsonMap, environment: Mapping[str, str]) -> "Agent":
-    """An agent with its settings and the keys of its own service."""
+def find_agent_with_keys(
+    name: str, settings: JsonMap, environment: Mapping[str, str], functions: Functions
+) -> "Agent":
+    """An agent with its settings and the keys of its own service; `functions` are looked up first."""
+    if name in functions.agents:
+        from proctor.agents._function import FunctionAgent
+
+        return FunctionAgent(functions.agents[name])
     # Loaded with the first agent; runs of plain prompts have none.
     from proctor.agents import find_agent, with_keys
 
@@ -279,6 +303,7 @@ def make_attempt_context(
     *,
     now: Callable[[], datetime],
     monotonic: Callable[[], float],
+    functions: Functions,
 ) -> AttemptContext:
     """Dependencies of attempts that use these models."""
     # Other users of models, such as a check, want to know at once that a provider does not answer.
@@ -292,7 +317,7 @@ def make_attempt_context(
         now=now,
         monotonic=monotonic,
         find_agent=lambda name, agent_settings: find_agent_with_keys(
-            name, agent_settings, settings.user_environment
+            name, agent_settings, settings.user_environment, functions
         ),
         find_runner=find_runner,
         models=models.for_attempt,
@@ -390,25 +415,21 @@ class RunContext:
 
     def models(self, options: ModelOptions, *, records: bool = True) -> ModelRouter:
         """The models a plan can reach; close them after use. `records`: as in `make_models`."""
-        router = make_models(self.settings_for(options.folders), options, records=records)
+        settings = self.settings_for(options.folders)
+        router = make_models(settings, options, records=records, functions=self.functions)
         router.pools.notify = self.info
-        for name, function in self.functions.models.items():
-            router.add_route(name, CallableRoute(function))
         return router
 
     def find_agent(self, name: str, settings: JsonMap) -> "Agent":
         """The agent of this name, with its settings and the keys of its own service."""
-        if name in self.functions.agents:
-            from proctor.agents._function import FunctionAgent
-
-            return FunctionAgent(self.functions.agents[name])
-        return find_agent_with_keys(name, settings, self.settings.user_environment)
+        return find_agent_with_keys(name, settings, self.settings.user_environment, self.functions)
 
     def attempts(self, models: ModelRouter) -> AttemptContext:
         """Dependencies of attempts that use these models."""
         settings = self.settings_for(models.folders)
-        attempts = make_attempt_context(settings, models, now=self.now, monotonic=self.monotonic)
-        return replace(attempts, find_agent=self.find_agent)
+        return make_attempt_context(
+            settings, models, now=self.now, monotonic=self.monotonic, functions=self.functions
+        )
 
     def with_evaluators(
         self, attempts: AttemptContext, names: Sequence[str], *, folder: Path

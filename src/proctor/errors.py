@@ -9,7 +9,9 @@
     ├── StoreError            the store cannot be read or written
     │   ├── StoreUnavailable  it cannot be opened; nothing was started
     │   │   └── KeyMissing    it is encrypted, and the key is not available
+    │   ├── StoreDisconnected a transaction was rolled back because the database went away
     │   └── OwnershipLost     another process has taken over this batch
+    ├── WorkerError           the worker processes of a batch die, or cannot be started
     └── AttemptError          one attempt ended early; carries the status and reason it gets
         ├── AgentError        fail    agent_failed   the agent reported failure
         ├── WorkspaceError    error   setup_failed   the workspace could not be prepared
@@ -104,8 +106,16 @@ class KeyMissing(StoreUnavailable):
     """The store is encrypted, and its key is not available."""
 
 
+class StoreDisconnected(StoreError):
+    """The connection to the database was lost in a transaction, which was rolled back: it can be repeated."""
+
+
 class OwnershipLost(StoreError):
     """Another process has taken over this batch; this one must stop without writing."""
+
+
+class WorkerError(ProctorError):
+    """The worker processes of a batch die, or cannot be started."""
 
 
 class AttemptError(ProctorError):

@@ -282,6 +282,11 @@ class JobPlan:
         return 1
 
     @property
+    def workers(self) -> int | None:
+        """How many processes execute its items; None: as many as are worth it."""
+        return None
+
+    @property
     def stop_rule(self) -> StopRule | None:
         """When the run stops early; None: it runs to its end."""
         return None
@@ -541,6 +546,12 @@ class StoredPlan(JobPlan):
     """The plan of a run that resumes from the store alone: its items exist already."""
 
     options: ModelOptions = field(default_factory=ModelOptions)
+    worker_count: int | None = None
+
+    @property
+    def workers(self) -> int | None:
+        """How many processes execute its items; None: as many as are worth it."""
+        return self.worker_count
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""

@@ -39,6 +39,8 @@ class WireAnswer(NamedTuple):
     usage: Usage
     tool_requests: tuple[ToolRequest, ...] = ()
     finish_reason: str = "stop"
+    other_text: str = ""
+    """Text of further answers to the same request: not used, but billed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,14 @@
 """Whole batches against a provider on loopback, with its refusals and its bad days."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
-from proctor.models import ModelRouter
+from proctor.models import ModelRouter, rate_limits
+from proctor.models.client import CallRetryPolicy, Client
+from proctor.models.rate_limits import RatePools
+from proctor.testing import eventually_async
 from proctor.testing.model_server import ModelServer, failure, hang_up, reply
 
 KEY = "sk-loopback-0123456789"
@@ -76,3 +80,33 @@ async def test_a_connection_that_breaks_off_costs_an_attempt_not_the_batch(works
 
     assert workshop.outcomes() == [("success", "completed")] * 10
     assert server.most_at_once <= 8
+
+
+async def test_an_outage_in_the_middle_of_a_run_costs_no_item_and_no_time(workshop, monkeypatch):
+    """The server goes away and comes back: every item is done at its first attempt, within its time limit."""
+    monkeypatch.setattr(rate_limits, "FIRST_PROBE_SECONDS", 0.02)
+    monkeypatch.setattr(rate_limits, "LONGEST_PROBE_SECONDS", 0.05)
+    pools = RatePools(outage_patience_seconds=60)
+    pools.waits_for_outages = True
+    messages = list[str]()
+    pools.notify = messages.append
+    async with ModelServer([reply("Hi.", delay_seconds=0.02)]) as server:
+        port = int(server.url.rpartition(":")[2].partition("/")[0])
+        environment = {**workshop.context.environment, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": KEY}
+        workshop.context = replace(workshop.context, environment=environment)
+        owner = workshop.launch(QUESTIONS.format(runs=40, more="retries: 0, timeoutSec: 30"))
+        client = Client(CallRetryPolicy(first_pause_seconds=0.01), pools=pools)
+        models = ModelRouter(environment, client=client, pools=pools)
+        executor = workshop.executor(owner, models=models.for_attempt, pools=pools)
+        running = asyncio.create_task(executor.run())
+        await eventually_async(lambda: len(server.requests) > 8)
+    await eventually_async(lambda: bool(messages))
+    assert not running.done()
+    async with ModelServer([reply("Hi.")], port=port):
+        await running
+    await models.close()
+
+    assert workshop.outcomes() == [("success", "completed")] * 40
+    assert {row["attempt"] for row in workshop.rows("sessions")} == {1}
+    assert "openai/gpt-5 is unreachable, probing" in messages[0]
+    assert max(row["waitingSeconds"] for row in workshop.rows("sessions")) > 0

@@ -142,3 +142,17 @@ async def test_what_others_still_use_of_a_limit_is_not_used_twice():
     for each in waiting:
         each.cancel()
     await asyncio.wait(waiting)
+
+
+async def test_the_limits_of_a_run_are_those_of_all_its_workers_together(store):
+    writer = store.writer()
+    for holder, calls in (("one", 3), ("two", 4)):
+        pools = RatePools(most={"openai": 10})
+        for _ in range(calls):
+            await pools.pool("openai/big").enter()
+        await Sharing(writer, "run").share_limits(holder, pools.states)
+    writer.close()
+
+    (pool,) = store.read.pools("run")
+
+    assert (pool["limit"], pool["inUse"], pool["calls"], pool["waiting"]) == (10, 7, 7, 0)

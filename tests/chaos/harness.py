@@ -14,9 +14,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+
+import pytest
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -81,12 +83,13 @@ def main() -> int:
 @contextmanager
 def maybe_server() -> Iterator[str]:
     """The address of a PostgreSQL server; empty where none is installed."""
-    try:
-        with postgresql_server() as server:
-            yield server
-    except FileNotFoundError:
-        print(MISSING, file=sys.stderr)
-        yield ""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(postgresql_server())
+        except pytest.skip.Exception:
+            print(MISSING, file=sys.stderr)
+            server = ""
+        yield server
 
 
 def run_trials(

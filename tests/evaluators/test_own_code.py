@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import sys
 import time
 from dataclasses import replace
@@ -14,6 +15,7 @@ from proctor.errors import UsageError
 from proctor.evaluator import Reference
 from proctor.evaluators import EvaluationSettings, EvaluatorNotFound, evaluator_of, find_evaluator
 from proctor.processes.warden import every_process, is_alive
+from proctor.sandbox import Sandbox, problem_of
 from proctor.testing import eventually
 
 
@@ -293,3 +295,52 @@ def command_of(pid):
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
         return ""
+
+
+TRIES = """
+import json, os, pathlib, socket, sys
+
+def grade(event):
+    reached = []
+    for name in {files}:
+        try:
+            pathlib.Path(name).read_text()
+            reached.append(name)
+        except OSError:
+            pass
+    try:
+        socket.create_connection(("127.0.0.1", {port}), timeout=3)
+        reached.append("network")
+    except OSError:
+        pass
+    pathlib.Path(os.environ["HOME"], "own").write_text("possible")
+    return {{"value": len(reached), "label": " ".join(reached) or "nothing"}}
+
+if __name__ == "__main__":
+    print(json.dumps(grade(json.load(sys.stdin))))
+"""
+
+
+@pytest.mark.parametrize("run", [{"function": "graders:grade"}, {"command": [sys.executable, "graders.py"]}])
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+async def test_code_of_evaluators_reaches_neither_the_users_files_nor_the_network(tmp_path, kind, run):
+    if problem := problem_of(kind):
+        pytest.skip(problem)
+    files = [tmp_path / "user" / "id_ed25519", tmp_path / "proctor" / "proctor.db"]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("secret")
+    sandbox = Sandbox(
+        settings=kind, hidden=(tmp_path / "proctor", tmp_path / "user"), user_home=tmp_path / "user"
+    )
+    (tmp_path / "plan").mkdir()
+    document = {"evaluatorName": "mine", "level": "SESSION", "evaluatorConfig": {"codeBased": run}}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        source = TRIES.format(files=[str(file) for file in files], port=server.getsockname()[1])
+        (tmp_path / "plan" / "graders.py").write_text(source)
+        judging = evaluator_of(
+            document, models=Judge(""), settings=settings(tmp_path / "plan", sandbox=sandbox)
+        )
+        (score,) = await judging.judge(weather())
+
+    assert (score.value, score.label) == (0.0, "nothing"), score

@@ -254,10 +254,8 @@ async def test_the_second_try_sees_the_output_of_the_hidden_tests_but_not_the_te
 
     assert ran["outcome"] == ("success", "completed")
     assert [step["testResult"] for step in ran["steps"]] == ["fail", "pass"]
-    listed = [
-        row["resultText"] for row in bench.workshop.store.read.of_session("toolCalls", ran["session"]["id"])
-    ]
-    assert "sum.py" in str(listed) and "test_sum.sh" not in str(listed)
+    listed = bench.workshop.store.read.of_session("tool_calls", ran["session"]["id"])
+    assert "sum.py" in str(listed[0]) and "test_sum.sh" not in str(listed[0])
 
 
 async def test_steps_run_one_after_the_other_in_the_same_folder_and_give_their_mean(bench: Bench) -> None:

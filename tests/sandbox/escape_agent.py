@@ -90,7 +90,10 @@ def write_to_the_home_of_the_user(targets):
 
 
 def write_to_the_system(targets):
-    Path("/usr/local/escaped").write_text("x")
+    file = Path("/usr/local/escaped")
+    file.write_text("x")
+    # The control without a sandbox succeeds, and must leave nothing on the machine.
+    file.unlink()
 
 
 def write_another_tree(targets):
@@ -166,7 +169,7 @@ TRIES = [
     *(read_the_checkout_of_the_user, write_a_hook_of_the_user, write_objects_of_the_user),
     *(write_to_the_home_of_the_user, write_to_the_system, write_another_tree, remount_the_system_writable),
     *(reach_another_port_on_loopback, reach_another_address, send_datagrams, reach_an_abstract_socket),
-    *(reach_a_socket_in_a_folder, signal_proctor, signal_a_sibling, see_other_processes, survive),
+    *(reach_a_socket_in_a_folder, see_other_processes, signal_proctor, signal_a_sibling, survive),
 ]
 
 

@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from conftest import Workshop
 from proctor.processes import CouldNotStart, Launch, ProgramResult, end_attempt, run, started
 from proctor.sandbox import Sandbox, problem_of
 
@@ -114,7 +114,7 @@ async def test_confined_processes_of_a_dead_run_are_found_by_their_marker(room: 
     ) as program:
         assert await anext(program.lines()) == "ready"
         names = await asyncio.to_thread(end_attempt, "attempt-of-the-dead")
-        assert "sleep 654" in names
+        assert any("sleep 654" in name for name in names)
         await program.ended()
 
 
@@ -162,7 +162,8 @@ async def test_a_script_finds_its_modules_and_its_interpreter(room: Room, kind: 
     program.write_text("import helper; print(helper.word)")
     (program.parent / "helper.py").write_text("word = 'found'")
 
-    assert (await room.run([sys.executable, str(program)], kind)).output == "found\n"
+    command = [sys.executable, str(program)]
+    assert (await room.run(command, kind, named=command)).output == "found\n"
 
 
 @asynccontextmanager
@@ -229,7 +230,7 @@ async def test_only_the_hosts_of_the_plan_are_reached(room: Room, bubblewrap: st
     assert refused.output.startswith("HTTP/1.1 403")
 
 
-async def test_a_batch_is_confined_as_its_plan_says(workshop: Workshop, repository: Path, kind: str) -> None:
+async def test_a_batch_is_confined_as_its_plan_says(workshop: Any, repository: Path, kind: str) -> None:
     await workshop.run(
         json.dumps(
             {
@@ -293,3 +294,44 @@ def test_the_launcher_passes_no_environment_but_the_programs(tmp_path: Path) -> 
         check=True,
     )
     assert ended.stdout == "ONLY=this\n"
+
+
+async def test_paths_in_commands_open_nothing_unless_the_plan_names_them(
+    room: Room, kind: str, tmp_path: Path
+) -> None:
+    """A prompt is an argument of its agent, and a model writes the commands of its tools."""
+    outside = tmp_path / "elsewhere" / "secret.txt"
+    outside.parent.mkdir()
+    outside.write_text("hidden")
+    command = f"cat {outside} || echo absent"
+
+    assert "hidden" not in (await room.run(command, kind)).output
+    assert "hidden" not in (await room.run(["cat", str(outside)], kind)).output
+    assert (await room.run(command, kind, named=[command])).output == "hidden"
+
+
+async def test_variables_of_the_user_open_installed_programs_but_no_keys(
+    room: Room, kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "java").mkdir()
+    (tmp_path / "java" / "release").write_text("17")
+    (tmp_path / "config").write_text("key")
+    room.environment |= {"JAVA_HOME": str(tmp_path / "java"), "KUBECONFIG": str(tmp_path / "config")}
+
+    ended = await room.run('cat "$JAVA_HOME/release"; cat "$KUBECONFIG"', kind)
+
+    assert ended.exit_code != 0
+    assert "17" in ended.output and "key" not in ended.output.replace(str(tmp_path), "")
+
+
+async def test_credentials_in_an_installation_on_the_path_stay_hidden(room: Room, kind: str) -> None:
+    cargo = room.user / ".cargo"
+    (cargo / "bin").mkdir(parents=True)
+    (cargo / "bin" / "tool").write_text("#!/bin/sh\necho works\n")
+    (cargo / "bin" / "tool").chmod(0o755)
+    (cargo / "credentials.toml").write_text("token")
+    room.environment["PATH"] = f"{cargo / 'bin'}:{room.environment['PATH']}"
+
+    ended = await room.run(f"tool; cat {cargo / 'credentials.toml'}", kind)
+
+    assert ended.output.startswith("works\n") and "token" not in ended.output

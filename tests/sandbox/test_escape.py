@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,4 +159,59 @@ def test_without_a_sandbox_the_same_tries_succeed(proctor: Command, targets: dic
     succeeded = {name for name, end in report.items() if end == "succeeded"}
     assert {"read_the_store", "read_ssh_keys", "reach_another_port_on_loopback"} <= succeeded
     assert {"write_a_hook_of_the_user", "read_another_tree", "alter_its_result"} <= succeeded
+    if os.geteuid() == 0:
+        # /usr is a mount only in a sandbox.
+        assert report.keys() - succeeded == {"remount_the_system_writable"}
     assert not processes_with(str(targets["daemon"]))
+
+
+ATTACKS = {
+    # git finds its settings, and so the programs it runs, where this file says.
+    "commondir": """
+        cp -r "$GITDIR" ~/evil; rm -rf ~/evil/worktrees
+        git config -f ~/evil/config filter.x.clean "touch $OUTSIDE/escaped; cat"
+        echo "$HOME/evil" > "$GITDIR/worktrees/shop/commondir"
+        echo '* filter=x' > .gitattributes; echo more >> shop.py
+    """,
+    # A missing commit is fetched from a promisor, by the program that the settings name.
+    "promisor": """
+        : > "$GITDIR/objects/info/alternates"
+        git config -f "$GITDIR/config" core.repositoryformatversion 1
+        git config -f "$GITDIR/config" extensions.partialClone origin
+        git config -f "$GITDIR/config" remote.origin.url "$PWD"
+        git config -f "$GITDIR/config" remote.origin.promisor true
+        git config -f "$GITDIR/config" remote.origin.uploadpack "touch $OUTSIDE/escaped; false"
+    """,
+    "linked settings": 'rm "$GITDIR/config"; ln -s $OUTSIDE/notes.txt "$GITDIR/config"; echo more >> shop.py',
+    "linked index": 'cd "$GITDIR/worktrees/shop"; rm index; ln -s $OUTSIDE/notes.txt index',
+    "linked repository": 'mv "$GITDIR" ~/aside; ln -s $OUTSIDE/shop/.git "$GITDIR"; echo more >> shop.py',
+    "linked references": 'echo more >> shop.py; cd "$GITDIR/refs"; rm -rf heads; ln -s $OUTSIDE heads',
+    "linked tree": "cd ..; mv shop ~/aside; ln -s $OUTSIDE shop",
+}
+"""What an agent leaves behind for the git that Proctor runs, which is not confined."""
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_an_agent_cannot_escape_through_proctors_own_git(
+    workshop: Any, tmp_path: Path, attack: str
+) -> None:
+    if problem := problem_of("bubblewrap"):
+        pytest.skip(problem)
+    outside = tmp_path / "user"
+    repository = make_git_repository(outside / "shop", {"shop.py": "total = 1\n"})
+    (outside / "notes.txt").write_text("mine")
+    settings = (repository / ".git" / "config").read_text()
+    script = 'OUTSIDE=%s; GITDIR="$(git rev-parse --path-format=absolute --git-common-dir)"\n%s'
+    item = {
+        "repo": str(repository),
+        "prompt": "Escape.",
+        "command": script % (outside, ATTACKS[attack]),
+        "sandbox": "bubblewrap",
+    }
+    await workshop.run(json.dumps({"matrix": [item]}))
+
+    assert not (outside / "escaped").exists()
+    assert (outside / "notes.txt").read_text() == "mine"
+    assert (repository / ".git" / "config").read_text() == settings
+    assert sorted(path.name for path in outside.iterdir()) == ["notes.txt", "shop"]
+    assert [path.name for path in repository.iterdir()] in (["shop.py", ".git"], [".git", "shop.py"])

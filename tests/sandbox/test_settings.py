@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from commands import Command
+from proctor.bootstrap import load_settings
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.coding.plan import read_plan
 from proctor.sandbox import (
@@ -15,6 +16,7 @@ from proctor.sandbox import (
     problem_of,
     read_settings,
 )
+from proctor.sandbox.paths import around
 from proctor.sandbox.proxy import is_allowed
 from proctor.tasks.markdown import read_task
 
@@ -143,7 +145,7 @@ def test_the_dry_run_says_how_agents_are_confined(proctor: Command, repository: 
     shown = proctor("batch", "plan.yaml", "--dry-run").stderr
 
     assert (
-        "note: agents and checks are confined by bubblewrap; network: setup full, agent full, check none"
+        "note: agents and checks are confined by bubblewrap; network: setup full, agent gateway, check none"
         in shown
     )
 
@@ -175,3 +177,29 @@ def test_hosts_are_matched_by_name_and_port() -> None:
     assert not is_allowed("packages.test", 22, hosts)
     assert not is_allowed("example.com", 443, hosts)
     assert not is_allowed("api.test", 443, hosts)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"network": ["pypi.org"]}, "cannot restrict the network to hosts"),
+        ({"cache": {"~/.npm": "copy"}}, "copies"),
+    ],
+)
+def test_what_landlock_cannot_do_is_refused_before_the_run(settings: dict[str, object], problem: str) -> None:
+    if missing := problem_of("landlock"):
+        pytest.skip(missing)
+    with pytest.raises(UsageError, match=problem):
+        Sandbox().summary({"kind": "landlock", **settings})
+
+
+def test_evaluators_beside_the_store_are_found_and_the_store_is_not(proctor: Command) -> None:
+    if problem := problem_of("bubblewrap"):
+        pytest.skip(problem)
+    sandbox = load_settings([], home=str(proctor.folder / "home"), store=str(proctor.folder / "results.db"))
+    (proctor.folder / "results.db").write_text("rows")
+    (proctor.folder / "graders.py").write_text("")
+    visible = {path.name for path in around(proctor.folder, sandbox.confinement.hidden)}
+
+    assert "graders.py" in visible
+    assert not {"results.db", "home"} & visible

@@ -37,7 +37,7 @@ MEASURED_KEYS = re.compile(
 """Numbers under such a name were measured: durations, and ids of processes."""
 SETTING_KEYS = re.compile(r"(?i)(request_?)?timeout\w*|.*_turns|default_timeout$")
 """Numbers under such a name are settings, whatever unit they have."""
-PROCESS_KEYS = re.compile(r"owner|url|version|\w*_version|\w*Version|hostname$")
+PROCESS_KEYS = re.compile(r"owner|url|sandbox|version|\w*_version|\w*Version|hostname$")
 """Texts under such a name belong to this process or this machine."""
 COUNT_KEYS = {"n", "rank", "worst_rank", "runs", "count"}
 """Numbers that are counted even beside measured ones."""

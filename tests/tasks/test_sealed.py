@@ -129,6 +129,8 @@ async def test_an_agent_that_hunts_for_the_answer_finds_nothing(workshop, mined,
     ran = await run_script(workshop, mined, steps, sandbox)
     assert ran["outcome"] == ("fail", "checks_failed")
     assert len(ran["results"]) == len(commands)
+    [alternates] = (workshop.folder / "home" / "worktrees").glob("*/git/objects/info/alternates")
+    assert alternates.read_text() == "", "nor does it have the user's objects once its work is committed"
     assert "Explain the shop" in ran["results"][0], "the history up to the base commit is there"
     for command, result in zip(commands, ran["results"], strict=True):
         # Its own words in an error message are no answer; the statement names the interface.

@@ -251,6 +251,8 @@ def as_argument(prompt: str) -> str:
 def write_file(file: Path, text: str) -> Path:
     """Write a file in the agent's home, readable by its owner only: it may contain the token."""
     file.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_symlink():
+        file.unlink()
     file.touch(mode=0o600)
     file.write_text(text, encoding="utf-8")
     return file
@@ -264,6 +266,9 @@ def write_json(file: Path, document: JsonMap) -> Path:
 def read_text(file: Path, token: str) -> str:
     """The text of a file of the agent, without the token; empty when there is none."""
     try:
+        if file.is_symlink():
+            # It would lead us where the agent cannot go itself.
+            return ""
         with file.open("rb") as opened:
             return opened.read(LARGEST_FILE).decode("utf-8", "replace").replace(token, "[key]")
     except OSError:

@@ -30,6 +30,7 @@ class Amp:
 
     stand_in: ClassVar[bool] = False
     keys: ClassVar[tuple[str, ...]] = ("AMP_API_KEY",)
+    needs_network: ClassVar[bool] = True
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
         """Whether the program and its key are available; runs `--version`."""

@@ -179,6 +179,7 @@ def run(
     evaluators: "Sequence[str | EvaluatorFunction]" = (),
     run_id: str = "",
     concurrency: int | None = None,
+    workers: int | None = None,
     budget_usd: float | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
@@ -188,7 +189,8 @@ def run(
 ) -> Run:
     """Run a plan file of any job, a plan built in Python, or items, and wait for the end.
 
-    `agent`, `model` and `evaluators` take names or functions. `stop_when` stops early, as the setting of a
+    `agent`, `model` and `evaluators` take names or functions. `workers` processes share the work; None: as
+    the plan says, or as many as are worth it. `stop_when` stops early, as the setting of a
     plan does: `{"by": "model", "decided": True}`. `overrides` are the settings of the job's
     command (`timeout_sec`, `retries`, …). Inside a running event loop (a notebook) the run gets its own
     thread; use `run_async` to await it instead.
@@ -202,6 +204,7 @@ def run(
             evaluators=evaluators,
             run_id=run_id,
             concurrency=concurrency,
+            workers=workers,
             budget_usd=budget_usd,
             store=store,
             home=home,
@@ -221,6 +224,7 @@ async def run_async(
     evaluators: "Sequence[str | EvaluatorFunction]" = (),
     run_id: str = "",
     concurrency: int | None = None,
+    workers: int | None = None,
     budget_usd: float | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
@@ -262,10 +266,12 @@ async def run_async(
         lifecycle.preview(_evaluation_plan({"runIds": ["run"]}, evaluators, ctx), ctx)
     observer = _observer(ctx.store, progress)
     rule = read_stop_rule(stop_when)
-    result = await lifecycle.start(job, read, ctx, run_id=run_id, observer=observer, rule=rule)
+    result = await lifecycle.start(
+        job, read, ctx, run_id=run_id, workers=_checked_workers(workers), observer=observer, rule=rule
+    )
     finished = opened.handle(result.run_id)
     if evaluators:
-        await evaluate_async(finished, evaluators, store=opened)
+        await evaluate_async(finished, evaluators, workers=workers, store=opened)
     return finished
 
 
@@ -275,17 +281,22 @@ def resume(
     retry: Retry | None = None,
     budget_usd: float | None = None,
     concurrency: int | None = None,
+    workers: int | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     progress: bool | None = None,
 ) -> Run:
-    """Execute what is left of a run of any job; `retry` also repeats `errors`, `failed` items, or `all`."""
+    """Execute what is left of a run of any job; `retry` also repeats `errors`, `failed` items, or `all`.
+
+    `workers`: as in `run`.
+    """
     opened = _opened(store, home, [Path.cwd()])
     return opened.resume(
         run.id if isinstance(run, Run) else run,
         retry=retry,
         budget_usd=budget_usd,
         concurrency=concurrency,
+        workers=workers,
         progress=progress,
     )
 
@@ -295,16 +306,20 @@ def evaluate(
     evaluators: "Sequence[str | EvaluatorFunction]",
     *,
     judge: str = "",
+    workers: int | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     **options: object,
 ) -> Run:
     """Evaluate a run (a handle or an id), or sessions by id; returns the evaluation with its scores.
 
-    `options` are further members of the evaluation request, such as `votes` or `groundTruth`.
+    `options` are further members of the evaluation request, such as `votes` or `groundTruth`; `workers`: as
+    in `run`.
     """
     return outside_of_any_loop(
-        lambda: evaluate_async(sessions, evaluators, judge=judge, store=store, home=home, **options)
+        lambda: evaluate_async(
+            sessions, evaluators, judge=judge, workers=workers, store=store, home=home, **options
+        )
     )
 
 
@@ -313,6 +328,7 @@ async def evaluate_async(
     evaluators: "Sequence[str | EvaluatorFunction]",
     *,
     judge: str = "",
+    workers: int | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     **options: object,
@@ -326,7 +342,8 @@ async def evaluate_async(
         source = {"sessionIds": [opened.session(each).id for each in sessions]}
     plan = _evaluation_plan(source, evaluators, ctx, **({"judge": judge} if judge else {}), **options)
     observer = _observer(ctx.store, progress=False)
-    result = await lifecycle.start(find_job("evaluation"), plan, ctx, observer=observer)
+    job, workers = find_job("evaluation"), _checked_workers(workers)
+    result = await lifecycle.start(job, plan, ctx, workers=workers, observer=observer)
     return opened.handle(result.run_id)
 
 
@@ -443,6 +460,7 @@ class ProctorStore:
         retry: Retry | None = None,
         budget_usd: float | None = None,
         concurrency: int | None = None,
+        workers: int | None = None,
         progress: bool | None = None,
     ) -> Run:
         """Execute what is left of a run."""
@@ -460,10 +478,17 @@ class ProctorStore:
                 ctx,
                 changes=changes,
                 retry=RETRIES[retry],
+                workers=_checked_workers(workers),
                 observer=_observer(ctx.store, progress),
             )
 
         return self.handle(outside_of_any_loop(work).run_id)
+
+
+def _checked_workers(workers: int | None) -> int | None:
+    if workers is not None and not (isinstance(workers, int) and workers >= 1):
+        raise UsageError(f"the number of workers should be at least 1, not {workers}")
+    return workers
 
 
 def _item_maker(

@@ -254,12 +254,19 @@ class Run:
         return target
 
     def resume(
-        self, *, retry: Retry | None = None, budget_usd: float | None = None, concurrency: int | None = None
+        self,
+        *,
+        retry: Retry | None = None,
+        budget_usd: float | None = None,
+        concurrency: int | None = None,
+        workers: int | None = None,
     ) -> "Run":
         """Execute what is left of the run; `retry` also repeats errors, or errors and failures."""
         if self._resume is None:
             raise UsageError("this run was opened for reading only\nUse proctor.resume(run).")
-        return self._resume(self.id, retry=retry, budget_usd=budget_usd, concurrency=concurrency)
+        return self._resume(
+            self.id, retry=retry, budget_usd=budget_usd, concurrency=concurrency, workers=workers
+        )
 
     def _batch(self) -> BatchRow:
         return self._store.read.batch(self.id, self._now())

@@ -53,6 +53,8 @@ class LaunchRequest:
     """Finished items that a resumed run executes again."""
     changes: BatchChanges = field(default_factory=BatchChanges)
     """Settings of a resumed run that change."""
+    workers: int | None = None
+    """Processes that share the work; None: as the plan says, or as many as are worth it."""
     only_unfinished: bool = False
     """Leave a run alone that has ended or was stopped before the process is ready to resume it."""
 
@@ -83,12 +85,20 @@ async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = 
             summary = lifecycle.summarize(ctx.store, batch, ctx.now())
             return RunResult(run_id=batch["runId"], end=end, summary=summary, executed=False)
         return await lifecycle.resume(
-            job, request.run_id, ctx, changes=request.changes, retry=request.retry, observer=observer
+            job,
+            request.run_id,
+            ctx,
+            changes=request.changes,
+            retry=request.retry,
+            workers=request.workers,
+            observer=observer,
         )
     path = Path(request.plan_path) if request.plan_path else None
     source = PlanText(text=request.plan_text, path=path, folder=Path(request.folder))
     plan = job.read(source, make_overrides(job, request.overrides), ctx)
-    return await lifecycle.start(job, plan, ctx, run_id=request.run_id, observer=observer)
+    return await lifecycle.start(
+        job, plan, ctx, run_id=request.run_id, workers=request.workers, observer=observer
+    )
 
 
 def _has_ended(batch: BatchRow) -> bool:

@@ -5,28 +5,38 @@ and items that have not started are still queued.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from proctor.batch.engines import Engine, LocalEngine
 from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
 from proctor.batch.queue import PAGE_SIZE, WorkQueue
 from proctor.batch.rate_limit_sync import pool_row, pool_state
-from proctor.context import AttemptContext, ModelOptions, People, Settings
-from proctor.errors import Aborted, AttemptError, Interrupted, NotFound, StoreError, first_error
+from proctor.context import AttemptContext, Functions, ModelOptions, People, Settings
+from proctor.errors import (
+    Aborted,
+    AttemptError,
+    Interrupted,
+    NotFound,
+    ProctorError,
+    StoreError,
+    first_error,
+)
+from proctor.item import RUNNING
 from proctor.job import BatchEnd, ItemFinished, StepFinished
 from proctor.models.rate_limits import PoolState
 from proctor.runner import MergeRequest, MergeResult
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, Writer, ledger
-from proctor.store.batches import end_items, finish
+from proctor.store.batches import end_items, finish, queue_lost
 from proctor.store.database import Connection
 from proctor.store.reader import QueuedItem
-from proctor.store.recorder import Rows
-from proctor.store.tables import BatchRow
+from proctor.store.tables import BatchRow, SessionRow
+from proctor.store.writer import RowGroups
 
 if TYPE_CHECKING:
     from proctor.cache import LruCache
@@ -89,7 +99,7 @@ class StoreHost:
         run_id: str,
         context: AttemptContext,
         limits: MoneyLimits,
-        rows: Rows,
+        rows: "Writer | StepRows",
         finished: Callable[[ItemFinished], None] | None,
         sessions: SessionCache,
         people: People | None,
@@ -108,11 +118,13 @@ class StoreHost:
         self._finished = finished
         self._people = people
         self._limit_holders: set[str] = set()
+        self.money_holders: set[str] = set()
+        """Workers that have drawn money."""
         self.load_session = sessions.load
 
     async def write(self, batch: RowBatch) -> None:
         """Write rows, in order, then finish or requeue the items whose attempts have ended."""
-        batch.write(self.rows)
+        self.rows.merge(batch.rows)
         for end in batch.ends:
             self.attempt_ended(end)
         if self.writer.backlog > MAX_BACKLOG:
@@ -136,6 +148,7 @@ class StoreHost:
 
     async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
         """Draw money from the ledger."""
+        self.money_holders.add(holder)
         return await asyncio.to_thread(
             self._store.draw_money,
             self._run_id,
@@ -180,10 +193,62 @@ class StoreHost:
         """The answer of the person who plays an actor; empty: nobody is there."""
         return await self._people.ask(item_id, actor, prompt) if self._people else ""
 
+    async def worker_lost(self, holder: str, session_ids: Sequence[str]) -> Sequence[SessionRow]:
+        """End the sessions of a worker process that died, and everything they had started.
+
+        Their items are queued in the store. Charges the known cost and returns the rest of what the worker
+        had drawn.
+        """
+        now = self.context.now()
+
+        def work(connection: Connection) -> list[SessionRow]:
+            sessions = queue_lost(connection, self._run_id, session_ids, now)
+            ledger.release(connection, self._run_id, holder, now)
+            ledger.withdraw(connection, holder)
+            return sessions
+
+        sessions = await asyncio.wrap_future(self.writer.submit(work))
+        left = [cast("SessionRow", {**session, "status": RUNNING}) for session in sessions]
+        await asyncio.to_thread(clear_leftovers, left, self.context.home, self.context.environment)
+        return sessions
+
     def withdraw_limits(self) -> None:
         """Remove the published rate limits of all workers."""
         for holder in self._limit_holders:
             self.writer.submit(partial(ledger.withdraw, owner=holder))
+
+
+def clear_leftovers(
+    sessions: Iterable[SessionRow],
+    home: Path,
+    environment: Mapping[str, str],
+    note: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Clear up after attempts of a killed process: kill their processes and remove their worktrees.
+
+    Their changes are committed to their branches first, like those of attempts that were stopped.
+    """
+    # Loaded here: only a process that was killed has left anything.
+    from proctor import secrets
+    from proctor.processes import end_attempt
+    from proctor.workspace.commit import rescue
+    from proctor.workspace.source_repository import SESSION_REFS, open_source
+    from proctor.workspace.worktree import remove_folder, session_folder
+
+    visible = secrets.visible(environment, named={"HOME"})
+    for session in sessions:
+        folder = session_folder(home, session["id"])
+        if session["status"] != RUNNING and not folder.exists():
+            continue
+        end_attempt(session["id"])
+        if folder.exists() and f"refs/heads/{session['branch']}".startswith(SESSION_REFS):
+            try:
+                source = open_source(Path(session["repo"]), visible)
+                rescue(folder, source, session["branch"], session["baseSha"])
+            except (ProctorError, OSError) as error:
+                note(f"the changes of session {session['id']} could not be committed: {error}")
+        if problem := remove_folder(folder):
+            note(f"the worktree of session {session['id']} could not be removed: {problem}")
 
 
 class CommitNotifier:
@@ -244,13 +309,32 @@ class StepRows:
         """Pass a row on; an iteration is a finished step."""
         self._writer.append(table, row)
         if table == "iterations":
-            session_id, number = str(row[0]), int(str(row[1]))
-            step = StepFinished(item_id=self._items[session_id], session_id=session_id, number=number)
-            self._announce(step)
+            self._follow_step(row)
 
     def change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None:
         """Pass a change on; an item begins an attempt with a new session."""
         self._writer.change(table, key, values)
+        self._follow_change(table, key, values)
+
+    def merge(self, rows: RowGroups) -> None:
+        """Pass the rows of another process on, and announce its steps."""
+        begun = [(key, values) for (table, key), values in rows.changed.items() if table == "batch_items"]
+        sessions = [(key, values) for (table, key), values in rows.changed.items() if table == "sessions"]
+        sessions += [(key, values) for (_, key), values in rows.added.items()]
+        steps = list(rows.appended.get("iterations", ()))
+        self._writer.merge(rows)
+        for key, values in begun:
+            self._follow_change("batch_items", key, values)
+        for row in steps:
+            self._follow_step(row)
+        for key, values in sessions:
+            self._follow_change("sessions", key, values)
+
+    def _follow_step(self, row: tuple[object, ...]) -> None:
+        session_id, number = str(row[0]), int(str(row[1]))
+        self._announce(StepFinished(item_id=self._items[session_id], session_id=session_id, number=number))
+
+    def _follow_change(self, table: str, key: tuple[str, ...], values: Mapping[str, object]) -> None:
         if table == "batch_items" and "sessionId" in values:
             session_id, item_id = str(values["sessionId"]), key[1]
             self._items[session_id] = item_id
@@ -282,6 +366,7 @@ class Executor:
         watch_step: Callable[[StepFinished], None] | None = None,
         settings: Settings | None = None,
         models: ModelOptions | None = None,
+        functions: Functions | None = None,
         find_reference: "FindReference | None" = None,
         load_checkpoint: Callable[[str], object | None] | None = None,
         people: People | None = None,
@@ -289,10 +374,10 @@ class Executor:
         finished_at: datetime | None = None,
     ) -> None:
         """`watch` and `watch_step` are called with each finished item and step after its commit. Workers in
-        other processes build their context from `settings` and `models`. `find_reference` adds the ground
-        truth to evaluated sessions, `load_checkpoint(item_id)` says where an item that was attempted before
-        goes on, `people` are asked for the actors they play. `stopping` says when the run may stop early.
-        `finished_at` is when a batch without items left had ended; None: it ends now."""
+        other processes build their context from `settings`, `models` and `functions`. `find_reference` adds
+        the ground truth to evaluated sessions, `load_checkpoint(item_id)` says where an item that was
+        attempted before goes on, `people` are asked for the actors they play. `stopping` says when the run
+        may stop early. `finished_at` is when a batch without items left had ended; None: it ends now."""
         self._stopping = stopping
         self._finished_at = finished_at
         self._skipped = 0
@@ -308,6 +393,7 @@ class Executor:
         self._people = people
         self._settings = settings
         self._models = models or ModelOptions()
+        self._functions = functions or Functions()
         self._stop_reason: AttemptError | None = None
         self._failure: StoreError | None = None
         self._host: StoreHost | None = None
@@ -345,7 +431,7 @@ class Executor:
         batch = self._store.read.batch(self._run_id, self._context.now())
         notifier = CommitNotifier(writer)
         watch, watch_step = self._watch, self._watch_step
-        rows: Rows = writer
+        rows: Writer | StepRows = writer
         if watch_step:
             rows = StepRows(writer, lambda step: notifier.announce(partial(watch_step, step)))
         queue = WorkQueue(
@@ -419,6 +505,7 @@ class Executor:
             settings=settings,
             models=self._models,
             evaluators=self._context.evaluators,
+            functions=self._functions,
         )
 
     async def _load_page(self, after: int, writer: Writer) -> Sequence[QueuedItem]:
@@ -461,4 +548,5 @@ class Executor:
         if end.status == "aborted":
             end_items(connection, self._run_id, "aborted", "the batch was aborted", now)
         finish(connection, self._run_id, end.status, end.reason, self._finished_at or now)
-        ledger.close(connection, self._run_id, self._owner, now)
+        for holder in (self._owner, *(self._host.money_holders if self._host else ())):
+            ledger.close(connection, self._run_id, holder, now)

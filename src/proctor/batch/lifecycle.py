@@ -4,19 +4,19 @@ read → preflight → create, or claim → clear leftovers → extend → `file
 The command line, the web server, the library and a detached process call these functions.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
 
 from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
-from proctor.batch.engines import Engine
-from proctor.batch.executor import Executor
-from proctor.context import RunContext
-from proctor.errors import ProctorError, UsageError
+from proctor.batch.engines import Engine, automatic_workers
+from proctor.batch.executor import Executor, clear_leftovers
+from proctor.context import People, RunContext
+from proctor.errors import UsageError
 from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
 from proctor.job import (
@@ -35,9 +35,10 @@ from proctor.job import (
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader
 from proctor.store.batches import moment
-from proctor.store.tables import BatchRow, SessionRow
+from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
+    from proctor.batch.engines.processes import ProcessEngine
     from proctor.stats.stopping import StopMonitor
 
 MOST_FAILURES = 1000
@@ -122,17 +123,19 @@ async def start(
     *,
     run_id: str = "",
     engine: Engine | None = None,
+    workers: int | None = None,
     observer: Observer = SILENT,
     rule: StopRule | None = None,
 ) -> RunResult:
-    """Create a run of a plan and execute it to its end. `engine`: where its items run; None: here.
+    """Create a run of a plan and execute it to its end.
 
-    `rule` says when it stops early; None: as the plan says.
+    `workers`: how many processes execute its items; None: as the plan says, or as many as are worth it.
+    `engine` runs its items in their place. `rule` says when it stops early; None: as the plan says.
     """
     rule = rule or plan.stop_rule
     models = _checked_models(plan, ctx, rule)
     if opened := job.open(plan, ctx):
-        return await resume(job, opened, ctx, engine=engine, observer=observer)
+        return await resume(job, opened, ctx, engine=engine, workers=workers, observer=observer)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     check_run_id(run_id)
     plan = plan.for_new_run(run_id)
@@ -148,7 +151,9 @@ async def start(
         version=__version__,
         now=ctx.now(),
     )
-    return await _execute(job, plan, run_id, ctx, models, resumed=False, engine=engine, observer=observer)
+    return await _execute(
+        job, plan, run_id, ctx, models, resumed=False, engine=engine, workers=workers, observer=observer
+    )
 
 
 def _in_order(plan: JobPlan, rule: StopRule | None) -> tuple[Iterable[Item], Iterable[Resource]]:
@@ -172,9 +177,13 @@ async def resume(
     changes: BatchChanges = NO_CHANGES,
     retry: RetrySelection = UNFINISHED,
     engine: Engine | None = None,
+    workers: int | None = None,
     observer: Observer = SILENT,
 ) -> RunResult:
-    """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now."""
+    """Execute what is left of a run. With a plan, the run is first extended to what the plan asks for now.
+
+    `workers` and `engine`: as in `start`.
+    """
     job.check_resume(run_id, retry, ctx)
     batch = ctx.store.read.batch(run_id, ctx.now())
     ctx.note_foreign_results([batch["runId"]])
@@ -202,6 +211,7 @@ async def resume(
         models,
         resumed=True,
         engine=engine,
+        workers=workers,
         observer=observer,
         stops_early=changes.stops_early,
         finished_at=moment(batch["finishedAt"]),
@@ -318,6 +328,7 @@ async def _execute(
     *,
     resumed: bool,
     engine: Engine | None,
+    workers: int | None,
     observer: Observer,
     stops_early: bool = True,
     finished_at: datetime | None = None,
@@ -333,7 +344,17 @@ async def _execute(
         has_work = has_work and not is_decided
         finished_at = None if has_work else finished_at
         end = await _run_items(
-            job, plan, run_id, ctx, models, files, engine, observer, stopping, finished_at=finished_at
+            job,
+            plan,
+            run_id,
+            ctx,
+            models,
+            files,
+            engine,
+            workers,
+            observer,
+            stopping,
+            finished_at=finished_at,
         )
     extra = files.finish(end)
     summary = summarize(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
@@ -354,6 +375,7 @@ async def _run_items(
     models: ModelRouter,
     files: JobFiles,
     engine: Engine | None,
+    workers: int | None,
     observer: Observer,
     stopping: "StopMonitor | None",
     *,
@@ -378,19 +400,22 @@ async def _run_items(
 
     attempts = job.attempts(plan, run_id, ctx, models)
     models.get_ready()
+    people = job.people(run_id, ctx)
+    processes = None if engine else _process_engine(workers, plan, run_id, ctx, models, people)
     executor = Executor(
         ctx.store,
         run_id,
         ctx.owner,
         attempts,
-        engine=engine,
+        engine=engine or processes,
         watch=item_finished,
         watch_step=step_finished if files.follows_steps else None,
         settings=ctx.settings_for(models.folders),
         models=plan.model_options(),
+        functions=ctx.functions,
         find_reference=job.ground_truth(run_id, ctx.store),
         load_checkpoint=load_checkpoint if job.has_checkpoints else None,
-        people=job.people(run_id, ctx),
+        people=people,
         stopping=stopping,
         finished_at=finished_at,
     )
@@ -398,10 +423,58 @@ async def _run_items(
         async with observer.watch(run_id, executor):
             return await executor.run()
     finally:
+        if processes:
+            processes.close()
         await attempts.gateway.close()
         await models.close()
         if models.recording:
             models.recording.close()
+
+
+def _process_engine(
+    workers: int | None,
+    plan: JobPlan,
+    run_id: str,
+    ctx: RunContext,
+    models: ModelRouter,
+    people: People | None,
+) -> "ProcessEngine | None":
+    """The worker processes of a run, started; None: its items run in this process."""
+    concurrency = ctx.store.read.batch(run_id, ctx.now())["concurrency"]
+    requested = workers or plan.workers
+    if requested is None and not ctx.functions:
+        totals = ctx.store.read.totals(run_id)
+        workers = automatic_workers(
+            items=totals["items"] - totals["finished"],
+            concurrency=concurrency,
+            models=models,
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+        )
+    workers = requested or workers or 1
+    if workers == 1:
+        return None
+    # Loaded here: most runs are small.
+    from proctor.batch.engines.processes import ProcessEngine, can_be_sent
+
+    reason = models.single_process_reason
+    if concurrency == 1:
+        reason = "its concurrency is 1"
+    elif people is not None and people is ctx.people:
+        reason = "a person at this terminal plays an actor"
+    elif not can_be_sent(ctx.functions):
+        reason = "worker processes cannot import its Python functions"
+    elif models.lowest_limit == 1:
+        reason = "only one call at a time is allowed"
+    if reason:
+        if requested:
+            ctx.note(f"the run has one worker process: {reason}")
+        return None
+    # Each worker may make at least one call of each limit.
+    engine = ProcessEngine(
+        min(workers, concurrency, models.lowest_limit or workers), note=ctx.note, info=ctx.info
+    )
+    engine.launch()
+    return engine
 
 
 def _stopping(run_id: str, ctx: RunContext) -> "StopMonitor | None":
@@ -480,36 +553,3 @@ def abort_run(
                 end_attempt(session["id"])
         store.end_batch(run_id, "aborted", "aborted", "the batch was aborted", now())
     return str(store.read.batch(run_id, now())["status"])
-
-
-def clear_leftovers(
-    sessions: Iterable[SessionRow],
-    home: Path,
-    environment: Mapping[str, str],
-    note: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Clear up after attempts of a killed driver: kill their processes and remove their worktrees.
-
-    Their changes are committed to their branches first, like those of attempts that were stopped.
-    """
-    # Loaded here: only a run that was killed has left anything.
-    from proctor import secrets
-    from proctor.processes import end_attempt
-    from proctor.workspace.commit import rescue
-    from proctor.workspace.source_repository import SESSION_REFS, open_source
-    from proctor.workspace.worktree import remove_folder, session_folder
-
-    visible = secrets.visible(environment, named={"HOME"})
-    for session in sessions:
-        folder = session_folder(home, session["id"])
-        if session["status"] != RUNNING and not folder.exists():
-            continue
-        end_attempt(session["id"])
-        if folder.exists() and f"refs/heads/{session['branch']}".startswith(SESSION_REFS):
-            try:
-                source = open_source(Path(session["repo"]), visible)
-                rescue(folder, source, session["branch"], session["baseSha"])
-            except (ProctorError, OSError) as error:
-                note(f"the changes of session {session['id']} could not be committed: {error}")
-        if problem := remove_folder(folder):
-            note(f"the worktree of session {session['id']} could not be removed: {problem}")

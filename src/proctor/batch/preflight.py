@@ -99,7 +99,7 @@ def check_sandbox(
     own: object, agent: str, settings: JsonMap, context: PreflightContext, remarks: set[str]
 ) -> Iterator[Missing]:
     """The sandbox of an item must work on this machine; how its programs are confined is remarked on."""
-    usual = "full" if has_own_models(agent, settings, context) else None
+    usual = "full" if _needs_network(agent, settings, context) else None
     try:
         remarks.add(context.sandbox.summary(own, usual))
     except UsageError as error:
@@ -126,6 +126,15 @@ def has_own_models(name: str, settings: JsonMap, context: PreflightContext) -> b
         return model_access_of(context.find_agent(name, settings)) == "own"
     except UsageError:
         return True
+
+
+def _needs_network(name: str, settings: JsonMap, context: PreflightContext) -> bool:
+    from proctor.agent import needs_network
+
+    try:
+        return needs_network(context.find_agent(name, settings))
+    except UsageError:
+        return False
 
 
 def missing_program(command: str, context: PreflightContext) -> str:

@@ -90,6 +90,21 @@ class WorkQueue:
                 break
         return None
 
+    @property
+    def ready(self) -> int:
+        """Items that `next` returns without waiting, some of which may turn out not to be needed."""
+        return 0 if self._stopped else len(self._ready)
+
+    async def chunk(self, limit: int) -> list[WorkItem]:
+        """The next items, as many as are ready and at most `limit`; empty when `next` would return None."""
+        items = list[WorkItem]()
+        while len(items) < limit and (not items or self.ready):
+            work = await self.next()
+            if work is None:
+                break
+            items.append(work)
+        return items
+
     def done(self) -> None:
         """Mark an item that `next` returned as finished."""
         self._in_progress -= 1

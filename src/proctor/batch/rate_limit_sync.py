@@ -47,16 +47,21 @@ def apply_shares(pools: RatePools, states: Sequence[PoolState], others: Sequence
     """Give each pool its share of the common limit."""
     for state in states:
         rest = [other for other in others if other.name == state.name]
-        demand = state.in_use + state.waiting + 1
-        share = demand / (demand + sum(other.in_use + other.waiting + 1 for other in rest))
         pool = pools.pool(state.name)
-        limit = _latest_limit(pool.limit, state, rest)
-        # Processes above their share release it only when their calls end.
-        unused = max(0.0, limit - sum(other.in_use for other in rest))
-        pool.agree(limit, min(share, unused / limit))
+        pool.agree(*limit_and_share(pool.limit, state, rest))
         for other in rest:
             if other.held_seconds > 0:
                 pool.hold(other.held_seconds)
+
+
+def limit_and_share(limit: float, state: PoolState, rest: Sequence[PoolState]) -> tuple[float, float]:
+    """The common limit of all processes, and the share of the one whose state this is."""
+    demand = state.in_use + state.waiting + 1
+    share = demand / (demand + sum(other.in_use + other.waiting + 1 for other in rest))
+    limit = _latest_limit(limit, state, rest)
+    # Processes above their share release it only when their calls end.
+    unused = max(0.0, limit - sum(other.in_use for other in rest))
+    return limit, min(share, unused / limit)
 
 
 def _latest_limit(limit: float, state: PoolState, rest: Sequence[PoolState]) -> float:
@@ -104,4 +109,5 @@ def pool_state(row: PoolRow, now: datetime) -> PoolState:
         waited_seconds=row["waitedSeconds"],
         held_seconds=max(0.0, seconds_until(row["heldUntil"])) if row["heldUntil"] else 0.0,
         cut_seconds_ago=-seconds_until(row["cutAt"]) if row["cutAt"] else None,
+        holder=row["owner"],
     )

@@ -195,7 +195,7 @@ class BatchBudget:
             if self._open or self._changes > changes:
                 await self._wait(changes)
             elif self._ledger.refusal.others_hold:
-                await self._ledger.give_back(lambda: self.free_usd)
+                await self.return_free()
                 await asyncio.sleep(RETRY_SECONDS)
             elif await self._open_with_less(reservation):
                 break
@@ -265,6 +265,10 @@ class BatchBudget:
             past.attempts += 1
             past.spent_usd += spent_usd
         self.notify()
+
+    async def return_free(self) -> None:
+        """Return what is neither spent nor reserved, for other processes."""
+        await self._ledger.give_back(lambda: self.free_usd)
 
     async def idle(self) -> None:
         """Wait until no more money is being drawn."""

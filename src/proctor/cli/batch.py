@@ -1,5 +1,6 @@
 """`proctor batch`: run a coding plan, or resume it after it was changed."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from proctor.cli.output import (
     Jsonl,
     RetryErrors,
     RetryFailed,
+    Workers,
     count,
     print_json,
     print_note,
@@ -25,6 +27,7 @@ from proctor.cli.run import (
     run_command,
     terminal_context,
 )
+from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import JobPlan, PlanText, check_run_id
 from proctor.jobs.coding.job import JOB
@@ -51,6 +54,7 @@ def batch(
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Maximum items in parallel; overrides the plan.", metavar="N")
     ] = None,
+    workers: Workers = None,
     model: Annotated[
         str | None, typer.Option(help="Model for items that don't set one.", metavar="MODEL")
     ] = None,
@@ -110,6 +114,18 @@ def batch(
     text = bytes_of(plan, "the plan", remedy="Give the path of a YAML file.")
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj, [base, Path.cwd()]) as ctx:
+        if _has_tasks(text):
+            # Loaded here: most plans have none.
+            from proctor.cli.bench import run_task_plan
+            from proctor.jobs.benchmark.task_plan import TaskPlanOverrides
+
+            if resume:
+                raise UsageError("a plan with `tasks` is resumed by its run ID\nUse: proctor resume RUN")
+            chosen = TaskPlanOverrides(
+                model=model, agent=agent, concurrency=concurrency, budget=budget, timeout_seconds=timeout_sec
+            )
+            source = PlanText(text=text, path=plan, folder=base)
+            return run_task_plan(ctx, source, chosen, output, dry_run=dry_run, run_id=run_id)
         read = JOB.read(PlanText(text=text, path=plan, folder=base), overrides, ctx)
         retry = RetrySelection(errors=retry_errors, failures=retry_failed)
         earlier = lifecycle.find_earlier(JOB, read, ctx, "" if resume == "last" else resume) if resume else ""
@@ -119,9 +135,16 @@ def batch(
             return _dry_run(read, preview, forecast, as_json=as_json)
         observer = TerminalObserver(ctx, output)
         if not resume:
-            return run_command(ctx, lifecycle.start(JOB, read, ctx, run_id=run_id, observer=observer), output)
-        resumed = lifecycle.resume(JOB, earlier, ctx, plan=read, retry=retry, observer=observer)
+            started = lifecycle.start(JOB, read, ctx, run_id=run_id, workers=workers, observer=observer)
+            return run_command(ctx, started, output)
+        resumed = lifecycle.resume(
+            JOB, earlier, ctx, plan=read, retry=retry, workers=workers, observer=observer
+        )
         return run_command(ctx, resumed, output)
+
+
+def _has_tasks(text: bytes) -> bool:
+    return re.search(rb"^tasks\s*:", text, re.MULTILINE) is not None
 
 
 def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *, as_json: bool) -> int:

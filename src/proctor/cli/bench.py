@@ -11,6 +11,7 @@ from proctor.batch.lifecycle import RunResult
 from proctor.cli.live import BenchView
 from proctor.cli.output import (
     JsonAtEnd,
+    Workers,
     count,
     money,
     print_json,
@@ -21,6 +22,7 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import (
     OutputOptions,
+    Present,
     TerminalObserver,
     View,
     predict_cost_and_time,
@@ -37,6 +39,7 @@ from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan
 from proctor.jobs.benchmark.models import BatchSettings
 from proctor.jobs.benchmark.plan import BenchmarkOverrides
 from proctor.jobs.benchmark.results import find_earlier
+from proctor.jobs.benchmark.task_plan import TaskPlanOverrides, read_task_plan
 from proctor.tasks.task import MARKDOWN, commands_of
 
 PromptColumn = Annotated[
@@ -97,6 +100,7 @@ def bench(
             "--parallel", metavar="[N]", help="Maximum runs in parallel; without N: max_parallel, or 3."
         ),
     ] = "1",
+    workers: Workers = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.001, help="Agent timeout in seconds (1800).")
     ] = None,
@@ -135,6 +139,10 @@ def bench(
     setup: SetupCommand = "",
     judge: JudgeModel = "",
     repos: Repos = "",
+    predictions: Annotated[
+        Path | None,
+        typer.Option("--predictions", help="Write the patches as SWE-bench predictions.", metavar="FILE"),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Validate the benchmark and list its runs; start nothing."),
@@ -173,8 +181,8 @@ def bench(
             plan = _read(task, overrides, ctx)
             if dry_run:
                 return _dry_run(plan, ctx, as_json=as_json)
-            run = lifecycle.start(JOB, plan, ctx, observer=_observer(ctx, printed, plan))
-            return run_command(ctx, run, printed, present=present)
+            run = lifecycle.start(JOB, plan, ctx, workers=workers, observer=_observer(ctx, printed, plan))
+            return run_command(ctx, run, printed, present=_presenting(predictions))
         earlier = find_earlier(ctx.store, resume, output)
         stored_task = earlier.options.get("taskPath")
         overrides = overrides.with_defaults(earlier.options)
@@ -186,10 +194,10 @@ def bench(
             return _dry_run(plan, ctx, as_json=as_json, earlier=known)
         observer = _observer(ctx, printed, plan)
         if earlier.is_known:
-            run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, observer=observer)
+            run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, workers=workers, observer=observer)
         else:
-            run = lifecycle.start(JOB, plan, ctx, run_id=earlier.run_id, observer=observer)
-        return run_command(ctx, run, printed, present=present)
+            run = lifecycle.start(JOB, plan, ctx, run_id=earlier.run_id, workers=workers, observer=observer)
+        return run_command(ctx, run, printed, present=_presenting(predictions))
 
 
 def _read(task: Path | None, overrides: BenchmarkOverrides, ctx: RunContext) -> BenchmarkJobPlan:
@@ -225,6 +233,41 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
         _show(summary["comparison"])
     print_summary(summary)
     print_note(f"Report:  {printable(Path(summary['output']) / 'comparison_report.html')}")
+
+
+def _presenting(predictions: Path | None) -> Present:
+    """Print the outcome, and write the predictions where these are wanted."""
+    if predictions is None:
+        return present
+    file = predictions
+
+    def both(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
+        # Loaded here: few benchmarks need it.
+        from proctor.tasks.predictions import write_predictions
+
+        present(ctx, finished, output)
+        number = write_predictions(ctx.store, finished.run_id, file, ctx.settings.user_environment)
+        print_note(f"Predictions:  {printable(file)}: {count(number, 'patch', 'patches')}")
+
+    return both
+
+
+def run_task_plan(
+    ctx: RunContext,
+    text: PlanText,
+    overrides: TaskPlanOverrides,
+    output: OutputOptions,
+    *,
+    dry_run: bool,
+    run_id: str,
+) -> int:
+    """Run a plan of `proctor batch` that has `tasks`."""
+    path, settings, name = read_task_plan(text, overrides)
+    plan = _read(path, settings, ctx)
+    if dry_run:
+        return _dry_run(plan, ctx, as_json=output.as_json)
+    run = lifecycle.start(JOB, plan, ctx, run_id=run_id or name, observer=_observer(ctx, output, plan))
+    return run_command(ctx, run, output, present=present)
 
 
 def _show(comparison: Mapping[str, Any]) -> None:

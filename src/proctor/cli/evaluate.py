@@ -12,7 +12,7 @@ from proctor.api.launch import Launcher, LaunchRequest
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
-from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
+from proctor.cli.output import Json, Workers, count, money, print_json, print_note, print_table, printable
 from proctor.cli.run import (
     CostAndTime,
     OutputOptions,
@@ -222,6 +222,7 @@ def start(
     ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Budget of the evaluation in USD.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Items in parallel (default: 8).")] = None,
+    workers: Workers = None,
     timeout: Annotated[
         float | None, typer.Option(min=0.001, help="Time limit of one evaluator on one session, in seconds.")
     ] = None,
@@ -283,7 +284,7 @@ def start(
             earlier = evaluation_of(ctx.store, resume, ctx.now())
             pending = _extension(earlier, plan, flags, ctx)
             evaluation = extend_evaluation(earlier, pending, ctx)
-            return _execute_or_detach(ctx, evaluation, pending.folder, output, detach=detach)
+            return _execute_or_detach(ctx, evaluation, pending.folder, output, workers, detach=detach)
         pending = read_request(plan, flags)
         if dry:
             counted = estimate(pending, ctx)
@@ -298,11 +299,11 @@ def start(
         if not evaluation.is_new:
             print_note(f"{printable(evaluation.id)} was started with this token before")
             return _print_state(evaluation, as_json)
-        return _execute_or_detach(ctx, evaluation, pending.folder, output, detach=detach)
+        return _execute_or_detach(ctx, evaluation, pending.folder, output, workers, detach=detach)
 
 
 @evaluate_app.command("run")
-def run_job(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
+def run_job(context: typer.Context, evaluation: Id, workers: Workers = None, as_json: Json = False) -> int:
     """Execute an evaluation that was started elsewhere, or whose process died.
 
     Example:  proctor evaluate run nightly-a1B2c3D4e5
@@ -312,7 +313,7 @@ def run_job(context: typer.Context, evaluation: Id, as_json: Json = False) -> in
         if row.is_finished:
             print_note(f"{printable(row.id)} is {row.state}; `proctor resume` resumes it")
             return codes.SUCCEEDED if row.state == COMPLETED else codes.SOME_DID_NOT
-        return _execute(ctx, row, OutputOptions(as_json=as_json))
+        return _execute(ctx, row, OutputOptions(as_json=as_json), workers)
 
 
 @evaluate_app.command()
@@ -338,10 +339,16 @@ def delete(context: typer.Context, evaluation: Id, as_json: Json = False) -> int
 
 
 def _execute_or_detach(
-    ctx: RunContext, evaluation: EvaluationState, folder: Path, output: OutputOptions, *, detach: bool
+    ctx: RunContext,
+    evaluation: EvaluationState,
+    folder: Path,
+    output: OutputOptions,
+    workers: int | None,
+    *,
+    detach: bool,
 ) -> int:
     if not detach:
-        return _execute(ctx, evaluation, output)
+        return _execute(ctx, evaluation, output, workers)
     settings = ctx.settings
     # The address of the store may hold a password: other users cannot read the environment.
     located = {"PROCTOR_STORE": settings.store_url, "PROCTOR_HOME": str(ctx.home)}
@@ -351,13 +358,15 @@ def _execute_or_detach(
         logs=ctx.home / LOGS,
         is_encrypted=ctx.store.data_keys.is_encrypted,
     )
-    launcher.launch(LaunchRequest(job=JOB.name, run_id=evaluation.id, only_unfinished=True), evaluation.id)
+    request = LaunchRequest(job=JOB.name, run_id=evaluation.id, workers=workers, only_unfinished=True)
+    launcher.launch(request, evaluation.id)
     print_note(f"Status:  proctor evaluate get {printable(evaluation.id)}")
     return _print_state(evaluation, output.as_json)
 
 
-def _execute(ctx: RunContext, evaluation: EvaluationState, output: OutputOptions) -> int:
-    resumed = lifecycle.resume(JOB, evaluation.id, ctx, observer=TerminalObserver(ctx, output))
+def _execute(ctx: RunContext, evaluation: EvaluationState, output: OutputOptions, workers: int | None) -> int:
+    observer = TerminalObserver(ctx, output)
+    resumed = lifecycle.resume(JOB, evaluation.id, ctx, workers=workers, observer=observer)
     return run_command(ctx, resumed, output, present=present)
 
 

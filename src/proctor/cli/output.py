@@ -159,6 +159,12 @@ JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document
 Jsonl = Annotated[
     bool, typer.Option("--jsonl", help="Print a JSON record for the launch, each item, and the end.")
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, help="Processes that share the work (default: as many as are worth it)."
+    ),
+]
 RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Also retry items that ended in `error`.")]
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Also retry items that ended in `fail` or `timeout`.")

@@ -14,7 +14,7 @@ import typer
 from proctor.api.launch import COMMAND, LaunchRequest, execute
 from proctor.batch import lifecycle
 from proctor.cli.main import COMMANDS
-from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run
+from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run, Workers
 from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
 from proctor.job import BatchChanges, Job
 from proctor.jobs import find_job
@@ -45,6 +45,7 @@ def resume(
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Maximum items in parallel from now on.", metavar="N")
     ] = None,
+    workers: Workers = None,
     budget: Annotated[
         float | None, typer.Option(min=0, help="Budget of the whole run in USD from now on.", metavar="USD")
     ] = None,
@@ -72,6 +73,7 @@ def resume(
             ctx,
             changes=BatchChanges(concurrency=concurrency, budget_usd=budget, stops_early=not no_stop),
             retry=RetrySelection(errors=retry_errors, failures=retry_failed),
+            workers=workers,
             observer=observer(ctx, output),
         )
         return run_command(ctx, resumed, output, present=getattr(command, "present", None))

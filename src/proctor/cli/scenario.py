@@ -12,7 +12,17 @@ from proctor.batch import lifecycle
 from proctor.batch.create import Extension
 from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
-from proctor.cli.output import Json, JsonAtEnd, count, money, print_json, print_note, print_table, printable
+from proctor.cli.output import (
+    Json,
+    JsonAtEnd,
+    Workers,
+    count,
+    money,
+    print_json,
+    print_note,
+    print_table,
+    printable,
+)
 from proctor.cli.report import AnalysisOutput, AnalyzeRequest
 from proctor.cli.run import (
     OutputOptions,
@@ -86,6 +96,7 @@ def experiment(
     max_parallel: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Maximum runs in parallel; overrides the config.")
     ] = None,
+    workers: Workers = None,
     budget: Annotated[
         float | None,
         typer.Option(min=0, metavar="USD", help="Budget of the experiment in USD; overrides the config."),
@@ -112,7 +123,9 @@ def experiment(
             return _dry_run(plan, ctx, resume=resume, as_json=as_json)
         output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
         retry = RetrySelection(errors=True, failures=retry_failed)
-        return _resume(plan, ctx, output, retry) if resume else _start(plan, ctx, output)
+        if resume:
+            return _resume(plan, ctx, output, retry, workers=workers)
+        return _start(plan, ctx, output, workers=workers)
 
 
 def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:  # noqa: ARG001
@@ -123,20 +136,25 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     print_note(f"Results:  {folder}  ·  proctor analyze {folder} --report")
 
 
-def _start(plan: ScenarioPlan, ctx: RunContext, output: OutputOptions) -> int:
-    started = lifecycle.start(JOB, plan, ctx, observer=TerminalObserver(ctx, output))
+def _start(plan: ScenarioPlan, ctx: RunContext, output: OutputOptions, *, workers: int | None = None) -> int:
+    started = lifecycle.start(JOB, plan, ctx, workers=workers, observer=TerminalObserver(ctx, output))
     return run_command(ctx, started, output, present=present)
 
 
 def _resume(
-    plan: ScenarioPlan, ctx: RunContext, output: OutputOptions, retry: RetrySelection = RETRY_ERRORS
+    plan: ScenarioPlan,
+    ctx: RunContext,
+    output: OutputOptions,
+    retry: RetrySelection = RETRY_ERRORS,
+    *,
+    workers: int | None = None,
 ) -> int:
     run_id = JOB.earlier(plan, ctx)
     if run_id is None:
         # The store does not know the experiment: its folder comes from elsewhere.
-        return _start(plan.continuing_folder(), ctx, output)
+        return _start(plan.continuing_folder(), ctx, output, workers=workers)
     observer = TerminalObserver(ctx, output)
-    resumed = lifecycle.resume(JOB, run_id, ctx, plan=plan, retry=retry, observer=observer)
+    resumed = lifecycle.resume(JOB, run_id, ctx, plan=plan, retry=retry, workers=workers, observer=observer)
     return run_command(ctx, resumed, output, present=present)
 
 
@@ -214,6 +232,7 @@ def run(
         int | None, typer.Option(min=1, metavar="N", help="Number of turns; overrides the scenario.")
     ] = None,
     max_parallel: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum runs in parallel.")] = 1,
+    workers: Workers = None,
     budget: Annotated[
         float | None,
         typer.Option("--budget", "--credit-limit", min=0, metavar="USD", help="Budget of all runs in USD."),
@@ -246,7 +265,9 @@ def run(
             text = config_of(folder.resolve(), target, changed, runs=runs, seed=seed, timeout=timeout)
         plan = JOB.read(PlanText(text=text, path=path, folder=Path.cwd()), overrides, ctx)
         output_options = OutputOptions(as_json=as_json)
-        return _resume(plan, ctx, output_options) if resume else _start(plan, ctx, output_options)
+        if resume:
+            return _resume(plan, ctx, output_options, workers=workers)
+        return _start(plan, ctx, output_options, workers=workers)
 
 
 @scenario_app.command()

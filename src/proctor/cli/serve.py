@@ -31,7 +31,7 @@ from proctor.agent import Access
 from proctor.bootstrap import now, open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_note, printable
-from proctor.cli.run import terminal_context
+from proctor.cli.run import protect_memory, terminal_context
 from proctor.config import checked_token, read_token_file, serve_tokens
 from proctor.context import Settings
 from proctor.errors import UsageError
@@ -151,6 +151,7 @@ def serve(
             port=listener.getsockname()[1],
             root_path=site.root_path,
         )
+        protect_memory()
         server = _Server(site, address, credentials, tls=tls, open_page=open_page, as_json=as_json)
         return _run(server.run(listener))
 

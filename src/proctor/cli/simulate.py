@@ -14,6 +14,7 @@ from proctor.cli.output import (
     JsonAtEnd,
     RetryErrors,
     RetryFailed,
+    Workers,
     count,
     print_json,
     print_note,
@@ -72,6 +73,7 @@ def simulate_command(
     max_workers: Annotated[
         int | None, typer.Option(help="Maximum dialogues in parallel (default: 4).")
     ] = None,
+    workers: Workers = None,
     output_dir: Annotated[
         str | None, typer.Option(help="Output folder (default: outputs/batch/<timestamp>).")
     ] = None,
@@ -144,9 +146,11 @@ def simulate_command(
         observer = TerminalObserver(ctx, output)
         if resume:
             earlier = lifecycle.find_earlier(JOB, plan, ctx)
-            run = lifecycle.resume(JOB, earlier, ctx, plan=plan, retry=retry, observer=observer)
+            run = lifecycle.resume(
+                JOB, earlier, ctx, plan=plan, retry=retry, workers=workers, observer=observer
+            )
         else:
-            run = lifecycle.start(JOB, plan, ctx, observer=observer)
+            run = lifecycle.start(JOB, plan, ctx, workers=workers, observer=observer)
         return run_command(ctx, run, output, present=present)
 
 

@@ -1,5 +1,6 @@
 """`proctor tasks`: list, show, check and convert tasks in any format."""
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +17,12 @@ from proctor.cli.bench import (
     Template,
 )
 from proctor.cli.history import from_history
-from proctor.cli.output import Json, print_json, print_note, print_table, printable
+from proctor.cli.output import Json, JsonAtEnd, count, print_json, print_note, print_table, printable
+from proctor.cli.run import terminal_context
 from proctor.errors import NotFound
+from proctor.jobs.benchmark.checking import TaskChecks, check_tasks
+from proctor.jobs.benchmark.plan import BenchmarkOverrides
+from proctor.tasks.convert import write_task_set
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.options import ReadOptions, read_repos
 from proctor.tasks.task import Task, TaskSet, file_names, task_document
@@ -101,6 +106,91 @@ def show(
     else:
         _print_task(chosen)
     return output.SUCCEEDED
+
+
+@tasks_app.command()
+def check(
+    context: typer.Context,
+    path: TaskPath,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, help="Repeats, to find flaky checks.", metavar="N")
+    ] = 3,
+    parallel: Annotated[
+        int, typer.Option("--parallel", min=1, help="Maximum runs in parallel.", metavar="N")
+    ] = 2,
+    prompt_column: PromptColumn = "",
+    expect_column: ExpectColumn = "",
+    template: Template = "",
+    check: CheckCommand = "",
+    setup: SetupCommand = "",
+    judge: JudgeModel = "",
+    repos: Repos = "",
+    as_json: JsonAtEnd = False,
+) -> int:
+    """Run the reference solution and a no-op on each task at PATH: the one must pass, the other fail.
+
+    Example:  proctor tasks check tasks/ --runs 3
+    """
+    with terminal_context(context.obj) as ctx, tempfile.TemporaryDirectory(prefix="proctor-check-") as folder:
+        overrides = BenchmarkOverrides(
+            oracle=True,
+            noop=True,
+            runs=runs,
+            parallel=parallel,
+            output=Path(folder),
+            prompt_column=prompt_column,
+            expect_column=expect_column,
+            template=template,
+            check=check,
+            setup=setup,
+            judge=judge,
+            repos=repos,
+        )
+        result = check_tasks(path, overrides, ctx)
+    if as_json:
+        print_json(result.document())
+    else:
+        _print_checks(result, path)
+    return output.SUCCEEDED if result.is_well else output.SOME_DID_NOT
+
+
+@tasks_app.command()
+def convert(
+    path: TaskPath,
+    out: Annotated[Path, typer.Option("--out", help="Folder to write; must be new.", metavar="DIR")],
+    prompt_column: PromptColumn = "",
+    expect_column: ExpectColumn = "",
+    template: Template = "",
+    check: CheckCommand = "",
+    setup: SetupCommand = "",
+    judge: JudgeModel = "",
+    repos: Repos = "",
+    as_json: Json = False,
+) -> int:
+    """Write the tasks at PATH as task files of Proctor.
+
+    Example:  proctor tasks convert HumanEval.jsonl.gz --out tasks/humaneval
+    """
+    found = _read(path, prompt_column, expect_column, template, check, setup, judge, repos)
+    files, left_out = write_task_set(found, out)
+    if as_json:
+        not_read = [each.document() for each in (*found.not_read, *left_out)]
+        print_json({"files": [str(file) for file in files], "notRead": not_read})
+    for each in (*found.not_read, *left_out):
+        print_note(f"not converted: {printable(str(each))}")
+    print_note(f"{printable(out)}: {count(len(files), 'task')}")
+    return output.SUCCEEDED
+
+
+def _print_checks(result: TaskChecks, path: Path) -> None:
+    print_table(
+        ("TASK", "ORACLE", "NOOP", "NOTE"),
+        [(one.task, one.oracle, one.noop, printable(one.note, width=80)) for one in result.tasks],
+    )
+    for each in result.not_read:
+        print_note(f"not read: {printable(str(each))}")
+    sound = sum(one.is_well for one in result.tasks)
+    print_note(f"{printable(path)}: {sound} of {count(len(result.tasks), 'task')} well")
 
 
 def _read(

@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from proctor.errors import EvaluatorError
+from proctor.errors import EvaluatorError, blame
 from proctor.evaluator import Evidence
 from proctor.evaluators import function_worker
 from proctor.evaluators.event import INVALID, base_event, event_target, failed, scored
@@ -91,7 +91,7 @@ class CommandEvaluator(_CodeEvaluator):
                         attempt=self.attempt,
                         typed=stdin,
                         grace_seconds=0.5,
-                        confinement=_confinement(self.sandbox, self.folder, Path(own)),
+                        confinement=_confinement(self.sandbox, self.folder, Path(own), self.command),
                     ) as program,
                 ):
                     output = await _output(program)
@@ -106,21 +106,24 @@ class CommandEvaluator(_CodeEvaluator):
         return _read(about, output)
 
 
-def _confinement(sandbox: Sandbox, folder: Path, own: Path) -> Confinement | None:
+def _confinement(sandbox: Sandbox, folder: Path, own: Path, command: Sequence[str]) -> Confinement | None:
     """The confinement of code that reads its folder and the Python path, and writes to the folder `own`."""
-    # An image of agents has neither.
-    kind = "auto" if sandbox.settings_of(None).kind == "container" else None
-    return sandbox.confine(
-        "check",
-        kind,
-        folders=[own.resolve()],
-        home=own.resolve(),
-        read=[
-            folder.resolve(),
-            *(Path(place) for place in (sys.prefix, sys.base_prefix, *sys.path) if place),
-        ],
-        variables={"HOME": str(own), "TMPDIR": str(own)},
-    )
+    folder = folder.resolve()
+    # In the user's HOME, the evaluators are beside what is private.
+    own_places = [folder] if folder not in sandbox.hidden else list(folder.glob("[!.]*"))
+    places = (*own_places, *map(Path, filter(None, (sys.prefix, sys.base_prefix, *sys.path))))
+    with blame(EvaluatorError, "confining the evaluator"):
+        # An image of agents has neither.
+        kind = "auto" if sandbox.settings_of(None).kind == "container" else None
+        return sandbox.confine(
+            "check",
+            kind,
+            folders=[own.resolve()],
+            home=own.resolve(),
+            read=places,
+            named=command,
+            variables={"HOME": str(own), "TMPDIR": str(own)},
+        )
 
 
 async def _output(program: Program) -> str:
@@ -236,7 +239,7 @@ class FunctionProcess:
             # Without -B, a compiled file would hide a change within the same second.
             command = [sys.executable, "-P", "-B", function_worker.__file__, address, job.function]
             command += [str(job.folder.resolve()), str(job.megabytes)]
-            confinement = _confinement(job.sandbox, job.folder, Path(folder))
+            confinement = _confinement(job.sandbox, job.folder, Path(folder), command)
             async with server, _running(command, job, confinement) as program:
                 await program.ended()
         self._ended.set()

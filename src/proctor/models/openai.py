@@ -8,6 +8,7 @@ from proctor.json_values import (
     JsonObject,
     as_map,
     as_whole_number,
+    maps_in,
     require_map,
     require_maps,
     require_text,
@@ -74,7 +75,8 @@ def not_sent(request: Request) -> tuple[str, ...]:  # noqa: ARG001 (it takes eve
 
 def read(answer: JsonMap) -> WireAnswer:
     """The first choice, its tool calls, and the tokens with their cached and reasoning parts."""
-    choice = require_maps(answer["choices"])[0]
+    choices = require_maps(answer["choices"])
+    choice, others = choices[0], choices[1:]
     message = require_map(choice["message"])
     content = message.get("content")
     refusal = require_text(message.get("refusal") or "")
@@ -83,7 +85,17 @@ def read(answer: JsonMap) -> WireAnswer:
         _usage(as_map(answer, "usage")),
         tuple(map(_tool_request, require_maps(message.get("tool_calls") or []))),
         require_text(choice.get("finish_reason") or "stop"),
+        "".join(_written_by(other) for other in others),
     )
+
+
+def _written_by(choice: JsonMap) -> str:
+    """Everything in a choice that the model has written."""
+    message = as_map(choice, "message")
+    content = message.get("content")
+    calls = maps_in(message, "tool_calls")
+    arguments = "".join(written(as_map(call, "function").get("arguments")) for call in calls)
+    return (content if isinstance(content, str) else _joined(content)) + arguments
 
 
 def _joined(parts: object) -> str:

@@ -89,14 +89,11 @@ def _declared(rates: Mapping[str, float]) -> Price:
 
 @lru_cache(maxsize=1024)
 def _table_price(provider: str, model: str, at: datetime) -> Price | None:
-    # Imported here: the table takes a third of a second to load, and most commands price nothing.
-    from genai_prices.data_snapshot import get_snapshot
+    # Loaded here: most commands price nothing.
+    from proctor.models.price_table import find_model
 
-    try:
-        _, model_info = get_snapshot().find_provider_model(
-            model, None, TABLE_PROVIDERS.get(provider, provider) or None, None
-        )
-    except LookupError:
+    model_info = find_model(TABLE_PROVIDERS.get(provider, provider), model)
+    if model_info is None:
         return None
     listed = model_info.get_prices(at)
     if getattr(listed, "input_mtok", None) is None or getattr(listed, "output_mtok", None) is None:
@@ -246,8 +243,10 @@ def worst_case_of(
 
 def answer_count(body: JsonMap) -> int:
     """How many answers a request, in any format, makes the provider generate."""
-    groups = (body, *(as_map(body, name) for name in PARAMETER_GROUPS))
-    return max(1, *(positive(group.get(name)) or 1 for group in groups for name in COMPLETION_COUNTS))
+    # Looks before it reads: called for every call, of which few have any of these.
+    groups = (body, *(as_map(body, name) for name in PARAMETER_GROUPS if name in body))
+    counts = [group[name] for group in groups for name in COMPLETION_COUNTS if name in group]
+    return max(positive(count) or 1 for count in counts) if counts else 1
 
 
 def thinking_budget(body: JsonMap) -> int:
@@ -321,7 +320,7 @@ def billed_usage(
     written_tokens = answer_tokens(answer, body)
     input_tokens, output_tokens, reasoning = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
     # A provider may count hidden reasoning beyond the limit, and stop tokens; never a longer text.
-    allowed = MOST_TOKENS if limit is None else limit + limit // 4 + 64
+    allowed = MOST_TOKENS if limit is None else limit + limit // 4 + 256
     visible = output_tokens - reasoning
     if not 0 < input_tokens <= MOST_TOKENS:
         input_tokens = estimated_tokens(body)
@@ -345,10 +344,11 @@ def billed_usage(
 
 
 def answer_tokens(answer: WireAnswer, body: JsonMap) -> int:
-    """Estimated tokens of all answers to a request, of which one is known."""
-    arguments = "".join(each.arguments for each in answer.tool_requests)
-    size = len((answer.text + arguments).encode("utf-8", "replace"))
-    return -(-size // BYTES_PER_TOKEN) * answer_count(body)
+    """Estimated tokens of all answers to a request."""
+    texts = [answer.text, *(each.arguments for each in answer.tool_requests), answer.other_text]
+    tokens = -(-len("".join(texts).encode("utf-8", "replace")) // BYTES_PER_TOKEN)
+    # Where only one answer was read, the others are taken to be as long.
+    return tokens if answer.other_text else tokens * answer_count(body)
 
 
 def estimated_tokens(body: object) -> int:

@@ -85,6 +85,8 @@ class PoolState:
     """Until the pool admits calls again; 0 when it does."""
     cut_seconds_ago: float | None
     """Since the last 429; None: there was none."""
+    holder: str = ""
+    """The process whose pool it is; empty: this one."""
     outage: str = ""
     """Why the provider is considered unreachable; empty: it is not."""
 
@@ -424,11 +426,13 @@ class RatePools:
         policy: RatePolicy | None = None,
         *,
         most: Mapping[str, int] | None = None,
+        share: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         outage_patience_seconds: float = 0.0,
     ) -> None:
-        """`most` are declared limits, by provider and model or by provider. `outage_patience_seconds` is how
-        long calls wait for a provider in an outage; 0: not at all."""
+        """`most` are declared limits, by provider and model or by provider. `share` is this process's share
+        of every limit until the processes on the store have agreed on another. `outage_patience_seconds` is
+        how long calls wait for a provider in an outage; 0: not at all."""
         self._outage_patience = outage_patience_seconds
         self.waits_for_outages = False
         """Whether calls wait at all, rather than fail at once; set it before the first call."""
@@ -438,6 +442,7 @@ class RatePools:
         """Receives a message when an outage begins and when it ends."""
         self._policy = policy or RatePolicy()
         self._most = most or {}
+        self._share = share
         self._clock = clock
         self._pools: dict[str, RatePool] = {}
 
@@ -449,13 +454,14 @@ class RatePools:
             # No probing when the limit is declared or the server is local: a batch of a thousand parallel
             # calls would wait half a second for it.
             first = most if declared or is_local else min(self._policy.first, most)
-            self._pools[name] = RatePool(
+            pool = self._pools[name] = RatePool(
                 name,
                 replace(self._policy, first=first, most=most),
                 clock=self._clock,
                 outage_patience_seconds=self._outage_patience if self.waits_for_outages else 0.0,
                 notify=self._notify,
             )
+            pool.share = self._share
         return self._pools[name]
 
     def _notify(self, message: str) -> None:

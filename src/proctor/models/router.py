@@ -98,13 +98,40 @@ class ModelRouter:
         if self._client is None:
             from proctor.models.client import Client
 
-            self._client = Client(pools=self._given_pools)
+            self._client = Client(pools=self._given_pools, environment=self._environment)
         return self._client
 
     @property
     def is_replayed(self) -> bool:
         """Whether a recording answers in place of the models."""
         return self.recording is not None and self.recording.replays
+
+    @property
+    def are_on_this_machine(self) -> bool:
+        """Whether all models that were checked answer here, so that our own processor time is the limit."""
+        return bool(self._routes) and all(
+            isinstance(route, ScriptedRoute) or (isinstance(route, RemoteRoute) and route.is_local)
+            for route in self._routes.values()
+        )
+
+    @property
+    def lowest_limit(self) -> int | None:
+        """The lowest declared limit on concurrent calls to a model that was checked; None: there is none."""
+        endpoints = [route.endpoint for route in self._routes.values() if route.endpoint]
+        limits = [self.pools.declared(f"{each.provider}/{each.model}") for each in endpoints]
+        return min((limit for limit in limits if limit), default=None)
+
+    @property
+    def single_process_reason(self) -> str:
+        """Why one process must make all calls to the models that were checked; empty: several can."""
+        if self.recording is not None:
+            return "recordings number the calls of one process"
+        for route in self._routes.values():
+            if isinstance(route, ReplayRoute):
+                return "a recording answers the calls of one process"
+            if isinstance(route, LocalRoute):
+                return "each would start its own server of the local model"
+        return ""
 
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `ModelError`. When cancelled, close the connection."""

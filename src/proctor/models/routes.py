@@ -11,7 +11,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
@@ -87,7 +87,7 @@ def _attributed(failure: Exception) -> ModelError:
 
 
 # Compact and unescaped: half the bytes of the default for most languages.
-encode = partial(json.dumps, separators=(",", ":"), ensure_ascii=False)
+encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class Route(Protocol):
@@ -257,6 +257,7 @@ class RemoteRoute:
         self._keep_bodies = keep_bodies
         self.endpoint: Endpoint | None = target.endpoint
         self.provider = target.endpoint.provider
+        self.is_local = target.is_local
 
     @cached_property
     def price(self) -> Price | None:

@@ -121,8 +121,13 @@ def name_of(pid: int) -> str:
             command_line = command.read(400).replace(b"\0", b" ").decode("utf-8", "replace")
     except OSError:
         command_line = ""
-    printable = "".join(c if c.isprintable() else " " for c in command_line).strip()
-    return printable[:80] or f"process {pid}"
+    return shortened(command_line) or f"process {pid}"
+
+
+def shortened(command_line: str) -> str:
+    """The start of a command line, on one line."""
+    printable = "".join(c if c.isprintable() else " " for c in command_line[:400]).strip()
+    return printable[:80]
 
 
 def send(pids: Iterable[int], *signals: signal.Signals) -> None:
@@ -194,7 +199,8 @@ class Warden:
         if "channel" in self.options:
             os.close(self.options["channel"])
         if "stays" in self.options:
-            self.sandbox = name_of(self.program)
+            # Not read from the process: just after its start, it has no command line yet.
+            self.sandbox = shortened(" ".join(command))
 
     def watch(self) -> None:
         """Return when the program has ended or has to be ended."""

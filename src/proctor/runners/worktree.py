@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from proctor.agent import Access, Agent, Assignment, WorkDone, model_access_of
+from proctor.agent import Access, Agent, Assignment, WorkDone, needs_network
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
 from proctor.formatting import clipped
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
@@ -119,9 +119,15 @@ async def run_agent(session: WorkSession, prompt: str = "") -> WorkDone:
 
 def _agent_confinement(session: WorkSession, agent: Agent, access: Access | None) -> "Confinement | None":
     with blame(WorkspaceError, "confining the agent"):
-        # An agent with its own service needs that, and which hosts it has is not known.
-        usual = "full" if model_access_of(agent) == "own" else None
-        return session.confinement("agent", serve=access.ports if access else None, usual_network=usual)
+        settings = agent_settings(session.item)
+        return session.confinement(
+            "agent",
+            # Of the agent, only what the plan says: its prompt may come from anywhere.
+            named=[settings.get("command"), settings.get("arguments")],
+            serve=access.ports if access else None,
+            # Which hosts its service has is not known.
+            usual_network="full" if needs_network(agent) else None,
+        )
 
 
 async def commit_and_publish(session: WorkSession) -> Committed:
@@ -247,7 +253,7 @@ async def run_command(
             environment={**session.environment, **(variables or {})},
             attempt=session.services.session_id,
             time_limit=time_limit or session.time_limit,
-            confinement=session.confinement(phase),
+            confinement=session.confinement(phase, named=[command]),
         )
     if finished.leftovers:
         session.note(f"`{command}` left running, and was ended: {'; '.join(finished.leftovers)}")

@@ -7,7 +7,7 @@ the same names.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -67,9 +67,9 @@ def read_settings(value: object) -> SandboxSettings:
         raise ValueError(f"should be one of {', '.join(KINDS)}, or settings: {', '.join(SETTINGS)}")
     if unknown := [str(name) for name in value if name not in SETTINGS]:
         raise ValueError(f"has no setting `{unknown[0]}`; it may have: {', '.join(SETTINGS)}")
-    given = {name: part for name, part in value.items() if part is not None}
-    image = _text(given, "container")
-    kind = _text(given, "kind") or ("container" if image else "auto")
+    members = {name: part for name, part in value.items() if part is not None}
+    image = _text(members, "container")
+    kind = _text(members, "kind") or ("container" if image else "auto")
     if kind not in KINDS:
         raise ValueError(f"`kind` should be one of {', '.join(KINDS)}, not `{kind}`")
     if (kind == "container") != bool(image):
@@ -77,10 +77,10 @@ def read_settings(value: object) -> SandboxSettings:
     return SandboxSettings(
         kind=kind,
         container=image,
-        network=_read_network(given.get("network")),
-        limits={name: _read_limit(name, size) for name, size in _section(given, "limits", LIMITS).items()},
-        read=tuple(_texts(given.get("read", []), "read")),
-        cache=_read_cache(given.get("cache", [])),
+        network=_read_network(members.get("network")),
+        limits={name: _read_limit(name, size) for name, size in _section(members, "limits", LIMITS).items()},
+        read=tuple(_texts(members.get("read", []), "read")),
+        cache=_read_cache(members.get("cache", [])),
     )
 
 
@@ -176,7 +176,9 @@ class Policy:
     home: Path
     """Its HOME: caches of the user appear there."""
     read: Sequence[Path] = ()
-    """Files and folders it may read, besides the system and what its command and environment name."""
+    """Files and folders it may read, besides the system and installed programs."""
+    named: Sequence[str] = ()
+    """Words of the plan: the files and folders among them may be read."""
     hidden: Sequence[Path] = ()
     """Folders it never sees as a whole: the user's HOME and Proctor's."""
     network: Network = "none"
@@ -215,22 +217,36 @@ class Sandbox:
             raise UsageError(f"`sandbox` {error}") from error
 
     def kind_of(self, own: object) -> str:
-        """The kind of sandbox that confines an item with this `sandbox`."""
-        return available_kind(self.settings_of(own).kind)
+        """The kind of sandbox that confines an item with this `sandbox`.
+
+        Raises `UsageError` if it does not work here, or cannot do what the settings say.
+        """
+        settings = self.settings_of(own)
+        kind = available_kind(settings.kind)
+        if kind == "landlock":
+            if any(isinstance(network, tuple) for network in settings.network.values()):
+                raise UsageError(
+                    "the sandbox `landlock` cannot restrict the network to hosts\n"
+                    "Install bubblewrap, or write `network: full` or `none`."
+                )
+            if "copy" in settings.cache.values():
+                raise UsageError(
+                    "the sandbox `landlock` has no copies of caches\nInstall bubblewrap, or write `read`."
+                )
+        return kind
 
     def summary(self, own: object, usual_network: Network | None = None) -> str:
         """How the programs of an item with this `sandbox` are confined, as a sentence.
 
         `usual_network` is the agent's where none is set. Raises `UsageError` if its sandbox does not work.
         """
-        settings = self.settings_of(own)
-        kind = available_kind(settings.kind)
+        settings, kind = self.settings_of(own), self.kind_of(own)
         if kind == "none":
             if settings.kind == "none":
                 return "`sandbox: none`: agents and checks are not confined"
             reasons = "; ".join(f"{name}: {problem_of(name)}" for name in AUTOMATIC)
             return f"agents and checks are NOT confined, because no sandbox works here ({reasons})"
-        networks: dict[str, Network] = {**USUAL_NETWORK}
+        networks: dict[str, Network] = {phase: USUAL_NETWORK[phase] for phase in PHASES}
         if usual_network:
             networks["agent"] = usual_network
         networks.update(settings.network)
@@ -245,6 +261,7 @@ class Sandbox:
         folders: Sequence[Path],
         home: Path,
         read: Sequence[Path] = (),
+        named: Sequence[object] = (),
         serve: "Mapping[int, Serve] | None" = None,
         usual_network: Network | None = None,
         variables: Mapping[str, str] | None = None,
@@ -252,12 +269,12 @@ class Sandbox:
     ) -> "Confinement | None":
         """The confinement of the programs of one phase; None: they are not confined.
 
-        `own` is the item's `sandbox`, `serve` the gateway's port with what serves it. `usual_network` holds
-        where neither sets one; `variables` are added to the environment; `mounts` are folders by the path at
-        which the programs see them too. Raises `UsageError` if the sandbox does not work here.
+        `own` is the item's `sandbox`. The files and folders in `named`, which is text of the plan, can be
+        read. `serve` is the gateway's port with what serves it. `usual_network` holds where neither sets one;
+        `variables` are added to the environment; `mounts` are folders by the path at which the programs see
+        them too. Raises `UsageError` if the sandbox does not work here.
         """
-        settings = self.settings_of(own)
-        kind = available_kind(settings.kind)
+        settings, kind = self.settings_of(own), self.kind_of(own)
         if mounts and kind != MOUNTING:
             raise UsageError(f"the sandbox `{kind}` cannot show a folder at {next(iter(mounts))}")
         if kind == "none":
@@ -272,6 +289,7 @@ class Sandbox:
             write=folders,
             home=home,
             read=[*read, *(_expanded(path, self.user_home) for path in settings.read)],
+            named=[*_words(named)],
             hidden=self.hidden,
             network=network,
             serve=served,
@@ -283,6 +301,14 @@ class Sandbox:
             mounts=dict(mounts or {}),
         )
         return _module(kind).confine(policy)
+
+
+def _words(values: Iterable[object]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _words(value)
 
 
 def _network_text(network: Network) -> str:

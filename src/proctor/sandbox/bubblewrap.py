@@ -88,21 +88,23 @@ def _arguments(policy: Policy, command: Sequence[str], launch: Launch, has_launc
         yield "--unshare-net"
     yield from system_arguments()
     private = (*policy.hidden, policy.user_home)
-    places = readable(command, launch.environment, policy.hidden, policy.user_home)
+    for place in filter(is_system, private):
+        if place.is_dir():
+            yield from ("--tmpfs", str(place))
+        elif place.exists():
+            yield from ("--ro-bind", "/dev/null", str(place))
+    places = readable(command[:1], launch.environment, policy)
     places += [part for place in policy.read for part in around(place, private)]
     if has_launcher:
         places += python_installation()
     for place in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
         yield from ("--ro-bind-try", str(place), str(place))
-    for folder in private:
-        if is_system(folder):
-            yield from ("--tmpfs", str(folder))
     for folder in policy.write:
         yield from ("--bind", str(folder), str(folder))
     for target, folder in policy.mounts.items():
         yield from ("--bind", str(folder), target)
     yield from cache_arguments(policy)
-    yield from ("--remount-ro", "/", "--chdir", str(launch.folder))
+    yield from ("--dir", str(launch.folder), "--remount-ro", "/", "--chdir", str(launch.folder))
 
 
 @cache

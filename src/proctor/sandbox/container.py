@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache as cached
 from pathlib import Path
 
 from proctor.processes import Confinement, Launch
@@ -28,7 +28,7 @@ _PLACES = ("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME
 """Variables that the engine's own program needs with the user's values."""
 
 
-@cache
+@cached
 def engine() -> str:
     """Path of the first engine that runs; empty: none does."""
     for name in ENGINES:
@@ -116,8 +116,8 @@ def _arguments(policy: Policy, launch: Launch, name: str, sockets: Path | None) 
         yield from ("--volume", f"{folder}:{folder}")
     for place in policy.read:
         yield from ("--volume", f"{place}:{place}:ro")
-    for folder, mode in policy.cache.items():
-        yield from ("--volume", f"{folder}:{policy.inside(Path(folder))}:{'ro' if mode == 'read' else 'O'}")
+    for cache, mode in policy.cache.items():
+        yield from ("--volume", f"{cache}:{policy.inside(Path(cache))}:{'ro' if mode == 'read' else 'O'}")
     if sockets:
         yield from ("--volume", f"{sockets}:{INSIDE}")
         yield from ("--volume", f"{Path(__file__).with_name('relay.py')}:{INSIDE}/relay.py:ro")

@@ -7,11 +7,11 @@ restricted, and a port is allowed on every host.
 """
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from proctor.errors import UsageError
 from proctor.processes import Confinement, Launch
 from proctor.sandbox import Policy, is_root
 from proctor.sandbox.launcher import landlock_abi
@@ -25,7 +25,9 @@ OWN_PORTS = ("PORT", "PROCTOR_PORT")
 
 def problem() -> str:
     """Why Landlock does not work on this machine; empty: it works."""
-    return "" if _abi() > 0 else "the kernel has no Landlock, or it is switched off"
+    return (
+        "" if sys.platform == "linux" and _abi() > 0 else "the kernel has no Landlock, or it is switched off"
+    )
 
 
 @cache
@@ -35,13 +37,6 @@ def _abi() -> int:
 
 def confine(policy: Policy) -> Confinement:
     """The confinement of a program under a policy."""
-    if isinstance(policy.network, tuple):
-        raise UsageError(
-            "the sandbox `landlock` cannot restrict the network to hosts\n"
-            "Install bubblewrap, or write `network: full` or `none`."
-        )
-    if any(mode == "copy" for mode in policy.cache.values()):
-        raise UsageError("the sandbox `landlock` has no copy-on-write caches\nInstall bubblewrap.")
 
     def wrap(arguments: Sequence[str], launch: Launch, channel: int | None) -> list[str]:  # noqa: ARG001
         launch.find_program()
@@ -55,7 +50,7 @@ def confine(policy: Policy) -> Confinement:
 def _rules(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[str]:
     """The rules as the launcher reads them."""
     places = [
-        *readable(command, launch.environment, policy.hidden, policy.user_home),
+        *readable(command[:1], launch.environment, policy),
         *(Path(path) for path in (*SYSTEM, *SYSTEM_FILES, "/proc", *RANDOM)),
         *_settings(),
         *(part for place in policy.read for part in around(place, (*policy.hidden, policy.user_home))),

@@ -1,6 +1,8 @@
-"""Which files a confined program needs to read: the system, its own installation, what its command names.
+"""Which files a confined program needs to read: the system, installed programs, and what the plan names.
 
-Folders of the user are never visible as a whole. A path is skipped if a hidden folder is inside it.
+The arguments of a program do not count: the prompt is among them, and a model writes the commands of its
+tools. Folders of the user are never visible as a whole: a path is skipped if a hidden folder is inside it.
+Files with credentials stay hidden in installations.
 """
 
 import os
@@ -10,6 +12,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from proctor.sandbox import Policy
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/snap")
 SYSTEM_FILES = ("/sys/devices/system/cpu",)
@@ -19,25 +25,46 @@ _SHARED = ("/", "/tmp", "/var/tmp", "/home", "/root", "/var", "/mnt", "/media", 
 _PROVIDED = ("/proc", "/dev", "/sys", "/run", "/var/run", "/etc")
 """What a sandbox provides in its own way."""
 _PROGRAM_FOLDERS = ("bin", "sbin", "shims", "condabin")
-_NOT_PLACES = frozenset({"HOME", "PWD", "OLDPWD", "TMPDIR", "SHELL", "USER", "LOGNAME", "MAIL", "_"})
-"""Variables whose paths are not for the program, or that the sandbox provides."""
+_PLACES = (
+    *(
+        "CONDA_PREFIX",
+        "GEM_HOME",
+        "GEM_PATH",
+        "LD_LIBRARY_PATH",
+        "NODE_PATH",
+        "NVM_DIR",
+        "PERL5LIB",
+        "PNPM_HOME",
+    ),
+    *("PYENV_ROOT", "PYTHONPATH", "RBENV_ROOT", "SDKMAN_DIR", "VIRTUAL_ENV", "VOLTA_HOME"),
+    *("BUN_INSTALL", "DENO_INSTALL", "DOTNET_ROOT", "GOROOT", "GRADLE_HOME", "JAVA_HOME", "JULIA_DEPOT_PATH"),
+    *("CARGO_HOME", "RUSTUP_HOME", "M2_HOME", "MAVEN_HOME", "ANDROID_HOME"),
+    *("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
+    *("SSL_CERT_DIR", "SSL_CERT_FILE"),
+)
+"""Variables of the user that name installed programs, their modules and public certificates. Others may name
+keys: `KUBECONFIG`, `GOOGLE_APPLICATION_CREDENTIALS`."""
+_CREDENTIALS = (
+    *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml"),
+    *(".gradle/gradle.properties", ".npmrc", ".pypirc", ".netrc", ".yarnrc.yml"),
+)
+"""Files below the user's HOME that installations contain."""
 _LONGEST = 4096
 _MOST_LINKS = 500
 
 
-def readable(
-    command: Sequence[str], environment: Mapping[str, str], hidden: Sequence[Path], user_home: Path
-) -> list[Path]:
-    """Files and folders outside the system that a command with this environment needs to read."""
-    private = (*hidden, user_home)
+def readable(program: Sequence[str], environment: Mapping[str, str], policy: "Policy") -> list[Path]:
+    """Files and folders outside the system that a program with this environment needs to read."""
+    private = (*policy.hidden, policy.user_home)
     places = [*_installations(environment.get("PATH", os.defpath), private)]
-    for name, value in environment.items():
-        if name not in _NOT_PLACES and name != "PATH" and not name.startswith("PROCTOR_"):
-            places += _existing(value.split(os.pathsep))
-    places += _named(command)
-    if command:
-        places += _interpreter(command[0], environment.get("PATH", os.defpath))
-    return _without_private(places, private)
+    for name in _PLACES:
+        places += _existing(environment.get(name, "").split(os.pathsep))
+    places += _named([*policy.named, *program])
+    for each in program:
+        places += _interpreter(each, environment.get("PATH", os.defpath))
+    credentials = [policy.user_home / name for name in _CREDENTIALS]
+    chosen = _without_private(places, private)
+    return [part for place in chosen for part in around(place, credentials)]
 
 
 def python_installation() -> list[Path]:
@@ -76,14 +103,14 @@ def _existing(texts: Iterable[str]) -> Iterator[Path]:
 def _named(command: Sequence[str]) -> Iterator[Path]:
     """The files and folders that a command names, with the folders of the files: their modules are there."""
     for argument in command:
-        for place in _existing(_words(argument)):
+        for place in _existing(_paths_in(argument)):
             yield place
             if not place.is_dir():
                 yield from _home_of(place)
                 yield from _home_of(Path(os.path.realpath(place)))
 
 
-def _words(argument: str) -> list[str]:
+def _paths_in(argument: str) -> list[str]:
     if len(argument) > _LONGEST:
         return []
     if not any(mark in argument for mark in " \n;='\""):
@@ -125,23 +152,23 @@ def _home_of(program: Path) -> Iterator[Path]:
 def _interpreter(program: str, path: str) -> Iterator[Path]:
     """The installation of the interpreter in the first line of a script, and of the script."""
     for _ in range(3):
-        found = shutil.which(program, path=path)
-        if found is None:
+        location = shutil.which(program, path=path)
+        if location is None:
             return
-        real = Path(os.path.realpath(found))
+        real = Path(os.path.realpath(location))
         yield real
-        yield from _home_of(Path(found))
+        yield from _home_of(Path(location))
         yield from _home_of(real)
         try:
             with real.open("rb") as file:
                 first = file.readline(500)
         except OSError:
             return
-        words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
-        if not words:
+        line = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+        if not line:
             return
-        is_env = words[0].endswith("/env") and len(words) > 1
-        program = words[-1] if is_env and not words[-1].startswith("-") else words[0]
+        is_env = line[0].endswith("/env") and len(line) > 1
+        program = line[-1] if is_env and not line[-1].startswith("-") else line[0]
 
 
 def around(place: Path, hidden: Sequence[Path]) -> Iterator[Path]:

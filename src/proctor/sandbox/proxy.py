@@ -99,8 +99,8 @@ async def _handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ho
 
 async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to a host, but to an address of this machine only if the plan names it."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [str(each[4][0]) for each in found]
+    answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(each[4][0]) for each in answers]
     with suppress(ValueError):
         ipaddress.ip_address(host)
         return await asyncio.open_connection(host, port)

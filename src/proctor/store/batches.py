@@ -4,7 +4,7 @@ Every function runs inside a transaction that its caller has begun.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
@@ -14,7 +14,7 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.json_values import JsonMap
 from proctor.session import Merge
 from proctor.store import ledger
-from proctor.store.database import Connection, extended, insertion, literals, places
+from proctor.store.database import Connection, extended, id_pages, insertion, literals, places
 from proctor.store.recorder import FREE
 from proctor.store.signatures import sign_begin, sign_end, sign_items
 from proctor.store.tables import (
@@ -208,10 +208,25 @@ def queue_unfinished(
         f'WHERE "runId" = ? AND ({condition})',
         (QUEUED, "", "", run_id, *parameters),
     )
-    # Rows of earlier versions have no holder.
-    for holder in ("", claimed.last_owner):
+    # Rows of earlier versions have no holder; a batch with several worker processes has one for each.
+    for holder in ("", claimed.last_owner, *ledger.holders(connection, run_id)):
         ledger.release(connection, run_id, holder, now)
     return cut_off
+
+
+def queue_lost(
+    connection: Connection, run_id: str, session_ids: Iterable[str], now: datetime
+) -> list[SessionRow]:
+    """End the sessions of a worker process that died, and queue their items; return the sessions."""
+    sessions = list[SessionRow]()
+    for page in id_pages(session_ids):
+        _end_sessions(connection, run_id, INTERRUPTED, "its worker process died", now, page)
+        sessions += cast(
+            "list[SessionRow]",
+            connection.rows(f'SELECT * FROM "sessions" WHERE "id" IN ({places(page)})', page),
+        )
+    requeue(connection, run_id, [row["itemId"] for row in sessions if row["itemId"]])
+    return sessions
 
 
 def requeue(connection: Connection, run_id: str, item_ids: Iterable[str]) -> None:
@@ -283,8 +298,19 @@ def delete(connection: Connection, run_id: str) -> None:
     delete_unused_blobs(connection)
 
 
-def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, when: datetime) -> None:
-    """End interrupted sessions, with the sums of their recorded events."""
+def _end_sessions(
+    connection: Connection,
+    run_id: str,
+    reason: str,
+    error: str,
+    when: datetime,
+    session_ids: Sequence[str] = (),
+) -> None:
+    """End interrupted sessions, all or these, with the sums of their recorded events."""
+    running: tuple[object, ...] = (run_id, RUNNING, *session_ids)
+    are_running = '"runId" = ? AND "status" = ?'
+    if session_ids:
+        are_running += f' AND "id" IN ({places(session_ids)})'
     of_session = 'FROM "{}" c WHERE c."sessionId" = "sessions"."id"'
     calls, tools = of_session.format("model_calls"), of_session.format("tool_calls")
     free = literals(sorted(FREE))
@@ -303,14 +329,12 @@ def _end_sessions(connection: Connection, run_id: str, reason: str, error: str, 
     summed = ", ".join(f'"{name}" = (SELECT {what})' for name, what in sums.items())
     cut_off = [
         row["itemId"]
-        for row in connection.rows(
-            'SELECT "itemId" FROM "sessions" WHERE "runId" = ? AND "status" = ?', (run_id, RUNNING)
-        )
+        for row in connection.rows(f'SELECT "itemId" FROM "sessions" WHERE {are_running}', running)
     ]
     connection.run(
         f'UPDATE "sessions" SET {summed}, "status" = ?, "endReason" = ?, "error" = ?, "finishedAt" = ? '
-        'WHERE "runId" = ? AND "status" = ?',
-        (ERROR, reason, error, timestamp(when), run_id, RUNNING),
+        f"WHERE {are_running}",
+        (ERROR, reason, error, timestamp(when), *running),
     )
     attempts = 'FROM "sessions" s WHERE s."runId" = "batch_items"."runId" AND s."itemId" = "batch_items"."id"'
     connection.run_many(

@@ -10,14 +10,14 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import quote
 
-from proctor.errors import StoreError, StoreUnavailable
+from proctor.errors import StoreDisconnected, StoreError, StoreUnavailable
 from proctor.secrets import open_private, private_folder
 
 if TYPE_CHECKING:
@@ -30,6 +30,11 @@ R = TypeVar("R")
 
 # Longer than the longest transaction measured with 100,000 items.
 LOCK_TIMEOUT_SECONDS = 30
+RECONNECT_SECONDS = 120.0
+"""How long a PostgreSQL server that restarts is waited for."""
+LONGEST_PAUSE_SECONDS = 1.0
+TRANSACTION_TRIES = 5
+"""Tries of a transaction during which the server goes away."""
 IDS_AT_ONCE = 500
 """Ids in one statement."""
 SCRIPT_LOCK = 5_077_628
@@ -67,6 +72,9 @@ class Connection(Protocol):
 
     def begin(self) -> None:
         """Begin a write transaction."""
+
+    def data_version(self) -> int | None:
+        """Unchanged only if no other connection has committed since the last call; None: unknown."""
 
     def lock_table(self, table: str) -> None:
         """Lock a table for writing until the transaction ends."""
@@ -311,6 +319,10 @@ class SqliteConnection:
     def begin(self) -> None:
         self.run(self._begin)
 
+    def data_version(self) -> int | None:
+        with _store_errors():
+            return int(self._raw.execute("PRAGMA data_version").fetchone()[0])
+
     def lock_table(self, table: str) -> None:
         """Not needed: SQLite has one write transaction at a time."""
 
@@ -357,8 +369,15 @@ class PostgresDatabase:
         self._url = url
         self.url = _PASSWORD.sub("", url)
         self.is_read_only = False
+        self._was_connected = False
 
     def connect(self) -> "PostgresConnection":
+        """A new connection. Once there was one, a server that restarts is waited for."""
+        connection = PostgresConnection(self._connect)
+        self._was_connected = True
+        return connection
+
+    def _connect(self) -> "psycopg.Connection":
         # An optional dependency.
         try:
             import psycopg
@@ -366,25 +385,37 @@ class PostgresDatabase:
             raise StoreUnavailable(
                 "a PostgreSQL store needs psycopg\nInstall it: pip install 'proctor[postgres]'"
             ) from error
-        try:
-            return PostgresConnection(psycopg.connect(self._url, autocommit=True))
-        except psycopg.Error as error:
-            raise StoreUnavailable(f"cannot open the store: {error}") from error
+        deadline = time.monotonic() + (RECONNECT_SECONDS if self._was_connected else 0.0)
+        pause = 0.05
+        while True:
+            try:
+                return psycopg.connect(self._url, autocommit=True)
+            except psycopg.Error as error:
+                if time.monotonic() >= deadline:
+                    raise StoreUnavailable(f"cannot open the store: {error}") from error
+            time.sleep(pause)
+            pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
 
 
 class PostgresConnection:
-    """A connection to a PostgreSQL server, in autocommit mode until `begin`."""
+    """A connection to a PostgreSQL server, in autocommit mode until `begin`.
 
-    def __init__(self, raw: "psycopg.Connection") -> None:
-        self._raw = raw
+    When the server restarts, queries outside of a transaction are repeated on a new connection; in a
+    transaction, a `StoreDisconnected` is raised.
+    """
+
+    def __init__(self, connect: "Callable[[], psycopg.Connection]") -> None:
+        self._connect = connect
+        self._raw = connect()
         self._streams = 0
+        self._in_transaction = False
+        self._is_closed = False
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
-        with _store_errors(), self._raw.cursor() as cursor:
-            cursor.execute(_percent(sql), parameters)
-            return _as_rows(cursor)
+        return self._execute(sql, parameters, _as_rows, repeats=True)
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Row]:
+        self._reconnect_if_lost()
         self._streams += 1
         with (
             _store_errors(),
@@ -397,18 +428,18 @@ class PostgresConnection:
                 yield from (_plain(names, row) for row in page)
 
     def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
-        with _store_errors(), self._raw.cursor() as cursor:
-            cursor.execute(_percent(sql), parameters)
-            return cursor.fetchall()
+        return self._execute(sql, parameters, lambda cursor: cursor.fetchall(), repeats=True)
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        with _store_errors(), self._raw.cursor() as cursor:
-            cursor.execute(_percent(sql), parameters)
-            return int(cursor.rowcount)
+        return self._execute(sql, parameters, lambda cursor: int(cursor.rowcount), repeats=False)
 
     def run_many(self, sql: str, parameters: Iterable[Sequence[object]]) -> None:
-        with _store_errors(), self._raw.cursor() as cursor:
-            cursor.executemany(_percent(sql), list(parameters))
+        rows = list(parameters)
+
+        def work(cursor: "psycopg.Cursor") -> None:
+            cursor.executemany(_percent(sql), rows)
+
+        self._work(work, repeats=False)
 
     def script(self, sql: str) -> None:
         # Creating the same table twice at once fails, even with IF NOT EXISTS.
@@ -417,7 +448,11 @@ class PostgresConnection:
             self.run(statement)
 
     def begin(self) -> None:
-        self.run("BEGIN")
+        self._execute("BEGIN", (), _no_result, repeats=True)
+        self._in_transaction = True
+
+    def data_version(self) -> int | None:
+        return None
 
     def lock_table(self, table: str) -> None:
         self.run(f'LOCK TABLE "{table}" IN EXCLUSIVE MODE')
@@ -436,13 +471,70 @@ class PostgresConnection:
         self.run("VACUUM FULL")
 
     def commit(self) -> None:
-        self.run("COMMIT")
+        (transaction,) = self.rows('SELECT pg_current_xact_id_if_assigned()::text AS "id"')
+        try:
+            self.run("COMMIT")
+        except StoreDisconnected:
+            # Lost before the answer: the server knows whether it was committed.
+            if transaction["id"] is None:
+                return
+            (row,) = self.rows('SELECT pg_xact_status(?::xid8) AS "status"', (transaction["id"],))
+            if row["status"] != "committed":
+                raise
+        self._in_transaction = False
 
     def rollback(self) -> None:
-        self.run("ROLLBACK")
+        self._in_transaction = False
+        if not self._raw.closed:
+            self.run("ROLLBACK")
 
     def close(self) -> None:
+        self._is_closed = True
         self._raw.close()
+
+    def _execute(
+        self, sql: str, parameters: Sequence[object], read: "Callable[[psycopg.Cursor], R]", *, repeats: bool
+    ) -> R:
+        def work(cursor: "psycopg.Cursor") -> R:
+            cursor.execute(_percent(sql), parameters)
+            return read(cursor)
+
+        return self._work(work, repeats=repeats)
+
+    def _work(self, work: "Callable[[psycopg.Cursor], R]", *, repeats: bool) -> R:
+        self._reconnect_if_lost()
+        try:
+            with _store_errors(), self._raw.cursor() as cursor:
+                return work(cursor)
+        except StoreError as error:
+            if not self._raw.closed or self._is_closed:
+                raise
+            was_in_transaction, self._in_transaction = self._in_transaction, False
+            if was_in_transaction or not repeats:
+                raise StoreDisconnected(str(error)) from error
+        return self._work(work, repeats=False)
+
+    def _reconnect_if_lost(self) -> None:
+        if self._raw.closed and not self._is_closed:
+            self._raw = self._connect()
+
+
+def in_transaction(connection: Connection, work: Callable[[], R]) -> R:
+    """Do work in a transaction; once more when the database went away meanwhile and has returned."""
+    for left in reversed(range(TRANSACTION_TRIES)):
+        connection.begin()
+        try:
+            result = work()
+            connection.commit()
+            return result
+        except StoreDisconnected:
+            connection.rollback()
+            if not left:
+                raise
+        except BaseException:
+            connection.rollback()
+            raise
+    raise AssertionError("the last try returns or raises")
 
 
 class Readers:
@@ -491,6 +583,10 @@ def _statements(sql: str) -> Iterator[str]:
 
 def _percent(sql: str) -> str:
     return sql.replace("%", "%%").replace("?", "%s")
+
+
+def _no_result(cursor: "psycopg.Cursor") -> None:  # noqa: ARG001 (a statement without rows)
+    return None
 
 
 def _as_rows(cursor: "psycopg.Cursor") -> list[Row]:

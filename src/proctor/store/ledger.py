@@ -111,6 +111,16 @@ def release(connection: Connection, run_id: str, holder: str, now: datetime) -> 
     close(connection, run_id, holder, now)
 
 
+def holders(connection: Connection, run_id: str) -> list[str]:
+    """The processes that have drawn money for a batch and have not closed their accounts."""
+    rows = connection.rows(
+        f'SELECT "holder" FROM "ledger" WHERE "runId" = ? AND {_DRAWN} GROUP BY "holder" '
+        "HAVING SUM(CASE WHEN \"kind\" = 'close' THEN 1 ELSE 0 END) = 0",
+        (run_id,),
+    )
+    return [row["holder"] for row in rows]
+
+
 def settle_open_attempts(connection: Connection, run_id: str, holder: str, now: datetime) -> None:
     """Settle interrupted attempts: charge the known cost and the worst case of running calls, which their
     provider may bill, and release the rest."""

@@ -249,8 +249,17 @@ class StoreReader:
         return max(0.0, float(row["reserved"])), float(row["spent"])
 
     def pools(self, run_id: str) -> list[PoolRow]:
-        """The use of each provider by a running batch."""
-        return self.rows(PoolRow, 'SELECT * FROM "pools" WHERE "runId" = ? ORDER BY "name"', (run_id,))
+        """The use of each provider by a running batch, by all its worker processes together."""
+        sums = ("inUse", "waiting", "calls", "limited")
+        summed = ", ".join(f'CAST(SUM("{name}") AS BIGINT) AS "{name}"' for name in sums)
+        latest = ", ".join(f'MAX("{name}") AS "{name}"' for name in ("heldUntil", "cutAt", "heartbeatAt"))
+        return self.rows(
+            PoolRow,
+            'SELECT "name", MIN("owner") AS "owner", "runId", MIN("limit") AS "limit", '
+            f'{summed}, SUM("waitedSeconds") AS "waitedSeconds", {latest} '
+            'FROM "pools" WHERE "runId" = ? GROUP BY "name", "runId" ORDER BY "name"',
+            (run_id,),
+        )
 
     def items(
         self,

@@ -15,7 +15,7 @@ from proctor.item import RUNNING, Item
 from proctor.session import Merge
 from proctor.store import batches, ledger
 from proctor.store.batches import Resource, RetrySelection
-from proctor.store.database import Connection, Readers, migrate, open_database
+from proctor.store.database import Connection, Readers, in_transaction, migrate, open_database
 from proctor.store.keys import Keys
 from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.reader import StoreReader
@@ -328,11 +328,4 @@ class Store:
 
     def _transaction(self, work: Callable[[Connection], T]) -> T:
         connection = self._readers.connection()
-        connection.begin()
-        try:
-            result = work(connection)
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
-        return result
+        return in_transaction(connection, lambda: work(connection))

@@ -3,14 +3,16 @@
 All threads pass rows to one thread, which commits about fifty times a second. Changes to a row that is not
 yet written are merged, so a short item is one insert and one update, whatever its number of states.
 
-Each commit also renews the heartbeat of the batch, reads abort requests, and checks the ownership: a
-process that was suspended while another claimed its batch can no longer write.
+Once a second, and at the first commit after another connection has written, it also renews the heartbeat of
+the batch, reads abort requests, and checks the ownership: a process that was suspended while another claimed
+its batch can no longer write.
 """
 
 import os
 import secrets
 import socket
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -22,7 +24,7 @@ from typing import Any, TypeVar
 from proctor.errors import OwnershipLost, StoreError
 from proctor.item import FINISHED
 from proctor.json_values import JsonObject
-from proctor.store.database import Connection, Database, insertion
+from proctor.store.database import Connection, Database, in_transaction, insertion
 from proctor.store.signatures import sign_items
 
 T = TypeVar("T")
@@ -47,12 +49,48 @@ class Ownership:
 
 
 @dataclass(slots=True)
-class _PendingRows:
+class RowGroups:
+    """Rows to write, by table. Changes to a row that is not yet written are merged into it."""
+
     appended: dict[str, list[tuple[object, ...]]] = field(default_factory=lambda: defaultdict(list))
     added: dict[tuple[str, Key], JsonObject] = field(default_factory=dict)
     changed: dict[tuple[str, Key], JsonObject] = field(default_factory=dict)
+    count: int = 0
+
+    def append(self, table: str, row: tuple[object, ...]) -> None:
+        """Add a row that will never change, its values in the order of the table's columns."""
+        self.appended[table].append(row)
+        self.count += 1
+
+    def add(self, table: str, key: Key, row: JsonObject) -> None:
+        """Add a row that may change later."""
+        self.added[table, key] = row
+        self.count += 1
+
+    def change(self, table: str, key: Key, values: Mapping[str, object]) -> None:
+        """Change some columns of a row."""
+        row = self.added.get((table, key)) or self.changed.get((table, key))
+        if row is None:
+            self.changed[table, key] = dict(values)
+            self.count += 1
+        else:
+            row.update(values)
+
+    def merge(self, later: "RowGroups") -> None:
+        """Add rows that were recorded after these."""
+        for table, rows in later.appended.items():
+            self.appended[table].extend(rows)
+            self.count += len(rows)
+        self.added.update(later.added)
+        self.count += len(later.added)
+        for (table, key), values in later.changed.items():
+            self.change(table, key, values)
+
+
+@dataclass(slots=True)
+class _Pending:
+    rows: RowGroups = field(default_factory=RowGroups)
     submitted: list[tuple[Callable[[Connection], Any], Future[Any]]] = field(default_factory=list)
-    rows: int = 0
 
 
 class Writer:
@@ -65,7 +103,10 @@ class Writer:
         self._columns = columns
         self._ownership = ownership
         self._abort_reported = False
-        self._pending = _PendingRows()
+        self._checked_version: int | None = None
+        """Version of the data when the ownership was last checked."""
+        self._next_heartbeat = 0.0
+        self._pending = _Pending()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._hurry = threading.Event()
@@ -80,35 +121,34 @@ class Writer:
     @property
     def backlog(self) -> int:
         """Number of rows not yet written; a producer should pause at thousands."""
-        return self._pending.rows
+        return self._pending.rows.count
 
     def append(self, table: str, row: tuple[object, ...]) -> None:
         """Add a row that will never change, its values in the order of the table's columns."""
         with self._lock:
             self._check_open()
-            self._pending.appended[table].append(row)
-            self._pending.rows += 1
+            self._pending.rows.append(table, row)
         self._notify()
 
     def add(self, table: str, key: Key, row: JsonObject) -> None:
         """Add a row that may change later."""
         with self._lock:
             self._check_open()
-            self._pending.added[table, key] = row
-            self._pending.rows += 1
+            self._pending.rows.add(table, key, row)
         self._notify()
 
     def change(self, table: str, key: Key, values: Mapping[str, object]) -> None:
         """Change some columns of a row."""
         with self._lock:
             self._check_open()
-            pending = self._pending
-            row = pending.added.get((table, key)) or pending.changed.get((table, key))
-            if row is None:
-                pending.changed[table, key] = dict(values)
-                pending.rows += 1
-            else:
-                row.update(values)
+            self._pending.rows.change(table, key, values)
+        self._notify()
+
+    def merge(self, rows: RowGroups) -> None:
+        """Add rows that another process has recorded."""
+        with self._lock:
+            self._check_open()
+            self._pending.rows.merge(rows)
         self._notify()
 
     def submit(self, work: Callable[[Connection], T]) -> "Future[T]":
@@ -157,7 +197,7 @@ class Writer:
                     self._hurry.wait(GATHER_SECONDS)
                 self._commit(connection)
             # With nothing left to write, ownership no longer matters.
-            if self._pending.rows or self._pending.submitted:
+            if self._pending.rows.count or self._pending.submitted:
                 self._commit(connection)
         except Exception as error:
             self._fail(error)
@@ -167,29 +207,36 @@ class Writer:
 
     def _commit(self, connection: Connection) -> None:
         with self._lock:
-            batch, self._pending = self._pending, _PendingRows()
+            batch, self._pending = self._pending, _Pending()
             self._wake.clear()
             self._hurry.clear()
             # A cancelled future gets no result; its work is still done.
             self._answering = [
                 answer for _, answer in batch.submitted if answer.set_running_or_notify_cancel()
             ]
-        connection.begin()
-        if self._ownership:
-            connection.set_key_scope(self._ownership.run_id)
-        self._check_ownership(connection)
-        self._write(connection, batch)
-        self._sign(connection, batch)
-        values = {answer: work(connection) for work, answer in batch.submitted}
-        connection.commit()
+        values = in_transaction(connection, lambda: self._write_batch(connection, batch))
         answering, self._answering = self._answering, []
         for answer in answering:
             answer.set_result(values[answer])
+
+    def _write_batch(self, connection: Connection, batch: _Pending) -> dict[Future[Any], Any]:
+        """Write rows and do what was submitted; the results of that."""
+        if self._ownership:
+            connection.set_key_scope(self._ownership.run_id)
+        self._check_ownership(connection)
+        self._write(connection, batch.rows)
+        self._sign(connection, batch.rows)
+        return {answer: work(connection) for work, answer in batch.submitted}
 
     def _check_ownership(self, connection: Connection) -> None:
         if self._ownership is None:
             return
         mine = self._ownership
+        # The row contains the plan: with 10,000 entries, writing it takes longer than the commit.
+        version, now = connection.data_version(), time.monotonic()
+        if version is not None and version == self._checked_version and now < self._next_heartbeat:
+            return
+        self._checked_version, self._next_heartbeat = version, now + 0.9 * HEARTBEAT_SECONDS
         # An UPDATE, not a SELECT: no other process can claim the batch until this is committed.
         is_ours = connection.run(
             'UPDATE "batches" SET "heartbeatAt" = ? WHERE "runId" = ? AND "owner" = ?',
@@ -202,7 +249,7 @@ class Writer:
             self._abort_reported = True
             mine.aborted()
 
-    def _write(self, connection: Connection, batch: _PendingRows) -> None:
+    def _write(self, connection: Connection, batch: RowGroups) -> None:
         groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[object, ...]]] = defaultdict(list)
         for (table, _), row in batch.added.items():
             groups["insert", table, tuple(row)].append(tuple(row.values()))
@@ -215,7 +262,7 @@ class Writer:
         for group, parameters in groups.items():
             connection.run_many(self._statement(group), parameters)
 
-    def _sign(self, connection: Connection, batch: _PendingRows) -> None:
+    def _sign(self, connection: Connection, batch: RowGroups) -> None:
         ended = defaultdict[str, list[str]](list)
         for (table, key), values in batch.changed.items():
             if table == "batch_items" and values.get("status") in FINISHED:
@@ -233,7 +280,7 @@ class Writer:
     def _fail(self, error: Exception) -> None:
         with self._lock:
             self._failure = _as_store_error(error)
-            submitted, self._pending = self._pending.submitted, _PendingRows()
+            submitted, self._pending = self._pending.submitted, _Pending()
             waiting = [answer for _, answer in submitted if answer.set_running_or_notify_cancel()]
         for answer in self._answering + waiting:
             answer.set_exception(self._failure)
@@ -241,9 +288,18 @@ class Writer:
             self._ownership.failed(self._failure)
 
 
+_latest: tuple[datetime | None, str] = (None, "")
+
+
 def timestamp(moment: datetime) -> str:
     """A time as the store writes it: UTC, in milliseconds, sortable as text."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    global _latest
+    latest = _latest
+    # The clock of a batch returns the same object within a millisecond.
+    if latest[0] is not moment:
+        text = moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        _latest = latest = (moment, text)
+    return latest[1]
 
 
 def _insert(table: str, columns: tuple[str, ...]) -> str:

@@ -290,10 +290,14 @@ class _ConfigReader:
         if options.get("transform") or options.get("postprocess"):
             self._note("`transform` has no equivalent", path)
         written = as_list(test, "assert")
-        if not written:
+        if not written and not as_list(test, "inherited"):
             return {}
         judge = model_of(_provider_name(options.get("provider"))) or self._options.judge
-        assertions = list(self._assertions(written, path, judge))
+        inherited = as_list(test, "inherited")
+        assertions = [
+            *self._assertions(inherited, ("defaultTest",), judge),
+            *self._assertions(written, path, judge),
+        ]
         if not assertions:
             return None
         group: JsonObject = {"assertions": assertions}
@@ -365,7 +369,7 @@ def _merged(default: JsonMap, test: JsonMap) -> JsonObject:
     for name in ("vars", "options", "metadata"):
         merged[name] = {**as_map(default, name), **as_map(test, name)}
     inherited = [] if as_map(merged, "options").get("disableDefaultAsserts") else as_list(default, "assert")
-    merged["assert"] = [*inherited, *as_list(test, "assert")]
+    merged["inherited"], merged["assert"] = inherited, as_list(test, "assert")
     return merged
 
 

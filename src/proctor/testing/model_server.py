@@ -29,6 +29,8 @@ class ServerReply:
     delay_seconds: float = 0.0
     hangs_up: bool = False
     """Close the connection half-way instead of answering."""
+    billed_tokens: tuple[int, int] | None = None
+    """Input and output tokens that it bills. None: those of the usage in `body`, of a 200."""
     raw: bytes = b""
     """The body as it is, instead of `body`: anything but JSON."""
 
@@ -78,10 +80,20 @@ Answering = Sequence[ServerReply] | Callable[[Mapping[str, Any]], ServerReply]
 class ModelServer:
     """A server that runs as long as its block."""
 
-    def __init__(self, answers: Answering = (), *, names: Sequence[str] = (), port: int = 0) -> None:
+    def __init__(
+        self,
+        answers: Answering = (),
+        *,
+        names: Sequence[str] = (),
+        port: int = 0,
+        prices: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
         """`answers` are given in turn, "OK." when there are none; `names` are the models it lists. Port 0 is
-        any that is free."""
+        any that is free. `prices` are what it bills: USD per million tokens of input and of output."""
         self._port = port
+        self._prices = prices
+        self.billed_usd: dict[str, float] = {}
+        """What it bills, by model: all requests that it processed, whatever its clients got of them."""
         self.answers = answers
         """May be set at any time; a list of answers then starts over."""
         self.requests: list[dict[str, Any]] = []
@@ -119,6 +131,7 @@ class ModelServer:
         self.requests.append(body)
         self.headers.append(dict(request.headers))
         answer = self._next(body)
+        self._bill(str(body.get("model", "")), answer)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -134,6 +147,14 @@ class ModelServer:
 
     async def _list(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": name, "object": "model"} for name in self._names]})
+
+    def _bill(self, model: str, answer: ServerReply) -> None:
+        tokens = answer.billed_tokens
+        if tokens is None:
+            usage = answer.body.get("usage") if answer.status == 200 else None
+            tokens = (usage["prompt_tokens"], usage["completion_tokens"]) if usage else (0, 0)
+        usd = (tokens[0] * self._prices[0] + tokens[1] * self._prices[1]) / 1e6
+        self.billed_usd[model] = self.billed_usd.get(model, 0.0) + usd
 
     def _next(self, body: Mapping[str, Any]) -> ServerReply:
         answers = self.answers

@@ -87,6 +87,7 @@ class Override(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    workers: Annotated[int, Field(ge=1, le=1000)] | None = None
     agent: Name | None = None
     model: Name | None = None
     models: Name | None = None
@@ -259,6 +260,9 @@ def _override_names(job: Job) -> list[str]:
 
 
 def _has_override(job: Job, name: str) -> bool:
+    if name == "workers":
+        # Every job can share its work among processes.
+        return True
     if name == "runId":
         # A job whose plans can name their run.
         properties = job.schema().get("properties")
@@ -277,6 +281,7 @@ class TypedPlan:
         self._site, self._text = site, request.text
         self.job = jobs.find_job(request.job) if request.job else jobs.recognize(request.text)
         self._values = request.overrides.model_dump(exclude_none=True)
+        self._workers: int | None = self._values.pop("workers", None)
         self._run_id: str = ""
         if _has_override(self.job, "runId"):
             self._run_id = self._values.pop("runId", "")
@@ -353,6 +358,7 @@ class TypedPlan:
             plan_path=str(path),
             folder=str(site.folder),
             overrides=self._values,
+            workers=self._workers,
         )
         process = await asyncio.to_thread(site.launcher.launch, request, name)
         run_id = await _wait_for_run(site, path, process)

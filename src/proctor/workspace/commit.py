@@ -5,6 +5,7 @@ worktree, or remove the worktree's `.git` link. In every case, all files that ar
 the agent's own commits stay, and the session's branch points to the result.
 """
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,14 @@ from pathlib import Path
 from proctor.errors import WorkspaceError
 from proctor.git import Changes, GitError
 from proctor.workspace.source_repository import SourceRepository
-from proctor.workspace.worktree import Worktree, add_tree, make_repository, publish, reopen_tree
+from proctor.workspace.worktree import (
+    Worktree,
+    add_tree,
+    alternates_text,
+    make_repository,
+    publish,
+    reopen_tree,
+)
 
 _IN_PROGRESS = ("*_HEAD", "MERGE_*", "SQUASH_MSG", "AUTO_MERGE", "BISECT_*")
 _IN_PROGRESS_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
@@ -49,6 +57,7 @@ def commit_changes(tree: Worktree, message: str) -> Committed:
 def rescue(place: Path, source: SourceRepository, branch: str, base_sha: str) -> None:
     """Save the work of an attempt whose process was killed: commit it, and copy its branch."""
     tree = reopen_tree(place, source, branch, base_sha)
+    restore_settings(tree)
     # git writes the index once all files are there: without one, the files are not the agent's work.
     if (tree.admin / "index").is_file():
         commit_changes(tree, f"Interrupted attempt\n\n{branch}\n")
@@ -56,8 +65,8 @@ def rescue(place: Path, source: SourceRepository, branch: str, base_sha: str) ->
 
 
 def _repair(tree: Worktree) -> list[str]:
-    """Restore what the agent may have removed or broken."""
-    notes = []
+    """Restore what the agent may have removed, broken or turned against us."""
+    notes = restore_settings(tree)
     if not tree.folder.is_dir():
         tree.folder.mkdir(parents=True)
         notes.append("the agent removed its work tree")
@@ -66,10 +75,32 @@ def _repair(tree: Worktree) -> list[str]:
         notes.append("the agent broke its repository; its own commits are lost, its files are not")
     notes += _restore_link(tree)
     _remove_locks(tree)
-    # The agent's git settings must not affect our commit or run programs.
-    (tree.repository / "config").write_text(tree.settings)
-    (tree.admin / "config.worktree").unlink(missing_ok=True)
     return notes
+
+
+def restore_settings(tree: Worktree) -> list[str]:
+    """Restore what decides where git reads and writes and which programs it runs, before it is called.
+
+    We are not confined as the agent is: a link would lead us out, a setting would start a program for it.
+    """
+    links = [path for path in tree.repository.parent.glob("*") if path.is_symlink()]
+    for folder, folders, files in os.walk(tree.repository):
+        links += [path for name in (*folders, *files) if (path := Path(folder, name)).is_symlink()]
+    for link in links:
+        link.unlink()
+    settings = {
+        tree.repository / "config": tree.settings,
+        tree.repository / "objects/info/alternates": alternates_text(tree),
+        tree.admin / "commondir": "../..\n",
+        tree.admin / "gitdir": f"{tree.folder}/.git\n",
+    }
+    for file, text in settings.items():
+        if file.parent.is_dir() and not (file.is_file() and file.read_text(errors="replace") == text):
+            _move_away(file, tree.repository.with_name("agents-settings"))
+            file.write_text(text, errors="surrogateescape")
+    (tree.admin / "config.worktree").unlink(missing_ok=True)
+    names = ", ".join(sorted(link.name for link in links)[:10])
+    return [f"the agent put links into its repository; they were removed: {names}"] if links else []
 
 
 def _is_intact(tree: Worktree) -> bool:

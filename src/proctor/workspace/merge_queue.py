@@ -18,6 +18,7 @@ from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult
 from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.session import Merge
+from proctor.workspace.commit import restore_settings
 from proctor.workspace.locks import file_lock
 from proctor.workspace.source_repository import SESSION_REFS, SourceRepository, open_source
 from proctor.workspace.worktree import Worktree, fill, make_home, make_tree, remove_folder, session_folder
@@ -158,10 +159,10 @@ async def _combine(merging: _Merging, before: str) -> str:
         # The base has not moved: this state was checked already.
         return await asyncio.to_thread(squash_commit, git, tip, before, request.message)
     async with ScratchClone(merging.home, merging.source, before) as tree:
-        await asyncio.to_thread(_apply, tree, tip)
+        combined = await asyncio.to_thread(_apply, tree, tip)
         if request.check:
             await _check(merging, tree)
-        return await asyncio.to_thread(_commit_combined, tree, before, request.message)
+        return await asyncio.to_thread(_commit_combined, tree, combined, before, request.message)
 
 
 def squash_commit(git: Git, tip: str, parent: str, message: str) -> str:
@@ -169,18 +170,19 @@ def squash_commit(git: Git, tip: str, parent: str, message: str) -> str:
     return git.commit_tree(git("rev-parse", f"{tip}^{{tree}}").strip(), [parent], message)
 
 
-def _apply(tree: Worktree, tip: str) -> None:
-    """Apply a session's changes to the scratch worktree and stage them."""
+def _apply(tree: Worktree, tip: str) -> str:
+    """Apply a session's changes to the scratch worktree and stage them; the resulting tree object."""
     exit_code, stdout, stderr = tree.git.run("merge", "--squash", tip)
     if exit_code != 0:
         raise_conflict(tree.git, ("merge", "--squash", tip), stdout + stderr)
-    # Recorded now: a check may leave files in the worktree.
-    (tree.repository / "combined").write_text(tree.git("write-tree"))
+    # Written now: a check may leave files in the worktree.
+    return tree.git("write-tree").strip()
 
 
-def _commit_combined(tree: Worktree, parent: str, message: str) -> str:
+def _commit_combined(tree: Worktree, combined: str, parent: str, message: str) -> str:
     """Commit the combined state and copy its objects to the user's repository."""
-    combined = (tree.repository / "combined").read_text().strip()
+    # The check ran code of the agent, which may have changed more than files.
+    restore_settings(tree)
     sha = tree.git.commit_tree(combined, [parent], message)
     reference = f"refs/heads/{tree.branch}"
     tree.git("update-ref", reference, sha)
@@ -239,6 +241,7 @@ async def _check(merging: _Merging, tree: Worktree) -> None:
             folders=[tree.repository.parent],
             home=home,
             read=tree.source.object_folders(),
+            named=[request.check],
         ),
     )
     if finished.exit_code != 0 or finished.timed_out:

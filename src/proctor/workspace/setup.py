@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -119,16 +119,21 @@ class WorkSession:
         self,
         phase: "Phase",
         *,
+        named: Sequence[object] = (),
         serve: "Mapping[int, Serve] | None" = None,
         usual_network: "Network | None" = None,
     ) -> "Confinement | None":
-        """The confinement of the programs of a phase; None: they are not confined."""
+        """The confinement of the programs of a phase; None: they are not confined.
+
+        `named` is text of the plan: the files and folders in it can be read.
+        """
         return self.services.sandbox.confine(
             phase,
             self.item.settings.get("sandbox"),
             folders=[self.tree.repository.parent],
             home=self.home,
             read=[] if self.tree.is_sealed else self.tree.source.object_folders(),
+            named=[*named, *(self.item.details.get("env") or {}).values()],
             serve=serve,
             usual_network=usual_network,
             mounts=self.mounts,

@@ -151,9 +151,8 @@ def make_repository(tree: Worktree) -> None:
     (repository / "config").write_text(tree.settings)
     if tree.is_sealed:
         _copy_objects(tree)
-    else:
-        borrowed = "".join(f"{_quoted(folder)}\n" for folder in source.object_folders())
-        (repository / "objects/info/alternates").write_text(borrowed, errors="surrogateescape")
+    alternates = repository / "objects/info/alternates"
+    alternates.write_text(alternates_text(tree), errors="surrogateescape")
     packed = "".join(f"{sha} {name}\n" for name, sha in sorted(tree.references.items()))
     (repository / "packed-refs").write_text(packed)
     for file in ("shallow", "info/exclude", "info/attributes"):
@@ -174,6 +173,12 @@ def _copy_objects(tree: Worktree) -> None:
         tree.source.git("pack-objects", "--quiet", "--revs", str(pack), stdin=f"{tree.base_sha}\n")
     except GitError as error:
         raise WorkspaceError(f"copying the history of {tree.source.root}: {error}") from error
+
+
+def alternates_text(tree: Worktree) -> str:
+    """The folders of objects that a session borrows, as git's list of alternates; none if it is sealed."""
+    folders = [] if tree.is_sealed else tree.source.object_folders()
+    return "".join(f"{_quoted(folder)}\n" for folder in folders)
 
 
 def add_tree(tree: Worktree) -> None:

@@ -8,6 +8,7 @@ from aiohttp import ClientError, web
 from loopback import KEY, completion, sse, streaming
 
 from proctor.session import ToolCall
+from proctor.testing import eventually_async
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Capital of France?"}]}
 MESSAGES = CHAT | {"max_tokens": 50}
@@ -301,6 +302,21 @@ async def test_a_stream_that_breaks_off_does_not_look_whole_and_its_tokens_are_e
     (call,) = attempt.calls
     assert call.status == "cut_off" and "Par" in call.response
     assert call.usage.input_tokens > 0 and call.cost_usd > 0
+    assert call.error.startswith("the provider cut the stream; its tokens are estimated: openai broke off")
+    assert call.price_source == "plan (estimated)"
+
+
+async def test_an_agent_that_hangs_up_in_mid_answer_is_recorded_as_such_with_what_it_got(provider, begin):
+    provider.answers = [streaming(sse(CHAT_CHUNKS[0]), b"", pause=asyncio.Event())]
+    attempt = begin()
+    async with attempt.open("/v1/chat/completions", CHAT | {"stream": True}) as response:
+        await response.content.readany()
+        response.close()
+    await eventually_async(lambda: bool(attempt.calls))
+    (call,) = attempt.calls
+    assert call.status == "cancelled" and "Par" in call.response
+    assert call.error == "the client hung up before the answer had ended; its tokens are estimated"
+    assert call.cost_usd > 0 and call.price_source == "plan (estimated)"
 
 
 async def test_a_missing_key_is_said_and_nothing_is_sent(begin, open_gateway):

@@ -1,6 +1,7 @@
 """Engines run the items of a batch with workers: `LocalEngine` with one worker in this event loop."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
 from proctor.batch.engines.messages import AttemptEnd, WorkerSpec
@@ -8,8 +9,17 @@ from proctor.batch.engines.worker import Host, Worker
 from proctor.batch.queue import WorkQueue
 from proctor.context import AttemptContext
 from proctor.errors import AttemptError
+from proctor.models import ModelRouter
 from proctor.processes import undisturbed
 from proctor.store.recorder import Rows
+from proctor.store.tables import SessionRow
+
+MANY_ITEMS = 10_000
+"""Fewer take a few seconds in one process."""
+MOST_WORKERS = 4
+"""Started without being asked for: what one driver keeps busy with the shortest items."""
+ATTEMPTS_EACH = 8
+"""Attempts in parallel that make a worker worth it."""
 
 
 class DriverHost(Host, Protocol):
@@ -17,11 +27,17 @@ class DriverHost(Host, Protocol):
 
     context: AttemptContext
     """Dependencies of attempts, for a worker in this process."""
-    rows: Rows
-    """Takes rows directly, for a worker in this process."""
+
+    @property
+    def rows(self) -> Rows:
+        """Takes rows directly, for a worker in this process."""
 
     def attempt_ended(self, end: AttemptEnd) -> None:
         """Requeue or finish an item whose rows are written."""
+
+    async def worker_lost(self, holder: str, session_ids: Sequence[str]) -> Sequence[SessionRow]:
+        """End the sessions of a worker process that died, queue their items in the store, and settle what
+        it has drawn; the sessions."""
 
 
 class Engine(Protocol):
@@ -36,6 +52,17 @@ class Engine(Protocol):
 
     def stop(self, reason: AttemptError) -> None:
         """Set the outcome of attempts that are cancelled from now on; the caller then cancels `run`."""
+
+
+def automatic_workers(*, items: int, concurrency: int, models: ModelRouter, cores: int) -> int:
+    """How many processes are worth it for these items, where neither the user nor the plan says.
+
+    Several only where the processor time of one process is the limit: many items, and models that answer on
+    this machine. Calls to providers take so long that one process has time for thousands of them.
+    """
+    if items < MANY_ITEMS or not models.are_on_this_machine:
+        return 1
+    return max(1, min(cores, MOST_WORKERS, concurrency // ATTEMPTS_EACH))
 
 
 class LocalEngine:

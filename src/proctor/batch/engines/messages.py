@@ -1,17 +1,14 @@
 """Messages between the driver of a batch and its workers. All of them can be pickled."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proctor.batch.queue import WorkItem
-from proctor.context import EvaluatorSettings, ItemRetryPolicy, ModelOptions, Settings
+from proctor.context import EvaluatorSettings, Functions, ItemRetryPolicy, ModelOptions, Settings
 from proctor.errors import AttemptError
 from proctor.job import ItemFinished
-from proctor.store.recorder import Rows
-
-Key = tuple[str, ...]
-RowChange = tuple[str, str, Key, Mapping[str, object] | tuple[object, ...]]
-"""Operation (`append`, `add` or `change`), table, key, and the row or its changed columns."""
+from proctor.runner import Outcome
+from proctor.store.writer import RowGroups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +29,10 @@ class WorkerSpec:
     """For a worker in another process: the settings, without what only the driver needs."""
     models: ModelOptions = field(default_factory=ModelOptions)
     evaluators: EvaluatorSettings | None = None
+    functions: Functions = field(default_factory=Functions)
+    """Python functions that stand for names; those of a worker in another process can be pickled."""
+    limit_share: float = 1.0
+    """The worker's share of every rate limit until it has exchanged its demand with the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +62,128 @@ class AttemptEnd:
     finished: ItemFinished | None = None
     """The item has reached its final status."""
 
+    def pack(self) -> "PackedEnd":
+        """What has changed, for a driver that has the item."""
+        work, end = self.work, self.finished
+        sums = (work.attempts, work.tries, work.tokens, work.tool_calls, work.cost_usd, work.started_at)
+        finished = (end.session_id, end.outcome, end.work_seconds) if end else None
+        return work.id, sums, self.delay_seconds, self.halted_by, finished
+
+    @classmethod
+    def unpack(cls, packed: "PackedEnd", work: WorkItem) -> "AttemptEnd":
+        """The end of an attempt at an item whose sums are updated."""
+        _, sums, delay_seconds, halted_by, finished = packed
+        work.attempts, work.tries, work.tokens, work.tool_calls, work.cost_usd, work.started_at = sums
+        work.checkpoint = None
+        if finished is None:
+            return cls(work=work, delay_seconds=delay_seconds, halted_by=halted_by)
+        session_id, outcome, work_seconds = finished
+        end = ItemFinished(
+            id=work.id,
+            item=work.item,
+            session_id=session_id,
+            outcome=outcome,
+            attempts=work.attempts,
+            tokens=work.tokens,
+            cost_usd=work.cost_usd,
+            work_seconds=work_seconds,
+        )
+        return cls(work=work, delay_seconds=delay_seconds, halted_by=halted_by, finished=end)
+
+
+PackedEnd = tuple[
+    str,
+    tuple[int, int, int, int, float | None, str | None],
+    float | None,
+    str,
+    tuple[str, Outcome, float] | None,
+]
+"""Item, sums of all its attempts, delay, limit, and session, outcome and work time of a finished item."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Rows in the order in which they were recorded, and the attempts that have ended with them."""
+    """Recorded rows, and the attempts that have ended with them."""
 
-    rows: tuple[RowChange, ...]
+    rows: RowGroups
     ends: tuple[AttemptEnd, ...] = ()
 
-    def write(self, rows: Rows) -> None:
-        """Hand the rows over to a writer."""
-        for operation, table, key, values in self.rows:
-            if isinstance(values, tuple):
-                rows.append(table, values)
-            elif operation == "add":
-                rows.add(table, key, dict(values))
-            else:
-                rows.change(table, key, dict(values))
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A worker has started."""
+
+    holder: str
+    """Its name in the ledger and in the shared rate limits."""
 
 
-class RowBuffer:
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Rows that a worker has recorded, and the attempts that have ended with them."""
+
+    rows: RowGroups
+    ends: Sequence[PackedEnd] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """A worker calls a method of its host."""
+
+    number: int
+    method: str
+    arguments: tuple[object, ...]
+    options: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class HostCancel:
+    """A worker no longer needs the result of a call. It waits for the reply all the same."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostReply:
+    """The result of a call, or the error that it raised."""
+
+    number: int
+    value: object = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnMoney:
+    """Tells a worker to return the money that it has drawn and not reserved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Tells a worker to start no further item, and to end once its attempts have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """A message of a worker for the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker has nothing left to send."""
+
+    error: Exception | None = None
+    """What ended it, if it was not told to."""
+
+
+class RowBuffer(RowGroups):
     """Collects the rows of a worker in another process until they are sent to the driver."""
 
-    def __init__(self) -> None:
-        self._rows: list[RowChange] = []
+    __slots__ = ()
 
-    def append(self, table: str, row: tuple[object, ...]) -> None:
-        """Add a row that never changes."""
-        self._rows.append(("append", table, (), row))
-
-    def add(self, table: str, key: Key, row: dict[str, object]) -> None:
-        """Add a row that may change later."""
-        self._rows.append(("add", table, key, row.copy()))
-
-    def change(self, table: str, key: Key, values: dict[str, object]) -> None:
-        """Change some columns of a row."""
-        self._rows.append(("change", table, key, values.copy()))
-
-    def take(self, *ends: AttemptEnd) -> RowBatch:
-        """Everything collected since the last call, with the attempts that have ended."""
-        rows, self._rows = self._rows, []
-        return RowBatch(tuple(rows), ends)
+    def take(self) -> RowGroups:
+        """Everything collected since the last call."""
+        rows = RowGroups(self.appended, self.added, self.changed, self.count)
+        empty = RowGroups()
+        self.appended, self.added, self.changed, self.count = empty.appended, empty.added, empty.changed, 0
+        return rows

@@ -117,6 +117,10 @@ class Worker:
             await asyncio.wait([self._sharing])
         await self._budget.idle()
 
+    async def return_money(self) -> None:
+        """Return the money that no attempt has reserved, for other workers."""
+        await self._budget.return_free()
+
     def stop(self, reason: AttemptError) -> None:
         """Set why attempts are about to be cancelled."""
         self._support.stop_reason = reason
@@ -166,7 +170,7 @@ class Worker:
 
     async def _commit(self) -> None:
         if isinstance(self._rows, RowBuffer):
-            await self._host.write(self._rows.take())
+            await self._host.write(RowBatch(self._rows.take()))
         await self._host.committed()
 
     async def _load_resource(self, digest: str) -> str:
@@ -186,14 +190,22 @@ def make_worker_context(spec: WorkerSpec) -> tuple[AttemptContext, ModelRouter]:
     """The dependencies of attempts in a process that has nothing but the spec, and the models to close."""
     if spec.settings is None:
         raise TypeError("the executor of this batch was given no settings for workers in other processes")
-    models = make_models(spec.settings, spec.models)
+    functions = spec.functions
+    models = make_models(spec.settings, spec.models, functions=functions, limit_share=spec.limit_share)
     context = make_attempt_context(
-        spec.settings, models, now=lambda: datetime.now(UTC), monotonic=time.monotonic
+        spec.settings,
+        models,
+        now=lambda: datetime.now(UTC),
+        monotonic=time.monotonic,
+        functions=functions,
     )
     if spec.evaluators:
-        find = evaluator_registry(spec.settings, spec.evaluators).finder(spec.evaluators.definitions)
+        registry = replace(evaluator_registry(spec.settings, spec.evaluators), objects=functions.evaluators)
+        find = registry.finder(spec.evaluators.definitions)
         context = replace(context, find_evaluator=find, evaluators=spec.evaluators)
-    return replace(context, retry=spec.retry), models
+    # With the keys that the plan names, so that they are redacted.
+    environment = {**spec.models.variables, **context.environment}
+    return replace(context, retry=spec.retry, environment=environment), models
 
 
 def _halts_at_limit(item: Item) -> bool:

@@ -139,7 +139,11 @@ def _distinct(items: Iterator[Item]) -> Iterator[Item]:
 
 def _unmapped(item: Item, context: PreflightContext) -> str:
     """Why the absolute paths of a task cannot be shown to its programs; empty: they can."""
-    kind = context.sandbox.kind_of(item.settings.get("sandbox"))
+    try:
+        kind = context.sandbox.kind_of(item.settings.get("sandbox"))
+    except UsageError:
+        # `check_sandbox` reports it.
+        return ""
     if kind == MOUNTING:
         return ""
     places = ", ".join(item.details["places"])

@@ -238,7 +238,10 @@ class BenchmarkDefinition:
 
 def is_for(task: Task, model: Candidate) -> bool:
     """Whether a task is for this model: some are for a few only."""
-    return not task.models or is_stand_in(model) or bool({model.name, model.model} & set(task.models))
+    named = set(task.models)
+    if not named or (is_stand_in(model) and not named & {ORACLE, NOOP}):
+        return True
+    return bool({model.name, model.model} & named)
 
 
 def _prompt_details(task: Task, model: Candidate) -> JsonObject:

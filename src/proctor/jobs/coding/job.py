@@ -52,10 +52,10 @@ Finding = tuple[str, str, str]
 def inspect(plan: CodingPlan, overrides: Overrides, context: PreflightContext) -> PreflightResult:
     """Find everything a plan names that does not exist."""
     check = ItemCheck(context, plan.budget(overrides) is not None)
-    problems, count = list[Problem](), 0
-    for position, item in enumerate(plan.items(overrides)):
-        count += 1
+    problems = list[Problem]()
+    for position, item in plan.representatives(overrides):
         problems += [plan.problem(position, *finding) for finding in check.at(item)]
+    count = plan.item_count(overrides)
     return PreflightResult(items=count, problems=problems, remarks=sorted(check.remarks))
 
 
@@ -199,6 +199,11 @@ class CodingJobPlan(JobPlan):
         return self.plan.concurrency(self.overrides)
 
     @property
+    def workers(self) -> int | None:
+        """Processes that share the work; None: as many as are worth it."""
+        return self.plan.workers
+
+    @property
     def stop_rule(self) -> StopRule | None:
         """When the run stops early; None: it runs to its end."""
         return make_stop_rule(self.plan.stop_when)
@@ -226,6 +231,7 @@ class CodingJobPlan(JobPlan):
             "record": self.plan.record,
             "replay": self.plan.replay,
             "folder": str(self.plan.folder),
+            **({"workers": self.workers} if self.workers else {}),
             **({} if self.plan.outage_patience is None else {"outagePatience": self.plan.outage_patience}),
         }
         return {
@@ -302,13 +308,14 @@ class CodingJob(Job):
         options = json.loads(batch["optionsJson"])
         folder = Path(options.get("folder") or Path(batch["planPath"]).parent)
         return StoredPlan(
+            worker_count=options.get("workers"),
             options=ModelOptions(
                 folders=(folder, Path.cwd()),
                 prices=options.get("prices"),
                 record=options.get("record"),
                 replay=options.get("replay"),
                 outage_patience_seconds=options.get("outagePatience"),
-            )
+            ),
         )
 
     def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:

@@ -6,6 +6,7 @@ from proctor.json_values import (
     JsonMap,
     JsonObject,
     as_map,
+    as_text,
     as_whole_number,
     parse_json,
     require_map,
@@ -137,14 +138,15 @@ def _usage(usage: Usage) -> JsonObject:
 
 def _assembled(raw: bytes) -> JsonObject:
     """The completion that the chunks of a stream add up to."""
-    text, calls, finish_reason = list[str](), dict[int, ToolRequest](), ""
+    text, calls, finish_reason, others = list[str](), dict[int, ToolRequest](), "", list[str]()
     usage: JsonMap = {}
     for chunk in read_events(raw):
         usage = as_map(chunk, "usage") or usage
         for choice in require_maps(chunk.get("choices") or []):
-            if choice.get("index", 0) != 0:
-                continue
             delta = require_map(choice.get("delta") or {})
+            if choice.get("index", 0) != 0:
+                others.append(as_text(delta, "content"))
+                continue
             if isinstance(content := delta.get("content"), str):
                 text.append(content)
             for each in require_maps(delta.get("tool_calls") or []):
@@ -155,7 +157,8 @@ def _assembled(raw: bytes) -> JsonObject:
         for _, call in sorted(calls.items())
     ]
     message = {"content": "".join(text), "tool_calls": tool_calls}
-    return {"choices": [{"message": message, "finish_reason": finish_reason or "cut_off"}], "usage": usage}
+    first = {"message": message, "finish_reason": finish_reason or "cut_off"}
+    return {"choices": [first, {"message": {"content": "".join(others)}}], "usage": usage}
 
 
 def _add_call(calls: dict[int, ToolRequest], piece: JsonMap) -> None:

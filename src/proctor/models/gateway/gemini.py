@@ -274,14 +274,16 @@ def _pieces(raw: bytes, *, streamed: bool) -> Sequence[JsonMap]:
 
 
 def _reading(pieces: Sequence[JsonMap]) -> WireAnswer:
-    text, tool_requests, reason = list[str](), list[ToolRequest](), "cut_off"
+    text, tool_requests, reason, others = list[str](), list[ToolRequest](), "cut_off", list[str]()
     usage: JsonMap = {}
     for piece in pieces:
         usage = as_map(piece, "usageMetadata") or usage
         if as_map(piece, "promptFeedback").get("blockReason"):
             # A blocked prompt is an answer without a candidate.
             reason = "SAFETY"
-        for candidate in require_maps(piece.get("candidates") or [])[:1]:
+        candidates = require_maps(piece.get("candidates") or [])
+        others += [text_of(as_map(other, "content").get("parts")) for other in candidates[1:]]
+        for candidate in candidates[:1]:
             for part in require_maps(as_map(candidate, "content").get("parts") or []):
                 if not part.get("thought"):
                     text.append(as_text(part, "text"))
@@ -301,6 +303,7 @@ def _reading(pieces: Sequence[JsonMap]) -> WireAnswer:
         ),
         tuple(tool_requests),
         "tool_calls" if tool_requests else OUR_REASONS.get(reason, reason),
+        "".join(others),
     )
 
 

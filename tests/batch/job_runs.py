@@ -1,0 +1,196 @@
+"""Runs of the same plan in this process and with workers elsewhere, and what both must have in common."""
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+from databases import query
+from proctor.batch import lifecycle
+from proctor.batch.engines import Engine, LocalEngine
+from proctor.bootstrap import open_context
+from proctor.context import People, RunContext
+from proctor.job import Job, PlanText, make_overrides
+from proctor.jobs.coding.job import JOB as CODING
+from proctor.jobs.dialogue.job import JOB as DIALOGUE
+from proctor.store import Scope, Store
+
+
+class Stopping(lifecycle.Observer):
+    """Interrupts a run once its third item has finished."""
+
+    def __init__(self) -> None:
+        self._finished = 0
+
+    def watch(self, run_id: str, control: Any) -> AbstractAsyncContextManager[object]:
+        self._control = control
+        return super().watch(run_id, control)
+
+    def item_finished(self, item: Any) -> None:
+        self._finished += 1
+        if self._finished == 3:
+            self._control.interrupt()
+
+
+class StoppingAfterTurns(lifecycle.Observer):
+    """Interrupts a run once three turns are recorded."""
+
+    def __init__(self, store: str, run_id: str) -> None:
+        self._store, self._run_id = store, run_id
+
+    @asynccontextmanager
+    async def watch(self, run_id: str, control: Any) -> AsyncIterator[None]:
+        waiting = asyncio.create_task(self._wait(control))
+        yield
+        waiting.cancel()
+
+    async def _wait(self, control: Any) -> None:
+        while self._turns() < 3:
+            await asyncio.sleep(0.01)
+        control.interrupt()
+
+    def _turns(self) -> int:
+        sql = (
+            'SELECT COUNT(*) FROM "iterations" i JOIN "sessions" s ON s."id" = i."sessionId" '
+            'WHERE s."runId" = ?'
+        )
+        with closing(sqlite3.connect(self._store)) as database:
+            return int(database.execute(sql, (self._run_id,)).fetchone()[0])
+
+
+class Runs:
+    """Runs of one plan text: in this process, and with workers elsewhere."""
+
+    def __init__(self, folder: Path, make_engine: Callable[[], Engine], job: Job = CODING) -> None:
+        self.folder = folder
+        self.job = job
+        self.far = make_engine()
+        self.people: People | None = None
+
+    async def both(self, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        return await self.run(text, LocalEngine(), "local"), await self.run(text, self.far, "far")
+
+    async def run(self, text: str, engine, run_id: str, **more: Any) -> dict[str, Any]:
+        """Run a plan; everything about it that does not depend on time or place."""
+        with self.context() as ctx:
+            overrides = make_overrides(self.job, self.overrides(run_id))
+            text = text.replace("RUN", run_id)
+            plan = self.job.read(PlanText(text=text, folder=self.folder), overrides, ctx)
+            result = await lifecycle.start(self.job, plan, ctx, run_id=run_id, engine=engine, **more)
+            return {"end": result.end, **self.facts(ctx.store, result.run_id)}
+
+    def context(self) -> AbstractContextManager[RunContext]:
+        home = str(self.folder / "home")
+        return open_context([self.folder], home=home, store=self.store, people=self.people)
+
+    async def resume(self, run_id: str, engine) -> dict[str, Any]:
+        with self.context() as ctx:
+            result = await lifecycle.resume(self.job, run_id, ctx, engine=engine)
+            return {"end": result.end, **self.facts(ctx.store, run_id)}
+
+    def overrides(self, run_id: str) -> dict[str, object]:
+        return {"output_dir": str(self.folder / run_id)} if self.job is DIALOGUE else {}
+
+    @property
+    def store(self) -> str:
+        return str(self.folder / "proctor.db")
+
+    def facts(self, store, run_id: str) -> dict[str, Any]:
+        items = store.read.items(run_id, limit=1000)
+        columns = ("id", "status", "reason", "error", "tokensTotal", "toolCalls", "costUsd")
+        reserved, spent = store.read.reserved_and_spent(run_id)
+        return {
+            "items": [{name: item.get(name) for name in columns} for item in items],
+            "sessions": self._rows(
+                store,
+                'SELECT "itemId", "attempt", "status", "endReason" FROM "sessions" '
+                'WHERE "runId" = ? ORDER BY "itemId", "attempt"',
+                run_id,
+            ),
+            "iterations": self._rows(
+                store,
+                'SELECT "itemId", i."changedFiles", i."linesAdded", i."testResult", i."exitCode" '
+                'FROM "iterations" i JOIN "sessions" s ON s."id" = i."sessionId" '
+                'WHERE s."runId" = ? ORDER BY "itemId", "attempt"',
+                run_id,
+            ),
+            "scores": self._rows(
+                store,
+                'SELECT "evaluator", "target", x."value", x."label" FROM "scores" x JOIN "sessions" s '
+                'ON s."id" = x."sessionId" WHERE s."runId" = ? ORDER BY "itemId", "attempt", "target"',
+                run_id,
+            ),
+            "texts": [self._texts(store, item["sessionId"]) for item in items],
+            "money": (round(reserved, 9), round(spent, 9)),
+        }
+
+    def notes(self, run_id: str) -> list[str]:
+        with Store(self.store) as store:
+            return [row["notes"] for row in store.read.sessions(Scope(run_id=run_id), limit=1000)]
+
+    def _texts(self, store, session_id: str) -> list[tuple[object, ...]]:
+        sql = 'SELECT "role", "content" FROM "messages" WHERE "sessionId" = ? ORDER BY "position"'
+        return self._rows(store, sql, session_id)
+
+    def _rows(self, store, sql: str, parameter: str) -> list[tuple[object, ...]]:
+        return [tuple(row.values()) for row in query(store, sql, (parameter,))]
+
+
+DIALOGUES = """
+clients: [consistentMI]
+therapists: [eliza, CBT]
+num_runs: 2
+max_turns: 8
+max_workers: 2
+seed: 7
+loop_turns: 0
+model_name: scripted/talking
+"""
+TALKING = "rules: [{reply: [It began slowly., It began at home., It began with a letter.]}]"
+
+
+EXPERIMENT = """
+experiment_name: Fees
+base_scenario: scenario
+output_dir: RUN
+runs_per_variation: 2
+max_parallel: 2
+evaluators: [Builtin.Helpfulness]
+judge_model: scripted/judge
+prices:
+  scripted/judge: {input: 10, output: 10}
+  scripted/world: {input: 1, output: 1}
+  scripted/act: {input: 1, output: 1}
+variations: []
+"""
+WORLD = "rules: [{reply: ['UPDATED STATE: rain', 'UPDATED STATE: sun', 'UPDATED STATE: fog']}]\n"
+JUDGE = """rules: [{reply: '{"reasoning": "It helps.", "score": "Very Helpful"}'}]\n"""
+
+
+def add_scenario(folder: Path) -> None:
+    """A scenario of two actors on scripted models."""
+    actors = folder / "scenario" / "actors"
+    actors.mkdir(parents=True)
+    (actors.parent / "scenario.yaml").write_text(
+        "name: Harbor\ninitial_world_state: Spring\nturns: 4\nworld_state_model: scripted/world\n"
+    )
+    for short in ("port", "ferry"):
+        (actors / f"{short}.yaml").write_text(
+            f"name: The {short}\nshort_name: {short}\nllm_model: scripted/act\n"
+        )
+    (actors.parent / "world.yaml").write_text(WORLD)
+    (actors.parent / "act.yaml").write_text("rules: [{reply: ['ACTION: waits', 'ACTION: sails']}]\n")
+    (folder / "judge.yaml").write_text(JUDGE)
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    """The files of an experiment's runs, without times."""
+    time = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+    return {
+        str(path.relative_to(folder)): time.sub("TIME", path.read_text())
+        for path in sorted((folder / "runs").rglob("*"))
+        if path.is_file()
+    }

@@ -1,0 +1,436 @@
+"""Several worker processes share a run: the same results as one, and nothing lost when one of them dies."""
+
+import asyncio
+import json
+import os
+import signal
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job_runs import (
+    DIALOGUES,
+    EXPERIMENT,
+    JUDGE,
+    TALKING,
+    Runs,
+    Stopping,
+    add_scenario,
+    files_of,
+)
+
+import proctor as library
+from databases import query
+from proctor.batch import lifecycle
+from proctor.batch.engines import LocalEngine, processes
+from proctor.batch.engines.processes import ProcessEngine
+from proctor.bootstrap import open_context
+from proctor.context import Notice
+from proctor.item import Item
+from proctor.job import PlanText, make_overrides
+from proctor.jobs.benchmark.job import JOB as BENCHMARK
+from proctor.jobs.dialogue.job import JOB as DIALOGUE
+from proctor.jobs.evaluation.job import JOB as EVALUATION
+from proctor.jobs.scenario.job import JOB as SCENARIO
+from proctor.processes.warden import children_of, descendants_of, is_alive
+from proctor.store import Store
+from proctor.testing import eventually, make_git_repository
+from proctor.testing.model_server import ModelServer, reply
+from waiting import while_running
+
+
+class Processes(Runs):
+    """Runs in this process and with two workers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.notes = list[str]()
+        super().__init__(folder, self.engine)
+
+    def engine(self) -> ProcessEngine:
+        return ProcessEngine(2, note=self.notes.append)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Processes:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.chdir(tmp_path)
+    return Processes(tmp_path)
+
+
+@pytest.mark.parametrize("forks", [True, False])
+async def test_prompts_have_the_same_outcome_in_two_workers(runs, forks, monkeypatch):
+    monkeypatch.setattr(processes, "can_fork", lambda: forks)
+    local, far = await runs.both("""
+        concurrency: 4
+        defaults: {retries: 1}
+        matrix:
+          - {prompt: hello, model: scripted/echo, runs: 300, expect: {contains: hello}}
+          - {prompt: good bye, model: scripted/echo, runs: 5, expect: {contains: hello}}
+    """)
+
+    assert local == far
+    assert far["end"].status == "completed"
+    assert [item["status"] for item in far["items"]] == ["success"] * 300 + ["fail"] * 5
+    assert not runs.notes
+
+
+async def test_failed_attempts_are_retried_in_whichever_worker_is_free(runs):
+    (runs.folder / "silent.yaml").write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
+    local, far = await runs.both("""
+        concurrency: 3
+        defaults: {retries: 1, timeoutSec: 0.05}
+        matrix: [{prompt: hello, model: scripted/silent, runs: 3}]
+    """)
+
+    assert local == far
+    assert [attempt for _, attempt, *_ in far["sessions"]] == [1, 2] * 3
+
+
+DEAR = "{latency_seconds: 0.002, rules: [{reply: ok, usage: {input_tokens: 1, output_tokens: 1}}]}"
+
+
+async def test_one_budget_holds_for_all_workers_and_is_spent_to_the_end(runs):
+    (runs.folder / "dear.yaml").write_text(DEAR)
+    far = await runs.run(
+        """
+        budget: 0.1
+        concurrency: 8
+        prices: {scripted/dear: {input: 0, output: 10000}}
+        defaults: {settings: {max_tokens: 1}}
+        matrix: [{prompt: hello, model: scripted/dear, runs: 30}]
+        """,
+        runs.far,
+        "far",
+    )
+
+    assert (far["end"].status, far["end"].reason) == ("halted", "budget")
+    assert far["money"] == (0, 0.1), "all of it, and not a cent more"
+    assert Counter(item["status"] for item in far["items"]) == {"success": 10, "queued": 20}
+    with Store(runs.store) as store:
+        holders = query(store, 'SELECT DISTINCT "holder" FROM "ledger" WHERE "spentUsd" > 0')
+        (drawn,) = query(
+            store,
+            'SELECT SUM("reservedUsd") AS "usd" FROM "ledger" WHERE "kind" IN (\'draw\', \'close\')',
+        )
+    assert len(holders) == 2, "each worker has spent some"
+    assert drawn["usd"] == pytest.approx(0.1)
+
+
+async def test_a_limit_on_concurrent_calls_holds_for_all_workers_together(runs, monkeypatch):
+    (runs.folder / "proctor.toml").write_text('[limits."openai"]\nconcurrency = 4\n')
+    async with ModelServer() as server:
+        server.answers = lambda _: reply("ok", delay_seconds=0.02)
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "key")
+        far = await runs.run(
+            "{concurrency: 16, matrix: [{prompt: hello, model: openai/gpt-x, runs: 60}]}", runs.far, "far"
+        )
+
+        assert Counter(item["status"] for item in far["items"]) == {"success": 60}
+        assert server.most_at_once <= 4
+
+
+async def test_coding_sessions_work_and_merge_in_two_workers(runs):
+    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
+    local, far = await runs.both("""
+        concurrency: 2
+        defaults: {keep: always}
+        matrix:
+          - repo: ./shop
+            prompt: Fix the sum.
+            agent: command
+            command: "echo 'total = 1 + 1' > shop.py"
+            scriptCommand: grep -q + shop.py
+            runs: 2
+          - {repo: ./shop, prompt: Do nothing., agent: command, command: "true"}
+    """)
+    assert local == far
+    assert [item["reason"] for item in far["items"]] == ["completed", "completed", "no_changes"]
+
+    merged = await runs.run(
+        """
+        concurrency: 3
+        defaults: {mergeOnPass: true, agent: command, scriptCommand: test -f shop.py}
+        matrix:
+          - {repo: ./shop, prompt: one, command: "echo 1 > one.txt"}
+          - {repo: ./shop, prompt: two, command: "echo 2 > two.txt"}
+        """,
+        runs.engine(),
+        "merged",
+    )
+    assert [item["reason"] for item in merged["items"]] == ["completed"] * 2
+    assert {"one.txt", "two.txt"} <= {path.name for path in repository.iterdir()}
+
+
+async def test_dialogues_have_the_same_outcome_in_two_workers(runs):
+    runs.job = DIALOGUE
+    (runs.folder / "talking.yaml").write_text(TALKING)
+
+    local, far = await runs.both(DIALOGUES)
+
+    assert local == far
+    assert [item["status"] for item in far["items"]] == ["success"] * 4
+
+
+async def test_scenarios_have_the_same_outcome_and_files_in_two_workers(runs):
+    runs.job = SCENARIO
+    add_scenario(runs.folder)
+
+    local, far = await runs.both(EXPERIMENT)
+
+    assert local == far
+    assert [item["status"] for item in far["items"]] == ["success"] * 2
+    assert files_of(runs.folder / "local") == files_of(runs.folder / "far")
+
+
+async def test_sessions_are_evaluated_in_two_workers(runs):
+    await runs.run("matrix: [{prompt: hello, model: scripted/echo, runs: 6}]", LocalEngine(), "prompts")
+    (runs.folder / "judge.yaml").write_text(JUDGE)
+    (runs.folder / "checks.py").write_text("def short(event):\n    return {'label': 'short', 'value': 1.0}\n")
+    runs.job = EVALUATION
+
+    local, far = await runs.both("""
+        batchEvaluationName: RUN
+        evaluators: [Builtin.Helpfulness, 'checks:short']
+        judge: scripted/judge
+        dataSourceConfig: {store: {runIds: [prompts]}}
+    """)
+
+    assert [item["status"] for item in far["items"]] == ["success"] * 12
+    assert sorted(local["scores"], key=str) == sorted(far["scores"], key=str)
+    assert len(far["scores"]) == 12
+
+
+TASK = """---
+check: test -s answer.txt
+---
+Write hello to answer.txt
+"""
+
+
+async def test_a_benchmark_has_the_same_outcome_in_two_workers(runs):
+    runs.job = BENCHMARK
+    task = runs.folder / "tasks" / "words.md"
+    task.parent.mkdir()
+    task.write_text(TASK)
+    found = {}
+    for run_id, engine in (("local", LocalEngine()), ("far", runs.far)):
+        with runs.context() as ctx:
+            values = {"noop": True, "parallel": 2, "runs": 3, "output": str(runs.folder / run_id)}
+            plan = BENCHMARK.read(
+                PlanText(text="", path=task, folder=task.parent), make_overrides(BENCHMARK, values), ctx
+            )
+            result = await lifecycle.start(BENCHMARK, plan, ctx, run_id=run_id, engine=engine)
+            found[run_id] = {"end": result.end, **runs.facts(ctx.store, run_id)}
+
+    assert found["local"] == found["far"]
+    assert len(found["far"]["items"]) == 3
+
+
+async def test_two_workers_stop_when_told_to_and_the_run_resumes(runs):
+    slow = runs.folder / "slow.yaml"
+    slow.write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
+    text = """
+        concurrency: 4
+        matrix:
+          - {prompt: hello, model: scripted/slow, runs: 2}
+          - {prompt: hello, model: scripted/echo, runs: 400}
+    """
+
+    stopped = await runs.run(text, runs.far, "far", observer=Stopping())
+
+    assert stopped["end"].status == "interrupted"
+    assert {item["status"] for item in stopped["items"]} == {"success", "queued"}
+    assert [item["reason"] for item in stopped["items"][:2]] == ["interrupted"] * 2
+
+    slow.write_text("{rules: [{reply: ok}]}")
+    resumed = await runs.resume("far", runs.engine())
+
+    assert resumed["end"].status == "completed"
+    assert {item["status"] for item in resumed["items"]} == {"success"}
+
+
+class KillingWorker(lifecycle.Observer):
+    """Kills a worker process after the tenth item."""
+
+    def __init__(self) -> None:
+        self.killed = 0
+        self._finished = 0
+
+    def item_finished(self, item: Any) -> None:
+        self._finished += 1
+        if self._finished == 10:
+            (launcher,) = (pid for pid in children_of(os.getpid()) if children_of(pid))
+            self.killed = children_of(launcher)[0]
+            os.kill(self.killed, signal.SIGKILL)
+
+
+async def test_the_items_of_a_killed_worker_run_again_in_a_new_one(runs):
+    (runs.folder / "dear.yaml").write_text(DEAR.replace("0.002", "0.2"))
+    killing = KillingWorker()
+
+    far = await runs.run(
+        """
+        concurrency: 8
+        budget: 10
+        prices: {scripted/dear: {input: 0, output: 10000}}
+        matrix: [{prompt: hello, model: scripted/dear, runs: 30, settings: {max_tokens: 1}}]
+        """,
+        runs.far,
+        "far",
+        observer=killing,
+    )
+
+    assert killing.killed and far["end"].status == "completed"
+    (note,) = runs.notes
+    assert note.startswith("a worker process died; ")
+    ended = Counter((item_id, status) for item_id, _, status, _ in far["sessions"])
+    assert {item["status"] for item in far["items"]} == {"success"}
+    assert [ended[item["id"], "success"] for item in far["items"]] == [1] * 30, "each to its end once"
+    lost = [row for row in far["sessions"] if row[2] != "success"]
+    assert 1 <= len(lost) <= 4
+    assert {(attempt, status, reason) for _, attempt, status, reason in lost} == {(1, "error", "interrupted")}
+    assert far["money"][0] == 0
+    assert far["money"][1] == pytest.approx(0.3 + 0.01 * len(lost)), "calls that were cut off count"
+
+
+def workers_of(pid: int) -> list[int]:
+    """The worker processes of a run: what its launcher has forked."""
+    return [worker for launcher in children_of(pid) for worker in children_of(launcher)]
+
+
+def start_stuck(proctor, repository) -> tuple[Any, Path]:
+    """A run with two workers whose agents have started more processes, and do not end by themselves."""
+    go = proctor.folder / "go"
+    wait = f"until test -e {go}; do sleep 0.05; done"
+    command = f"setsid sleep 301 & sleep 302 & echo started > started.txt; {wait}; echo fixed > shop.py"
+    (proctor.folder / "plan.yaml").write_text(
+        f"{{runId: killed, concurrency: 2, workers: 2, defaults: {{sandbox: none}}, "
+        f"matrix: [{{repo: {repository}, prompt: work, agent: command, command: '{command}', runs: 3}}]}}"
+    )
+    process = proctor.start("batch", "plan.yaml")
+    home = proctor.folder / "proctor-home"
+    eventually(while_running(process, lambda: len(list(home.rglob("started.txt"))) == 2), timeout=60)
+    return process, go
+
+
+def test_nothing_outlives_a_killed_driver_and_the_run_resumes(proctor, repository):
+    process, go = start_stuck(proctor, repository)
+    started = descendants_of(process.pid)
+    assert len(workers_of(process.pid)) == 2 and len(started) >= 3 + 2 * 4
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+    eventually(lambda: not [pid for pid in started if is_alive(pid)], timeout=15)
+    go.touch()
+    resumed = proctor("batch", "plan.yaml", "--resume", "--workers", "2", "--json")
+
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["successCount"] == 3
+
+
+def test_what_agents_of_a_killed_worker_had_started_ends_and_its_item_runs_again(proctor, repository):
+    process, go = start_stuck(proctor, repository)
+    worker = workers_of(process.pid)[0]
+    started = descendants_of(worker)
+    assert len(started) >= 4
+    os.kill(worker, signal.SIGKILL)
+
+    eventually(while_running(process, lambda: not [pid for pid in started if is_alive(pid)]), timeout=15)
+    go.touch()
+    process.communicate(timeout=30)
+
+    assert process.returncode == 0
+    with proctor.open_store() as store:
+        sessions = query(store, 'SELECT "status", "endReason" FROM "sessions" ORDER BY "status"')
+    reasons = Counter((row["status"], row["endReason"]) for row in sessions)
+    assert reasons == {("error", "interrupted"): 1, ("success", "completed"): 3}
+
+
+def test_ctrl_c_and_abort_reach_the_workers(proctor):
+    (proctor.folder / "slow.yaml").write_text("{latency_seconds: 300, rules: [{reply: late}]}")
+    plan = "{runId: RUN, concurrency: 4, matrix: [{prompt: hello, model: scripted/slow, runs: 9}]}"
+    with proctor.open_store() as store:
+        for run_id, status, code in (("stopped", "queued", 130), ("aborted", "error", 3)):
+            (proctor.folder / "plan.yaml").write_text(plan.replace("RUN", run_id))
+            process = proctor.start("batch", "plan.yaml", "--workers", "2")
+            sql = f'SELECT 1 FROM "sessions" WHERE "runId" = \'{run_id}\''
+            eventually(while_running(process, lambda sql=sql: len(query(store, sql)) == 4), timeout=60)
+            started = descendants_of(process.pid)
+            if run_id == "stopped":
+                # As a terminal does: to every process.
+                for pid in [process.pid, *started]:
+                    os.kill(pid, signal.SIGINT)
+            else:
+                assert proctor("abort-run", run_id).returncode == 0
+            process.communicate(timeout=20)
+
+            assert process.returncode == code
+            assert {row["status"] for row in store.read.items(run_id)} == {status}
+            eventually(lambda started=started: not [pid for pid in started if is_alive(pid)], timeout=5)
+
+
+def test_a_function_that_can_be_imported_answers_in_the_workers(tmp_path, monkeypatch):
+    (tmp_path / "own_model.py").write_text("import os\ndef answer(request):\n    return os.getpid()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    answer = import_module("own_model").answer
+    items = [Item(prompt=f"say {number}") for number in range(40)]
+    run = library.run(items=items, model=answer, workers=2, concurrency=8, home=tmp_path, progress=False)
+
+    pids = {item.session.transcript[-1].content for item in run.items()}
+    assert str(os.getpid()) not in pids and 1 <= len(pids) <= 2
+    assert not run.notices
+
+
+@pytest.mark.parametrize(
+    ("why", "options"),
+    [
+        ("worker processes cannot import its Python functions", {"model": lambda _: "ok"}),
+        ("its concurrency is 1", {"model": "scripted/echo", "concurrency": 1}),
+    ],
+)
+def test_a_run_that_only_this_process_can_make_has_one_worker_and_says_why(tmp_path, why, options):
+    run = library.run(
+        items=[Item(prompt="hello")],
+        workers=3,
+        home=tmp_path,
+        progress=False,
+        **{"concurrency": 2, **options},
+    )
+
+    assert run.summary()["successCount"] == 1
+    assert [notice.text for notice in run.notices] == [f"the run has one worker process: {why}"]
+
+
+async def test_a_recording_is_made_by_one_process(runs):
+    notices = list[Notice]()
+    text = "{record: calls.jsonl, concurrency: 2, matrix: [{prompt: hello, model: scripted/echo, runs: 3}]}"
+    with open_context([runs.folder], home=str(runs.folder), notice=notices.append) as ctx:
+        plan = runs.job.read(PlanText(text=text, folder=runs.folder), make_overrides(runs.job, {}), ctx)
+        await lifecycle.start(runs.job, plan, ctx, workers=2)
+
+    assert [each.text for each in notices] == [
+        "the run has one worker process: recordings number the calls of one process"
+    ]
+
+
+async def test_workers_that_die_again_and_again_end_the_run(runs, monkeypatch):
+    monkeypatch.setattr(processes, "RESTARTS", 1)
+    (runs.folder / "deadly.py").write_text(
+        "import os, signal\ndef answer(request):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    monkeypatch.syspath_prepend(str(runs.folder))
+
+    with pytest.raises(library.ProctorError, match="died 3 times"):
+        await asyncio.wait_for(
+            runs.run(
+                "{concurrency: 2, matrix: [{prompt: hello, model: 'python/deadly:answer', runs: 8}]}",
+                runs.engine(),
+                "far",
+            ),
+            60,
+        )
