@@ -24,7 +24,7 @@ def history_page(result: MiningResult) -> str:
     by_commit = {each.commit: each for each in result.candidates}
     taken = [by_commit[each.commit] for each in result.tasks]
     figures = (
-        ("commits", len(result.rejected) + len(result.tasks) + len(result.flaky)),
+        ("commits", len({*by_commit, *(each.commit for each in result.rejected)})),
         ("candidates", len(result.candidates)),
         ("tasks", len(result.tasks)),
         ("flaky", len(result.flaky)),
