@@ -182,7 +182,7 @@ def test_hosts_are_matched_by_name_and_port() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"network": ["pypi.org"]}, "cannot restrict the network to hosts"),
+        ({"network": ["packages.test"]}, "cannot restrict the network to hosts"),
         ({"cache": {"~/.npm": "copy"}}, "copies"),
     ],
 )

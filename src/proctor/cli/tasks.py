@@ -16,6 +16,7 @@ from proctor.cli.bench import (
     SetupCommand,
     Template,
 )
+from proctor.cli.history import from_history
 from proctor.cli.output import Json, JsonAtEnd, count, print_json, print_note, print_table, printable
 from proctor.cli.run import terminal_context
 from proctor.errors import NotFound
@@ -26,8 +27,11 @@ from proctor.tasks.formats import read_task_set
 from proctor.tasks.options import ReadOptions, read_repos
 from proctor.tasks.task import Task, TaskSet, file_names, task_document
 
-tasks_app = typer.Typer(add_completion=False, help="List, show, check, and convert tasks in any format.")
+tasks_app = typer.Typer(
+    add_completion=False, help="List, show, check, and convert tasks; make them of a history."
+)
 apps = {"tasks": tasks_app}
+tasks_app.command("from-history")(from_history)
 
 TaskPath = Annotated[
     Path, typer.Argument(help="A task file, or a folder or dataset of tasks.", metavar="PATH")

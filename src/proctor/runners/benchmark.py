@@ -2,14 +2,16 @@
 
     starting files → work tree → agent → commit → checks, expectations → outcome
 
-Each check becomes a score; all must pass. A task without checks passes if the agent changed anything, and
-has the score `unchecked`. A task with steps runs the agent again for each, in the same tree; one with a
-second try runs it again with the output of the failed checks.
+Each check becomes a score; all must pass. Hidden tests are put into the tree once the agent has ended, and
+decide by test ID. A task without checks passes if the agent changed anything, and has the score `unchecked`.
+A task with steps runs the agent again for each, in the same tree; one with a second try runs it again with
+the output of the failed checks.
 """
 
 import asyncio
 import re
 import shutil
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +35,8 @@ from proctor.runners.worktree import commit_and_publish, iteration_of, run_agent
 from proctor.score import Score
 from proctor.session import Event, Message
 from proctor.workspace.commit import Committed
-from proctor.workspace.setup import WorkSession
+from proctor.workspace.hidden_tests import lay_tests
+from proctor.workspace.setup import WorkSession, in_thread
 from proctor.workspace.starting_files import (
     copy_over,
     files_of,
@@ -41,9 +44,14 @@ from proctor.workspace.starting_files import (
     stored_files,
     write_texts,
 )
+from proctor.workspace.test_reports import grade, read_results, with_report
 
 UNCHECKED = "unchecked"
 """Score name of a task without checks."""
+HIDDEN_TESTS = "hidden tests"
+"""Score name of the tests of a commit: the share of them that passes."""
+CHANGED_TESTS = "changed tests"
+"""Score name for changes of an agent to tests, settings of test runners and CI; it decides nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +262,9 @@ async def _checked(
 
 
 async def _check(session: WorkSession, current: _Round, ran: list[_CheckRun]) -> None:
+    if hidden := session.item.details.get("hidden"):
+        ran.append(await _run_hidden_tests(session, hidden))
+        return
     if current.checks and current.files_digest:
         await _lay_out_check_files(session, current)
     for check in current.checks:
@@ -300,6 +311,41 @@ def _empty_folder(folder: Path) -> None:
             each.unlink()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
+
+
+async def _run_hidden_tests(session: WorkSession, digest: str) -> _CheckRun:
+    """Put the hidden tests into the tree, run them, and record their grade and what the agent changed."""
+    archive, name = Path(session.item.settings["hidden"]), f"hidden-{uuid.uuid4().hex[:12]}"
+    place = session.home / "tmp"
+    with blame(WorkspaceError, "putting the hidden tests into the tree"):
+        place.mkdir(parents=True, exist_ok=True)
+        hidden, changed = await in_thread(lay_tests, archive, digest, session.tree, place / name)
+    report = place / f"{name}.report"
+    finished = await run_command(session, with_report(hidden.command, report), "check")
+    with blame(WorkspaceError, "reading the report of the hidden tests"):
+        results = await in_thread(read_results, hidden.command, report, finished.exit_code)
+        report.unlink(missing_ok=True)
+    graded = grade(results, hidden.fail_to_pass, hidden.pass_to_pass)
+    session.services.score(
+        Score(
+            evaluator=HIDDEN_TESTS,
+            value=graded.value,
+            label="pass" if graded.passed and not finished.timed_out else "fail",
+            explanation=clipped(graded.summary, 1000),
+            evaluator_digest=digest[:16],
+        )
+    )
+    session.services.score(
+        Score(
+            evaluator=CHANGED_TESTS,
+            label="changed" if changed else "unchanged",
+            explanation=clipped(", ".join(changed), 1000) if changed else "no test, test setting or CI file",
+        )
+    )
+    if changed:
+        session.note(f"the agent changed tests, their settings or CI; restored: {', '.join(changed[:50])}")
+    verdict = CheckVerdict(graded.passed, graded.value, clipped(graded.summary, 400))
+    return _CheckRun(HIDDEN_TESTS, hidden.command, finished, verdict)
 
 
 async def _lay_out_check_files(session: WorkSession, current: _Round) -> None:

@@ -27,11 +27,13 @@ from proctor.plan.validate import (
 )
 from proctor.plan.yaml_loader import read_source
 from proctor.tasks.task import Task, TaskCheck, TaskFolder, folder_of
+from proctor.workspace.hidden_tests import digest_of_archive, read_archive
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
 _FACT = re.compile(r"^\s*(?:[-*]\s+)?\*\*([^*:]+?):?\*\*\s*:?\s*(.*?)\s*$")
 _BULLET = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+(?:\[[ xX]\]\s*)?(.+?)\s*$")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _BOX = re.compile(r"^\s*[-*+]\s+\[[ xX]\]\s*(.+?)\s*$")
 
 
@@ -121,6 +123,11 @@ class Header(BaseModel):
         None, description="Commands that decide, each by its exit code."
     )
     check_files: Text | None = Field(None, description="Folder put over the work before it is checked.")
+    hidden: Text | None = Field(
+        None, description="Archive of hidden tests, as `tasks from-history` writes it."
+    )
+    sealed: bool | None = Field(None, description="Whether the agent's repository ends at `ref`.")
+    date: Text | None = Field(None, description="When the work was really done, as 2024-01-31.")
     expect: Expectation | None = Field(None, description="What the agent's last words are checked for.")
     timeout: Seconds | None = Field(None, description="Seconds the agent may take.")
     agent: Text | None = Field(None, description="Who does the work. Default: builtin.")
@@ -161,6 +168,8 @@ def read_task(file: Path) -> Task:
             header.problem_at(first_line, 1, "the task asks for nothing", "Write what is to be done.")
         )
     folders = {} if problems else dict(_folders(header, file.absolute(), problems))
+    if not problems and (hidden := _hidden(header, file.absolute(), problems)):
+        folders["hidden"] = hidden
     if problems:
         refuse(problems)
     return _task(header.data or {}, markdown, body.strip(), file.absolute(), folders)
@@ -184,6 +193,9 @@ def _task(
         ref=header.get("ref") or "HEAD",
         setup=header.get("setup") or "",
         check_files=folders.get("check_files"),
+        hidden=folders.get("hidden"),
+        sealed=bool(header.get("sealed")),
+        date=header.get("date") or "",
         expect={
             name: expectation
             for name, expectation in (header.get("expect") or {}).items()
@@ -256,6 +268,13 @@ def _contradictions(header: PlanSource, markdown: Markdown) -> Iterator[Problem]
         )
     if fields.get("ref") and not fields.get("repo"):
         yield header.problem(("ref",), "the task has `ref`, but no `repo`", "Add `repo`, or remove `ref`.")
+    for name in ("sealed", "hidden"):
+        if fields.get(name) and not fields.get("repo"):
+            yield header.problem((name,), f"the task has `{name}`, but no `repo`", "Add `repo`.")
+    if fields.get("hidden") and not isinstance(fields.get("check"), str):
+        yield header.problem(("hidden",), "the hidden tests have no command", "Write `check: COMMAND`.")
+    if fields.get("date") and not _DATE.fullmatch(fields["date"]):
+        yield header.problem(("date",), "this is no date", "Write it like '2024-01-31', in quotes.")
     if "://" in (fields.get("repo") or ""):
         yield header.problem(("repo",), "`repo` is an address", "Clone it, and give the path of the clone.")
     if fields.get("check_files") and not fields.get("check"):
@@ -326,6 +345,24 @@ def _folders(header: PlanSource, file: Path, problems: list[Problem]) -> Iterato
                 yield name, folder_of(folder)
             except (WorkspaceError, OSError) as error:
                 problems.append(header.problem((name,), str(error)))
+
+
+def _hidden(header: PlanSource, file: Path, problems: list[Problem]) -> TaskFolder | None:
+    """The archive of hidden tests, with the digest of its contents."""
+    written = header.data.get("hidden")
+    if not written:
+        return None
+    archive = (file.parent / written).resolve()
+    if not archive.is_relative_to(_root(file).resolve()):
+        remedy = f"Put it below {_root(file)}."
+        problems.append(header.problem(("hidden",), "`hidden` leads out of the task's folder", remedy))
+        return None
+    try:
+        read_archive(archive)
+        return TaskFolder(path=archive, digest=digest_of_archive(archive))
+    except WorkspaceError as error:
+        problems.append(header.problem(("hidden",), str(error)))
+        return None
 
 
 def _difficulty(difficulty: str, file: Path) -> str:

@@ -102,6 +102,12 @@ class Task:
     ref: str = "HEAD"
     setup: str = ""
     check_files: TaskFolder | None = None
+    hidden: TaskFolder | None = None
+    """Archive of hidden tests and the reference solution."""
+    sealed: bool = False
+    """Whether the agent's repository has nothing later than its first commit."""
+    date: str = ""
+    """When the work was really done, as 2024-01-31; empty: not known."""
     expect: JsonMap = field(default_factory=dict)
     timeout_seconds: float | None = None
     agent: str = ""

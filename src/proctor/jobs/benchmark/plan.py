@@ -4,7 +4,7 @@ An item's id is made of its inputs: the task's text, the digest of its files, it
 settings, the agent. Paths on this machine, timeouts and retries are not part of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from proctor.jobs.benchmark.models import Candidate
 from proctor.json_values import JsonObject
 from proctor.tasks.options import ReadOptions, read_repos
 from proctor.tasks.task import MARKDOWN, Task, TaskFolder, TaskStep
+from proctor.workspace.hidden_tests import read_archive, solution_files
 from proctor.workspace.starting_files import text_files
 
 DEFAULT_AGENT = "builtin"
@@ -169,6 +170,8 @@ class BenchmarkDefinition:
         factors = {"model": model.name, "agent": agent, "task": task.name}
         if task.difficulty:
             factors["difficulty"] = task.difficulty
+        if task.date and model.cutoff:
+            factors["after_cutoff"] = "yes" if task.date > model.cutoff else "no"
         if not agent:
             factors["agent"] = "prompt"
         return Item(
@@ -195,6 +198,10 @@ class BenchmarkDefinition:
         }
         if task.check_files:
             details["checkFiles"] = task.check_files.digest
+        if task.hidden:
+            details["hidden"] = task.hidden.digest
+        if task.sealed:
+            details["sealed"] = True
         if task.setup:
             details["setup"] = task.setup
         if task.expect:
@@ -220,7 +227,7 @@ class BenchmarkDefinition:
             settings["repo"] = str(task.repo)
         if task.sandbox:
             settings["sandbox"] = task.sandbox
-        folders = {"start": task.start, "checkFiles": task.check_files}
+        folders = {"start": task.start, "checkFiles": task.check_files, "hidden": task.hidden}
         for number, step in enumerate(task.steps):
             folders |= {f"files{number}": step.files, f"checkFiles{number}": step.check_files}
         if model.model == ORACLE and "solution" in task.places.values():
@@ -294,6 +301,8 @@ def script_of(model: Candidate, task: Task) -> list[JsonObject]:
     """What a mock does in a task, as steps of the scripted agent."""
     if model.model == NOOP:
         return []
+    if task.hidden and task.hidden.path:
+        return _hidden_solution(task.hidden.path)
     if task.solution_script:
         return [{"run": task.solution_script}]
     if task.solution is None and not task.answer:
@@ -305,12 +314,20 @@ def script_of(model: Candidate, task: Task) -> list[JsonObject]:
                 else f"The task is `{task.name}`; leave it out, or run without --oracle."
             )
         )
-    steps = list(_written(task.solution)) if task.solution else []
+    steps = list(_written(_texts(task.solution))) if task.solution else []
     return [*steps, {"say": task.answer}] if task.answer else steps
 
 
-def _written(solution: TaskFolder) -> Iterator[JsonObject]:
-    files = text_files(solution.path) if solution.path else solution.texts.items()
+def _hidden_solution(archive: Path) -> list[JsonObject]:
+    removed: list[JsonObject] = [{"delete": path} for path in read_archive(archive).removed_files]
+    return [*removed, *_written(solution_files(archive))]
+
+
+def _texts(solution: TaskFolder) -> Iterable[tuple[str, str]]:
+    return text_files(solution.path) if solution.path else solution.texts.items()
+
+
+def _written(files: Iterable[tuple[str, str]]) -> Iterator[JsonObject]:
     for path, content in files:
         first, *more = _in_parts(content)
         yield {"write": {"path": path, "content": first}}
