@@ -122,7 +122,7 @@ def system_arguments() -> tuple[str, ...]:
         arguments += [part for folder in folders for part in ("--tmpfs", str(folder))]
     arguments += ["--proc", "/proc", "--dev", "/dev"]
     if is_root():
-        # Settings of the kernel belong to root, capabilities or not: one names a program that it runs outside.
+        # Settings of the kernel belong to root, even without capabilities; one names a program to run.
         arguments += ["--remount-ro", "/proc"]
     for path in SYSTEM_FILES:
         arguments += ["--ro-bind-try", path, path]
