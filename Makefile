@@ -14,7 +14,7 @@ INSPECT := build/inspect
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check format bench docs screenshots constraints browser inspect sandbox test-agents mutants chaos clean
+.PHONY: help setup demo test check format bench bench-peers docs screenshots constraints browser inspect sandbox test-agents mutants chaos clean
 
 help:
 	@echo "make demo          run a small batch with stand-in agents: no key, no network, a minute"
@@ -25,7 +25,8 @@ help:
 	@echo "make test-agents   install every agent and try each for real on a model on loopback"
 	@echo "make mutants       change the code at random and report how many changes the tests detect"
 	@echo "make chaos         kill and disturb all jobs at random and count what is lost: MINUTES=5"
-	@echo "make bench         measure speed against bare loops"
+	@echo "make bench         measure speed against bare scripts"
+	@echo "make bench-peers   measure Inspect AI and promptfoo beside Proctor"
 	@echo "make docs          write docs/commands.md from the commands' own help"
 	@echo "make screenshots   make the pictures of the web app in docs/pictures"
 	@echo "make constraints   look for newer versions of what we need, and pin them"
@@ -93,6 +94,11 @@ format: $(DEV_STAMP)
 
 bench: $(DEV_STAMP)
 	@$(BIN)/python benchmarks/run.py
+
+# Needs npm and the network.
+bench-peers: $(DEV_STAMP)
+	@tools/install-peers $(BIN)/uv build/peers
+	@$(BIN)/python benchmarks/peers.py build/peers
 
 # The pictures of the web app that the README shows.
 screenshots: $(DEV_STAMP) browser

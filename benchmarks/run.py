@@ -47,8 +47,10 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "watchers": pages.watchers,
 }
 LARGE: Mapping[str, Callable[[], Iterator[Figure]]] = {
+    "slow-calls-most": throughput.most_slow_calls,
     "pages-large": pages.large_run,
     "memory-large": size.memory_of_large_batches,
+    "memory-entries": size.memory_of_entries,
     "resume-large": partial(size.resume, 100_000),
 }
 

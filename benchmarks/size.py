@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from results import Figure
-from workload import middle, plan_text, script, settings
+from workload import cost_of, middle, plan_of_entries, plan_text, script, settings
 
 CONCURRENCY = 64
 QUICK = {"rules": [{"reply": "{prompt}"}], "latency_seconds": 0.01}
@@ -31,6 +31,20 @@ def memory_of_large_batches() -> Iterator[Figure]:
     yield Figure("peak memory, 50,000 items", half, "MB")
     yield Figure("peak memory, 100,000 items", whole, "MB")
     yield Figure("peak memory, 100,000 : 50,000 items", whole / half, "", promise=1.1, lower_is_better=True)
+
+
+def memory_of_entries() -> Iterator[Figure]:
+    """Peak memory of `proctor batch` with a plan of 100,000 entries."""
+    with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
+        home = Path(name)
+        plan = home / "plan.yaml"
+        plan.write_text(plan_of_entries(100_000, model="scripted/echo", concurrency=CONCURRENCY))
+        command = [sys.executable, "-m", "proctor", "batch", plan, "--json"]
+        cost = cost_of(command, 100_000, settings(home))
+    yield Figure(
+        "peak memory, plan of 100,000 entries", cost.peak_mb, "MB", promise=200, lower_is_better=True
+    )
+    yield Figure("CPU time, plan of 100,000 entries", cost.cpu_seconds, "s")
 
 
 def dry_run() -> Iterator[Figure]:

@@ -11,10 +11,13 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from proctor.stats import bill, difference, gate, mean, per_success, ranks, ratio, tasks_needed, typical
+from proctor.stats.differences import adjust
+from proctor.stats.experiment import RunData, Study, level_contrasts
 from proctor.stats.intervals import wilson_limits
 from proctor.stats.samples import FloatArray, plus_interval, t_quantile
 from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal
@@ -436,6 +439,59 @@ def stopped_comparison(
     return decided / replications, wrong / replications, inside / replications
 
 
+def level_effect(
+    rng: np.random.Generator, seeds: int, share: float, replications: int
+) -> tuple[float, float, float]:
+    """Coverage of the interval of a level's effect: for other seeds, for these seeds, and for other seeds if
+    all pairs of runs were independent.
+
+    An experiment of two levels and six settings, one run of each for each seed. `share` of the variance of
+    pairs is due to the seed.
+    """
+    settings, effect = 6, 1.0
+    cells = [(level, str(setting)) for level in ("on", "off") for setting in range(settings)]
+    about = Study(
+        name="",
+        runs=(),
+        descriptions=dict.fromkeys(range(len(cells)), ""),
+        factors={
+            number: {"level": level, "setting": setting} for number, (level, setting) in enumerate(cells)
+        },
+        planned=0,
+    )
+    inside = np.zeros(3)
+    for _ in range(replications):
+        effects = effect + rng.normal(0, math.sqrt(share), seeds)
+        noise = rng.normal(0, math.sqrt((1 - share) / 2), (len(cells), seeds))
+        values = noise + rng.normal(0, 1, seeds)
+        values[:settings] += effects
+        runs = tuple(
+            RunData(
+                run_id=f"{number}-{seed}",
+                variation_id=number,
+                repeat=seed,
+                seed=seed,
+                status="completed",
+                metrics={"value": float(values[number, seed])},
+            )
+            for number in range(len(cells))
+            for seed in range(seeds)
+        )
+        contrasts = level_contrasts(replace(about, runs=runs), ["value"])
+        (contrast,) = (each for each in contrasts if each.factor == "level" and each.metric)
+        alone = adjust(contrast.difference, 1)
+        assert alone.low is not None and alone.high is not None
+        pairs = values[:settings] - values[settings:]
+        reach = float(t_quantile(0.975, pairs.size - 1)) * pairs.std(ddof=1) / math.sqrt(pairs.size)
+        inside += [
+            alone.low <= effect <= alone.high,
+            alone.low <= effects.mean() <= alone.high,
+            abs(pairs.mean() - effect) <= reach,
+        ]
+    others, these, independent = (inside / replications).tolist()
+    return others, these, independent
+
+
 def main(replications: int) -> None:
     """Print every table."""
     started = time.perf_counter()
@@ -445,7 +501,7 @@ def main(replications: int) -> None:
         print(f"\n{title}")
         for name, cells in rows.items():
             texts = [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells]
-            print(f"  {name:36}" + "".join(f"{text:>9}" for text in texts))
+            print(f"  {name:44}" + "".join(f"{text:>9}" for text in texts))
 
     def rng() -> np.random.Generator:
         return np.random.default_rng(20)
@@ -607,6 +663,18 @@ def main(replications: int) -> None:
             f"up to {t} tasks, effect {effect}": stopped_comparison(rng(), t, effect, fewer)
             for t in (50, 150)
             for effect in (0.0, 0.1, 0.2, 0.3)
+        },
+    )
+    shares = (0.0, 0.1, 0.3, 0.6)
+    effects = {seeds: [level_effect(rng(), seeds, share, fewer) for share in shares] for seeds in (4, 6, 20)}
+    kinds_of_coverage = ("other seeds", "these seeds", "other seeds, pairs as independent")
+    table(
+        "Effect of a level in an experiment, by the share of the variance of pairs due to the seed: coverage",
+        {"share": shares}
+        | {
+            f"{seeds} seeds: {kind}": [cell[part] for cell in cells]
+            for seeds, cells in effects.items()
+            for part, kind in enumerate(kinds_of_coverage)
         },
     )
     seconds = time.perf_counter() - started

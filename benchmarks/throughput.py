@@ -1,57 +1,83 @@
-"""How many recorded items a second, beside a bare loop that makes the same calls and writes."""
+"""Whole commands that record one-call items, beside a whole script that makes the same calls.
+
+Each line is `proctor batch` or `bare_script.py`, from starting Python to its exit, turn about on the same
+server, with one worker. The model is `openai/gpt-4o-mini`, so calls are priced from the table; every item has
+an `expect`.
+"""
 
 import json
 import sqlite3
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from results import Figure
-from workload import answering_server, middle, plan_text, script, settings
+from workload import (
+    HERE,
+    CommandCost,
+    answering_server,
+    cost_of,
+    middle,
+    plan_of_entries,
+    plan_text,
+    prompts_of_entries,
+    script,
+    settings,
+)
 
-ROUNDS = 3
-ITEMS = 6000
+ROUNDS = 5
+ITEMS = 10_000
+FEW_ITEMS = 200
 MANY_ITEMS = 20_000
 CONCURRENCY = 64
+MODEL = "openai/gpt-4o-mini"
+SESSION_TIMES = 'MIN("startedAt"), MAX("finishedAt")'
 
-Measure = Callable[[], float]
-"""Makes one round; its items a second."""
+Plan = Callable[..., str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """Both commands, and both with a few items only: the difference is the cost of an item once started."""
+
+    ours: CommandCost
+    bare: CommandCost
+    ours_few: CommandCost | None = None
+    bare_few: CommandCost | None = None
+    ours_started: float = 0.0
+    """Seconds from the start of the first call to the end of the last, as recorded."""
+    bare_started: float = 0.0
 
 
 def over_http() -> Iterator[Figure]:
-    """One-call prompts against a server on this machine."""
+    """10,000 calls to a server that answers at once: a plan with 10,000 entries, and one with one entry."""
     with answering_server() as url:
-        yield from _beside(
-            "recorded items/s over loopback HTTP",
-            lambda: _engine("local/bench", LOCAL_BASE_URL=url),
-            lambda: _bare(url),
-            promise=0.5,
-        )
+        for what, plan in (("10,000 entries", plan_of_entries), ("one entry", plan_text)):
+            yield from _figures(f"plan of {what} over loopback HTTP", partial(_round, plan, MODEL, url), 0.45)
 
 
 def scripted() -> Iterator[Figure]:
-    """The same without any HTTP: what our own bookkeeping costs."""
-    yield from _beside(
-        "recorded items/s, scripted model", lambda: _engine("scripted/echo"), lambda: _bare(""), promise=None
-    )
+    """The same without HTTP: Proctor's own work."""
+    yield from _figures("plan of one entry, scripted model", partial(_round, plan_text, "scripted/echo", ""))
 
 
 def sealed() -> Iterator[Figure]:
-    """The same with every text sealed, beside the same engine without a key."""
-    key = {"PROCTOR_ENCRYPTION_KEY": "00" * 32}
-    yield from _beside(
-        "recorded items/s, scripted model, with a key",
-        lambda: _engine("scripted/echo", **key),
-        lambda: _engine("scripted/echo"),
-        promise=None,
-        other="to the same without",
-    )
+    """The same with every text encrypted, beside the same command without a key."""
+    rounds = list[tuple[CommandCost, CommandCost]]()
+    for _ in range(ROUNDS):
+        with tempfile.TemporaryDirectory(prefix="proctor-bench-") as home:
+            plain = run_proctor(Path(home), plan_text, "scripted/echo", "", ITEMS, CONCURRENCY)
+        with tempfile.TemporaryDirectory(prefix="proctor-bench-") as home:
+            key = "00" * 32
+            encrypted = run_proctor(Path(home), plan_text, "scripted/echo", "", ITEMS, CONCURRENCY, key=key)
+        rounds.append((encrypted, plain))
+    ours, bare = (middle([ITEMS / pair[side].cpu_seconds for pair in rounds]) for side in (0, 1))
+    yield Figure("items per CPU second, scripted model, encrypted (beside: not)", ours, "/s", bare)
 
 
 def workers() -> Iterator[Figure]:
@@ -64,8 +90,8 @@ def workers() -> Iterator[Figure]:
 
 
 def _workers(what: str, measure: "Callable[[int], tuple[float, float]]") -> Iterator[Figure]:
-    # Turn about, so that whatever else the machine does hits both alike.
-    rounds = [(measure(2), measure(1)) for _ in range(ROUNDS)]
+    # Turn about, so that whatever else the machine does affects both alike.
+    rounds = [(measure(2), measure(1)) for _ in range(3)]
     rates = [(two[0], one[0]) for two, one in rounds]
     started = [two[1] / one[1] for two, one in rounds]
     name = f"items/s with two workers, {what}"
@@ -76,120 +102,120 @@ def _workers(what: str, measure: "Callable[[int], tuple[float, float]]") -> Iter
 
 def _several(model: str, number: int, **environment: str) -> tuple[float, float]:
     """Items a second with so many workers, of the whole run and from its first item on."""
-    with _folder() as home:
-        told = script(
+    with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
+        home = Path(name)
+        result = script(
             "engine_loop.py",
             *(home, MANY_ITEMS, CONCURRENCY, model, number),
             environment=settings(home, **environment),
         )
-        started = MANY_ITEMS / _recorded_seconds(home / "engine.db")
-    assert told["passed"] == told["items"], told
-    return float(told["items"] / told["seconds"]), started
+        started = MANY_ITEMS / _seconds(home / "engine.db", SESSION_TIMES, '"sessions"')
+    assert result["passed"] == result["items"], result
+    return float(result["items"] / result["seconds"]), started
 
 
 def slow_calls() -> Iterator[Figure]:
-    """1,000 calls of one second, 200 at a time, as a whole command and once it has started."""
-    yield from _slow(1000, 200, promise=0.9, promise_once_started=0.95)
+    """1,000 calls of one second, 200 in parallel."""
+    yield from _slow(1000, 200, 0.9)
 
 
 def many_slow_calls() -> Iterator[Figure]:
-    """5,000 calls of one second, 1,000 at a time."""
-    yield from _slow(5000, 1000, promise=0.75, promise_once_started=None)
+    """5,000 calls of one second, 1,000 in parallel."""
+    yield from _slow(5000, 1000, 0.9)
 
 
-def _slow(
-    calls: int, at_once: int, *, promise: float, promise_once_started: float | None
-) -> Iterator[Figure]:
-    ideal = calls * 1.0 / at_once
+def most_slow_calls() -> Iterator[Figure]:
+    """20,000 calls of one second, 5,000 in parallel."""
+    yield from _slow(20_000, 5000, 0.75)
+
+
+def _figures(name: str, measure: Callable[[], Round], promise: float | None = None) -> Iterator[Figure]:
+    rounds = [measure() for _ in range(ROUNDS)]
+
+    def both(value: Callable[[CommandCost], float]) -> tuple[float, float]:
+        return middle([value(each.ours) for each in rounds]), middle([value(each.bare) for each in rounds])
+
+    def started(few: CommandCost | None, whole: CommandCost) -> float:
+        assert few is not None
+        return whole.cpu_seconds - few.cpu_seconds
+
+    ours, bare = both(lambda cost: ITEMS / cost.seconds)
+    yield Figure(f"{name}, whole command: items/s", ours, "/s", bare)
+    ours, bare = both(lambda cost: cost.cpu_seconds)
+    yield Figure(f"{name}, whole command: CPU time", ours, "s", bare, lower_is_better=True)
+    yield Figure(f"{name}, whole command: ratio of CPU times", bare / ours, "", promise=promise)
+    ours = middle([started(each.ours_few, each.ours) for each in rounds])
+    bare = middle([started(each.bare_few, each.bare) for each in rounds])
+    yield Figure(f"{name}, once started: CPU time per item", ours / ITEMS * 1e6, "µs", bare / ITEMS * 1e6)
+    yield Figure(f"{name}, once started: ratio of CPU times", bare / ours, "", promise=promise and 0.6)
+    ours, bare = both(lambda cost: cost.peak_mb)
+    yield Figure(f"{name}, whole command: peak memory", ours, "MB", bare)
+
+
+def _slow(calls: int, parallel: int, promise: float) -> Iterator[Figure]:
+    ideal = calls * 1.0 / parallel
     with answering_server(1.0) as url:
-        # Turn about, so that whatever else the machine does hits both alike.
-        rounds = [_slow_round(url, calls, at_once) for _ in range(ROUNDS)]
+        rounds = [_round(plan_text, MODEL, url, calls, parallel) for _ in range(3)]
 
-    def part(seconds: Callable[[SlowRound], float]) -> float:
+    def part(seconds: Callable[[Round], float]) -> float:
         return middle([ideal / seconds(each) for each in rounds])
 
-    what = f"{calls:,} calls of 1 s, {at_once:,} at a time"
-    ours, bare = part(lambda each: each.ours), part(lambda each: each.bare)
-    yield Figure(f"{what}: part of ideal, whole command", ours, "", bare, promise)
+    what = f"{calls:,} calls of 1 s, {parallel:,} in parallel"
+    ours, bare = part(lambda each: each.ours.seconds), part(lambda each: each.bare.seconds)
+    yield Figure(f"{what}: fraction of ideal, whole command", ours, "", bare, promise)
     ours, bare = part(lambda each: each.ours_started), part(lambda each: each.bare_started)
-    yield Figure(f"{what}: part of ideal, once started", ours, "", bare, promise_once_started)
-    yield Figure(f"{what}: ratio to the bare loop", middle([each.bare / each.ours for each in rounds]), "")
+    yield Figure(f"{what}: fraction of ideal, once started", ours, "", bare)
+    ours = middle([each.ours.cpu_seconds for each in rounds])
+    bare = middle([each.bare.cpu_seconds for each in rounds])
+    yield Figure(f"{what}: CPU time, whole command", ours, "s", bare)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowRound:
-    """Seconds of our command and of the bare script, started the same way."""
-
-    ours: float
-    bare: float
-    ours_started: float
-    """From the start of the first call to the end of the last, as recorded."""
-    bare_started: float
-
-
-def _slow_round(url: str, calls: int, at_once: int) -> SlowRound:
-    with _folder() as home:
-        plan = home / "plan.yaml"
-        plan.write_text(plan_text(calls, model="local/bench", concurrency=at_once))
-        loop = [sys.executable, str(_here("bare_loop.py")), str(home), str(calls), str(at_once), url]
-        return SlowRound(
-            bare=_took(loop, home, calls),
-            ours=_took([sys.executable, "-m", "proctor", "batch", str(plan), "--json"], home, calls, url),
-            bare_started=_recorded_seconds(home / "bare.db"),
-            ours_started=_recorded_seconds(home / "proctor.db"),
-        )
-
-
-def _recorded_seconds(database: Path) -> float:
-    with closing(sqlite3.connect(database)) as connection:
-        asked = 'SELECT MIN("startedAt"), MAX("finishedAt") FROM "sessions"'
-        began, ended = connection.execute(asked).fetchone()
-    return (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
-
-
-def _beside(
-    name: str, ours: Measure, theirs: Measure, *, promise: float | None, other: str = "to the bare loop"
-) -> Iterator[Figure]:
-    # Turn about, so that whatever else the machine does hits both alike.
-    pairs = [(ours(), theirs()) for _ in range(ROUNDS)]
-    ratio = middle([mine / bare for mine, bare in pairs])
-    yield Figure(name, middle([mine for mine, _ in pairs]), "/s", middle([bare for _, bare in pairs]))
-    yield Figure(f"{name}: ratio {other}", ratio, "", promise=promise)
-
-
-def _engine(model: str, **environment: str) -> float:
-    with _folder() as home:
-        told = script(
-            "engine_loop.py", home, ITEMS, CONCURRENCY, model, environment=settings(home, **environment)
-        )
-    assert told["passed"] == told["items"], told
-    return float(told["items"] / told["seconds"])
-
-
-def _bare(url: str) -> float:
-    with _folder() as folder:
-        told = script("bare_loop.py", folder, ITEMS, CONCURRENCY, *([url] if url else []))
-    assert told["passed"] == told["items"], told
-    return float(told["items"] / told["seconds"])
-
-
-def _took(command: list[str], home: Path, calls: int, url: str = "") -> float:
-    started = time.perf_counter()
-    environment = settings(home, LOCAL_BASE_URL=url)
-    done = subprocess.run(
-        command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    seconds = time.perf_counter() - started
-    told = json.loads(done.stdout)
-    assert told.get("passed", told.get("successCount")) == calls, told
-    return seconds
-
-
-def _here(name: str) -> Path:
-    return Path(__file__).with_name(name)
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
+def _round(plan: Plan, model: str, url: str, items: int = 0, concurrency: int = CONCURRENCY) -> Round:
+    """Both commands turn about, so that whatever else the machine does affects both alike."""
     with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
-        yield Path(name)
+        home, few = Path(name), Path(name) / "few"
+        bare = run_bare(home, url, items or ITEMS, concurrency)
+        ours = run_proctor(home, plan, model, url, items or ITEMS, concurrency)
+        if items:
+            return Round(
+                bare=bare,
+                ours=ours,
+                bare_started=_seconds(home / "bare.db", "MIN(started), MAX(started + seconds)", "results"),
+                ours_started=_seconds(home / "proctor.db", SESSION_TIMES, '"sessions"'),
+            )
+        few.mkdir()
+        return Round(
+            bare=bare,
+            ours=ours,
+            bare_few=run_bare(few, url, FEW_ITEMS, concurrency),
+            ours_few=run_proctor(few, plan, model, url, FEW_ITEMS, concurrency),
+        )
+
+
+def run_proctor(
+    home: Path, plan: Plan, model: str, url: str, items: int, concurrency: int, key: str = ""
+) -> CommandCost:
+    """Run `proctor batch` on a new plan."""
+    file = home / "plan.yaml"
+    file.write_text(plan(items, model=model, concurrency=concurrency))
+    environment = settings(home, OPENAI_BASE_URL=url, OPENAI_API_KEY="bench")
+    if key:
+        environment["PROCTOR_ENCRYPTION_KEY"] = key
+    command = [sys.executable, "-m", "proctor", "batch"]
+    return cost_of([*command, file, "--json", "--workers", 1], items, environment)
+
+
+def run_bare(home: Path, url: str, items: int, concurrency: int) -> CommandCost:
+    """Run the bare script on the same prompts."""
+    prompts = home / "prompts.json"
+    prompts.write_text(json.dumps(prompts_of_entries(items)))
+    command = [sys.executable, HERE / "bare_script.py", home, prompts, concurrency]
+    return cost_of([*command, *([url] if url else [])], items)
+
+
+def _seconds(database: Path, columns: str, table: str) -> float:
+    with closing(sqlite3.connect(database)) as connection:
+        first, last = connection.execute(f"SELECT {columns} FROM {table}").fetchone()
+    if isinstance(first, float):
+        return float(last - first)
+    return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()

@@ -7,8 +7,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,47 @@ def plan_text(items: int, *, model: str, concurrency: int) -> str:
     }
     # JSON is YAML, and needs no library to write.
     return json.dumps(document)
+
+
+def plan_of_entries(items: int, *, model: str, concurrency: int) -> str:
+    """A plan with one entry for each item, as YAML that a person or a script writes."""
+    head = f"runId: bench\nconcurrency: {concurrency}\ndefaults:\n  model: {model}\nmatrix:\n"
+    entry = "  - prompt: {}\n    expect:\n      contains: hello\n"
+    return head + "".join(map(entry.format, prompts_of_entries(items)))
+
+
+def prompts_of_entries(items: int) -> list[str]:
+    """The prompts of such a plan."""
+    return [f"say hello to number {number}" for number in range(items)]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCost:
+    """What a command took, from its start to its exit, its children included."""
+
+    seconds: float
+    cpu_seconds: float
+    """User and system time; what else the machine does changes it less than `seconds`."""
+    peak_mb: float
+
+
+def cost_of(command: Sequence[object], items: int, environment: dict[str, str] | None = None) -> CommandCost:
+    """Run a command that prints JSON with the number of passed items, which have to be `items`."""
+    # Installed programs are compiled; the first round writes what is missing.
+    environment = dict(os.environ) if environment is None else environment
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    with tempfile.TemporaryFile() as output:
+        started = time.perf_counter()
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(list(map(str, command)), env=environment, stdout=output, stderr=quiet)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        summary = json.loads(output.read())
+    assert process.returncode == 0, summary
+    assert summary.get("passed", summary.get("successCount")) == items, summary
+    return CommandCost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def settings(home: Path, **more: str) -> dict[str, str]:

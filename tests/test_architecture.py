@@ -1,12 +1,15 @@
 """The picture of the project stays true: which part knows which, who may speak, what loads when."""
 
 import ast
+import asyncio
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+from proctor.testing.model_server import ModelServer
 
 SOURCE = Path(__file__).parents[1] / "src" / "proctor"
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -19,6 +22,7 @@ LAYERS = [
     {"api", "testing"},
     {"bootstrap"},
     {"jobs"},
+    {"tasks"},
     {"report", "export"},
     {"batch"},
     {"stats"},
@@ -27,7 +31,7 @@ LAYERS = [
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     {"item", "session", "score", "errors", "git", "processes", "expect", "json_values", "answer_parser"}
-    | {"formatting", "lazy_import", "cache", "secrets", "sandbox"},
+    | {"formatting", "lazy_import", "cache", "secrets", "sandbox", "assertions"},
 ]
 """A part imports only from rows below its own."""
 
@@ -290,7 +294,7 @@ def test_nothing_is_left_for_later():
     ] == []
 
 
-def loaded(tmp_path: Path, *words: str) -> set[str]:
+def loaded(tmp_path: Path, *words: str, **variables: str) -> set[str]:
     """The modules a command has loaded when it is done."""
     program = (
         "import sys\nfrom proctor.cli.main import main\n"
@@ -299,7 +303,12 @@ def loaded(tmp_path: Path, *words: str) -> set[str]:
     )
     done = subprocess.run(
         [sys.executable, "-c", program, *words],
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PROCTOR_HOME": str(tmp_path / "home")},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "PROCTOR_HOME": str(tmp_path / "home"),
+            **variables,
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -324,6 +333,36 @@ def test_help_loads_nothing_that_takes_time(tmp_path):
     }
 
     assert loaded(tmp_path, "--help") & heavy == set()
+
+
+async def test_a_batch_of_model_calls_loads_what_the_calls_need_and_no_more(tmp_path):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "runId: one\nmatrix: [{prompt: Say OK, model: openai/gpt-4o-mini, expect: {contains: OK}}]\n"
+    )
+    async with ModelServer() as server:
+        variables = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "k"}
+        modules = await asyncio.to_thread(loaded, tmp_path, "batch", str(plan), **variables)
+
+    needed = {
+        "client",
+        "http",
+        "openai",
+        "anthropic",
+        "prices",
+        "price_table",
+        "providers",
+        "rate_limits",
+        "local",
+    }
+    needed |= {"local_server", "router", "routes", "scripted"}
+    ours = {name.removeprefix("proctor.models.") for name in modules if name.startswith("proctor.models.")}
+    assert ours == needed
+    others = {"aiohttp", "genai_prices.data", "jinja2", "numpy", "scipy", "fastapi", "jsonschema", "rich"}
+    assert modules & others == set()
+    assert not [
+        name for name in modules if name.startswith(("proctor.agents.", "proctor.workspace", "proctor.web"))
+    ]
 
 
 def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):

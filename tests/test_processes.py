@@ -14,6 +14,7 @@ import pytest
 
 from proctor.formatting import Clip
 from proctor.processes import CouldNotStart, end_attempt, run, started, undisturbed, warden
+from proctor.processes.streams import LineSplitter
 from proctor.testing import eventually_async
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -462,3 +463,15 @@ def test_a_clip_leaves_a_text_that_fits_as_it_is():
     clip.add("exactly ")
     clip.add("20 letters.")
     assert clip.text == "exactly 20 letters."
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a\nb\n", "a\r\nb\r\n", "\n\n", "é\n", "half", "a\nhalf", "\0\n", "\ud800\n", "a\r", "x" * 40 + "\ny\n"],
+)
+def test_lines_are_the_same_however_they_arrive(text):
+    raw = text.encode("utf-8", "surrogatepass") + b"\xe2\n"
+    whole, single = LineSplitter(20), LineSplitter(20)
+    at_once = [*whole.feed(raw), *whole.rest()]
+    one_by_one = [line for byte in raw for line in single.feed(bytes([byte]))]
+    assert at_once == [*one_by_one, *single.rest()]

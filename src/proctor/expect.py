@@ -11,11 +11,18 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from proctor.formatting import clipped
 from proctor.item import digest_of
-from proctor.json_values import JsonMap
+from proctor.json_values import JsonMap, as_map
 from proctor.score import Score
+
+if TYPE_CHECKING:
+    from proctor.assertions import AnswerFacts
+
+ASSERT = "assert"
+"""Weighted assertions, which tasks of other formats have; see `proctor.assertions`."""
 
 # Bounds the cost of a slow expression.
 SEARCHED_CHARACTERS = 200_000
@@ -38,8 +45,14 @@ def check_answer(expect: JsonMap, answer: str) -> list[ExpectationResult]:
     return [KINDS[name].check(expected, answer) for name, expected in expect.items()]
 
 
-def scores_of(expect: JsonMap, answer: str) -> list[Score]:
-    """The same as scores, one per expectation: 1 when it holds, else 0."""
+def scores_of(expect: JsonMap, answer: str, facts: "AnswerFacts | None" = None) -> list[Score]:
+    """The same as scores, one per expectation: 1 when it holds, else 0.
+
+    `assert` has a score for each assertion, and the weighted mean, which decides.
+    """
+    if ASSERT in expect:
+        others = {name: value for name, value in expect.items() if name != ASSERT}
+        return [*scores_of(others, answer), *_assertion_scores(as_map(expect, ASSERT), answer, facts)]
     return [
         Score(
             evaluator=f"expect.{check.name}",
@@ -52,12 +65,37 @@ def scores_of(expect: JsonMap, answer: str) -> list[Score]:
     ]
 
 
-def unmet_expectations(expect: JsonMap, answer: str, record: Callable[[Score], None]) -> list[str]:
-    """Check an answer, record a score per expectation, and return why those that do not hold do not."""
-    scores = scores_of(expect, answer)
+def unmet_expectations(
+    expect: JsonMap, answer: str, record: Callable[[Score], None], facts: "AnswerFacts | None" = None
+) -> list[str]:
+    """Check an answer, record a score per expectation, and return why those that do not hold do not.
+
+    `facts` are for assertions about time, cost and judged rubrics.
+    """
+    scores = scores_of(expect, answer, facts)
     for score in scores:
         record(score)
-    return [score.explanation for score in scores if not score.value]
+    # Of assertions, only their weighted mean decides.
+    deciding = [score for score in scores if not score.evaluator.startswith(f"{ASSERT}: ")]
+    return [score.explanation for score in deciding if score.label == "fail"]
+
+
+def _assertion_scores(group: JsonMap, answer: str, facts: "AnswerFacts | None") -> list[Score]:
+    # Loaded here: only tasks of other formats have assertions.
+    from proctor.assertions import AnswerFacts, check_group
+
+    whole, results = check_group(group, answer, facts or AnswerFacts())
+    named = [(f"{ASSERT}: {one.reason}", one) for one in results]
+    return [
+        Score(
+            evaluator=clipped(name, 200),
+            value=one.score,
+            label="pass" if one.passed else "fail",
+            explanation=one.reason,
+            evaluator_digest=_digest(name, ""),
+        )
+        for name, one in [*named, (f"expect.{ASSERT}", whole)]
+    ]
 
 
 @lru_cache(maxsize=1024)

@@ -103,10 +103,10 @@ def percent(share: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """48% to 72%, 73.6% to 74.1%: with a digit more where the two would look the same."""
+    """48% to 72%, 73.6% to 74.1%: with more digits where the two would look the same."""
     if low is None or high is None:
         return UNKNOWN
-    digits = 1 if high - low < 0.02 else 0
+    digits = next((digits for digits, width in enumerate((0.02, 0.002, 0.0002)) if high - low >= width), 3)
     return f"{low * 100:.{digits}f}% to {high * 100:.{digits}f}%"
 
 
@@ -128,6 +128,8 @@ def usd(amount: float | None, *, unknown: str = UNKNOWN) -> str:
         return unknown
     if amount <= 0 or amount >= 0.1:
         return f"${amount:,.2f}"
+    if amount < 1e-9:
+        return f"${amount:.2g}"
     # Two digits behind the noughts, of which the smallest price of a token has seven.
     places = 4 if amount >= 0.0001 else min(10, 1 - math.floor(math.log10(amount)))
     return f"${amount:.{places}f}".removesuffix("0")

@@ -17,6 +17,8 @@ FINISHED = (SUCCESS, FAIL, TIMEOUT, ERROR)
 STATUSES = (QUEUED, RUNNING, *FINISHED)
 EVALUATION = "evaluation"
 """The runner of items that score a recorded session; how they end says nothing about an agent."""
+SCENARIO = "scenario"
+"""The runner of items that simulate a scenario."""
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 

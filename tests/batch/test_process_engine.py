@@ -294,7 +294,7 @@ async def test_the_items_of_a_killed_worker_run_again_in_a_new_one(runs):
     assert 1 <= len(lost) <= 4
     assert {(attempt, status, reason) for _, attempt, status, reason in lost} == {(1, "error", "interrupted")}
     assert far["money"][0] == 0
-    assert far["money"][1] == pytest.approx(0.3)
+    assert far["money"][1] == pytest.approx(0.3 + 0.01 * len(lost)), "calls that were cut off count"
 
 
 def workers_of(pid: int) -> list[int]:
@@ -308,8 +308,8 @@ def start_stuck(proctor, repository) -> tuple[Any, Path]:
     wait = f"until test -e {go}; do sleep 0.05; done"
     command = f"setsid sleep 301 & sleep 302 & echo started > started.txt; {wait}; echo fixed > shop.py"
     (proctor.folder / "plan.yaml").write_text(
-        f"{{runId: killed, concurrency: 2, workers: 2, matrix: [{{repo: {repository}, prompt: work, "
-        f"agent: command, command: '{command}', runs: 3}}]}}"
+        f"{{runId: killed, concurrency: 2, workers: 2, defaults: {{sandbox: none}}, "
+        f"matrix: [{{repo: {repository}, prompt: work, agent: command, command: '{command}', runs: 3}}]}}"
     )
     process = proctor.start("batch", "plan.yaml")
     home = proctor.folder / "proctor-home"

@@ -144,19 +144,15 @@ def test_scripted_models_are_named_as_stand_ins_in_the_report(desk: Desk) -> Non
     assert "scripted or replayed models" in report["report"]
 
 
-@pytest.mark.parametrize(
-    "loop", [("engine_loop.py", "scripted/echo"), ("bare_loop.py",)], ids=lambda loop: loop[0]
-)
-def test_both_sides_of_the_benchmark_carry_out_every_item(loop: tuple[str, ...], tmp_path: Path) -> None:
-    script, *model = loop
-    command = [
-        sys.executable,
-        str(EXAMPLES.parent / "benchmarks" / script),
-        str(tmp_path),
-        "400",
-        "8",
-        *model,
-    ]
+@pytest.mark.parametrize("script", ["engine_loop.py", "bare_script.py"])
+def test_both_sides_of_the_benchmark_carry_out_every_item(script: str, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.json"
+    prompts.write_text(json.dumps(["say hello"] * 400))
+    path = str(EXAMPLES.parent / "benchmarks" / script)
+    if script == "engine_loop.py":
+        command = [sys.executable, path, str(tmp_path), "400", "8", "scripted/echo"]
+    else:
+        command = [sys.executable, path, str(tmp_path), str(prompts), "8"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 0, done.stderr

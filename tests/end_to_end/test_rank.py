@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -180,3 +181,69 @@ def test_a_json_report_needs_a_run(proctor: Command, imported: str) -> None:
 
     assert done.returncode == 2
     assert "Pass --run RUN" in done.stderr
+
+
+def _scored(rows: Sequence[dict[str, object]], score: str, cost: str) -> list[dict[str, object]]:
+    return [{**row, "score": score, "cost": cost} for row in rows]
+
+
+DEGENERATE = {
+    "one item": rows_of("a", ["1"]),
+    "one task each": rows_of("a", ["1"]) + rows_of("b", ["1"]),
+    "all equal": _scored(rows_of("a", ["11"] * 7) + rows_of("b", ["11"] * 7), "0.5", "0.1"),
+    "all failed": _scored(rows_of("a", ["00"] * 7) + rows_of("b", ["00"] * 7), "0", "0"),
+    "all errors": rows_of("a", ["e"] * 7) + rows_of("b", ["e"] * 7),
+    "one cluster": rows_of("a", ["1010101010"]) + rows_of("b", ["0101010101"]),
+    "unequal repeats": rows_of("a", ["1", "01", "0101"] * 3) + rows_of("b", ["0011", "1", "0"] * 3),
+    "missing cells": rows_of("a", ["1", "", "0", "", "1", "0"]) + rows_of("b", ["", "1", "0", "1", "", ""]),
+    "NaN": _scored(rows_of("a", ["1"] * 7) + rows_of("b", ["1"] * 7), "nan", "0.1"),
+    "the smallest numbers": _scored(
+        rows_of("a", ["1", "0"] * 4) + rows_of("b", ["1"] * 8), "3e-320", "5e-320"
+    ),
+    "the largest numbers": _scored(rows_of("a", ["1", "0"] * 4) + rows_of("b", ["1"] * 8), "1e12", "1e12"),
+}
+
+
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_degenerate_results_give_words_and_no_interval_without_width(proctor: Command, kind: str) -> None:
+    table = write(proctor.folder / "results.csv", DEGENERATE[kind])
+    assert proctor("import", "table", table, "--run", "odd").returncode == 0
+    is_comparable = kind != "one item"
+
+    for words, code in (
+        (["compare", "odd", "--by", "model"], 0 if is_comparable else 2),
+        (["compare", "odd", "--by", "model", "--gate", "success>=-0.05"], 4 if is_comparable else 2),
+        (["rank", "odd"], 0),
+        (["rank", "odd", "--metric", "cost"], 0),
+        (["report", "--run", "odd", "--format", "md"], 0),
+        (["power", "--baseline", "odd", "--detect", "0.05"], 0),
+    ):
+        done = proctor(*words)
+        text = done.stdout + done.stderr
+        assert done.returncode == code, (words, text)
+        assert "Traceback" not in text and "Warning" not in text and "nan" not in text, (words, text)
+        assert not re.search(r"(\S*\d\S*) to \1(?!\S)", text), (words, text)
+
+
+def test_runs_of_a_single_task_are_counted_as_runs_and_spoken_of_as_runs(proctor: Command) -> None:
+    write(proctor.folder / "one.csv", DEGENERATE["one cluster"])
+    proctor("import", "table", "one.csv", "--run", "one")
+
+    done = proctor("compare", "one", "--by", "model", "--gate", "success>=-0.05")
+    page = proctor("compare", "one", "--by", "model", "--format", "md").stdout
+
+    assert done.returncode == 4
+    assert "RUNS" in done.stdout and "TASKS" not in done.stdout and "10 + 10" in done.stdout
+    assert "10 runs: fewer than 72" in done.stdout and "10 tasks" not in done.stdout
+    assert "speak of further runs of this task" in page and "tasks like these" not in page
+
+
+def test_sides_that_do_not_pair_have_the_number_of_tasks_of_each(proctor: Command) -> None:
+    rows = rows_of("a", ["1", "0"] * 4) + [
+        {**row, "task": f"other {row['task']}"} for row in rows_of("b", ["1"] * 9)
+    ]
+    write(proctor.folder / "apart.csv", rows)
+    proctor("import", "table", "apart.csv", "--run", "apart")
+
+    for form in ("text", "md", "html"):
+        assert "8 + 9" in proctor("compare", "apart", "--by", "model", "--format", form).stdout

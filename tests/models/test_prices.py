@@ -1,9 +1,13 @@
 """What a call costs."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pytest
+from genai_prices.data_snapshot import get_snapshot
 
+from proctor.models import price_table
 from proctor.models.prices import output_limit, price_of, with_output_limit
 from proctor.session import Usage
 
@@ -88,3 +92,38 @@ def test_a_long_prompt_is_charged_at_the_dearer_rate():
 def test_the_limit_of_an_answer_is_lowered_where_it_is_set(parameters, limit, limited):
     assert output_limit(parameters) == limit
     assert with_output_limit(parameters, 300) == limited
+
+
+def test_loading_one_provider_gives_what_the_whole_table_gives():
+    whole = get_snapshot()
+    names = 0
+    for provider in whole.providers:
+        # Some providers offer the models of others as well.
+        others = [other for other in whole.providers if other.id in (provider.fallback_model_providers or ())]
+        for name in [model.id for each in (provider, *others) for model in each.models] + ["no-such-model"]:
+            try:
+                expected = whole.find_provider_model(name, None, provider.id, None)[1]
+            except LookupError:
+                expected = None
+            assert price_table.find_model(provider.id, name) == expected
+            names += 1
+    assert names > 1000
+
+
+def test_only_the_provider_of_a_call_is_loaded():
+    program = (
+        "import sys; from datetime import UTC, datetime; from proctor.models.prices import price_of\n"
+        "assert price_of('openai/gpt-4o-mini', {}, at=datetime(2026, 11, 15, tzinfo=UTC))\n"
+        "assert 'genai_prices.data' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_table_of_another_shape_is_loaded_as_a_whole(monkeypatch):
+    monkeypatch.setattr(price_table, "_sources", dict)
+    assert price_table.find_model("openai", "gpt-4o-mini").id == "gpt-4o-mini"
+
+
+def test_a_provider_by_another_name_is_found_in_the_whole_table():
+    assert price_table.find_model("", "gpt-4o-mini").id == "gpt-4o-mini"
+    assert price_table.find_model("azure-openai", "gpt-4o-mini") is not None

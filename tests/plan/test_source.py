@@ -308,3 +308,35 @@ def test_a_machine_without_libyaml_reads_the_same(text):
     pure, fast = outcome(yaml.SafeLoader), outcome(yaml.CSafeLoader)
     # The parser in Python is stricter about some tabs and comments; what it reads, it reads the same.
     assert pure in (fast, "refused")
+
+
+PLAIN = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=20)),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(PLAIN)
+def test_data_is_the_same_with_and_without_positions(value):
+    text = yaml.safe_dump(value, allow_unicode=True)
+    try:
+        source = read_source(text, file="plan.yaml")
+    except PlanError:
+        return
+    if source.locate:
+        assert repr(source.locate().data) == repr(source.data)
+
+
+@pytest.mark.parametrize("text", ["a: &x 1\nb: *x", "a: {<<: {b: 1}}", "a: 1\na: 2", "a: !!str 1"])
+def test_unusual_parts_are_left_to_the_complete_loader(text):
+    assert read_source(text, file="plan.yaml").locate is None
+
+
+def test_positions_are_found_when_they_are_needed():
+    source = read_source("a:\n  - b: 1\n    token: secret\n", file="plan.yaml")
+    assert source.locate
+    assert source.place(("a", 0, "token")).line == 3
+    assert source.deepest(("a", 0, "c")) == ("a", 0)
+    assert "secret" not in source.problem(("a", 0, "token"), "is wrong").excerpt

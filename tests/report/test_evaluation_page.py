@@ -176,7 +176,7 @@ def test_a_comparison_in_markdown():
 
     row = "| success | after | 75% ± 16% | 50% | −25.0 pp | −20.0 pp | −67.3 pp to +27.3 pp | 0.351 |"
     assert row in text
-    assert "| score:tone | after | – | – | – | – | not enough data | – | not enough data |" in text
+    assert "| score:tone | after | – | – | – | – | not enough data | – | – | not enough data |" in text
     assert "<script>" not in text
 
 
@@ -194,7 +194,7 @@ def test_plenty_of_scores_that_mean_nothing_together_are_not_called_too_few():
 
     text = comparison_markdown(replace(comparison(), contrasts=(versions,)))
 
-    assert "| score:tone | after | 0.25 | 0.5 | – | not comparable | – | not enough data |" in text
+    assert "| score:tone | after | 0.25 | 0.5 | – | not comparable | – | – | not enough data |" in text
 
 
 def test_differences_are_drawn_on_both_sides_of_zero():

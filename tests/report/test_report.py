@@ -8,9 +8,13 @@ from html.parser import HTMLParser
 import pytest
 
 from filled import NOW, filled_store, new_store
+from proctor.formatting import figure, interval, usd
+from proctor.jobs.imported.table import import_table
 from proctor.report import html, markdown
+from proctor.report.render import limits
 from proctor.stats import summarise
-from proctor.store import Scope
+from proctor.stats.intervals import Estimate
+from proctor.store import Scope, Store
 
 LATER = NOW + timedelta(hours=1)
 SECTIONS = ("Summary", "Model Usage", "Token Analysis", "Tool Usage", "Performance", "Batch Results")
@@ -162,3 +166,40 @@ def test_a_report_of_dates_or_sessions_says_so(store):
 def test_the_same_summary_gives_the_same_report(summary):
     assert html(summary) == html(summary)
     assert markdown(summary) == markdown(summary)
+
+
+def test_scores_have_means_intervals_and_counts_overall_and_by_level(tmp_path):
+    table = tmp_path / "scores.csv"
+    lines = [
+        f"t{n},{model},1,{0.1 * (n % 5) + bonus}" for n in range(8) for model, bonus in (("a", 0), ("b", 0.5))
+    ]
+    table.write_text("task,model,success,score\n" + "\n".join([*lines, "t9,a,1,"]) + "\n")
+    with Store(str(tmp_path / "store.db")) as store:
+        import_table(store, [table], "scored", NOW)
+        summary = summarise(store.read, Scope(run_id="scored"), LATER)
+
+    # Means by task computed by hand: overall (0.1 * 13/8 + 0.25), and one run without a score.
+    level = summary.figures.factors[0].levels[0].scores["score:score"]
+    for text in (markdown(summary), words(html(summary))):
+        section = text[text.index("Scores") :]
+        assert "0.4125" in section and "Scores by model" in section and "0.6625" in section
+        assert f"{level.low:.4g} to {level.high:.4g}" in section
+        assert "levels are told apart by" in section
+    rows = [line for line in markdown(summary).splitlines() if line.startswith("| score:score |")]
+    assert rows[0].split(" | ")[-4:] == ["8", "16", "1", " |"]
+    assert [row.split(" | ")[1] for row in rows[1:3]] == ["a", "b"]
+
+
+def test_a_run_without_scores_has_no_section_of_scores(summary, tmp_path):
+    with new_store(tmp_path / "empty") as empty:
+        bare = summarise(empty.read, Scope(run_id="compare"), LATER)
+
+    assert "## Scores" not in markdown(bare) and 'id="scores"' not in html(bare)
+
+
+def test_an_interval_never_looks_as_if_it_had_no_width():
+    narrow = Estimate(value=1234.2, low=1234.1, high=1234.3)
+
+    assert limits(narrow, figure) == "1234 ± 0.1" and limits(narrow, usd) == "$1,234.10 to $1,234.30"
+    assert interval(0.99997, 1.0) == "99.997% to 100.000%"
+    assert interval(0.5, 0.7) == "50% to 70%" and interval(0.736, 0.741) == "73.6% to 74.1%"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,8 +13,9 @@ import pytest
 from proctor.batch.create import create
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import BenchmarkDefinition
-from proctor.jobs.benchmark.tasks import Task, read_task
 from proctor.store.writer import this_process
+from proctor.tasks.markdown import read_task
+from proctor.tasks.task import Task, TaskCheck, TaskStep, texts_of
 
 HEAD = "# Task: Fix the sum\n\n## Success Criteria\n- [ ] The sum is right\n- [ ] The tests pass\n"
 FIX = [{"edit": {"path": "sum.py", "find": "1 - 1", "replace": "1 + 1"}}, {"say": "It is 2 now."}]
@@ -233,3 +235,84 @@ async def test_permissions_nobody_gave_are_counted_as_interventions(bench: Bench
 
     assert seen["session"]["interventions"] == 1
     assert "May I?" in json.loads(seen["session"]["notes"])[0]
+
+
+HIDDEN = {"test_sum.sh": "grep -q '1 + 1' sum.py || { echo expected a plus; exit 1; }\n"}
+
+
+async def test_the_second_try_sees_the_output_of_the_hidden_tests_but_not_the_tests(bench: Bench) -> None:
+    task = replace(
+        bench.task("start: start"),
+        checks=(TaskCheck(criterion="", command="sh test_sum.sh"),),
+        check_files=texts_of(HIDDEN),
+        retry_with_output=True,
+    )
+    fix = [{"run": "ls"}, *FIX]
+    script: Any = {"rules": [{"match": "expected a plus", "steps": fix}], "steps": [{"say": "Nothing."}]}
+
+    ran = await bench.run(task, script)
+
+    assert ran["outcome"] == ("success", "completed")
+    assert [step["testResult"] for step in ran["steps"]] == ["fail", "pass"]
+    listed = bench.workshop.store.read.of_session("tool_calls", ran["session"]["id"])
+    assert "sum.py" in str(listed[0]) and "test_sum.sh" not in str(listed[0])
+
+
+async def test_steps_run_one_after_the_other_in_the_same_folder_and_give_their_mean(bench: Bench) -> None:
+    def check(text: str) -> tuple[TaskCheck, ...]:
+        reward = f"grep -c '{text}' sum.py > \"$PROCTOR_VERIFIER_LOGS/reward.txt\""
+        return (TaskCheck(criterion=text, command=reward, verdict="reward"),)
+
+    task = replace(
+        bench.task("start: start"),
+        checks=check("1 + 1"),
+        steps=(TaskStep(prompt="Now add a comment", checks=check("# comment")),),
+    )
+    comment = [{"append": {"path": "sum.py", "content": "# comment\n"}}]
+    script: Any = {"rules": [{"match": "add a comment", "steps": comment}], "steps": FIX}
+
+    ran = await bench.run(task, script)
+    half = await bench.run(task, FIX)
+
+    assert ran["outcome"] == ("success", "completed")
+    assert ran["scores"]["reward"]["value"] == 1
+    assert half["outcome"] == ("fail", "checks_failed")
+    assert half["scores"]["reward"]["value"] == 0.5
+
+
+async def test_a_step_does_not_run_below_the_least_reward_of_the_one_before(bench: Bench) -> None:
+    zero = TaskCheck(criterion="", command='echo 0 > "$PROCTOR_VERIFIER_LOGS/reward.txt"', verdict="reward")
+    task = replace(
+        bench.task("start: start"),
+        checks=(zero,),
+        min_reward=1.0,
+        steps=(TaskStep(prompt="Never", checks=(zero,)),),
+    )
+
+    ran = await bench.run(task, FIX)
+
+    assert len(ran["steps"]) == 1
+    assert ran["outcome"] == ("fail", "checks_failed")
+    assert ran["scores"]["reward"]["value"] == 0
+
+
+@pytest.mark.parametrize(
+    ("report", "status"),
+    [
+        ('<testsuite><testcase classname="t" name="a"/></testsuite>', "success"),
+        ('<testsuite><testcase classname="t" name="a"><failure/></testcase></testsuite>', "fail"),
+        ('<testsuite><testcase classname="t" name="a"><skipped/></testcase></testsuite>', "fail"),
+        ('<testsuite><testcase classname="t" name="other"/></testsuite>', "fail"),
+        ("<testsuite><testcase", "fail"),
+        ("", "fail"),
+    ],
+)
+async def test_a_report_must_name_the_test_as_passed_whatever_the_exit_code(
+    bench: Bench, report: str, status: str
+) -> None:
+    write = f"printf '%s' '{report}' > \"$PROCTOR_TEST_REPORT\"" if report else "true"
+    named = TaskCheck(criterion="", command=write, verdict="tests", fail_to_pass=("t.py::a",))
+
+    ran = await bench.run(replace(bench.task("start: start"), checks=(named,)), FIX)
+
+    assert ran["outcome"][0] == status

@@ -7,7 +7,6 @@ import pytest
 from commands import Command
 from proctor.bootstrap import load_settings
 from proctor.errors import PlanError, UsageError
-from proctor.jobs.benchmark.tasks import read_task
 from proctor.jobs.coding.plan import read_plan
 from proctor.sandbox import (
     Sandbox,
@@ -19,6 +18,7 @@ from proctor.sandbox import (
 )
 from proctor.sandbox.paths import around
 from proctor.sandbox.proxy import is_allowed
+from proctor.tasks.markdown import read_task
 
 
 def test_all_settings_are_read() -> None:
@@ -182,7 +182,7 @@ def test_hosts_are_matched_by_name_and_port() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"network": ["pypi.org"]}, "cannot restrict the network to hosts"),
+        ({"network": ["packages.test"]}, "cannot restrict the network to hosts"),
         ({"cache": {"~/.npm": "copy"}}, "copies"),
     ],
 )

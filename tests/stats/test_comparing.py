@@ -17,8 +17,10 @@ from proctor.stats.comparison import (
     gate_of,
     groups_of_runs,
 )
+from proctor.stats.figures import run_figures
 from proctor.stats.intervals import mean
-from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
+from proctor.stats.results import load_results
+from proctor.store import Ownership, Recorder, Resource, RetrySelection, Store, timestamp
 from proctor.store.database import insertion
 from proctor.store.tables import COLUMNS
 
@@ -202,6 +204,88 @@ def test_scores_stay_on_the_scale_that_their_evaluator_declares(store):
     assert expected.low == pytest.approx(3.5509, abs=1e-4) and expected.high == 5
     assert tone.candidate_mean.high == 5 > tone.candidate_mean.low
     assert other.difference.method == "Student's t, paired" and other.difference.scale is None
+
+
+SCENARIO_METRICS = {
+    "trust": {"type": "float", "range": [0, 10]},
+    "agreed": {"type": "boolean"},
+    "fee": {"type": "float"},
+    "moved": {"type": "integer", "range": [0, 4]},
+}
+
+
+def fill_scenarios(store, run_id, values, *, changes=None, metrics=SCENARIO_METRICS):
+    """A run of scenarios with the values of a metric in each, by name."""
+    text = json.dumps({"name": "Talks", "metrics": metrics})
+    items = [
+        Item(
+            runner="scenario",
+            prompt="Talks",
+            details={"seed": number},
+            settings={"scenarioDigest": "d1", "changes": changes or {}, "label": f"run-{number}"},
+        )
+        for number in range(len(next(iter(values.values()))))
+    ]
+    batch = {"runId": run_id, "createdAt": timestamp(NOW), "job": "scenario", "status": "completed"}
+    store.create_batch(batch, items, [Resource(kind="scenario", name="d1", digest="d1", content=text)])
+    writer = store.writer()
+    for number, item in enumerate(items):
+        session_id = f"{run_id}-{number}"
+        began = {"runId": run_id, "itemId": item.id, "job": "scenario", "startedAt": timestamp(NOW)}
+        recorder = Recorder(writer, session_id, began, lambda: NOW)
+        for name, each in values.items():
+            recorder.record(Metric(name=name, value=each[number]))
+        recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
+        writer.change("batch_items", (run_id, item.id), {"status": "success", "sessionId": session_id})
+    writer.close()
+
+
+def test_metrics_have_the_range_that_their_scenario_declares(store):
+    first = {
+        "trust": [9, 9, 9, 9, 9, 10, 10],
+        "agreed": [True] * 7,
+        "fee": [0.1 * n for n in range(7)],
+        "trust.port": [4] * 7,
+    }
+    second = {
+        "trust": [10] * 7,
+        "agreed": [False] * 6 + [True],
+        "fee": [0.2 * n for n in range(7)],
+        "trust.port": [6] * 7,
+    }
+    fill_scenarios(store, "before", first)
+    fill_scenarios(store, "after", second)
+
+    trust, agreed, fee, of_port = compare_runs(
+        store.read,
+        ["before", "after"],
+        NOW,
+        metrics=["metric:trust", "metric:agreed", "metric:fee", "metric:trust.port"],
+    ).contrasts
+
+    assert trust.difference.scale == of_port.difference.scale == (-10, 10)
+    assert trust.difference.method == "plus, paired"
+    assert trust.candidate_mean.low < 10 == trust.candidate_mean.high
+    assert agreed.difference.scale == (-1, 1)
+    # No range: a value between 0 and 1 does not make a scale.
+    assert fee.difference.scale is None
+    # Rank and report use the same scale.
+    results = load_results(store.read, ["before", "after"], NOW)
+    assert results.scales["metric:trust"] == (0, 10) and "metric:fee" not in results.scales
+    report = run_figures(results).overall.metrics
+    assert report["metric:trust"].method == "plus" and report["metric:trust"].high <= 10
+
+
+def test_scenarios_that_declare_different_ranges_have_none_in_common(store):
+    fill_scenarios(store, "before", {"trust": [1, 2, 3], "moved": [1, 2, 2]})
+    fill_scenarios(
+        store, "after", {"trust": [1, 2, 4], "moved": [0, 1, 2]}, changes={"metrics.trust.range": [0, 5]}
+    )
+
+    scales = load_results(store.read, ["before", "after"], NOW).scales
+
+    assert scales == {"metric:moved": (0, 4)}
+    assert load_results(store.read, ["after"], NOW).scales["metric:trust"] == (0, 5)
 
 
 def test_the_scale_of_a_later_evaluation_is_that_of_its_definition(store):

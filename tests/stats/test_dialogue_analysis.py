@@ -55,6 +55,8 @@ def test_profiles_are_a_component_of_their_own_and_not_repeats():
     one = fitted[0]
     assert one["repeat"].low < one["repeat"].variance < one["repeat"].high
     assert one["profile"].levels == 16
+    # Repeats are no factor: they have no levels.
+    assert (one["repeat"].levels, one["therapist"].levels) == (0, 2)
     assert "2 levels only: no interval" in one["therapist"].note and one["therapist"].low is None
 
 

@@ -284,6 +284,22 @@ def test_these_tasks_without_a_scale_need_repeats():
     assert limits(estimate) == pytest.approx((31 / 6 - reach, 31 / 6 + reach), abs=1e-5)
 
 
+def test_the_scores_of_one_task_have_the_plus_interval_of_its_runs():
+    scores = [3, 4, 4, 5, 2, 4, 3, 4]
+
+    alone = mean(scores, ["a"] * 8, lo=1, hi=5, scope="these")
+
+    as_tasks = mean(scores, lo=1, hi=5)
+    assert limits(alone) == limits(as_tasks) and alone.sem == as_tasks.sem
+    assert (alone.n, alone.runs, alone.scope, alone.method) == (1, 8, THESE, "plus")
+    # Successes have Wilson's interval, and so has a single run.
+    assert mean([1, 0, 1], "aaa", lo=0, hi=1, scope="these").method == "Wilson"
+    assert mean([3], "a", lo=1, hi=5, scope="these").method == "Wilson"
+    without_scale = mean(scores * 2, ["a"] * 16, scope="these")
+    assert without_scale.note == "" and without_scale.low < without_scale.value < without_scale.high
+    assert "Fewer than 15 runs" in mean(scores, ["a"] * 8, scope="these").note
+
+
 # What values and labels may be.
 
 

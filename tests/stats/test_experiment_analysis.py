@@ -452,7 +452,7 @@ def test_levels_without_effect_are_seldom_said_to_have_one_and_real_ones_are_fou
 
 @pytest.mark.parametrize(("seeds", "interaction", "least"), [(6, 0.0, 0.93), (6, 1.0, 0.9), (12, 1.5, 0.92)])
 def test_the_interval_of_a_level_covers_also_where_its_effect_varies_with_the_seed(seeds, interaction, least):
-    """With all pairs of runs as independent, 0.95, 0.76 and 0.62."""
+    """With all pairs of runs as independent, 0.95, 0.76 and 0.69 (20,000 simulations with numpy, seed 22)."""
     chance, covered = random.Random(22), 0
     for _ in range(300):
         study = study_of(chance, seeds=seeds, effect=1.0, interaction=interaction)

@@ -76,6 +76,13 @@ def test_success_comes_first_then_speed_value_and_autonomy() -> None:
     assert keys == ["most_successful", "fastest", "best_value", "least_intervention", "most_efficient"]
 
 
+def test_where_no_run_succeeded_nobody_is_the_most_successful() -> None:
+    failed = [run(model, f"t{n}", status="fail") for model in ("a", "b") for n in range(8)]
+
+    assert ranks(failed, "most_successful") == []
+    assert ranks([*failed, run("b", "t8")], "most_successful") == [("b", 1, 2), ("a", 1, 2)]
+
+
 def test_less_is_better_and_a_clear_difference_makes_a_rank() -> None:
     runs = times(slow=[9.0, 9.1, 8.9, 9.2, 9.0, 8.8], fast=[1.0, 1.1, 0.9, 1.0, 1.2, 1.1])
 

@@ -297,3 +297,37 @@ def test_a_scope_without_a_run_has_the_scores_of_its_sessions(store):
     assert list(every) == list(of_one) != []
     (score,) = every.values()
     assert (score.value, score.n, score.runs) == (0.75, 6, 12)
+
+
+def test_all_levels_of_a_score_have_the_scale_of_all_items(store):
+    """The scores of one level lie between 0 and 1, those of the other do not: nobody declared a scale."""
+    near_one = [
+        {**row, "score": value} for row, value in zip(rows_of("a", ["1"] * 6), [0.5, 1] * 3, strict=True)
+    ]
+    large = [{**row, "score": value} for row, value in zip(rows_of("b", ["1"] * 6), [3, 9] * 3, strict=True)]
+    results = results_of(store, near_one + large)
+
+    levels = factor_figures(results, "model").levels
+
+    assert {level.scores["score:score"].method for level in levels} == {"Student's t"}
+
+
+def test_runs_without_a_score_are_counted_and_errors_are_not(store):
+    scored = [{**row, "score": 0.5 + index / 20} for index, row in enumerate(rows_of("m", "1" * 6))]
+    unscored = [{**row, "task": f"u{index}"} for index, row in enumerate(rows_of("m", "10e"))]
+
+    (score,) = run_figures(results_of(store, scored + unscored)).overall.scores.values()
+
+    assert (score.n, score.runs, score.left_out) == (6, 6, 2)
+
+
+def test_a_score_of_a_single_task_is_about_its_runs(store):
+    rows = [
+        {**row, "score": value}
+        for row, value in zip(rows_of("m", ["1111"]), [0.2, 0.4, 0.9, 0.5], strict=True)
+    ]
+
+    (score,) = run_figures(results_of(store, rows)).overall.scores.values()
+
+    assert (score.n, score.runs, score.scope) == (1, 4, "these tasks")
+    assert score.low < score.value < score.high

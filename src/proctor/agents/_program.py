@@ -73,14 +73,14 @@ async def watch(
             confinement=assignment.confinement,
         ) as program:
             try:
-                lines = program.lines(rest_seconds=min(REST_SECONDS, unanswered_seconds))
-                while (line := await _next(lines, reader, unanswered_seconds)) is not None:
-                    if isinstance(line, Unfinished):
-                        reader.feed_partial(_without(secrets, line))
-                        continue
-                    line = _without(secrets, line)
-                    if not reader.feed(line) or assignment.keep_events:
-                        printed.add(f"{line}\n")
+                batches = program.line_batches(rest_seconds=min(REST_SECONDS, unanswered_seconds))
+                while batch := await _next(batches, reader, unanswered_seconds):
+                    for line in batch:
+                        shown = _without(secrets, line) if secrets else line
+                        if isinstance(line, Unfinished):
+                            reader.feed_partial(shown)
+                        elif not reader.feed(shown) or assignment.keep_events:
+                            printed.add(f"{shown}\n")
             except TimeoutError:
                 unanswered = True
                 await program.end()
@@ -103,9 +103,12 @@ async def watch(
     return WorkDone(exit_code=ending.exit_code, output=printed.text, failure=failure)
 
 
-async def _next(lines: AsyncIterator[str], reader: OutputReader, unanswered_seconds: float) -> str | None:
+async def _next(
+    batches: AsyncIterator[list[str]], reader: OutputReader, unanswered_seconds: float
+) -> list[str]:
+    """The next lines; none at the end."""
     async with asyncio.timeout(unanswered_seconds if reader.awaiting else None):
-        return await anext(lines, None)
+        return await anext(batches, [])
 
 
 def _without(secrets: Sequence[str], text: str) -> str:

@@ -1,5 +1,6 @@
 """`proctor batch`: run a coding plan, or resume it after it was changed."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,7 @@ from proctor.cli.run import (
     run_command,
     terminal_context,
 )
+from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import JobPlan, PlanText, check_run_id
 from proctor.jobs.coding.job import JOB
@@ -112,6 +114,18 @@ def batch(
     text = bytes_of(plan, "the plan", remedy="Give the path of a YAML file.")
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj, [base, Path.cwd()]) as ctx:
+        if _has_tasks(text):
+            # Loaded here: most plans have none.
+            from proctor.cli.bench import run_task_plan
+            from proctor.jobs.benchmark.task_plan import TaskPlanOverrides
+
+            if resume:
+                raise UsageError("a plan with `tasks` is resumed by its run ID\nUse: proctor resume RUN")
+            chosen = TaskPlanOverrides(
+                model=model, agent=agent, concurrency=concurrency, budget=budget, timeout_seconds=timeout_sec
+            )
+            source = PlanText(text=text, path=plan, folder=base)
+            return run_task_plan(ctx, source, chosen, output, dry_run=dry_run, run_id=run_id)
         read = JOB.read(PlanText(text=text, path=plan, folder=base), overrides, ctx)
         retry = RetrySelection(errors=retry_errors, failures=retry_failed)
         earlier = lifecycle.find_earlier(JOB, read, ctx, "" if resume == "last" else resume) if resume else ""
@@ -127,6 +141,10 @@ def batch(
             JOB, earlier, ctx, plan=read, retry=retry, workers=workers, observer=observer
         )
         return run_command(ctx, resumed, output)
+
+
+def _has_tasks(text: bytes) -> bool:
+    return re.search(rb"^tasks\s*:", text, re.MULTILINE) is not None
 
 
 def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *, as_json: bool) -> int:

@@ -22,6 +22,7 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import (
     OutputOptions,
+    Present,
     TerminalObserver,
     View,
     predict_cost_and_time,
@@ -38,6 +39,38 @@ from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan
 from proctor.jobs.benchmark.models import BatchSettings
 from proctor.jobs.benchmark.plan import BenchmarkOverrides
 from proctor.jobs.benchmark.results import find_earlier
+from proctor.jobs.benchmark.task_plan import TaskPlanOverrides, read_task_plan
+from proctor.tasks.task import MARKDOWN, commands_of
+
+PromptColumn = Annotated[
+    str, typer.Option("--prompt-column", help="Column of a dataset with the prompts.", metavar="NAME")
+]
+ExpectColumn = Annotated[
+    str, typer.Option("--expect-column", help="Column of a dataset with the answers.", metavar="NAME")
+]
+Template = Annotated[
+    str, typer.Option("--template", help="Prompt of each row, with {column} for its values.", metavar="TEXT")
+]
+CheckCommand = Annotated[
+    str,
+    typer.Option(
+        "--check",
+        help="Test command of SWE-bench rows; writes a JUnit report to $PROCTOR_TEST_REPORT.",
+        metavar="COMMAND",
+    ),
+]
+SetupCommand = Annotated[
+    str, typer.Option("--setup", help="Command of SWE-bench rows before the agent.", metavar="COMMAND")
+]
+JudgeModel = Annotated[
+    str, typer.Option("--judge", help="Model that judges rubrics of tasks that name none.", metavar="MODEL")
+]
+Repos = Annotated[
+    str,
+    typer.Option(
+        "--repos", help="Clones of the tasks' repositories: a folder, or owner/name=PATH,….", metavar="PATH"
+    ),
+]
 
 bench_app = typer.Typer(add_completion=False)
 apps = {"bench": bench_app}
@@ -46,7 +79,10 @@ apps = {"bench": bench_app}
 @bench_app.command()
 def bench(
     context: typer.Context,
-    task: Annotated[Path | None, typer.Option("--task", help="The task file, or a folder of tasks.")] = None,
+    task: Annotated[
+        Path | None,
+        typer.Option("--task", help="A task file, or a folder or dataset of tasks (see docs/tasks.md)."),
+    ] = None,
     models: Annotated[
         str,
         typer.Option(
@@ -96,6 +132,17 @@ def bench(
             "--stop-when", help="Stop early: decided=true, width=0.1 or ranks=1.", metavar="NAME=VALUE,…"
         ),
     ] = "",
+    prompt_column: PromptColumn = "",
+    expect_column: ExpectColumn = "",
+    template: Template = "",
+    check: CheckCommand = "",
+    setup: SetupCommand = "",
+    judge: JudgeModel = "",
+    repos: Repos = "",
+    predictions: Annotated[
+        Path | None,
+        typer.Option("--predictions", help="Write the patches as SWE-bench predictions.", metavar="FILE"),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Validate the benchmark and list its runs; start nothing."),
@@ -120,6 +167,13 @@ def bench(
         oracle=oracle,
         noop=noop,
         stop_when=stop_when,
+        prompt_column=prompt_column,
+        expect_column=expect_column,
+        template=template,
+        check=check,
+        setup=setup,
+        judge=judge,
+        repos=repos,
     )
     printed = OutputOptions(as_json=as_json)
     with terminal_context(context.obj) as ctx:
@@ -128,7 +182,7 @@ def bench(
             if dry_run:
                 return _dry_run(plan, ctx, as_json=as_json)
             run = lifecycle.start(JOB, plan, ctx, workers=workers, observer=_observer(ctx, printed, plan))
-            return run_command(ctx, run, printed, present=present)
+            return run_command(ctx, run, printed, present=_presenting(predictions))
         earlier = find_earlier(ctx.store, resume, output)
         stored_task = earlier.options.get("taskPath")
         overrides = overrides.with_defaults(earlier.options)
@@ -143,7 +197,7 @@ def bench(
             run = lifecycle.resume(JOB, earlier.run_id, ctx, plan=plan, workers=workers, observer=observer)
         else:
             run = lifecycle.start(JOB, plan, ctx, run_id=earlier.run_id, workers=workers, observer=observer)
-        return run_command(ctx, run, printed, present=present)
+        return run_command(ctx, run, printed, present=_presenting(predictions))
 
 
 def _read(task: Path | None, overrides: BenchmarkOverrides, ctx: RunContext) -> BenchmarkJobPlan:
@@ -179,6 +233,41 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
         _show(summary["comparison"])
     print_summary(summary)
     print_note(f"Report:  {printable(Path(summary['output']) / 'comparison_report.html')}")
+
+
+def _presenting(predictions: Path | None) -> Present:
+    """Print the outcome, and write the predictions where these are wanted."""
+    if predictions is None:
+        return present
+    file = predictions
+
+    def both(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
+        # Loaded here: few benchmarks need it.
+        from proctor.tasks.predictions import write_predictions
+
+        present(ctx, finished, output)
+        number = write_predictions(ctx.store, finished.run_id, file, ctx.settings.user_environment)
+        print_note(f"Predictions:  {printable(file)}: {count(number, 'patch', 'patches')}")
+
+    return both
+
+
+def run_task_plan(
+    ctx: RunContext,
+    text: PlanText,
+    overrides: TaskPlanOverrides,
+    output: OutputOptions,
+    *,
+    dry_run: bool,
+    run_id: str,
+) -> int:
+    """Run a plan of `proctor batch` that has `tasks`."""
+    path, settings, name = read_task_plan(text, overrides)
+    plan = _read(path, settings, ctx)
+    if dry_run:
+        return _dry_run(plan, ctx, as_json=output.as_json)
+    run = lifecycle.start(JOB, plan, ctx, run_id=run_id or name, observer=_observer(ctx, output, plan))
+    return run_command(ctx, run, output, present=present)
 
 
 def _show(comparison: Mapping[str, Any]) -> None:
@@ -229,16 +318,26 @@ def _dry_run(plan: BenchmarkJobPlan, ctx: RunContext, *, as_json: bool, earlier:
     preview = lifecycle.preview(plan, ctx)
     forecast = predict_cost_and_time(JOB.name, plan, ctx, run_id=earlier)
     items = list(plan.items())
+    commands = commands_of(plan.tasks)
     if as_json:
         listed = [{"id": item.id, **item.factors, "asked": item.model, "run": item.repeat} for item in items]
         remarks = list(preview.remarks)
-        document = {"dryRun": True, "itemCount": len(items), "items": listed, "remarks": remarks}
+        document: dict[str, object] = {
+            "dryRun": True,
+            "itemCount": len(items),
+            "items": listed,
+            "remarks": remarks,
+        }
+        if plan.task_set.formats.keys() - {MARKDOWN}:
+            document |= {"commands": commands}
         print_json({**document, "estimate": forecast.document})
         return 0
     print_table(
         ("ITEM", "TASK", "MODEL", "AGENT", "RUN"),
         [(item.id, item.factors["task"], item.factors["model"], item.agent, item.repeat) for item in items],
     )
+    for command in commands:
+        print_note(f"would run: {printable(command)}")
     for remark in preview.remarks:
         print_note(f"note: {printable(remark)}")
     forecast.print()

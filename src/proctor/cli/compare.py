@@ -1,7 +1,7 @@
 """`proctor compare`: compare runs, or the levels of a factor within one run."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -163,11 +163,11 @@ def _print(comparison: Comparison) -> None:
             f"note: {printable(run)} has {count(left, 'item')} without a result: figures will change, "
             "and gates need a finished run"
         )
-    _print_contrasts(comparison.contrasts)
+    _print_contrasts(comparison)
     if comparison.family_size > 1:
         print_note(
             f"CI and p hold for all {comparison.family_size} comparisons together (Bonferroni), "
-            "for tasks like these"
+            f"for {'runs of this task' if comparison.is_one_task else 'tasks like these'}"
         )
     for each in comparison.contrasts:
         _print_notes(each)
@@ -178,14 +178,16 @@ def _print(comparison: Comparison) -> None:
         print(f"{verdict.verdict.upper()}  {which}: {printable(verdict.words)}")
 
 
-def _print_contrasts(contrasts: Sequence[Contrast]) -> None:
+def _print_contrasts(comparison: Comparison) -> None:
     # Loads the templates of the page.
     from proctor.formatting import chance
-    from proctor.report.comparison import around, figure, finding, size, with_errors
+    from proctor.report.comparison import around, figure, finding, numbers, size, with_errors
 
+    contrasts = comparison.contrasts
     has_errors = any(each.with_errors is not None for each in contrasts)
+    unit = "RUNS" if comparison.is_one_task else "TASKS"
     means = ("METRIC", "CANDIDATE", "BASELINE MEAN", "CANDIDATE MEAN", "DIFF")
-    heads = (*means, *(["ERRORS AS FAILURES"] if has_errors else []), "95% CI", "P", "TASKS", "RESULT")
+    heads = (*means, *(["ERRORS AS FAILURES"] if has_errors else []), "95% CI", "P", unit, "RESULT")
     rows = [
         (
             each.metric,
@@ -196,7 +198,7 @@ def _print_contrasts(contrasts: Sequence[Contrast]) -> None:
             *([with_errors(each)] if has_errors else []),
             around(each),
             chance(each.p_corrected),
-            each.pairs or "–",
+            numbers(each),
             finding(each),
         )
         for each in contrasts

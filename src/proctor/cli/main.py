@@ -14,6 +14,7 @@ GROUPS = {
     "Run": {
         "batch": ("batch", "Run a plan of repositories × prompts × agents."),
         "bench": ("bench", "Run a task on many models, and rank them."),
+        "tasks": ("tasks", "List, show, check, and convert tasks; make them of a repository's history."),
         "simulate": ("simulate", "Simulate conversations between roles (every client × every therapist)."),
         "experiment": ("scenario", "Run every variation of a scenario, with repeats."),
         "scenario": ("scenario", "Run, validate, estimate, and branch one scenario."),

@@ -106,7 +106,8 @@ def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str)
         rows.append(tuple(row))
     print_table(heads, rows)
     what = "typical values; less is better" if metric in SKEWED else "means over tasks"
-    print_note(f"{what}; rank intervals hold for all {len(ranked)} together at 95%, for tasks like these")
+    together = f"; rank intervals hold for all {len(ranked)} together at 95%" if len(ranked) > 1 else ""
+    print_note(f"{what}{together}, for tasks like these")
     if errors:
         print_note(f"note: {count(errors, 'item')} with infrastructure errors excluded")
     if errors and [each.name for each in failed] != [each.name for each in ranked]:

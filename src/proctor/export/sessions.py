@@ -27,6 +27,7 @@ SESSION_FORMATS: Mapping[str, str] = {
     "otlp": "proctor.export.sessions",
     "atif": "proctor.export.atif",
     "inspect": "proctor.export.inspect",
+    "harbor": "proctor.export.harbor",
 }
 """What can be written, and the module that does."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from proctor.errors import NOT_SENT, ModelError, RateLimited
 from proctor.json_values import JsonMap, parse_json, require_map
@@ -141,6 +141,8 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 if TYPE_CHECKING:
     import aiohttp
 
+    from proctor.models.http import HttpClient, PostTarget
+
 T = TypeVar("T")
 Waited = Callable[[float], None]
 """Called with the seconds about to be waited, so that a time limit can be extended by them."""
@@ -171,10 +173,12 @@ class CallRetryPolicy:
     first_pause_seconds: float = 0.5
 
 
-QUOTA_HEADERS = (
-    *("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"),
-    *("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-tokens-remaining"),
-    *("ratelimit-remaining", "x-ratelimit-remaining"),
+QUOTA_HEADERS = frozenset(
+    (
+        *("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"),
+        *("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-tokens-remaining"),
+        *("ratelimit-remaining", "x-ratelimit-remaining"),
+    )
 )
 """Checked before all headers are parsed: most responses have none of them."""
 
@@ -214,17 +218,23 @@ class Client:
         clock: Callable[[], float] = time.perf_counter,
         jitter: Callable[[], float] = random.random,
         pools: RatePools | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """With `pools`, all calls to one model share an adaptive rate limit, and a 429 is waited out;
-        without, such a call fails after its retries.
+        without, such a call fails after its retries. `environment` may name proxies.
         """
         self._policy = policy or CallRetryPolicy()
         self._clock = clock
         self._jitter = jitter
         self._pools = pools
+        self._environment = environment or {}
+        self._http: HttpClient | None = None
+        self._prepared: dict[str, PostTarget] = {}
+        self._proxies: dict[str, str | None] = {}
         self._session: aiohttp.ClientSession | None = None
-        self._malformed: tuple[type[Exception], ...] = ()
-        self._failures: tuple[type[Exception], ...] = ()
+        """For streams, and for calls through a proxy."""
+        self._malformed: tuple[type[Exception], ...] = (ValueError,)
+        self._failures: tuple[type[Exception], ...] = (OSError,)
         self._no_connection: tuple[type[Exception], ...] = ()
 
     async def post(self, target: CallTarget, body: bytes, waited: Waited | None = None) -> HttpResponse:
@@ -272,13 +282,12 @@ class Client:
 
     async def _with_retries(
         self,
-        send: Callable[["aiohttp.ClientSession", CallTarget, bytes], Awaitable[T]],
+        send: Callable[[CallTarget, bytes], Awaitable[T]],
         target: CallTarget,
         body: bytes,
         waited: Waited | None,
         sent: Callable[[bool], None] = _ignore,
     ) -> "tuple[T, _CallProgress]":
-        session = self._session or self._open()
         progress = _CallProgress()
         pool = self._pools.pool(target.pool, is_local=target.is_local) if self._pools else None
         attempt = 1
@@ -291,7 +300,7 @@ class Client:
             progress.started = self._clock()
             try:
                 sent(True)
-                return await send(session, target, body), progress
+                return await send(target, body), progress
             except RetryableError as failure:
                 progress.has_slot = False
                 error = failure.error
@@ -345,6 +354,9 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -352,17 +364,21 @@ class Client:
     @staticmethod
     def get_ready() -> None:
         """Load the HTTP library ahead of the first call, which would block the event loop for it."""
-        load("aiohttp")
+        load("proctor.models.http")
 
     def _open(self) -> "aiohttp.ClientSession":
-        self.get_ready()
-        # Imported here: it takes a tenth of a second that batches of scripted models need not spend.
+        load("aiohttp")
+        # Imported here: it takes a tenth of a second that batches without streams need not spend.
         import aiohttp
 
         policy = self._policy
         self._malformed = (ValueError, aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)
-        self._failures = (aiohttp.ClientError, OSError, TimeoutError)
-        self._no_connection = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+        self._failures = (aiohttp.ClientError, OSError)
+        self._no_connection = (
+            *self._no_connection,
+            aiohttp.ClientConnectorError,
+            aiohttp.ConnectionTimeoutError,
+        )
         self._session = aiohttp.ClientSession(
             # No limit here: the pools and the batch limit concurrency.
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
@@ -375,27 +391,57 @@ class Client:
         )
         return self._session
 
-    async def _post_once(
-        self, session: "aiohttp.ClientSession", target: CallTarget, body: bytes
-    ) -> tuple[JsonMap, bytes]:
+    async def _post_once(self, target: CallTarget, body: bytes) -> tuple[JsonMap, bytes]:
         with self._translate_errors(target.endpoint):
-            # A redirect would send the key to an unknown address.
-            async with session.post(
-                target.url, data=body, headers=target.headers, allow_redirects=False
-            ) as response:
-                raw = await _read(response, target.endpoint)
-                self._apply_quota_headers(target, response.headers)
-                if response.status == 200:
-                    return parse_answer(raw, target.endpoint), raw
-                raise error_of(response.status, response.headers, raw, target.endpoint)
+            if proxy := self._proxy(target):
+                async with await self._send(target, body, proxy) as streamed:
+                    status, headers = streamed.status, cast("Mapping[str, str]", streamed.headers)
+                    raw = await _read(streamed, target.endpoint)
+            else:
+                status, headers, raw = await self._post_directly(target, body)
+            self._apply_quota_headers(target, headers)
+            if status == 200:
+                return parse_answer(raw, target.endpoint), raw
+            raise error_of(status, headers, raw, target.endpoint)
 
-    async def _post_stream(
-        self, session: "aiohttp.ClientSession", target: CallTarget, body: bytes
-    ) -> "ResponseStream":
-        with self._translate_errors(target.endpoint):
-            response = await session.post(
-                target.url, data=body, headers=target.headers, allow_redirects=False
+    async def _post_directly(self, target: CallTarget, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        from proctor.models.http import HttpClient, NoConnection, PostTarget, ResponseTooLarge, TimeLimits
+
+        if self._http is None:
+            self._no_connection = (*self._no_connection, NoConnection)
+            policy = self._policy
+            limits = TimeLimits(
+                total=policy.total_seconds, connect=policy.connect_seconds, silence=policy.silence_seconds
             )
+            self._http = HttpClient(limits, largest_body_bytes=LARGEST_ANSWER_BYTES)
+        prepared = self._prepared.get(target.url)
+        if prepared is None or prepared.headers is not target.headers:
+            prepared = self._prepared[target.url] = PostTarget(target.url, target.headers)
+        try:
+            return await self._http.post(prepared, body)
+        except ResponseTooLarge as cause:
+            raise _too_large(target.endpoint) from cause
+
+    def _proxy(self, target: CallTarget) -> str | None:
+        """The proxy to use, if any."""
+        if not self._environment or target.is_local:
+            return None
+        if target.url not in self._proxies:
+            from proctor.models.http import proxy_of
+
+            self._proxies[target.url] = proxy_of(target.url, self._environment)
+        return self._proxies[target.url]
+
+    async def _send(self, target: CallTarget, body: bytes, proxy: str | None) -> "aiohttp.ClientResponse":
+        session = self._session or self._open()
+        # A redirect would send the key to an unknown address.
+        return await session.post(
+            target.url, data=body, headers=target.headers, allow_redirects=False, proxy=proxy
+        )
+
+    async def _post_stream(self, target: CallTarget, body: bytes) -> "ResponseStream":
+        with self._translate_errors(target.endpoint):
+            response = await self._send(target, body, self._proxy(target))
             self._apply_quota_headers(target, response.headers)
             try:
                 if response.status == 200:
@@ -414,7 +460,7 @@ class Client:
 
     def _apply_quota_headers(self, target: CallTarget, headers: Mapping[str, str]) -> None:
         """Hold the pool when the headers report an exhausted usage window."""
-        if self._pools and any(name in headers for name in QUOTA_HEADERS):
+        if self._pools and not QUOTA_HEADERS.isdisjoint(map(str.lower, headers)):
             pause = spent_window_seconds(headers, datetime.now(UTC))
             if pause:
                 self._pools.pool(target.pool).hold(pause)
@@ -543,5 +589,9 @@ async def _read(response: "aiohttp.ClientResponse", endpoint: Endpoint) -> bytes
         chunks.append(chunk)
         size += len(chunk)
         if size > LARGEST_ANSWER_BYTES:
-            raise ModelError(f"{endpoint.provider} sent more than {LARGEST_ANSWER_BYTES >> 20} MiB")
+            raise _too_large(endpoint)
     return b"".join(chunks)
+
+
+def _too_large(endpoint: Endpoint) -> ModelError:
+    return ModelError(f"{endpoint.provider} sent more than {LARGEST_ANSWER_BYTES >> 20} MiB")

@@ -75,7 +75,8 @@ def not_sent(request: Request) -> tuple[str, ...]:  # noqa: ARG001 (it takes eve
 
 def read(answer: JsonMap) -> WireAnswer:
     """The first choice, its tool calls, and the tokens with their cached and reasoning parts."""
-    choice, *others = require_maps(answer["choices"])
+    choices = require_maps(answer["choices"])
+    choice, others = choices[0], choices[1:]
     message = require_map(choice["message"])
     content = message.get("content")
     refusal = require_text(message.get("refusal") or "")

@@ -89,14 +89,11 @@ def _declared(rates: Mapping[str, float]) -> Price:
 
 @lru_cache(maxsize=1024)
 def _table_price(provider: str, model: str, at: datetime) -> Price | None:
-    # Imported here: the table takes a third of a second to load, and most commands price nothing.
-    from genai_prices.data_snapshot import get_snapshot
+    # Loaded here: most commands price nothing.
+    from proctor.models.price_table import find_model
 
-    try:
-        _, model_info = get_snapshot().find_provider_model(
-            model, None, TABLE_PROVIDERS.get(provider, provider) or None, None
-        )
-    except LookupError:
+    model_info = find_model(TABLE_PROVIDERS.get(provider, provider), model)
+    if model_info is None:
         return None
     listed = model_info.get_prices(at)
     if getattr(listed, "input_mtok", None) is None or getattr(listed, "output_mtok", None) is None:
@@ -246,8 +243,10 @@ def worst_case_of(
 
 def answer_count(body: JsonMap) -> int:
     """How many answers a request, in any format, makes the provider generate."""
-    groups = (body, *(as_map(body, name) for name in PARAMETER_GROUPS))
-    return max(1, *(positive(group.get(name)) or 1 for group in groups for name in COMPLETION_COUNTS))
+    # Looks before it reads: called for every call, of which few have any of these.
+    groups = (body, *(as_map(body, name) for name in PARAMETER_GROUPS if name in body))
+    counts = [group[name] for group in groups for name in COMPLETION_COUNTS if name in group]
+    return max(positive(count) or 1 for count in counts) if counts else 1
 
 
 def thinking_budget(body: JsonMap) -> int:

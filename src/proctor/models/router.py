@@ -98,7 +98,7 @@ class ModelRouter:
         if self._client is None:
             from proctor.models.client import Client
 
-            self._client = Client(pools=self._given_pools)
+            self._client = Client(pools=self._given_pools, environment=self._environment)
         return self._client
 
     @property

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
@@ -65,10 +65,27 @@ class PlanSource:
     file: str
     text: str = field(repr=False)
     data: Any
-    spot: ValuePlace = field(repr=False)
-    secrets: Sequence[TextSpan] = field(repr=False, default=())
+    known_spot: ValuePlace | None = field(repr=False)
+    """Position of the data; None: `locate` finds it."""
+    known_secrets: Sequence[TextSpan] = field(repr=False, default=())
     problems: Sequence[Problem] = ()
     """Problems that did not prevent reading: a duplicate key, an unknown tag."""
+    locate: "Callable[[], PlanSource] | None" = field(repr=False, default=None, compare=False)
+    """Reads the text again with positions, which take half of the time and memory and only problems need."""
+
+    @cached_property
+    def _located(self) -> "PlanSource":
+        return self.locate() if self.locate else self
+
+    @property
+    def spot(self) -> ValuePlace:
+        """Position of the data."""
+        return self._located.known_spot or ValuePlace(1, 1)
+
+    @property
+    def secrets(self) -> Sequence[TextSpan]:
+        """Positions of values that must not be shown."""
+        return self._located.known_secrets
 
     def place(self, path: KeyPath, *, of_key: bool = False) -> Place:
         """Position of the value at `path`, or of its key; of the nearest enclosing part if there is none."""

@@ -3,7 +3,7 @@
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -252,14 +252,43 @@ class ValidationProblems:
 
 def check_shape(source: PlanSource, model: type[BaseModel], vocabulary: Vocabulary) -> ValidationProblems:
     """All problems of `source`, in its text or by `model`."""
+    details = [detail for part in _parts(source.data) for detail in _errors(model, *part)]
+    if not details:
+        return ValidationProblems(source.problems)
+    speaker = MessageWriter(source, vocabulary)
+    problems = [speaker.problem(detail) for detail in details]
+    return ValidationProblems([*source.problems, *problems], [detail["loc"] for detail in details])
+
+
+LIST_PART = 1000
+"""Entries of a long list that are validated at once: their models take ten times the memory of the data."""
+
+
+def _parts(data: object) -> Iterator[tuple[object, str, int]]:
+    """The data in parts, each valid by itself if all is: with the name of its long list, and where it is."""
+    longest = ""
+    if isinstance(data, dict):
+        lists = {name: value for name, value in data.items() if isinstance(value, list)}
+        longest = max(lists, key=lambda name: len(lists[name]), default="")
+    if not longest or len(data[longest]) <= LIST_PART:  # type: ignore[index]
+        yield data, "", 0
+        return
+    for start in range(0, len(lists[longest]), LIST_PART):
+        yield {**data, longest: lists[longest][start : start + LIST_PART]}, longest, start  # type: ignore[dict-item]
+
+
+def _errors(model: type[BaseModel], data: object, name: str, start: int) -> Iterator[ErrorDetails]:
+    """Errors of a part, at their places in the whole; those outside of its list only once."""
     try:
-        model.model_validate(source.data)
+        model.model_validate(data)
     except ValidationError as error:
-        speaker = MessageWriter(source, vocabulary)
-        details = error.errors(include_url=False)
-        problems = [speaker.problem(detail) for detail in details]
-        return ValidationProblems([*source.problems, *problems], [detail["loc"] for detail in details])
-    return ValidationProblems(source.problems)
+        for detail in error.errors(include_url=False):
+            path = detail["loc"]
+            if start and path[:1] == (name,) and len(path) > 1 and isinstance(path[1], int):
+                detail["loc"] = (name, path[1] + start, *path[2:])
+                yield detail
+            elif not start:
+                yield detail
 
 
 def subject(path: KeyPath, vocabulary: Vocabulary) -> str:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NoReturn
 
 import yaml
@@ -108,6 +109,8 @@ def _short(digits: str) -> str:
 MOST_VALUES = 1_000_000
 """Counted as if every alias were written out."""
 MOST_LEVELS = 64
+LONGEST_SHARED, MOST_SHARED = 16, 10_000
+"""Characters of a text that is stored once however often it occurs, and the number of such texts."""
 _MERGE = "<<"
 
 
@@ -359,6 +362,78 @@ def read_source(text: str | bytes, *, file: str, loader: type[yaml.SafeLoader] =
     source's `problems`, to be reported with those found later.
     """
     written = _printable(_decoded(text, file), file)
+    try:
+        data = _plain_data(written, loader)
+    except (_Unusual, yaml.YAMLError, ValueError, OverflowError):
+        return _read_with_places(written, file, loader)
+    return PlanSource(file, written, data, None, locate=partial(_read_with_places, written, file, loader))
+
+
+class _Unusual(Exception):
+    """The text has a problem, or something that only the complete loader supports."""
+
+
+def _plain_data(text: str, loader: type[yaml.SafeLoader]) -> object:
+    """The data of a text without anchors, tags, merges and problems; `_Unusual` for any other.
+
+    Builds what `YamlLoader` builds, without positions: half the time and memory for plans of many entries.
+    """
+    data: object = None
+    parents = list[tuple[Any, str | None]]()
+    container: Any = None
+    key: str | None = None
+    count = documents = 0
+    shared: dict[str, str] = {}
+    for event in yaml.parse(text, Loader=loader):
+        kind = type(event)
+        if kind is ScalarEvent:
+            value: Any = event.value
+            if event.anchor is not None or event.tag is not None:
+                raise _Unusual
+            if event.style and _UNSAYABLE.search(value):
+                raise _Unusual
+            if len(value) <= LONGEST_SHARED and (value in shared or len(shared) < MOST_SHARED):
+                # Thousands of entries have the same names and many of the same values.
+                value = shared.setdefault(value, value)
+            if key is None and type(container) is dict:
+                if value in container or value == _MERGE:
+                    raise _Unusual
+                key = value
+                continue
+            if not event.style:
+                value = plain_scalar(value)
+        elif kind is MappingStartEvent or kind is SequenceStartEvent:
+            if event.anchor is not None or event.tag is not None or len(parents) >= MOST_LEVELS:
+                raise _Unusual
+            if key is None and type(container) is dict:
+                raise _Unusual
+            count += 1
+            parents.append((container, key))
+            container, key = ({} if kind is MappingStartEvent else []), None
+            continue
+        elif kind is MappingEndEvent or kind is SequenceEndEvent:
+            value = container
+            container, key = parents.pop()
+            count -= 1
+        elif kind is AliasEvent:
+            raise _Unusual
+        else:
+            documents += kind is DocumentStartEvent
+            continue
+        count += 1
+        if count > MOST_VALUES or documents > 1:
+            raise _Unusual
+        if container is None:
+            data = value
+        elif key is None:
+            container.append(value)
+        else:
+            container[key] = value
+            key = None
+    return data
+
+
+def _read_with_places(written: str, file: str, loader: type[yaml.SafeLoader]) -> PlanSource:
     walk = YamlLoader(file, written)
     try:
         for event in yaml.parse(written, Loader=loader):

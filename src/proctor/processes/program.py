@@ -133,6 +133,12 @@ class Program:
         Invalid UTF-8 is replaced; a line of more than 8 MiB is truncated. With `rest_seconds`, an incomplete
         line that does not continue for so long is yielded once as `Unfinished`, and again when complete.
         """
+        async for batch in self.line_batches(rest_seconds=rest_seconds):
+            for line in batch:
+                yield line
+
+    async def line_batches(self, *, rest_seconds: float | None = None) -> AsyncIterator[list[str]]:
+        """As `lines`, but with all lines of a chunk together: awaiting each takes longer than reading it."""
         self._is_read = True
         lines = LineSplitter()
         rested = False
@@ -142,15 +148,15 @@ class Program:
                     chunk = await self.output.chunk()
             except TimeoutError:
                 rested = True
-                yield lines.begun
+                yield [lines.begun]
                 continue
             if not chunk:
                 break
             rested = False
-            for line in lines.feed(chunk):
-                yield line
-        for line in lines.rest():
-            yield line
+            if batch := list(lines.feed(chunk)):
+                yield batch
+        if batch := list(lines.rest()):
+            yield batch
 
     @property
     def stderr(self) -> str:

@@ -8,6 +8,7 @@ import asyncio
 from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import cast
 
 from proctor.formatting import Clip
 
@@ -37,6 +38,13 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> Iterator[str]:
         """Add the next chunk; the lines it completes."""
+        if not self._size and len(chunk) <= self._limit and chunk.endswith(b"\n") and b"\0" not in chunk:
+            # Whole lines, as programs write them: decoded at once.
+            text = chunk[:-1].decode("utf-8", "replace")
+            yield from (
+                (line.removesuffix("\r") for line in text.split("\n")) if "\r" in text else text.split("\n")
+            )
+            return
         first, *others = chunk.split(b"\n")
         self._keep(first)
         for part in others:
@@ -84,8 +92,8 @@ class StreamReader(asyncio.Protocol):
         self._is_closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.ReadTransport)
-        self._transport = transport
+        # Those of uvloop have the methods, but not the type.
+        self._transport = cast(asyncio.ReadTransport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._chunks.append(data)

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from proctor.formatting import chance, percent, seconds, short, usd
+from proctor.formatting import UNKNOWN, chance, percent, seconds, short, usd
 from proctor.report.charts import Stem, forest
 from proctor.report.render import page, text
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, Mean
@@ -200,6 +200,14 @@ def around(contrast: Contrast) -> str:
     return f"{low} to {high}"
 
 
+def numbers(contrast: Contrast) -> str:
+    """How many tasks a row is about: those that pair, or those of each side; of a single task, its runs."""
+    one = contrast.difference
+    if one is None:
+        return UNKNOWN
+    return f"{contrast.pairs:,}" if contrast.pairs else f"{one.tasks[0]:,} + {one.tasks[1]:,}"
+
+
 def finding(contrast: Contrast) -> str:
     """The result of a contrast in a word or two."""
     one = contrast.difference
@@ -244,6 +252,7 @@ _WORDS: Mapping[str, object] = {
     "around": around,
     "chance": chance,
     "finding": finding,
+    "numbers": numbers,
     "sem": sem,
 }
 
@@ -338,7 +347,10 @@ def _p(contrast: Contrast) -> str:
 
 
 def _tasks(contrast: Contrast) -> str:
-    return f", {contrast.pairs:,} paired tasks" if contrast.pairs else ""
+    one = contrast.difference
+    if one is None:
+        return ""
+    return f", {contrast.pairs:,} paired tasks" if contrast.pairs else f", {numbers(contrast)} {one.unit}s"
 
 
 def _power(contrast: Contrast, one: Difference) -> str:

@@ -77,6 +77,7 @@ def level_document(each: Figures) -> dict[str, object]:
         "typicalSeconds": estimate_document(each.typical_seconds),
         "costPerSuccess": estimate_document(each.cost_per_success_usd),
         "scores": {name: estimate_document(one) for name, one in each.scores.items()},
+        "metrics": {name: estimate_document(one) for name, one in each.metrics.items()},
     }
 
 

@@ -109,6 +109,7 @@ def _environment(*, escaped: bool) -> Environment:
         "places": places,
         "usd": formatting.usd,
         "seconds": formatting.seconds,
+        "figure": formatting.figure,
         "order": charts.ORDER,
     }
     return environment
@@ -122,7 +123,11 @@ def limits(estimate: Estimate, say: Callable[[float | None], str] = formatting.p
         return f"from {say(estimate.low)}, no upper limit"
     if say is formatting.percent:
         return formatting.interval(estimate.low, estimate.high)
-    return f"{say(estimate.low)} to {say(estimate.high)}"
+    low, high = say(estimate.low), say(estimate.high)
+    if low == high and estimate.low is not None:
+        # No interval has zero width: not on the page either.
+        return f"{say(estimate.value)} ± {(estimate.high - estimate.low) / 2:.1g}"
+    return f"{low} to {high}"
 
 
 def places(rank: "Rank | None") -> str:

@@ -2,11 +2,16 @@
 
     starting files → work tree → agent → commit → checks, expectations → outcome
 
-Each check becomes a score; all must pass. A task without checks passes if the agent changed anything, and
-has the score `unchecked`.
+Each check becomes a score; all must pass. Hidden tests are put into the tree once the agent has ended, and
+decide by test ID. A task without checks passes if the agent changed anything, and has the score `unchecked`.
+A task with steps runs the agent again for each, in the same tree; one with a second try runs it again with
+the output of the failed checks.
 """
 
 import asyncio
+import re
+import shutil
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,18 +21,37 @@ from proctor.errors import WorkspaceError, blame
 from proctor.expect import unmet_expectations
 from proctor.formatting import clipped
 from proctor.item import FAIL, TIMEOUT, Item, digest_of
-from proctor.json_values import JsonMap
+from proctor.json_values import JsonMap, as_number, as_text, maps_in, texts_in
 from proctor.processes import ProgramResult, undisturbed
 from proctor.runner import Outcome, Services
-from proctor.runners.worktree import iteration_of, run_command, run_session
+from proctor.runners._check_results import (
+    REPORT_VARIABLE,
+    REWARD_VARIABLE,
+    CheckVerdict,
+    verdict_by_reward,
+    verdict_by_tests,
+)
+from proctor.runners.worktree import commit_and_publish, iteration_of, run_agent, run_command, run_session
 from proctor.score import Score
 from proctor.session import Event, Message
 from proctor.workspace.commit import Committed
-from proctor.workspace.setup import WorkSession
-from proctor.workspace.starting_files import copy_over, starting_repository, stored_files
+from proctor.workspace.hidden_tests import lay_tests
+from proctor.workspace.setup import WorkSession, in_thread
+from proctor.workspace.starting_files import (
+    copy_over,
+    files_of,
+    starting_repository,
+    stored_files,
+    write_texts,
+)
+from proctor.workspace.test_reports import grade, read_results, with_report
 
 UNCHECKED = "unchecked"
 """Score name of a task without checks."""
+HIDDEN_TESTS = "hidden tests"
+"""Score name of the tests of a commit: the share of them that passes."""
+CHANGED_TESTS = "changed tests"
+"""Score name for changes of an agent to tests, settings of test runners and CI; it decides nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +63,29 @@ class BenchmarkRunner:
         capture = _AnswerCapture(services)
         repo = item.settings.get("repo") or await _repository(item, services)
         item = replace(item, settings={**item.settings, "repo": str(repo)})
-        return await run_session(item, replace(services, record=capture.record), capture.judge)
+        return await run_session(
+            item, replace(services, record=capture.record), capture.judge, _lay_out_places
+        )
+
+
+async def _lay_out_places(session: WorkSession) -> None:
+    """Make the folders that programs of the task see at absolute paths, before the agent."""
+    if "logs" in (session.item.details.get("places") or {}).values():
+        for name in ("agent", "verifier", "artifacts"):
+            (session.logs / name).mkdir(parents=True, exist_ok=True)
+    if solution := files_of(session.item.settings.get("solution")):
+        with blame(WorkspaceError, "putting the reference solution beside the tree"):
+            target = session.home.parent / "solution"
+            target.mkdir(exist_ok=True)
+            if isinstance(solution, Path):
+                await undisturbed(asyncio.to_thread(copy_over, solution, target))
+            else:
+                write_texts(solution, target)
 
 
 async def _repository(item: Item, services: Services) -> Path:
-    start = item.settings.get("start")
     return await starting_repository(
-        services.home, Path(start) if start else None, item.details["start"], services.environment
+        services.home, files_of(item.settings.get("start")), item.details["start"], services.environment
     )
 
 
@@ -63,15 +103,11 @@ class _AnswerCapture:
 
     async def judge(self, session: WorkSession, done: WorkDone, committed: Committed) -> Outcome:
         """Run every check, record each as a score, and return the outcome."""
-        details, result = session.item.details, {"iterSha": committed.sha}
-        ran = list[_CheckRun]()
-        gave_up = bool(done.failure) and not committed.sha
-        try:
-            if not gave_up:
-                ran += await _check(session)
-        finally:
-            session.services.record(iteration_of(session, done, committed, _combined(ran)))
-        if gave_up:
+        details = session.item.details
+        first = _Round(details.get("checks") or (), details.get("checkFiles", ""), "checkFiles")
+        ran, committed, done = await self._rounds(session, first, done, committed)
+        result = {"iterSha": committed.sha}
+        if ran is None:
             return Outcome(
                 status=FAIL, reason="agent_failed", error=clipped(done.failure, 2000), result=result
             )
@@ -86,10 +122,94 @@ class _AnswerCapture:
             return _unchecked(session, done, committed, result)
         return Outcome(result=result)
 
+    async def _rounds(
+        self, session: WorkSession, current: "_Round", done: WorkDone, committed: Committed
+    ) -> "tuple[list[_CheckRun] | None, Committed, WorkDone]":
+        """Check the agent's work, and run it again as the item says: a second try, then each step.
+
+        None in place of the checks: the agent gave up.
+        """
+        details = session.item.details
+        steps: Sequence[JsonMap] = details.get("steps") or ()
+        gave_up = bool(done.failure) and not committed.sha
+        ran = await _checked(session, current, done, committed, gave_up=gave_up)
+        if gave_up:
+            return None, committed, done
+        if details.get("secondTry") and any(one.problem for one in ran):
+            await _remove_check_files(session, current)
+            done = await run_agent(session, second_prompt(session.item.prompt, _output_of(ran)))
+            committed = _later(committed, await undisturbed(commit_and_publish(session)))
+            ran = await _checked(session, current, done, committed)
+        prompts, rewards = [session.item.prompt], [_reward(ran)]
+        every, minimum = list(ran), details.get("minReward")
+        for number, step in enumerate(steps):
+            if minimum is not None and rewards[-1] < minimum:
+                session.note(f"step {number + 2} was not run: reward {rewards[-1]:g} is below {minimum:g}")
+                break
+            await _remove_check_files(session, current)
+            current = _Round(maps_in(step, "checks"), as_text(step, "checkFiles"), f"checkFiles{number}")
+            await _add_step_files(session, step, number)
+            done = await run_agent(session, _step_prompt(prompts, step))
+            committed = _later(committed, await undisturbed(commit_and_publish(session)))
+            ran = await _checked(session, current, done, committed)
+            prompts.append(str(step["prompt"]))
+            every += ran
+            rewards.append(_reward(ran))
+            minimum = step.get("minReward")
+        if steps and every:
+            value = rewards[-1] if details.get("reward") == "final" else sum(rewards) / (len(steps) + 1)
+            session.services.score(
+                Score(evaluator="reward", value=value, explanation=f"of {len(rewards)} steps")
+            )
+        return every, committed, done
+
     def _answer(self, done: WorkDone) -> str:
         # An agent in this process returns its last message; the output of a program contains more.
         returned = done.output if done.exit_code is None else ""
         return returned or self._last_message or done.output
+
+
+SECOND_TRY = """{prompt}
+
+Your changes so far are in this folder, and these are the results of the tests:
+
+{output}
+
+The tests are correct. Fix the code so that they pass."""
+"""Prompt of the second try."""
+SHOWN_OUTPUT = 20_000
+_TIMINGS = re.compile(r"\bin \d+(?:\.\d+)?\s?m?s\b|\(\d+(?:\.\d+)?\s?m?s\)")
+
+
+def second_prompt(prompt: str, output: str) -> str:
+    """The prompt of the second try, with the output of the failed checks."""
+    return SECOND_TRY.format(prompt=prompt, output=clipped(_TIMINGS.sub("", output), SHOWN_OUTPUT))
+
+
+def _output_of(ran: "Sequence[_CheckRun]") -> str:
+    return "\n".join(one.finished.output or one.problem for one in ran if one.problem)
+
+
+def _step_prompt(earlier: Sequence[str], step: JsonMap) -> str:
+    if not step.get("continues"):
+        return str(step["prompt"])
+    requests = "\n\n".join(earlier)
+    return f"These requests are done; the results are in this folder:\n\n{requests}\n\nNow: {step['prompt']}"
+
+
+def _later(earlier: Committed, committed: Committed) -> Committed:
+    """The later commit, unless it contains nothing new."""
+    return committed if committed.sha else earlier
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """The checks of one run of the agent."""
+
+    checks: Sequence[JsonMap]
+    files_digest: str
+    setting: str
+    """Name of the setting that says where the files are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +219,8 @@ class _CheckRun:
     criterion: str
     command: str
     finished: ProgramResult
+    verdict: CheckVerdict | None = None
+    """None: the exit code decides."""
 
     @property
     def problem(self) -> str:
@@ -106,40 +228,175 @@ class _CheckRun:
         finished, name = self.finished, self.criterion or f"`{clipped(self.command, 80)}`"
         if finished.timed_out:
             return f"{name}: still running when its time was over"
+        if self.verdict is not None:
+            return "" if self.verdict.passed else f"{name}: {self.verdict.explanation}"
         if finished.exit_code == 0:
             return ""
         lines = [line.strip() for line in finished.output.splitlines() if line.strip()]
         last = f": {clipped(lines[-1], 200)}" if lines else ""
         return f"{name}: exited with {finished.exit_code}{last}"
 
+    @property
+    def value(self) -> float:
+        """From 0 to 1, or the reward."""
+        if self.finished.timed_out or self.verdict is None:
+            return 0.0 if self.problem else 1.0
+        return self.verdict.value
 
-async def _check(session: WorkSession) -> list[_CheckRun]:
-    checks: Sequence[dict[str, str]] = session.item.details.get("checks") or ()
-    if checks and (digest := session.item.details.get("checkFiles")):
-        await _lay_out_check_files(session, digest)
-    ran = []
-    for check in checks:
-        finished = await run_command(session, check["command"], "check")
-        one = _CheckRun(check["criterion"], check["command"], finished)
-        passed = not one.problem
-        session.services.score(
-            Score(
-                evaluator=f"check: {one.criterion or one.command}",
-                value=1.0 if passed else 0.0,
-                label="pass" if passed else "fail",
-                explanation=one.problem or "exited with 0",
-                evaluator_digest=digest_of([one.command, session.item.details.get("checkFiles", "")])[:16],
-            )
-        )
-        ran.append(one)
+
+def _reward(ran: Sequence[_CheckRun]) -> float:
+    return sum(one.value for one in ran) / len(ran) if ran else 0.0
+
+
+async def _checked(
+    session: WorkSession, current: _Round, done: WorkDone, committed: Committed, *, gave_up: bool = False
+) -> list[_CheckRun]:
+    """Run the checks of a round, and record the iteration in any case."""
+    ran = list[_CheckRun]()
+    try:
+        if not gave_up:
+            await _check(session, current, ran)
+    finally:
+        session.services.record(iteration_of(session, done, committed, _combined(ran)))
     return ran
 
 
-async def _lay_out_check_files(session: WorkSession, digest: str) -> None:
+async def _check(session: WorkSession, current: _Round, ran: list[_CheckRun]) -> None:
+    if hidden := session.item.details.get("hidden"):
+        ran.append(await _run_hidden_tests(session, hidden))
+        return
+    if current.checks and current.files_digest:
+        await _lay_out_check_files(session, current)
+    for check in current.checks:
+        command, criterion = str(check["command"]), str(check["criterion"])
+        one = await _run_check(session, check, command, criterion)
+        passed = not one.problem
+        session.services.score(
+            Score(
+                evaluator=f"check: {criterion or command}",
+                value=one.value,
+                label="pass" if passed else "fail",
+                explanation=one.problem or (one.verdict.explanation if one.verdict else "exited with 0"),
+                evaluator_digest=digest_of([command, current.files_digest])[:16],
+            )
+        )
+        ran.append(one)
+
+
+async def _run_check(session: WorkSession, check: JsonMap, command: str, criterion: str) -> _CheckRun:
+    kind = check.get("verdict")
+    seconds = as_number(check, "timeoutSec")
+    if not kind:
+        finished = await run_command(session, command, "check", time_limit=seconds)
+        return _CheckRun(criterion, command, finished)
+    verifier = session.logs / "verifier"
+    report = verifier / "junit.xml"
+    with blame(WorkspaceError, "making the folder for the results of checks"):
+        # The agent can write there: what it left must not be taken for a result.
+        await undisturbed(asyncio.to_thread(_empty_folder, verifier))
+    inside = next((place for place, folder in session.mounts.items() if folder == session.logs), "")
+    logs = f"{inside}/verifier" if inside else str(verifier)
+    variables = {REPORT_VARIABLE: str(report), REWARD_VARIABLE: logs}
+    finished = await run_command(session, command, "check", time_limit=seconds, variables=variables)
+    if kind == "reward":
+        return _CheckRun(criterion, command, finished, verdict_by_reward(verifier))
+    fixed, intact = texts_in(check, "failToPass"), texts_in(check, "passToPass")
+    verdict = verdict_by_tests(report, fixed, intact, finished.exit_code)
+    return _CheckRun(criterion, command, finished, verdict)
+
+
+def _empty_folder(folder: Path) -> None:
+    for each in (folder.parent, folder):
+        if each.is_symlink() or each.is_file():
+            each.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+async def _run_hidden_tests(session: WorkSession, digest: str) -> _CheckRun:
+    """Put the hidden tests into the tree, run them, and record their grade and what the agent changed."""
+    archive, name = Path(session.item.settings["hidden"]), f"hidden-{uuid.uuid4().hex[:12]}"
+    place = session.home / "tmp"
+    with blame(WorkspaceError, "putting the hidden tests into the tree"):
+        place.mkdir(parents=True, exist_ok=True)
+        hidden, changed = await in_thread(lay_tests, archive, digest, session.tree, place / name)
+    report = place / f"{name}.report"
+    finished = await run_command(session, with_report(hidden.command, report), "check")
+    with blame(WorkspaceError, "reading the report of the hidden tests"):
+        results = await in_thread(read_results, hidden.command, report, finished.exit_code)
+        report.unlink(missing_ok=True)
+    graded = grade(results, hidden.fail_to_pass, hidden.pass_to_pass)
+    session.services.score(
+        Score(
+            evaluator=HIDDEN_TESTS,
+            value=graded.value,
+            label="pass" if graded.passed and not finished.timed_out else "fail",
+            explanation=clipped(graded.summary, 1000),
+            evaluator_digest=digest[:16],
+        )
+    )
+    session.services.score(
+        Score(
+            evaluator=CHANGED_TESTS,
+            label="changed" if changed else "unchanged",
+            explanation=clipped(", ".join(changed), 1000) if changed else "no test, test setting or CI file",
+        )
+    )
+    if changed:
+        session.note(f"the agent changed tests, their settings or CI; restored: {', '.join(changed[:50])}")
+    verdict = CheckVerdict(graded.passed, graded.value, clipped(graded.summary, 400))
+    return _CheckRun(HIDDEN_TESTS, hidden.command, finished, verdict)
+
+
+async def _lay_out_check_files(session: WorkSession, current: _Round) -> None:
     """Replace the agent's versions: a check that the agent can rewrite proves nothing."""
-    home, folder = session.services.home, Path(session.item.settings["checkFiles"])
     with blame(WorkspaceError, "putting the check's files into the tree"):
-        files = await stored_files(home, folder, digest)
+        files = await _check_files(session, current)
+        await undisturbed(asyncio.to_thread(copy_over, files, _check_folder(session)))
+
+
+def _check_folder(session: WorkSession) -> Path:
+    """The worktree, or the folder that programs see at a path of its own."""
+    if "check_files" not in (session.item.details.get("places") or {}).values():
+        return session.tree.folder
+    folder = session.home.parent / "check_files"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+async def _check_files(session: WorkSession, current: _Round) -> Path:
+    folder = files_of(session.item.settings[current.setting])
+    assert folder is not None
+    return await stored_files(session.services.home, folder, current.files_digest)
+
+
+async def _remove_check_files(session: WorkSession, current: _Round) -> None:
+    """Remove the files of a check before the agent continues: they are hidden from it."""
+    if not current.files_digest or not current.checks:
+        return
+    with blame(WorkspaceError, "removing the check's files from the tree"):
+        files = await _check_files(session, current)
+        await undisturbed(asyncio.to_thread(_restore, session, files))
+
+
+def _restore(session: WorkSession, files: Path) -> None:
+    folder = _check_folder(session)
+    for file in files.rglob("*"):
+        if not file.is_dir() or file.is_symlink():
+            (folder / file.relative_to(files)).unlink(missing_ok=True)
+    if folder == session.tree.folder:
+        # Brings back the agent's own versions.
+        session.tree.git("checkout", "--quiet", "HEAD", "--", ".")
+
+
+async def _add_step_files(session: WorkSession, step: JsonMap, number: int) -> None:
+    digest = as_text(step, "files")
+    if not digest:
+        return
+    with blame(WorkspaceError, "putting the step's files into the tree"):
+        folder = files_of(session.item.settings[f"files{number}"])
+        assert folder is not None
+        files = await stored_files(session.services.home, folder, digest)
         await undisturbed(asyncio.to_thread(copy_over, files, session.tree.folder))
 
 

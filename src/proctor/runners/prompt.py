@@ -4,8 +4,8 @@ This is the measured hot path: thousands of these items run per second.
 """
 
 from proctor.item import FAIL, Item
-from proctor.json_values import JsonMap
-from proctor.model import Request
+from proctor.json_values import JsonMap, as_map
+from proctor.model import Answer, Request
 from proctor.model_client import ModelClient
 from proctor.runner import Outcome, Services, seed_of
 from proctor.session import Iteration, Note
@@ -26,7 +26,7 @@ class PromptRunner:
             record(Note(text="the answer was cut off at its length limit"))
         record(Iteration(model=item.model))
         expect = item.details.get("expect")
-        return _check(expect, answer.text, services) if expect else DONE
+        return await _check(expect, answer, services) if expect else DONE
 
 
 def _request(item: Item) -> Request:
@@ -42,11 +42,16 @@ def _request(item: Item) -> Request:
     )
 
 
-def _check(expect: JsonMap, answer: str, services: Services) -> Outcome:
+async def _check(expect: JsonMap, answer: Answer, services: Services) -> Outcome:
     # Loaded here: most prompts expect nothing in particular.
-    from proctor.expect import unmet_expectations
+    from proctor.expect import ASSERT, unmet_expectations
 
-    unmet = unmet_expectations(expect, answer, services.score)
+    facts = None
+    if ASSERT in expect:
+        from proctor.runners._rubrics import facts_of
+
+        facts = await facts_of(as_map(expect, ASSERT), answer, services)
+    unmet = unmet_expectations(expect, answer.text, services.score, facts)
     if not unmet:
         return DONE
     return Outcome(status=FAIL, reason="checks_failed", error="; ".join(unmet))

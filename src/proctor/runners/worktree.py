@@ -6,7 +6,7 @@ The agent's report and exit code do not count: the check decides, or without one
 However a session ends, its changes are committed and published first.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,12 +40,20 @@ Judge = Callable[[WorkSession, WorkDone, Committed], Awaitable[Outcome]]
 """Decides the outcome, and records the iteration."""
 
 
-async def run_session(item: Item, services: Services, judge: Judge) -> Outcome:
-    """One attempt in a worktree of its own; `judge` decides its outcome."""
+async def run_session(
+    item: Item,
+    services: Services,
+    judge: Judge,
+    lay_out: Callable[[WorkSession], Awaitable[None]] | None = None,
+) -> Outcome:
+    """One attempt in a worktree of its own; `judge` decides its outcome. `lay_out` adds folders beside it
+    before anything runs."""
     services.record(Message(role="user", content=item.prompt))
     session = await prepare(item, services)
     succeeded = False
     try:
+        if lay_out is not None:
+            await lay_out(session)
         outcome = await _run_in_worktree(session, judge)
         succeeded = outcome.status == SUCCESS
         return outcome
@@ -56,8 +64,8 @@ async def run_session(item: Item, services: Services, judge: Judge) -> Outcome:
 async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
     await _set_up(session)
     try:
-        done = await _run_agent(session)
-        committed = await undisturbed(_commit_and_publish(session))
+        done = await run_agent(session)
+        committed = await undisturbed(commit_and_publish(session))
     except BaseException:
         await undisturbed(_rescue(session))
         raise
@@ -83,13 +91,14 @@ async def _set_up(session: WorkSession) -> None:
         session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
 
 
-async def _run_agent(session: WorkSession) -> WorkDone:
-    """Run the agent; a failure it reports is part of the result, not an exception."""
+async def run_agent(session: WorkSession, prompt: str = "") -> WorkDone:
+    """Run the agent; a failure it reports is part of the result, not an exception. `prompt` replaces the
+    item's."""
     item, services = session.item, session.services
     agent = services.agent(item.agent, agent_settings(item))
     access = await services.access(agent)
     assignment = Assignment(
-        prompt=item.prompt,
+        prompt=prompt or item.prompt,
         folder=session.tree.folder,
         home=session.home,
         environment=session.environment,
@@ -121,7 +130,8 @@ def _agent_confinement(session: WorkSession, agent: Agent, access: Access | None
         )
 
 
-async def _commit_and_publish(session: WorkSession) -> Committed:
+async def commit_and_publish(session: WorkSession) -> Committed:
+    """Commit the changes of the agent, and make them visible in the user's repository."""
     committed = await in_thread(commit_changes, session.tree, session.message)
     for text in committed.notes:
         session.note(text)
@@ -132,7 +142,7 @@ async def _commit_and_publish(session: WorkSession) -> Committed:
 async def _rescue(session: WorkSession) -> None:
     """Save the work of an attempt that was cut off; the reason of that stays the outcome."""
     try:
-        committed = await _commit_and_publish(session)
+        committed = await commit_and_publish(session)
     except ProctorError as error:
         session.note(f"the agent's changes could not be committed: {error}")
         session.services.record(Iteration(model=session.item.model))
@@ -224,15 +234,25 @@ def _after_merge(session: WorkSession, passed: Outcome, merged: MergeResult) -> 
     return Outcome(status=ERROR, reason="merge_failed", error=end.error, result=passed.result)
 
 
-async def run_command(session: WorkSession, command: str, phase: "Phase") -> ProgramResult:
-    """Run a command in the session's worktree within its time limit; end what it leaves running."""
+async def run_command(
+    session: WorkSession,
+    command: str,
+    phase: "Phase",
+    *,
+    time_limit: float | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> ProgramResult:
+    """Run a command in the session's worktree within its time limit; end what it leaves running.
+
+    `time_limit` replaces the item's; `variables` are added to the environment.
+    """
     with blame(WorkspaceError, f"running `{command}`"):
         finished = await run(
             command,
             folder=session.tree.folder,
-            environment=session.environment,
+            environment={**session.environment, **(variables or {})},
             attempt=session.services.session_id,
-            time_limit=session.time_limit,
+            time_limit=time_limit or session.time_limit,
             confinement=session.confinement(phase, named=[command]),
         )
     if finished.leftovers:

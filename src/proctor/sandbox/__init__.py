@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 KINDS = ("auto", "bubblewrap", "landlock", "container", "none")
 AUTOMATIC = ("bubblewrap", "landlock")
 """What `auto` tries, the strongest first."""
+MOUNTING = "bubblewrap"
+"""The kind that can show a folder at another path."""
 NETWORKS = ("gateway", "none", "full")
 Phase = Literal["setup", "agent", "check"]
 PHASES: tuple[Phase, ...] = ("setup", "agent", "check")
@@ -188,6 +190,8 @@ class Policy:
     user_home: Path = Path("/")
     """The user's HOME, from which `~` in `read` and `cache` is resolved."""
     image: str = ""
+    mounts: Mapping[str, Path] = field(default_factory=dict)
+    """Folders it may change, by the absolute path at which it sees them too. Only bubblewrap can."""
 
     def inside(self, cache: Path) -> Path:
         """Where a cache of the user is seen: at the same place below the program's HOME."""
@@ -261,14 +265,18 @@ class Sandbox:
         serve: "Mapping[int, Serve] | None" = None,
         usual_network: Network | None = None,
         variables: Mapping[str, str] | None = None,
+        mounts: Mapping[str, Path] | None = None,
     ) -> "Confinement | None":
         """The confinement of the programs of one phase; None: they are not confined.
 
         `own` is the item's `sandbox`. The files and folders in `named`, which is text of the plan, can be
         read. `serve` is the gateway's port with what serves it. `usual_network` holds where neither sets one;
-        `variables` are added to the environment. Raises `UsageError` if the sandbox does not work here.
+        `variables` are added to the environment; `mounts` are folders by the path at which the programs see
+        them too. Raises `UsageError` if the sandbox does not work here.
         """
         settings, kind = self.settings_of(own), self.kind_of(own)
+        if mounts and kind != MOUNTING:
+            raise UsageError(f"the sandbox `{kind}` cannot show a folder at {next(iter(mounts))}")
         if kind == "none":
             return None
         network = settings.network.get(phase) or usual_network or USUAL_NETWORK[phase]
@@ -290,6 +298,7 @@ class Sandbox:
             cache={str(_expanded(path, self.user_home)): mode for path, mode in settings.cache.items()},
             user_home=self.user_home,
             image=settings.container,
+            mounts=dict(mounts or {}),
         )
         return _module(kind).confine(policy)
 

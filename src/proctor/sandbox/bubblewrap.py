@@ -101,6 +101,8 @@ def _arguments(policy: Policy, command: Sequence[str], launch: Launch, has_launc
         yield from ("--ro-bind-try", str(place), str(place))
     for folder in policy.write:
         yield from ("--bind", str(folder), str(folder))
+    for target, folder in policy.mounts.items():
+        yield from ("--bind", str(folder), target)
     yield from cache_arguments(policy)
     yield from ("--dir", str(launch.folder), "--remount-ro", "/", "--chdir", str(launch.folder))
 

@@ -27,6 +27,7 @@ from proctor.stats.differences import (
     gate,
     ratio,
 )
+from proctor.stats.experiment import in_runs
 from proctor.stats.intervals import CONFIDENCE, Estimate, bill, mean
 from proctor.stats.results import (
     FIGURES,
@@ -44,6 +45,7 @@ from proctor.store import StoreReader
 
 SKEWED = ("cost", "time", "tokens")
 """Metrics compared as ratios, of which less is better."""
+ONE_TASK = "there is only one task: this speaks of that task alone"
 LISTED = 20
 """Tasks with the largest differences that a contrast lists."""
 _GATE = re.compile(
@@ -220,6 +222,12 @@ class Comparison:
     def has_errors(self) -> bool:
         """Whether any contrast has a second figure, with errors as failures."""
         return any(each.with_errors for each in self.contrasts)
+
+    @property
+    def is_one_task(self) -> bool:
+        """Whether all items are of a single task, so that runs of it are compared."""
+        units = {each.difference.unit for each in self.contrasts if each.difference}
+        return units == {"run"}
 
     @property
     def is_anytime(self) -> bool:
@@ -533,6 +541,8 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
         remarks.append("such scores are not comparable; --mixed compares them all the same")
     elif len(first.values) and len(second.values):
         change = _difference(metric, first, second, scale, is_paired)
+        if ONE_TASK in remarks:
+            change = replace(change, unit="run", note=in_runs(change.note))
     else:
         remarks = ["one of them has no value"]
     if is_paired:
@@ -557,13 +567,13 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
 
 
 def _independent(groups: Groups, values: Floats, *names: str) -> tuple[_Side, _Side, str]:
-    """Two groups that do not pair, by the names of their tasks; of a single task, by its repeats."""
+    """Two groups that do not pair, by the names of their tasks; of a single task, by its runs."""
     named = replace(groups, tasks=Labels.of(groups.results.labels))
     first, second = (_side(named, values, name) for name in names)
     if len(np.union1d(first.tasks, second.tasks)) > 1:
         return first, second, "fewer than two tasks pair: the groups are compared as independent samples"
     repeats = [replace(side, tasks=np.arange(len(side.values), dtype=np.int64)) for side in (first, second)]
-    return repeats[0], repeats[1], "there is only one task: this speaks of that task alone"
+    return repeats[0], repeats[1], ONE_TASK
 
 
 def _of_tasks(side: _Side, shared: Ints) -> _Side:
@@ -777,11 +787,14 @@ def _verdict(one: Gate, contrast: Contrast) -> GateResult:
     more = None
     if result.verdict == INCONCLUSIVE and result.needs is not None:
         more = max(1, result.needs - change.n)
+    words = _reason(one.metric, change, result) + (f" ({plural(more, 'more task')})" if more else "")
+    if change.unit == "run":
+        words = f"{ONE_TASK}; {in_runs(words)}"
     return GateResult(
         gate=one.text,
         candidate=contrast.candidate,
         verdict=result.verdict,
-        words=_reason(one.metric, change, result) + (f" ({plural(more, 'more task')})" if more else ""),
+        words=words,
         more_pairs=more,
         needs=result.needs,
     )

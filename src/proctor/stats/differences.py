@@ -101,6 +101,8 @@ class Difference:
     """Whether all values of both sides are equal."""
     fingerprint: str = field(default="", repr=False)
     """Equal for metrics that are copies, or linear copies, of each other over the same runs."""
+    unit: str = "task"
+    """What `n`, `tasks` and `needs` count: tasks, or the runs of a single task."""
 
     @property
     def is_ratio(self) -> bool:
@@ -117,8 +119,9 @@ class Difference:
         if self.needs is None or self.needs <= self.n or self.is_significant:
             return ""
         if self.needs <= self.fewest:
-            return f"A verdict needs at least {self.needs:,} tasks."
-        return f"A verdict needs about {self.needs:,} tasks if the true difference is about as observed."
+            return f"A verdict needs at least {self.needs:,} {self.unit}s."
+        condition = "if the true difference is about as observed"
+        return f"A verdict needs about {self.needs:,} {self.unit}s {condition}."
 
     @property
     def is_significant(self) -> bool:
@@ -422,6 +425,8 @@ class _Sides:
 
 def _fingerprint(values: FloatArray) -> str:
     """Equal for values that are linear copies of each other, in the same order."""
+    # Around 1, so that neither the largest nor the smallest numbers leave the range of a float.
+    values = values / float(np.abs(values).max())
     standardized = (values - values.mean()) / values.std()
     # A copy may be reversed: the first value that is not 0 is made positive.
     sign = np.sign(standardized[np.argmax(np.abs(standardized) > 1e-6)])

@@ -7,6 +7,7 @@ about this task alone, and says so.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from proctor.item import FINISHED, SUCCESS
 from proctor.stats.comparison import SKEWED, scale_of
 from proctor.stats.intervals import Estimate, bill, mean, of_tasks, per_success, shares_of_k, typical
 from proctor.stats.ranking import Rank, ranks, undominated
-from proctor.stats.results import BY_ITEM, Floats, Ints, Labels, Mask, Results
+from proctor.stats.results import BY_ITEM, MEASURE, SCORE, Floats, Ints, Labels, Mask, Results
+
+Scale = tuple[float, float]
 
 MOST_LEVELS = 50
 """A factor with more levels than this is a list of tasks, not a comparison."""
@@ -66,6 +69,13 @@ class Figures:
     cost_per_success_usd: Estimate
     scores: Mapping[str, Estimate]
     """Means of the scores, by metric."""
+    metrics: Mapping[str, Estimate]
+    """Means of the numbers measured in sessions, by metric."""
+
+    @property
+    def means(self) -> dict[str, Estimate]:
+        """The means of scores and metrics."""
+        return {**self.scores, **self.metrics}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +165,9 @@ def factor_figures(results: Results, name: str) -> FactorFigures:
     if len(levels.labels) > MOST_LEVELS:
         return FactorFigures(name=name, levels=(), is_too_many=True)
     tasks = levels if name in TASK_FACTORS else results.tasks(pair=results.pairing())[0]
+    scales = _scales_of(results)
     each = [
-        figures_of(results.where(rows), tasks.where(rows), name=label)
+        figures_of(results.where(rows), tasks.where(rows), name=label, scales=scales)
         for label in (*levels.labels, "")
         if bool((rows := levels.mask(label)).any())
     ]
@@ -183,8 +194,14 @@ def _best_first(one: Figures) -> tuple[float, int, str]:
     return (1.0 if value is None else -value), -sum(one.counts.values()), one.name
 
 
-def figures_of(results: Results, tasks: Labels, *, name: str = "") -> Figures:
-    """The figures of some items; `tasks` are theirs."""
+def figures_of(
+    results: Results, tasks: Labels, *, name: str = "", scales: Mapping[str, Scale] | None = None
+) -> Figures:
+    """The figures of some items; `tasks` are theirs.
+
+    `scales` are those of all items that they are compared with, so that all have one method. None: their own.
+    """
+    scales = _scales_of(results) if scales is None else scales
     success = results.metrics["success"]
     cost, seconds = results.metrics["cost"], results.metrics["time"]
     repeats = Repeats.of(results, tasks.codes)
@@ -203,11 +220,8 @@ def figures_of(results: Results, tasks: Labels, *, name: str = "") -> Figures:
         seconds=_estimate(bill, seconds, tasks.codes),
         typical_seconds=_estimate(typical, seconds, tasks.codes),
         cost_per_success_usd=_cost_per_success(results, tasks.codes),
-        scores={
-            metric: _score(results, metric, tasks.codes)
-            for metric, values in results.metrics.items()
-            if metric.startswith("score:") and not bool(np.isnan(values).all())
-        },
+        scores=_means(results, SCORE, tasks.codes, scales),
+        metrics=_means(results, MEASURE, tasks.codes, scales),
     )
 
 
@@ -224,11 +238,25 @@ def _estimate(method: Callable[[Floats, list[int]], Estimate], values: Floats, t
     return method(values[there], tasks[there].tolist())
 
 
-def _score(results: Results, metric: str, tasks: Ints) -> Estimate:
-    values = results.metrics[metric]
-    there = ~np.isnan(values)
-    lo, hi = scale_of(results, metric) or (None, None)
-    return mean(values[there], tasks[there].tolist(), lo=lo, hi=hi)
+def _scales_of(results: Results) -> dict[str, Scale]:
+    """The scales of the scores and metrics that have one."""
+    scales = {metric: scale_of(results, metric) for metric in results.metrics}
+    return {metric: scale for metric, scale in scales.items() if scale is not None}
+
+
+def _means(results: Results, prefix: str, tasks: Ints, scales: Mapping[str, Scale]) -> dict[str, Estimate]:
+    """The means of all scores, or of all metrics; with a single task, of that task alone."""
+    means = {}
+    for metric, values in results.metrics.items():
+        there = ~np.isnan(values)
+        if not metric.startswith(prefix) or not there.any():
+            continue
+        lo, hi = scales.get(metric, (None, None))
+        scope: Literal["like", "these"] = "these" if len(np.unique(tasks[there])) == 1 else "like"
+        estimate = mean(values[there], tasks[there].tolist(), lo=lo, hi=hi, scope=scope)
+        missing = ~there & ~results.is_error & ~results.is_evaluation
+        means[metric] = replace(estimate, left_out=int(missing.sum()))
+    return means
 
 
 def _cost_per_success(results: Results, tasks: Ints) -> Estimate:

@@ -121,7 +121,7 @@ def mean(
 
     `scope="like"`: the `plus` interval of the task means. Without a scale: Student's interval of the task
     means. `scope="these"`: Wilson's interval over the runs, on the scale; conservative, since tasks that
-    differ vary less.
+    differ vary less. The scores of a single task have the `plus` interval of its runs.
 
     >>> passed = [1, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1]
     >>> rate = mean(passed, task=[n // 3 for n in range(18)], lo=0, hi=1)
@@ -179,6 +179,8 @@ def _mean_of_these(data: "Sample", lo: float, hi: float, level: float) -> Estima
     """Wilson's interval over runs. With unequal repeats, over the number of runs with the same variance; for
     scores it is conservative, since no score on a scale varies more than a 0/1 outcome of the same mean."""
     value = float(data.means.mean())
+    if data.tasks == 1 and data.runs > 1 and bool(((data.values > lo) & (data.values < hi)).any()):
+        return _scores_of_one_task(data, lo, hi, level)
     trials = data.tasks**2 / float((1 / data.counts).sum())
     share = min(1.0, max(0.0, (value - lo) / (hi - lo)))
     low, high = (lo + (hi - lo) * limit for limit in wilson_limits(share, trials, level))
@@ -192,6 +194,14 @@ def _mean_of_these(data: "Sample", lo: float, hi: float, level: float) -> Estima
         high=max(high, value),
         sem=sem,
         method="Wilson",
+    )
+
+
+def _scores_of_one_task(data: "Sample", lo: float, hi: float, level: float) -> Estimate:
+    """The runs of one task are as independent as tasks are: the `plus` interval of their scores."""
+    estimate = of_tasks(data.values, lo, hi, level=level)
+    return replace(
+        estimate, n=1, runs=data.runs, left_out=data.left_out, scope=THESE, method="plus", note="", needs=None
     )
 
 
@@ -226,8 +236,9 @@ def _unbounded(data: "Sample", lo: float | None, hi: float | None, level: float,
     low = value - reach if lo is None else max(lo, value - reach)
     high = value + reach if hi is None else min(hi, value + reach)
     note = ""
-    if data.tasks < FEWEST_NORMAL:
-        note = f"Fewer than {FEWEST_NORMAL} tasks: valid only for roughly normal values."
+    if (data.tasks if scope == LIKE else data.runs) < FEWEST_NORMAL:
+        unit = "tasks" if scope == LIKE else "runs"
+        note = f"Fewer than {FEWEST_NORMAL} {unit}: valid only for roughly normal values."
     return replace(
         _blank(data, level, scope), value=value, low=low, high=high, sem=sem, method="Student's t", note=note
     )

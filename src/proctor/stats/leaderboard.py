@@ -408,7 +408,11 @@ def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
         )
         for model in models
     }
-    success = _ranked(judged, {model.name: model.rate for model in models}, kind="rate")
+    has_success = any(run.succeeded for model in models for run in model.runs)
+    # Where no run succeeded, nobody is the most successful.
+    success = (
+        _ranked(judged, {model.name: model.rate for model in models}, kind="rate") if has_success else []
+    )
     speed = _ranked(
         _of_winners(models, lambda run: run.work_seconds, is_single=is_single),
         {model.name: model.typical_work for model in models},

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import elapsed
-from proctor.item import ERROR, EVALUATION, FINISHED, SUCCESS
-from proctor.json_values import as_map, as_text, maps_in
+from proctor.item import ERROR, EVALUATION, FINISHED, SCENARIO, SUCCESS
+from proctor.json_values import as_list, as_map, as_number, as_text, maps_in
 from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
 from proctor.store.batches import moment
+from proctor.store.items import item_settings
 from proctor.store.results import (
     ResultRow,
     ScoredSessions,
@@ -96,7 +97,7 @@ class Results:
     evaluators: Mapping[str, Labels]
     """The digests of the evaluators behind the scores, by metric."""
     scales: Mapping[str, tuple[float, float]]
-    """The lowest and the highest value that evaluators declare, by metric; those without are unknown."""
+    """The lowest and the highest value that evaluators and scenarios declare, by metric."""
     inputs: "Inputs"
     is_evaluation: Mask
     """Rows that evaluate a session: whether they ended well says nothing about the session."""
@@ -346,7 +347,9 @@ def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Resu
         for row in result_rows(read, [run_id]):
             reader.add(row)
     for read in {id(read): read for read, _ in named}.values():
-        reader.add_scores(read, of_runs([run_id for other, run_id in named if other is read]))
+        of_store = [run_id for other, run_id in named if other is read]
+        reader.add_scores(read, of_runs(of_store))
+        reader.add_metric_scales(read, of_store)
     return reader.results(ids)
 
 
@@ -359,6 +362,7 @@ def load_scope(read: StoreReader, scope: Scope, now: datetime) -> Results:
     for row in selected_rows(selection):
         reader.add(row)
     reader.add_scores(read, of_selection(selection))
+    reader.add_metric_scales(read, reader.run_ids())
     return reader.results(reader.run_ids())
 
 
@@ -372,6 +376,7 @@ class _Reader:
         self._scales: dict[str, set[tuple[float, float] | None]] = {}
         self.unfinished: dict[str, int] = {}
         self._imported: set[str] = set()
+        self._simulated: set[str] = set()
         self._runs: list[str] = []
         self._ids: list[str] = []
         self._labels: list[str] = []
@@ -402,6 +407,8 @@ class _Reader:
         is_evaluation = row["runner"] == EVALUATION
         if row["runner"] == IMPORTED:
             self._imported.add(row["runId"])
+        if row["runner"] == SCENARIO:
+            self._simulated.add(row["runId"])
         self._evaluations.append(is_evaluation)
         self._figures.append((np.nan,) * 4 if is_evaluation else _figures(row))
         self._inputs.add(row["digest"], _top(row), row["details"])
@@ -442,6 +449,18 @@ class _Reader:
             if (at := self._rows_of_session.get(metric["sessionId"])) is not None:
                 self._metrics.setdefault(MEASURE + metric["name"], {})[at] = metric["value"]
 
+    def add_metric_scales(self, read: StoreReader, run_ids: Sequence[str]) -> None:
+        """The ranges that the scenarios of runs declare for their metrics."""
+        measured = [name.removeprefix(MEASURE) for name in self._metrics if name.startswith(MEASURE)]
+        for run_id in run_ids:
+            if not measured or run_id not in self._simulated:
+                continue
+            for metrics in _scenario_metrics(read, run_id):
+                for name in measured:
+                    # Metrics of actors have the actor behind a dot.
+                    if rule := as_map(metrics, name) or as_map(metrics, name.rpartition(".")[0]):
+                        self._scales.setdefault(MEASURE + name, set()).add(_range_of(rule))
+
     def run_ids(self) -> list[str]:
         """The runs that were added, in order of appearance."""
         return list(dict.fromkeys(self._runs))
@@ -471,7 +490,7 @@ class _Reader:
                 name: Labels.of(rows.get(at) for at in range(n))
                 for name, rows in sorted(self._evaluators.items())
             },
-            # Versions of an evaluator that declare different scales have none in common.
+            # Versions of an evaluator or a scenario that declare different scales have none in common.
             scales={
                 name: scale
                 for name, (scale, *others) in self._scales.items()
@@ -506,6 +525,29 @@ def _declared_scale(
         if as_text(criterion, "name") == evaluator:
             return criterion_scale(criterion)
     return None
+
+
+def _scenario_metrics(read: StoreReader, run_id: str) -> Iterator[Mapping[str, object]]:
+    """The metrics that the scenario of each variation of a run declares."""
+    # Loads pydantic, which results of other runs do not need.
+    from proctor.scenario.definition import changed
+
+    scenarios = dict[str, dict[str, object]]()
+    variations = {row["digest"]: row["settings"] for row in item_settings(read, run_id)}
+    for text in variations.values():
+        settings = as_map(json.loads(text))
+        digest = as_text(settings, "scenarioDigest") or as_text(settings, "scenario")
+        if digest not in scenarios:
+            scenarios[digest] = dict(as_map(json.loads(read.resource(run_id, digest) or "{}")))
+        yield as_map(changed(scenarios[digest], as_map(settings, "changes")), "metrics")
+
+
+def _range_of(rule: Mapping[str, object]) -> tuple[float, float] | None:
+    """The lowest and the highest value that a metric of a scenario may have; None: any."""
+    if as_text(rule, "type") == "boolean":
+        return 0.0, 1.0
+    ends = [end for each in as_list(rule, "range") if (end := as_number(each)) is not None]
+    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] < ends[1] else None
 
 
 def _top(row: ResultRow) -> dict[str, str]:

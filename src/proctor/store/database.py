@@ -73,6 +73,9 @@ class Connection(Protocol):
     def begin(self) -> None:
         """Begin a write transaction."""
 
+    def data_version(self) -> int | None:
+        """Unchanged only if no other connection has committed since the last call; None: unknown."""
+
     def lock_table(self, table: str) -> None:
         """Lock a table for writing until the transaction ends."""
 
@@ -316,6 +319,10 @@ class SqliteConnection:
     def begin(self) -> None:
         self.run(self._begin)
 
+    def data_version(self) -> int | None:
+        with _store_errors():
+            return int(self._raw.execute("PRAGMA data_version").fetchone()[0])
+
     def lock_table(self, table: str) -> None:
         """Not needed: SQLite has one write transaction at a time."""
 
@@ -443,6 +450,9 @@ class PostgresConnection:
     def begin(self) -> None:
         self._execute("BEGIN", (), _no_result, repeats=True)
         self._in_transaction = True
+
+    def data_version(self) -> int | None:
+        return None
 
     def lock_table(self, table: str) -> None:
         self.run(f'LOCK TABLE "{table}" IN EXCLUSIVE MODE')

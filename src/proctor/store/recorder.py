@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.json_values import JsonObject
@@ -46,6 +47,7 @@ def split_long_text(text: str) -> tuple[str, BlobRow | None]:
     return "", (hashlib.sha256(data).hexdigest(), len(data), zlib.compress(data, 3))
 
 
+LONGEST_CACHED_LINE = 200
 MOST_NOTES = 100
 """Notes kept of a session. All interventions are counted, however many."""
 FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed", "quota", "cost_limit", "halted"})
@@ -91,6 +93,8 @@ class Recorder:
         self._writer = writer
         self._now = now
         self._redact = redact
+        self.line = _line_cleaner(redact)
+        """Redacts, clips and sanitizes a short text."""
         self._position = 0
         self._step = 1
         self._step_started = row["startedAt"]
@@ -133,7 +137,8 @@ class Recorder:
         more = (self.line(score.dimension), self.line(score.error_code))
         tokens = (whole(score.input_tokens), whole(score.output_tokens))
         votes = [self.line(vote) if isinstance(vote, str) else finite(vote) for vote in score.votes]
-        about = (json.dumps(list(score.ignored)), score.judged_session, json.dumps(votes))
+        ignored = json.dumps(list(score.ignored)) if score.ignored else "[]"
+        about = (ignored, score.judged_session, json.dumps(votes) if votes else "[]")
         row = (*head, *value, error, amount(score.cost_usd), *more, *tokens, *about)
         self._writer.append("scores", row)
 
@@ -169,10 +174,6 @@ class Recorder:
         }
         self._writer.change("sessions", (self.session_id,), values)
 
-    def line(self, text: str) -> str:
-        """A short text, redacted, clipped and sanitized."""
-        return short(self._clean(text))
-
     def _clean(self, text: str) -> str:
         return self._redact(clean(text)) if text else text
 
@@ -195,6 +196,8 @@ class Recorder:
         return self.session_id, self._next(), self._step, self._stamp()
 
     def _text(self, text: str) -> tuple[str, str | None]:
+        if not text:
+            return "", None
         inline, blob = split_long_text(self._clean(text))
         if blob is None:
             return inline, None
@@ -223,7 +226,7 @@ class Recorder:
             self._cost = (self._cost or 0.0) + cost
             self._step_cost = (self._step_cost or 0.0) + cost
         tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
-        price = (cost, self.line(event.price_source), json.dumps(dict(event.price)) if event.price else "{}")
+        price = (cost, self.line(event.price_source), _price_json(tuple(event.price.items())))
         timing = (finite(event.latency_ms), finite(event.waiting_ms) or 0.0)
         bodies = (*self._text(event.request), *self._text(event.response))
         head = (
@@ -302,6 +305,24 @@ _HANDLERS: dict[type, Callable[[Recorder, Any], None]] = {
     Workspace: Recorder._workspace,
     Merge: Recorder._merge,
 }
+
+
+@lru_cache(maxsize=16)
+def _line_cleaner(redact: Callable[[str], str]) -> Callable[[str], str]:
+    """Most short texts of a batch are the same for all its items: names, statuses, prices."""
+    cached = lru_cache(maxsize=1024)(lambda text: short(redact(clean(text))))
+
+    def line(text: str) -> str:
+        if not text:
+            return text
+        return cached(text) if len(text) <= LONGEST_CACHED_LINE else short(redact(clean(text)))
+
+    return line
+
+
+@lru_cache(maxsize=256)
+def _price_json(price: tuple[tuple[str, float], ...]) -> str:
+    return json.dumps(dict(price))
 
 
 def _as_json(args: Mapping[str, object]) -> str:

@@ -210,6 +210,9 @@ class SealedConnection:
         self._scope = ""
         self._connection.begin()
 
+    def data_version(self) -> int | None:
+        return self._connection.data_version()
+
     def lock_table(self, table: str) -> None:
         self._connection.lock_table(table)
 

@@ -573,6 +573,8 @@ def amount(usd: float | None) -> float | None:
 
 def whole(number: float | str) -> int:
     """A count within the limits of a column and of sums over a batch."""
+    if type(number) is int and 0 <= number <= MOST:
+        return number
     try:
         return max(0, min(int(number), MOST))
     except (ValueError, OverflowError):

@@ -3,14 +3,16 @@
 All threads pass rows to one thread, which commits about fifty times a second. Changes to a row that is not
 yet written are merged, so a short item is one insert and one update, whatever its number of states.
 
-Each commit also renews the heartbeat of the batch, reads abort requests, and checks the ownership: a
-process that was suspended while another claimed its batch can no longer write.
+Once a second, and at the first commit after another connection has written, it also renews the heartbeat of
+the batch, reads abort requests, and checks the ownership: a process that was suspended while another claimed
+its batch can no longer write.
 """
 
 import os
 import secrets
 import socket
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -101,6 +103,9 @@ class Writer:
         self._columns = columns
         self._ownership = ownership
         self._abort_reported = False
+        self._checked_version: int | None = None
+        """Version of the data when the ownership was last checked."""
+        self._next_heartbeat = 0.0
         self._pending = _Pending()
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -227,6 +232,11 @@ class Writer:
         if self._ownership is None:
             return
         mine = self._ownership
+        # The row contains the plan: with 10,000 entries, writing it takes longer than the commit.
+        version, now = connection.data_version(), time.monotonic()
+        if version is not None and version == self._checked_version and now < self._next_heartbeat:
+            return
+        self._checked_version, self._next_heartbeat = version, now + 0.9 * HEARTBEAT_SECONDS
         # An UPDATE, not a SELECT: no other process can claim the batch until this is committed.
         is_ours = connection.run(
             'UPDATE "batches" SET "heartbeatAt" = ? WHERE "runId" = ? AND "owner" = ?',
@@ -278,9 +288,18 @@ class Writer:
             self._ownership.failed(self._failure)
 
 
+_latest: tuple[datetime | None, str] = (None, "")
+
+
 def timestamp(moment: datetime) -> str:
     """A time as the store writes it: UTC, in milliseconds, sortable as text."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    global _latest
+    latest = _latest
+    # The clock of a batch returns the same object within a millisecond.
+    if latest[0] is not moment:
+        text = moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        _latest = latest = (moment, text)
+    return latest[1]
 
 
 def _insert(table: str, columns: tuple[str, ...]) -> str:

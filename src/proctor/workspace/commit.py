@@ -91,7 +91,7 @@ def restore_settings(tree: Worktree) -> list[str]:
     removed += inside
     settings = {
         tree.repository / "config": tree.settings,
-        tree.repository / "objects/info/alternates": alternates_text(tree.source),
+        tree.repository / "objects/info/alternates": alternates_text(tree),
         tree.admin / "commondir": "../..\n",
         tree.admin / "gitdir": f"{tree.folder}/.git\n",
     }

@@ -132,11 +132,26 @@ class WorkSession:
             self.item.settings.get("sandbox"),
             folders=[self.tree.repository.parent],
             home=self.home,
-            read=self.tree.source.object_folders(),
+            read=[] if self.tree.is_sealed else self.tree.source.object_folders(),
             named=[*named, *(self.item.details.get("env") or {}).values()],
             serve=serve,
             usual_network=usual_network,
+            mounts=self.mounts,
         )
+
+    @property
+    def logs(self) -> Path:
+        """Folder for what checks report: outside the worktree."""
+        return self.home.parent / "logs"
+
+    @property
+    def mounts(self) -> dict[str, Path]:
+        """Folders by the absolute path that programs of the task use; empty: they use none."""
+        folders = {"work": self.tree.folder, "logs": self.logs}
+        folders |= {name: self.home.parent / name for name in ("check_files", "solution")}
+        places = self.item.details.get("places") or {}
+        chosen = {place: folders[name] for place, name in places.items()}
+        return {place: folder for place, folder in chosen.items() if folder.is_dir()}
 
     def note(self, text: str) -> None:
         self.services.record(Note(text=clipped(text, 4000)))
@@ -149,7 +164,7 @@ async def prepare(item: Item, services: Services) -> WorkSession:
     port = reserve_port(services.session_id)
     try:
         start = await in_thread(_find, item, services)
-        tree = await in_thread(_make_tree, start, place)
+        tree = await in_thread(_make_tree, start, place, bool(item.details.get("sealed")))
         services.record(_workspace(start, tree, services.sandbox.kind_of(item.settings.get("sandbox"))))
         environment = session_environment(item, services.environment, place / "home", tree.folder, port)
         async with _fill_slots():
@@ -200,11 +215,11 @@ def _find(item: Item, services: Services) -> _StartingPoint:
         raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
 
 
-def _make_tree(start: _StartingPoint, place: Path) -> Worktree:
+def _make_tree(start: _StartingPoint, place: Path, sealed: bool) -> Worktree:
     """Create the worktree without its files; they take time and are written by one session per core."""
     try:
         visible = visible_references(start.references, start.base, start.base_sha)
-        tree = make_tree(place, start.source, start.name, start.base_sha, visible)
+        tree = make_tree(place, start.source, start.name, start.base_sha, visible, sealed=sealed)
         make_home(place / "home")
     except (GitError, OSError) as error:
         raise WorkspaceError(f"making a work tree of {start.source.root}: {error}") from error

@@ -52,6 +52,17 @@ def digest_of_folder(folder: Path) -> str:
     return whole.hexdigest()
 
 
+def digest_of_texts(texts: Mapping[str, str]) -> str:
+    """The digest of a folder with these files, by relative path; see `digest_of_folder`."""
+    whole = hashlib.sha256()
+    # Folder by folder, as `_files` lists them.
+    for name in sorted(texts, key=lambda path: [os.fsencode(part) for part in path.split("/")]):
+        content = texts[name].encode("utf-8", "surrogateescape")
+        whole.update(f"file {len(content)} {name}\0".encode("utf-8", "surrogateescape"))
+        whole.update(content)
+    return whole.hexdigest()
+
+
 def text_files(folder: Path) -> Iterator[tuple[str, str]]:
     """The relative path and text of each file. Raises `WorkspaceError` for a file that is not text."""
     for path in _files(folder):
@@ -62,12 +73,23 @@ def text_files(folder: Path) -> Iterator[tuple[str, str]]:
             raise WorkspaceError(f"{path} cannot be read as text: {error}") from error
 
 
+Files = Path | Mapping[str, str]
+"""The files of a task: a folder, or texts by their relative path."""
+
+
+def files_of(setting: object) -> Files | None:
+    """The files that a setting of an item names; None: none."""
+    if isinstance(setting, Mapping):
+        return {str(name): str(text) for name, text in setting.items()}
+    return Path(str(setting)) if setting else None
+
+
 async def starting_repository(
-    home: Path, folder: Path | None, digest: str, environment: Mapping[str, str]
+    home: Path, folder: Files | None, digest: str, environment: Mapping[str, str]
 ) -> Path:
     """A repository whose branch `main` contains the files of `folder`; None: no files."""
     # The agent sees this name as the name of its folder.
-    name = _plain(folder.name) if folder else "task"
+    name = _plain(folder.name) if isinstance(folder, Path) else "task"
     place = home / "benchmarks" / digest / name
     async with file_lock(home / "benchmarks" / f"{digest[:16]}.lock"):
         if not place.exists():
@@ -76,7 +98,7 @@ async def starting_repository(
     return place
 
 
-async def stored_files(home: Path, folder: Path, digest: str) -> Path:
+async def stored_files(home: Path, folder: Files, digest: str) -> Path:
     """The stored copy of a folder with this digest, even if the folder has changed since."""
     async with file_lock(home / "benchmarks" / f"{digest[:16]}.lock"):
         return await undisturbed(asyncio.to_thread(_store_files, home, folder, digest))
@@ -101,6 +123,16 @@ def copy_over(files: Path, tree: Path) -> None:
         shutil.copy2(source, target, follow_symlinks=False)
 
 
+def write_texts(texts: Mapping[str, str], folder: Path) -> None:
+    """Write texts as files, by their relative path. Raises `WorkspaceError` for a path outside `folder`."""
+    for name, text in texts.items():
+        target = folder / name
+        if not target.resolve().is_relative_to(folder.resolve()):
+            raise WorkspaceError(f"{name} leads out of the task's folder")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode("utf-8", "surrogateescape"))
+
+
 def _files(folder: Path) -> Iterator[Path]:
     """All files and symlinks below a folder, in the same order on every machine."""
     try:
@@ -121,7 +153,7 @@ def _check_inside(link: Path, folder: Path) -> None:
         raise WorkspaceError(f"{link} leads out of {folder}")
 
 
-def _store_files(home: Path, folder: Path | None, digest: str) -> Path:
+def _store_files(home: Path, folder: Files | None, digest: str) -> Path:
     target = home / "benchmarks" / digest / "files"
     if target.exists():
         return target
@@ -129,7 +161,9 @@ def _store_files(home: Path, folder: Path | None, digest: str) -> Path:
     temporary = target.with_name(f"making-{uuid.uuid4().hex[:12]}")
     try:
         temporary.mkdir()
-        if folder is not None:
+        if isinstance(folder, Mapping):
+            write_texts(folder, temporary)
+        elif folder is not None:
             if not folder.is_dir():
                 raise WorkspaceError(f"there is no folder {folder}, where the task's files should be")
             copy_over(folder, temporary)

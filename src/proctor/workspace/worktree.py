@@ -8,6 +8,9 @@ The worktree belongs to a repository created for this session alone. It shares t
 repository (git alternates), so creating it copies nothing; branches, stash, settings and locks are its own.
 git commands of an agent therefore affect neither the user's repository nor other sessions, and many
 sessions can start at once. It has no remote to push to.
+
+A sealed repository shares nothing: it has its own copy of the objects that its base commit reaches, and no
+other reference, so that git cannot show an agent what came later.
 """
 
 import os
@@ -46,6 +49,8 @@ class Worktree:
     """Original configuration of the repository; an agent may change the file."""
     references: Mapping[str, str]
     """Initial references of the repository and their commits."""
+    is_sealed: bool = False
+    """Whether the repository has its own objects, only those that the base commit reaches."""
 
     @property
     def admin(self) -> Path:
@@ -70,9 +75,18 @@ def session_folder(home: Path, session: str) -> Path:
 
 
 def make_tree(
-    place: Path, source: SourceRepository, branch: str, base_sha: str, references: Mapping[str, str]
+    place: Path,
+    source: SourceRepository,
+    branch: str,
+    base_sha: str,
+    references: Mapping[str, str],
+    *,
+    sealed: bool = False,
 ) -> Worktree:
-    """Create a session's repository and an empty worktree; `fill` writes the files."""
+    """Create a session's repository and an empty worktree; `fill` writes the files.
+
+    A sealed one has none of the `references`.
+    """
     # git stores resolved paths; these must match.
     place = place.resolve()
     if place.exists():
@@ -86,7 +100,8 @@ def make_tree(
         base_sha=base_sha,
         source=source,
         settings=_configuration(source),
-        references=references,
+        references={} if sealed else references,
+        is_sealed=sealed,
     )
     make_repository(tree)
     try:
@@ -130,24 +145,42 @@ def visible_references(references: Mapping[str, str], base: str, base_sha: str) 
 
 
 def make_repository(tree: Worktree) -> None:
-    """Write the files of the session's repository, with the user's repository as alternate."""
+    """Write the files of the session's repository, with the user's repository as alternate unless sealed."""
     repository, source = tree.repository, tree.source
-    for folder in ("objects/info", "refs/heads", "info"):
+    for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
         (repository / folder).mkdir(parents=True, exist_ok=True)
     (repository / "HEAD").write_text("ref: refs/heads/none\n")
     (repository / "config").write_text(tree.settings)
+    if tree.is_sealed:
+        _copy_objects(tree)
     alternates = repository / "objects/info/alternates"
-    alternates.write_text(alternates_text(source), errors="surrogateescape")
+    alternates.write_text(alternates_text(tree), errors="surrogateescape")
     packed = "".join(f"{sha} {name}\n" for name, sha in sorted(tree.references.items()))
     (repository / "packed-refs").write_text(packed)
     for file in ("shallow", "info/exclude", "info/attributes"):
         if (source.common / file).is_file():
             shutil.copyfile(source.common / file, repository / file)
+    if tree.is_sealed and (repository / "shallow").is_file():
+        # Of the commits where a shallow history ends, name only those of this one.
+        ends = (repository / "shallow").read_text().split()
+        git = source.git.at(repository, GIT_DIR=str(repository))
+        own = [end for end in ends if git.run("cat-file", "-e", end)[0] == 0]
+        (repository / "shallow").write_text("".join(f"{end}\n" for end in own))
 
 
-def alternates_text(source: SourceRepository) -> str:
-    """The folders of objects that a session borrows, as git's list of alternates."""
-    return "".join(f"{_quoted(folder)}\n" for folder in source.object_folders())
+def _copy_objects(tree: Worktree) -> None:
+    """Copy the objects that the base commit reaches, and no other, into the session's repository."""
+    pack = tree.repository / "objects/pack/pack"
+    try:
+        tree.source.git("pack-objects", "--quiet", "--revs", str(pack), stdin=f"{tree.base_sha}\n")
+    except GitError as error:
+        raise WorkspaceError(f"copying the history of {tree.source.root}: {error}") from error
+
+
+def alternates_text(tree: Worktree) -> str:
+    """The folders of objects that a session borrows, as git's list of alternates; none if it is sealed."""
+    folders = [] if tree.is_sealed else tree.source.object_folders()
+    return "".join(f"{_quoted(folder)}\n" for folder in folders)
 
 
 def add_tree(tree: Worktree) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from proctor.jobs.benchmark.models import BatchSettings, ModelEntry
-from proctor.jobs.benchmark.tasks import Header
 from proctor.plan.validate import names_of
+from proctor.tasks.markdown import Header
 
 MANUAL = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 

@@ -10,7 +10,7 @@ from proctor.agents import find_agent
 from proctor.errors import UsageError
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import BenchmarkDefinition, script_of, stand_in
-from proctor.jobs.benchmark.tasks import Task, TaskCheck, TaskFolder
+from proctor.tasks.task import Task, TaskCheck, TaskFolder
 
 TASK = Task(
     name="fix",

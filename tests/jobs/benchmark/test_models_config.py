@@ -108,3 +108,11 @@ def test_a_key_that_is_written_out_is_refused_and_never_shown() -> None:
 
     assert "models_config.yaml:4:14" in said and "never the key" in said
     assert "sk-secret" not in said
+
+
+def test_a_training_cutoff_is_a_month_or_a_day() -> None:
+    models = read("models: [{name: a, cutoff: '2025-03'}, {name: b, cutoff: '2025-03-10'}, {name: c}]").models
+
+    assert [one.cutoff for one in models] == ["2025-03-31", "2025-03-10", ""]
+    assert "as '2024-06' or '2024-06-30'" in problem("models: [{name: a, cutoff: spring}]")
+    assert read("models: [{name: a, cutoff: 2025-03-10}]").models[0].cutoff == "2025-03-10"

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from proctor.errors import PlanError, UsageError
-from proctor.jobs.benchmark.tasks import Task, TaskCheck, read_task, read_tasks
+from proctor.tasks.markdown import read_task, read_tasks
+from proctor.tasks.task import Task, TaskCheck
 
 WHOLE = """---
 start: fix/start

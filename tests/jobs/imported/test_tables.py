@@ -308,6 +308,8 @@ def test_missing_values_are_unknown_and_infinite_ones_are_refused(store, tmp_pat
     assert [each.column for each in caught.value.problems] == ["cost", "seconds"]
     assert 'bad.csv:2: column `cost`: "inf" is not a finite number' in str(caught.value)
     assert "-3 is negative" in str(caught.value)
+    with pytest.raises(TableError, match='"1e308" is too large\nWrite a number up to'):
+        imported(store, write(tmp_path, "task,success,score\na,1,1e308\n", "large.csv"), run="large")
 
 
 def test_every_problem_is_reported_with_its_place_and_nothing_is_stored(store, tmp_path):

@@ -12,7 +12,7 @@ import signal
 import socket
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -41,7 +41,7 @@ from proctor.models.rate_limits import PoolState
 from proctor.processes import undisturbed
 from proctor.runner import MergeRequest, MergeResult
 from proctor.store import Drawn
-from proctor.store.writer import this_process
+from proctor.store.writer import RowGroups, this_process
 
 if TYPE_CHECKING:
     from proctor.evaluator import Evidence
@@ -178,14 +178,16 @@ async def _work_for_driver(end: socket.socket) -> None:
 class RemoteHost:
     """The host of a worker, in the driver's process."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, send_rows: Callable[[RowGroups], None]) -> None:
+        """`send_rows` sends rows together with the attempts that have ended with them."""
         self._channel = channel
+        self._send_rows = send_rows
         self._calls: dict[int, asyncio.Future[object]] = {}
         self._number = 0
 
     async def write(self, batch: RowBatch) -> None:
         """Send rows to the driver, which writes all messages in order."""
-        self._channel.send(Report(batch.rows))
+        self._send_rows(batch.rows)
 
     async def committed(self) -> None:
         """Wait until all rows so far are committed."""
@@ -255,7 +257,7 @@ class _ProcessWorker:
     def __init__(self, channel: Channel, spec: WorkerSpec) -> None:
         self._channel = channel
         self._spec = spec
-        self._host = RemoteHost(channel)
+        self._host = RemoteHost(channel, self._send_rows)
         self._rows = RowBuffer()
         self._ends: list[PackedEnd] = []
         self._waiting: deque[WorkItem] = deque()
@@ -374,9 +376,13 @@ class _ProcessWorker:
         """Send what was recorded; whether there was anything."""
         if not self._rows.count and not self._ends:
             return False
-        ends, self._ends = self._ends, []
-        self._channel.send(Report(self._rows.take(), ends))
+        self._send_rows(self._rows.take())
         return True
+
+    def _send_rows(self, rows: RowGroups) -> None:
+        # Always with the ends: an item whose last rows are written must not run again when this process dies.
+        ends, self._ends = self._ends, []
+        self._channel.send(Report(rows, ends))
 
 
 def picklable(error: BaseException) -> Exception:

@@ -44,10 +44,13 @@ from proctor.jobs.benchmark.plan import (
     stand_in,
 )
 from proctor.jobs.benchmark.results import RESULTS, ResultFolder, new_run_id, write_about
-from proctor.jobs.benchmark.tasks import Task, read_task, read_tasks
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
+from proctor.sandbox import MOUNTING
 from proctor.store.tables import BatchRow
+from proctor.tasks.formats import read_task_set
+from proctor.tasks.markdown import read_task
+from proctor.tasks.task import MARKDOWN, Task, TaskSet
 from proctor.workspace.source_repository import open_source
 
 
@@ -95,14 +98,16 @@ def commits_of(tasks: tuple[Task, ...], environment: Mapping[str, str]) -> dict[
 
 
 def _commands(task: Task, context: PreflightContext) -> Iterator[str]:
-    for command in (task.setup, *(check.command for check in task.commands)):
+    for command in (task.setup, *(check.command for check in task.all_commands)):
         word = missing_program(command, context)
         if word and not task.setup:
             yield f"{task.file}: there is no program `{word}`, which `{command}` starts with\nInstall it."
 
 
 def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: set[str]) -> Iterator[str]:
-    for item in benchmark.items():
+    for item in _distinct(benchmark.items()):
+        if "places" in item.details and (problem := _unmapped(item, context)):
+            yield problem
         settings: JsonObject = dict(item.details.get("settings") or {})
         if "script" in item.details:
             settings["script"] = item.details["script"]
@@ -112,6 +117,40 @@ def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: 
             *check_sandbox(sandbox, item.agent, settings, context, remarks),
         ):
             yield f"{problem}\n{remedy}" if remedy else problem
+
+
+def _distinct(items: Iterator[Item]) -> Iterator[Item]:
+    """One item for each agent with its settings: thousands of rows need the same."""
+    seen = set[str]()
+    for item in items:
+        if not item.agent:
+            continue
+        parts = (
+            item.agent,
+            item.details.get("settings"),
+            item.details.get("script"),
+            item.details.get("places"),
+        )
+        key = repr((*parts, item.settings.get("sandbox")))
+        if key not in seen:
+            seen.add(key)
+            yield item
+
+
+def _unmapped(item: Item, context: PreflightContext) -> str:
+    """Why the absolute paths of a task cannot be shown to its programs; empty: they can."""
+    try:
+        kind = context.sandbox.kind_of(item.settings.get("sandbox"))
+    except UsageError:
+        # `check_sandbox` reports it.
+        return ""
+    if kind == MOUNTING:
+        return ""
+    places = ", ".join(item.details["places"])
+    return (
+        f"{item.details['task']}: its programs use {places}, and only {MOUNTING} can show folders there "
+        f"(here: {kind})\nInstall the package `{MOUNTING}`, and do not switch `sandbox` off."
+    )
 
 
 def _models(
@@ -124,7 +163,7 @@ def _models(
     for model in benchmark.models:
         if is_stand_in(model):
             continue
-        if all(has_own_models(agent, {}, context) for agent in agents):
+        if all(agent and has_own_models(agent, {}, context) for agent in agents):
             continue
         yield from _model(model, context, key_variables)
         if model.settings and agents != {DEFAULT_AGENT}:
@@ -164,12 +203,16 @@ def _model(model: Candidate, context: PreflightContext, key_variables: Mapping[s
 _TASK = re.compile(r"^#\s*Task\b|\A---\s*$[\s\S]*?^---\s*$\s*^#\s", re.MULTILINE)
 
 
+MOST_NOT_READ = 20
+"""How many parts of task files that were not read are listed before a run."""
+
+
 class BenchmarkJobPlan(JobPlan):
     """Tasks and settings of a benchmark. Its models are discovered when they are first needed."""
 
     def __init__(
         self,
-        tasks: Sequence[Task],
+        task_set: TaskSet,
         overrides: BenchmarkOverrides,
         ctx: RunContext,
         *,
@@ -177,9 +220,10 @@ class BenchmarkJobPlan(JobPlan):
         output: Path | None = None,
         imports_results: bool = False,
     ) -> None:
-        """No `tasks`: the items are in the store already. `output` is the folder of the results; with
+        """Without tasks, the items are in the store already. `output` is the folder of the results; with
         `imports_results`, the results in it are taken over although the run is new."""
-        self.tasks, self.overrides, self.path, self._ctx = tuple(tasks), overrides, path, ctx
+        self.tasks, self.overrides, self.path, self._ctx = task_set.tasks, overrides, path, ctx
+        self.task_set = task_set
         self.output = output
         self.imports_results = imports_results
         self.folders = _folders(path)
@@ -231,7 +275,7 @@ class BenchmarkJobPlan(JobPlan):
             return ModelSelection(models=mocks)
         models = self._ctx.models(replace(self.model_options(), record=None))
         selection = choose(
-            self.overrides.models or EVERYTHING,
+            self.overrides.models or ",".join(self.task_set.models) or EVERYTHING,
             self.supply.candidates(),
             self.supply.config.categories,
             lambda word: self.supply.other(models, word),
@@ -322,7 +366,13 @@ class BenchmarkJobPlan(JobPlan):
             raise UsageError("\n\n".join(result.problems))
         silent = self.supply.discovered.silent if self.supply.discovered else {}
         unlisted = [f"{name} did not list its models: {why}" for name, why in silent.items()]
-        return (*self.selection.remarks, *unlisted, *result.remarks)
+        return (*self._task_remarks(), *self.selection.remarks, *unlisted, *result.remarks)
+
+    def _task_remarks(self) -> Iterator[str]:
+        """What was read, where that is not our own format alone."""
+        if self.path and (set(self.task_set.formats) != {MARKDOWN} or self.task_set.not_read):
+            yield self.task_set.summary(self.path)
+        yield from (f"not read: {each}" for each in self.task_set.not_read[:MOST_NOT_READ])
 
     def items(self) -> Iterator[Item]:
         """The items, run by run."""
@@ -356,28 +406,30 @@ class BenchmarkJob(Job):
 
     def schema(self) -> Mapping[str, object]:
         """JSON Schema of the front matter of a task."""
-        from proctor.jobs.benchmark.tasks import Header
+        from proctor.tasks.markdown import Header
 
         return Header.model_json_schema()
 
     def read(self, source: PlanText, overrides: BenchmarkOverrides, ctx: RunContext) -> BenchmarkJobPlan:
         """Read a task, or all tasks in a folder; a text without a path is one task."""
         if source.path is not None:
-            return BenchmarkJobPlan(read_tasks(source.path), overrides, ctx, path=source.path)
+            task_set = read_task_set(source.path, overrides.reading())
+            return BenchmarkJobPlan(task_set, overrides, ctx, path=source.path)
         with tempfile.TemporaryDirectory(prefix="proctor-task-") as folder:
             file = Path(folder) / "task.md"
             text = source.text if isinstance(source.text, bytes) else source.text.encode("utf-8", "replace")
             file.write_bytes(text)
             task = replace(read_task(file), file=source.folder / file.name)
-        return BenchmarkJobPlan([task], overrides, ctx, path=None)
+        return BenchmarkJobPlan(TaskSet(tasks=(task,)), overrides, ctx, path=None)
 
     def restore(self, batch: BatchRow, ctx: RunContext) -> BenchmarkJobPlan:
         """The benchmark of a run; its task is checked again if it still exists."""
         options = json.loads(batch["optionsJson"])
         overrides = replace(BenchmarkOverrides().with_defaults(options), parallel=batch["concurrency"])
         path = _as_path(options["taskPath"])
-        tasks = read_tasks(path) if path and path.exists() else ()
-        return BenchmarkJobPlan(tasks, overrides, ctx, path=path).for_run(batch, ctx)
+        is_there = path is not None and path.exists()
+        task_set = read_task_set(path, overrides.reading()) if path and is_there else TaskSet(tasks=())
+        return BenchmarkJobPlan(task_set, overrides, ctx, path=path).for_run(batch, ctx)
 
     def new_run_id(self, plan: JobPlan, ctx: RunContext) -> str:  # noqa: ARG002
         """`batch_<yyyymmdd_HHMMSS>`, numbered when it is taken."""

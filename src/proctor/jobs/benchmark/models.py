@@ -54,6 +54,13 @@ def _is_reference(value: str) -> str:
     return value
 
 
+def _is_date(value: str) -> str:
+    if not re.fullmatch(r"\d{4}-\d\d(-\d\d)?", value):
+        raise ValueError("should be a month or a day, as '2024-06' or '2024-06-30'")
+    # The last day of a month, so that days compare with it as text.
+    return value if len(value) > len("2024-06") else f"{value}-31"
+
+
 class _ModelsConfigModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -69,6 +76,7 @@ class ModelEntry(_ModelsConfigModel):
     base_url: Text | None = None
     settings: dict[str, Anything] | None = None
     price: ModelPrice | None = None
+    cutoff: Annotated[str, AfterValidator(_is_date)] | None = None
 
 
 class BatchSettings(_ModelsConfigModel):
@@ -105,6 +113,8 @@ class ConfiguredModel:
     """Empty: its provider's usual one."""
     settings: JsonMap = field(default_factory=dict)
     price: Mapping[str, float] = field(default_factory=dict)
+    cutoff: str = ""
+    """Last day of its training data, as 2024-01-31; empty: not known."""
 
     @property
     def provider(self) -> str:
@@ -162,6 +172,7 @@ def _configured(entry: ModelEntry, is_shared: bool) -> ConfiguredModel:
         base_url=entry.base_url or "",
         settings=entry.settings or {},
         price=price,
+        cutoff=entry.cutoff or "",
     )
 
 
@@ -223,6 +234,8 @@ class Candidate:
     """Whether categories include it. A model that is not enabled can still be named itself."""
     missing: str = ""
     """Why it cannot be selected; empty: it can."""
+    cutoff: str = ""
+    """Last day of its training data, as 2024-01-31; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,6 +430,7 @@ class ModelSupply:
             settings=one.settings,
             is_enabled=one.enabled,
             missing=why,
+            cutoff=one.cutoff,
         )
 
     def other(self, models: ModelRouter, word: str) -> Candidate | None:

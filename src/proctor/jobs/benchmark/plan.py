@@ -4,7 +4,7 @@ An item's id is made of its inputs: the task's text, the digest of its files, it
 settings, the agent. Paths on this machine, timeouts and retries are not part of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import check_limits
 from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.tasks import Task, TaskFolder
 from proctor.json_values import JsonObject
+from proctor.tasks.options import ReadOptions, read_repos
+from proctor.tasks.task import MARKDOWN, Task, TaskFolder, TaskStep
+from proctor.workspace.hidden_tests import read_archive, solution_files
 from proctor.workspace.starting_files import text_files
 
 DEFAULT_AGENT = "builtin"
@@ -22,6 +24,8 @@ DEFAULT_TIMEOUT_SECONDS = 1800
 ORACLE, NOOP = "oracle", "noop"
 """Mocks in place of a model: one applies the reference solution, one does nothing."""
 STAND_IN_AGENT = "scripted"
+READING = ("prompt_column", "expect_column", "template", "check", "setup", "judge", "repos")
+"""Overrides that say how tasks of other formats are read."""
 _HOLES = ("{prompt}", "{model}", "{seed}")
 
 
@@ -50,6 +54,18 @@ class BenchmarkOverrides:
     """Do nothing in place of a model."""
     stop_when: str = ""
     """When the benchmark stops early: `by=model,width=0.1`."""
+    prompt_column: str = ""
+    """Of a dataset: the column with the prompts."""
+    expect_column: str = ""
+    template: str = ""
+    """Of a dataset: the prompt, with `{column}` for values."""
+    check: str = ""
+    """Command that writes a JUnit report, for tasks that name tests only."""
+    setup: str = ""
+    judge: str = ""
+    """Model that judges rubrics of tasks that name none."""
+    repos: str = ""
+    """Local clones of the tasks' repositories: a folder, or `owner/name=PATH,…`."""
 
     def __post_init__(self) -> None:
         check_limits(budget_usd=self.budget)
@@ -70,6 +86,22 @@ class BenchmarkOverrides:
             oracle=self.oracle or (not self.models and bool(earlier.get("oracle"))),
             stop_when=self.stop_when or earlier.get("stopWhen") or "",
             noop=self.noop or (not self.models and bool(earlier.get("noop"))),
+        )._with_reading(earlier)
+
+    def _with_reading(self, earlier: Mapping[str, Any]) -> "BenchmarkOverrides":
+        texts: dict[str, Any] = {name: getattr(self, name) or earlier.get(name) or "" for name in READING}
+        return replace(self, **texts)
+
+    def reading(self) -> ReadOptions:
+        """How its tasks are read."""
+        return ReadOptions(
+            prompt_column=self.prompt_column,
+            expect_column=self.expect_column,
+            template=self.template,
+            check=self.check,
+            setup=self.setup,
+            judge=self.judge,
+            repos=read_repos(self.repos),
         )
 
     def options(self) -> JsonObject:
@@ -83,6 +115,7 @@ class BenchmarkOverrides:
             "oracle": self.oracle,
             "noop": self.noop,
             **({"stopWhen": self.stop_when} if self.stop_when else {}),
+            **{name: getattr(self, name) for name in READING if getattr(self, name)},
         }
 
 
@@ -115,7 +148,8 @@ class BenchmarkDefinition:
         for repeat in range(1, self.runs + 1):
             for task in self.tasks:
                 for model in self.models:
-                    yield self._item(task, model, repeat)
+                    if is_for(task, model):
+                        yield self._item(task, model, repeat)
 
     @property
     def label(self) -> str:
@@ -126,7 +160,9 @@ class BenchmarkDefinition:
         return parents.pop().name if len(parents) == 1 else f"{len(self.tasks)} tasks"
 
     def agent_for(self, task: Task, model: Candidate) -> str:
-        """The agent of a task with a model."""
+        """The agent of a task with a model; empty: the model is called once, without an agent."""
+        if task.is_prompt and not self.agent and not is_stand_in(model):
+            return ""
         return STAND_IN_AGENT if is_stand_in(model) else self.agent or task.agent or DEFAULT_AGENT
 
     def _item(self, task: Task, model: Candidate, repeat: int) -> Item:
@@ -134,8 +170,12 @@ class BenchmarkDefinition:
         factors = {"model": model.name, "agent": agent, "task": task.name}
         if task.difficulty:
             factors["difficulty"] = task.difficulty
+        if task.date and model.cutoff:
+            factors["after_cutoff"] = "yes" if task.date > model.cutoff else "no"
+        if not agent:
+            factors["agent"] = "prompt"
         return Item(
-            runner="benchmark",
+            runner="benchmark" if agent else "prompt",
             agent=agent,
             model=model.model,
             prompt=task.prompt,
@@ -146,15 +186,22 @@ class BenchmarkDefinition:
         )
 
     def _details(self, task: Task, model: Candidate, agent: str) -> JsonObject:
+        if not agent:
+            return _prompt_details(task, model)
         commit = self.commits.get(task.name, "")
         details: JsonObject = {
             "task": task.name,
             "start": commit or task.start_digest,
             "baseBranch": commit or "main",
-            "checks": [{"criterion": each.criterion, "command": each.command} for each in task.commands],
+            "checks": [each.document() for each in task.commands],
+            **_step_details(task),
         }
         if task.check_files:
             details["checkFiles"] = task.check_files.digest
+        if task.hidden:
+            details["hidden"] = task.hidden.digest
+        if task.sealed:
+            details["sealed"] = True
         if task.setup:
             details["setup"] = task.setup
         if task.expect:
@@ -163,6 +210,8 @@ class BenchmarkDefinition:
             details["script"] = script_of(model, task)
         elif model.settings and agent == DEFAULT_AGENT:
             details["settings"] = {"parameters": dict(model.settings)}
+        elif task.settings and agent == task.agent:
+            details["settings"] = dict(task.settings)
         return details
 
     def _settings(self, task: Task, model: Candidate) -> JsonObject:
@@ -178,10 +227,64 @@ class BenchmarkDefinition:
             settings["repo"] = str(task.repo)
         if task.sandbox:
             settings["sandbox"] = task.sandbox
-        for name, folder in (("start", task.start), ("checkFiles", task.check_files)):
-            if folder:
-                settings[name] = str(folder.path)
+        folders = {"start": task.start, "checkFiles": task.check_files, "hidden": task.hidden}
+        for number, step in enumerate(task.steps):
+            folders |= {f"files{number}": step.files, f"checkFiles{number}": step.check_files}
+        if model.model == ORACLE and "solution" in task.places.values():
+            folders["solution"] = task.solution
+        settings |= {name: folder.setting for name, folder in folders.items() if folder}
         return settings
+
+
+def is_for(task: Task, model: Candidate) -> bool:
+    """Whether a task is for this model: some are for a few only."""
+    named = set(task.models)
+    if not named or (is_stand_in(model) and not named & {ORACLE, NOOP}):
+        return True
+    return bool({model.name, model.model} & named)
+
+
+def _prompt_details(task: Task, model: Candidate) -> JsonObject:
+    """Inputs of a task that is one call of a model."""
+    details: JsonObject = {"task": task.name}
+    if task.expect:
+        details["expect"] = dict(task.expect)
+    if task.system:
+        details["system"] = task.system
+    if model.settings:
+        details["settings"] = dict(model.settings)
+    return details
+
+
+def _step_details(task: Task) -> JsonObject:
+    """Inputs of a task that other formats have: steps, a second try, absolute paths. Only what is set."""
+    details: JsonObject = {}
+    if task.environment:
+        details["env"] = dict(task.environment)
+    if task.places:
+        details["places"] = dict(task.places)
+    if task.retry_with_output:
+        details["secondTry"] = True
+    if task.min_reward is not None:
+        details["minReward"] = task.min_reward
+    if task.steps:
+        details["reward"] = task.reward
+        details["steps"] = [_step_document(step) for step in task.steps]
+    return details
+
+
+def _step_document(step: TaskStep) -> JsonObject:
+    document: JsonObject = {"prompt": step.prompt, "checks": [each.document() for each in step.checks]}
+    document |= {
+        name: folder.digest
+        for name, folder in (("files", step.files), ("checkFiles", step.check_files))
+        if folder
+    }
+    if step.continues:
+        document["continues"] = True
+    if step.min_reward is not None:
+        document["minReward"] = step.min_reward
+    return document
 
 
 def is_stand_in(model: Candidate) -> bool:
@@ -198,17 +301,34 @@ def script_of(model: Candidate, task: Task) -> list[JsonObject]:
     """What a mock does in a task, as steps of the scripted agent."""
     if model.model == NOOP:
         return []
+    if task.hidden and task.hidden.path:
+        return _hidden_solution(task.hidden.path)
+    if task.solution_script:
+        return [{"run": task.solution_script}]
     if task.solution is None and not task.answer:
         raise UsageError(
             f"{task.file}: the task has no reference solution to apply\n"
-            "Add `solution: FOLDER` to its front matter, or `answer: TEXT` where the answer is what counts."
+            + (
+                "Add `solution: FOLDER` to its front matter, or `answer: TEXT` where the answer counts."
+                if task.format == MARKDOWN
+                else f"The task is `{task.name}`; leave it out, or run without --oracle."
+            )
         )
-    steps = list(_written(task.solution)) if task.solution else []
+    steps = list(_written(_texts(task.solution))) if task.solution else []
     return [*steps, {"say": task.answer}] if task.answer else steps
 
 
-def _written(solution: TaskFolder) -> Iterator[JsonObject]:
-    for path, content in text_files(solution.path):
+def _hidden_solution(archive: Path) -> list[JsonObject]:
+    removed: list[JsonObject] = [{"delete": path} for path in read_archive(archive).removed_files]
+    return [*removed, *_written(solution_files(archive))]
+
+
+def _texts(solution: TaskFolder) -> Iterable[tuple[str, str]]:
+    return text_files(solution.path) if solution.path else solution.texts.items()
+
+
+def _written(files: Iterable[tuple[str, str]]) -> Iterator[JsonObject]:
+    for path, content in files:
         first, *more = _in_parts(content)
         yield {"write": {"path": path, "content": first}}
         for part in more:

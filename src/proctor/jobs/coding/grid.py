@@ -16,7 +16,7 @@ from typing import Any
 
 from proctor.errors import Problem
 from proctor.item import Item
-from proctor.jobs.coding.schema import DEFAULT_AGENT, is_grid_of_commands, settled, vocabulary
+from proctor.jobs.coding.schema import DEFAULT_AGENT, is_grid_of_commands, settings_of, settled, vocabulary
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan import source as sources
 from proctor.plan.source import PlanSource, repository_names, resolved
@@ -36,7 +36,9 @@ AXES = (
     "timeoutSec",
 )
 """Settings that may be lists, in the order of the product: the last changes fastest."""
-REPO, PROMPT, AGENT, COMMAND = (AXES.index(name) for name in ("repo", "prompt", "agent", "command"))
+REPO, PROMPT, AGENT, MODEL, COMMAND = (
+    AXES.index(name) for name in ("repo", "prompt", "agent", "model", "command")
+)
 WORKTREE_ONLY = frozenset({"agent", "baseBranch", "scriptCommand", "command", "setup"})
 """Axes that plain prompts ignore."""
 Combination = tuple[Any, ...]
@@ -113,23 +115,34 @@ class Grid:
         return every if self.is_whole else filter(self.has, every)
 
 
-def axes_of(settled: JsonMap, *, default_agent: str) -> tuple[list[Any], ...]:
-    """The values on each axis; `[None]`: the entry has none, or ignores them."""
+_NO_VALUE: Sequence[Any] = (None,)
+
+
+def axes_of(settled: JsonMap, *, default_agent: str) -> tuple[Sequence[Any], ...]:
+    """The values on each axis; only None: the entry has none, or ignores them."""
     is_prompt = settled.get("repo") is None
     return tuple(_values(settled, axis, is_prompt, default_agent) for axis in AXES)
 
 
-def _values(settled: JsonMap, axis: str, is_prompt: bool, default_agent: str) -> list[Any]:
+def _values(settled: JsonMap, axis: str, is_prompt: bool, default_agent: str) -> Sequence[Any]:
     if is_prompt and axis in WORKTREE_ONLY:
-        return [None]
+        return _NO_VALUE
     value = settled.get(axis, default_agent if axis == "agent" else None)
     if axis == "command":
         if "command" not in as_list(settled.get("agent")):
-            return [None]
+            return _NO_VALUE
         return as_list(value) if is_grid_of_commands(value) else [value]
-    if axis == "system" and not is_prompt:
-        return [None]
-    return as_list(value)
+    if value is None or (axis == "system" and not is_prompt):
+        return _NO_VALUE
+    if isinstance(value, list):
+        return as_list(value)
+    return (value,) if axis == "prompt" else _single(value)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _single(value: object) -> Sequence[Any]:
+    """One value as an axis. Shared: thousands of entries have the same model and time limit."""
+    return (value,)
 
 
 def as_list(value: object) -> list[Any]:
@@ -159,6 +172,23 @@ def expand(grids: Iterable[Grid], repositories: Mapping[str, str]) -> Iterator[I
                 yield maker.item(combination, repeat)
 
 
+def representatives(layout: "Layout") -> Iterator[tuple[int, Item]]:
+    """Items that together name everything the items of a plan name, each with its position.
+
+    Plain prompts differ in texts, models and numbers only: one for each model of an entry is enough.
+    """
+    for grid, start in zip(layout.grids, layout.starts, strict=True):
+        if not grid.is_prompt or not grid.is_whole:
+            yield from enumerate(expand([grid], layout.repositories), start)
+            continue
+        builder = _ItemBuilder(grid, layout.repositories)
+        first = [values[0] for values in grid.axes]
+        distance = math.prod(map(len, grid.axes[MODEL + 1 :])) * grid.runs
+        for number, model in enumerate(grid.axes[MODEL]):
+            first[MODEL] = model
+            yield start + number * distance, builder.item(tuple(first), 1)
+
+
 def task_of(prompt: str) -> str:
     """Name of a task in tables: the first line of its prompt, shortened."""
     lines = prompt.strip().splitlines()
@@ -175,7 +205,9 @@ class _ItemBuilder:
         self.script = grid.settled.get("script")
         self.tasks = {prompt: task_of(prompt) for prompt in grid.axes[PROMPT]}
         self.settings: dict[tuple[float, str | None], JsonObject] = {}
-        self.item = self._prompt_item if grid.is_prompt else self._worktree_item
+
+    def item(self, combination: Combination, repeat: int) -> Item:
+        return (self._prompt_item if self.grid.is_prompt else self._worktree_item)(combination, repeat)
 
     def marked(self) -> Iterator[tuple[Combination, int]]:
         """Each combination with a number that equal items of all entries share.
@@ -262,8 +294,11 @@ def _mark_of_text(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+_SORTED = json.JSONEncoder(sort_keys=True)
+
+
 def _mark_of(value: object) -> str:
-    return _mark_of_text(json.dumps(value, sort_keys=True))
+    return _mark_of_text(_SORTED.encode(value))
 
 
 MOST_ITEMS = 1_000_000
@@ -284,7 +319,7 @@ class Layout:
 
 def lay_out(source: PlanSource, defaults: JsonMap, scripts: JsonMap, folder: Path, home: Path) -> Layout:
     """The grids of a plan under these defaults. Raises `PlanError`."""
-    maker = _LayoutBuilder(source.data, defaults, scripts, folder, home)
+    maker = _LayoutBuilder(source.data, defaults, scripts, folder, home, settled({}, defaults))
     grids = maker.grids()
     used: set[sources.KeyPath] = set()
     counts: list[int] = []
@@ -315,17 +350,19 @@ class _LayoutBuilder:
     scripts: JsonMap
     folder: Path
     home: Path
+    whole_defaults: Mapping[str, Any]
+    """Settings of an entry that sets nothing."""
 
     def grids(self) -> list[Grid]:
         everywhere = self._exclusions(("exclude",), self.data.get("exclude"))
         return [self._grid(index, entry, everywhere) for index, entry in enumerate(self.data["matrix"])]
 
     def _grid(self, index: int, entry: Mapping[str, Any], everywhere: tuple[GridExclusion, ...]) -> Grid:
-        holds = settled(entry, self.defaults)
+        holds = settings_of(entry, self.defaults, self.whole_defaults)
         if isinstance(holds.get("script"), str):
-            holds["script"] = self.scripts[holds["script"]]
+            holds = {**holds, "script": self.scripts[holds["script"]]}
         if "repo" in holds:
-            holds["repo"] = [self._path(repo) for repo in as_list(holds["repo"])]
+            holds = {**holds, "repo": [self._path(repo) for repo in as_list(holds["repo"])]}
         own = self._exclusions(("matrix", index, "exclude"), entry.get("exclude"))
         return Grid(index, holds, axes_of(holds, default_agent=DEFAULT_AGENT), own + everywhere)
 

@@ -52,10 +52,10 @@ Finding = tuple[str, str, str]
 def inspect(plan: CodingPlan, overrides: Overrides, context: PreflightContext) -> PreflightResult:
     """Find everything a plan names that does not exist."""
     check = ItemCheck(context, plan.budget(overrides) is not None)
-    problems, count = list[Problem](), 0
-    for position, item in enumerate(plan.items(overrides)):
-        count += 1
+    problems = list[Problem]()
+    for position, item in plan.representatives(overrides):
         problems += [plan.problem(position, *finding) for finding in check.at(item)]
+    count = plan.item_count(overrides)
     return PreflightResult(items=count, problems=problems, remarks=sorted(check.remarks))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from proctor.errors import Place, PlanError, Problem, UsageError
 from proctor.item import Item
 from proctor.job import check_limits
-from proctor.jobs.coding.grid import AXES, Layout, as_list, expand, lay_out
+from proctor.jobs.coding.grid import AXES, Layout, as_list, expand, lay_out, representatives
 from proctor.jobs.coding.schema import (
     BUILT_IN,
     DEFAULT_AGENT,
@@ -362,6 +362,10 @@ class CodingPlan:
         """
         layout = self.layout(overrides)
         return expand(layout.grids, layout.repositories)
+
+    def representatives(self, overrides: Overrides = NO_OVERRIDES) -> Iterator[tuple[int, Item]]:
+        """Items, with their positions, that together name everything the items of the plan name."""
+        return representatives(self.layout(overrides))
 
     def place(self, position: int, key: str, overrides: Overrides = NO_OVERRIDES) -> Place:
         """Position of the `key` of item number `position`, from 0: in its entry, else in the defaults.

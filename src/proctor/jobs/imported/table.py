@@ -612,7 +612,10 @@ class _RowReader:
         if value is None:
             return None
         number = as_figure(value)
-        if number is None or not math.isfinite(number) or abs(number) > MOST:
+        if number is not None and MOST < abs(number) < math.inf:
+            self._problem(target, f"{_quoted(value)} is too large", f"Write a number up to {MOST:g}.")
+            return None
+        if number is None or not math.isfinite(number):
             self._problem(
                 target, f"{_quoted(value)} is not a finite number", "Write a number, or leave it empty."
             )

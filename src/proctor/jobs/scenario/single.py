@@ -13,6 +13,7 @@ import yaml
 
 from proctor.errors import ModelError, UsageError
 from proctor.formatting import plural
+from proctor.item import SCENARIO
 from proctor.jobs.scenario.experiment import (
     CONFIG,
     KEPT_SCENARIO,
@@ -113,7 +114,7 @@ def find_branch_point(store: Store, source: str) -> BranchPoint:
         root = folder.parent.parent
         changes = _changes_of(root, run.variation_id)
         return BranchPoint(run=run, changes=changes, scenario_folder=root / KEPT_SCENARIO)
-    rows = [row for row in store.read.item(source) if row["runner"] == "scenario"]
+    rows = [row for row in store.read.item(source) if row["runner"] == SCENARIO]
     if not rows:
         raise UsageError(f"there is no run {source}\nGive its folder, or the id that `proctor show` prints.")
     settings = json.loads(rows[0]["settings"])

@@ -17,7 +17,7 @@ export function gatesSection({ gates, verdict }, { add, remove }) {
   });
   return el("section", { "aria-labelledby": "gates-title" },
     el("h2", { id: "gates-title" }, "Gates"),
-    el("p", { class: "soft" }, verdict ? el("b", {}, WORDS[verdict]) : "Required difference, candidate − baseline, in the metric's unit or as a percentage of the baseline: success>=-0.02, cost<=10%. A gate passes if the whole 95% CI meets it."),
+    el("p", { class: "soft" }, verdict ? el("b", {}, WORDS[verdict]) : "Required difference, candidate − baseline, in the metric's unit or as a percentage of the baseline: success>=-0.02, cost<=10%. A gate passes if the whole 95% CI meets it, there are enough tasks, and errors counted as failures change nothing."),
     gates.length ? el("ul", { class: "gates", "aria-label": "Gates" }, gates.map((gate) => line(gate, remove))) : null,
     form);
 }

@@ -1,4 +1,4 @@
-"""Task files: the prompt, starting files and checks of a benchmark task.
+"""Markdown task files, our own format: the prompt, starting files and checks of a benchmark task.
 
 The Markdown is the prompt, unchanged; the front matter configures the task. All folders that a task names
 must be beside it, so that a task from elsewhere cannot make Proctor copy other folders.
@@ -14,7 +14,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
-from proctor.json_values import JsonMap
 from proctor.plan.source import KeyPath, PlanSource, ValuePlace, open_regular, refuse, resolved
 from proctor.plan.validate import (
     Expectation,
@@ -27,12 +26,14 @@ from proctor.plan.validate import (
     suggestion,
 )
 from proctor.plan.yaml_loader import read_source
-from proctor.workspace.starting_files import NOTHING, digest_of_folder
+from proctor.tasks.task import Task, TaskCheck, TaskFolder, folder_of
+from proctor.workspace.hidden_tests import digest_of_archive, read_archive
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
 _FACT = re.compile(r"^\s*(?:[-*]\s+)?\*\*([^*:]+?):?\*\*\s*:?\s*(.*?)\s*$")
 _BULLET = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+(?:\[[ xX]\]\s*)?(.+?)\s*$")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _BOX = re.compile(r"^\s*[-*+]\s+\[[ xX]\]\s*(.+?)\s*$")
 
 
@@ -122,6 +123,11 @@ class Header(BaseModel):
         None, description="Commands that decide, each by its exit code."
     )
     check_files: Text | None = Field(None, description="Folder put over the work before it is checked.")
+    hidden: Text | None = Field(
+        None, description="Archive of hidden tests, as `tasks from-history` writes it."
+    )
+    sealed: bool | None = Field(None, description="Whether the agent's repository ends at `ref`.")
+    date: Text | None = Field(None, description="When the work was really done, as 2024-01-31.")
     expect: Expectation | None = Field(None, description="What the agent's last words are checked for.")
     timeout: Seconds | None = Field(None, description="Seconds the agent may take.")
     agent: Text | None = Field(None, description="Who does the work. Default: builtin.")
@@ -149,63 +155,6 @@ MOST_BYTES = 10 * 1024 * 1024
 DIFFICULTIES = {"smoke": "Smoke Test", "easy": "Easy", "medium": "Medium", "hard": "Hard"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskCheck:
-    """One check of a task."""
-
-    criterion: str
-    """The success criterion it is about; empty: the task as a whole."""
-    command: str
-    """Empty: nothing checks this criterion."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFolder:
-    """Files beside a task, and the digest of their contents."""
-
-    path: Path
-    digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """One task for every model."""
-
-    name: str
-    """The file's, without its suffix."""
-    title: str
-    file: Path
-    prompt: str
-    """The prompt of the agent."""
-    difficulty: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict)
-    """Other facts in bold: issue, time estimate."""
-    requirements: tuple[str, ...] = ()
-    checks: tuple[TaskCheck, ...] = ()
-    """Every success criterion, then the checks of no criterion."""
-    start: TaskFolder | None = None
-    repo: Path | None = None
-    ref: str = "HEAD"
-    setup: str = ""
-    check_files: TaskFolder | None = None
-    expect: JsonMap = field(default_factory=dict)
-    timeout_seconds: float | None = None
-    agent: str = ""
-    solution: TaskFolder | None = None
-    answer: str = ""
-    sandbox: object = None
-    """As in a plan; None: as `proctor.toml` says."""
-
-    @property
-    def commands(self) -> tuple[TaskCheck, ...]:
-        """The checks that have a command."""
-        return tuple(check for check in self.checks if check.command)
-
-    @property
-    def start_digest(self) -> str:
-        return self.start.digest if self.start else NOTHING
-
-
 def read_task(file: Path) -> Task:
     """Read one task and check its folders. Raises `PlanError` or `UsageError`."""
     text = _text_of(file)
@@ -219,6 +168,8 @@ def read_task(file: Path) -> Task:
             header.problem_at(first_line, 1, "the task asks for nothing", "Write what is to be done.")
         )
     folders = {} if problems else dict(_folders(header, file.absolute(), problems))
+    if not problems and (hidden := _hidden(header, file.absolute(), problems)):
+        folders["hidden"] = hidden
     if problems:
         refuse(problems)
     return _task(header.data or {}, markdown, body.strip(), file.absolute(), folders)
@@ -242,6 +193,9 @@ def _task(
         ref=header.get("ref") or "HEAD",
         setup=header.get("setup") or "",
         check_files=folders.get("check_files"),
+        hidden=folders.get("hidden"),
+        sealed=bool(header.get("sealed")),
+        date=header.get("date") or "",
         expect={
             name: expectation
             for name, expectation in (header.get("expect") or {}).items()
@@ -314,6 +268,13 @@ def _contradictions(header: PlanSource, markdown: Markdown) -> Iterator[Problem]
         )
     if fields.get("ref") and not fields.get("repo"):
         yield header.problem(("ref",), "the task has `ref`, but no `repo`", "Add `repo`, or remove `ref`.")
+    for name in ("sealed", "hidden"):
+        if fields.get(name) and not fields.get("repo"):
+            yield header.problem((name,), f"the task has `{name}`, but no `repo`", "Add `repo`.")
+    if fields.get("hidden") and not isinstance(fields.get("check"), str):
+        yield header.problem(("hidden",), "the hidden tests have no command", "Write `check: COMMAND`.")
+    if fields.get("date") and not _DATE.fullmatch(fields["date"]):
+        yield header.problem(("date",), "this is no date", "Write it like '2024-01-31', in quotes.")
     if "://" in (fields.get("repo") or ""):
         yield header.problem(("repo",), "`repo` is an address", "Clone it, and give the path of the clone.")
     if fields.get("check_files") and not fields.get("check"):
@@ -381,9 +342,27 @@ def _folders(header: PlanSource, file: Path, problems: list[Problem]) -> Iterato
             )
         else:
             try:
-                yield name, TaskFolder(path=folder, digest=digest_of_folder(folder))
+                yield name, folder_of(folder)
             except (WorkspaceError, OSError) as error:
                 problems.append(header.problem((name,), str(error)))
+
+
+def _hidden(header: PlanSource, file: Path, problems: list[Problem]) -> TaskFolder | None:
+    """The archive of hidden tests, with the digest of its contents."""
+    written = header.data.get("hidden")
+    if not written:
+        return None
+    archive = (file.parent / written).resolve()
+    if not archive.is_relative_to(_root(file).resolve()):
+        remedy = f"Put it below {_root(file)}."
+        problems.append(header.problem(("hidden",), "`hidden` leads out of the task's folder", remedy))
+        return None
+    try:
+        read_archive(archive)
+        return TaskFolder(path=archive, digest=digest_of_archive(archive))
+    except WorkspaceError as error:
+        problems.append(header.problem(("hidden",), str(error)))
+        return None
 
 
 def _difficulty(difficulty: str, file: Path) -> str:
@@ -420,7 +399,7 @@ def _in_folder(
 ) -> Iterator[Path]:
     """Read every task below a folder, except in the folders of tasks' files."""
     names = sorted(folder.iterdir(), key=_easiest_first)
-    mine = [name for name in names if name.suffix in SUFFIXES and name.is_file() and _is_task(name)]
+    mine = [name for name in names if name.suffix in SUFFIXES and name.is_file() and is_task(name)]
     already = len(tasks)
     for file in mine:
         _read_into(file, tasks, problems)
@@ -429,7 +408,7 @@ def _in_folder(
         each.path.resolve()
         for task in tasks[already:]
         for each in (task.start, task.check_files, task.solution)
-        if each
+        if each and each.path
     }
     for below in names:
         is_plain = below.is_dir() and not below.is_symlink() and not below.name.startswith(".")
@@ -442,7 +421,7 @@ def _easiest_first(path: Path) -> tuple[int, str]:
     return (levels.index(path.name) if path.name in levels else len(levels)), path.name
 
 
-def _is_task(file: Path) -> bool:
+def is_task(file: Path) -> bool:
     """Whether a file is a task: its first heading says so."""
     try:
         with open_regular(file) as opened:

@@ -1,0 +1,159 @@
+"""Which format a path is in, and its tasks: the one entry point of all readers."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from proctor.errors import PlanError, UsageError
+from proctor.plan.source import open_regular
+from proctor.tasks.markdown import SUFFIXES as TEXT_SUFFIXES
+from proctor.tasks.markdown import read_tasks
+from proctor.tasks.options import ReadOptions
+from proctor.tasks.rows import is_row_file, read_row_tasks
+from proctor.tasks.task import NotRead, Task, TaskSet
+
+MOST_TASKS = 10_000
+HEAD_BYTES = 64 * 1024
+_YAML = (".yaml", ".yml")
+
+Reader = Callable[[Path, ReadOptions], TaskSet]
+
+
+def read_task_set(path: Path, options: ReadOptions | None = None) -> TaskSet:
+    """All tasks at a path: a file or a folder in any of the formats. Nothing of them is run.
+
+    Raises `UsageError` when there is no task, `PlanError` when a task of our own format is wrong.
+    """
+    options = options or ReadOptions()
+    task_set = read_folder(path, options) if path.is_dir() else reader_of(path)(path, options)
+    if not task_set.tasks:
+        reasons = "\n".join(str(each) for each in task_set.not_read[:10])
+        raise UsageError(f"there is no task in {path}\n{reasons or HINT}")
+    if len(task_set.tasks) > MOST_TASKS:
+        raise UsageError(
+            f"{path} holds {len(task_set.tasks):,} tasks\nAt most {MOST_TASKS:,} are run at once."
+        )
+    return replace(task_set, tasks=tuple(_with_distinct_names(task_set.tasks)))
+
+
+HINT = (
+    "A task is a .md file that begins with `# Task: …`, a folder with task.toml or task.yaml, a file of rows "
+    "(.jsonl, .csv, .parquet), an exercise with .meta/config.json, or a promptfoo configuration."
+)
+
+
+def reader_of(file: Path) -> Reader:
+    """The reader of a file, by its name and its first keys."""
+    if file.suffix in TEXT_SUFFIXES or not file.is_file():
+        return _read_markdown
+    if file.name in ("task.toml", "task.yaml"):
+        return _read_parent
+    if file.suffix in (*_YAML, ".json") and (reader := _configuration_reader(file)):
+        return reader
+    if is_row_file(file):
+        return read_row_tasks
+    # Its error names the file.
+    return _read_markdown
+
+
+def _configuration_reader(file: Path) -> Reader | None:
+    # Loaded for these formats alone.
+    from proctor.tasks import amp, promptfoo
+
+    keys = _top_level_keys(file)
+    if file.name.startswith("promptfooconfig") or promptfoo.is_configuration(keys):
+        return promptfoo.read_promptfoo
+    return amp.read_amp if amp.is_amp(keys) else None
+
+
+def _top_level_keys(file: Path) -> set[str]:
+    """Keys at the start of lines of YAML, or the members of a JSON file's first object."""
+    with open_regular(file) as opened:
+        text = opened.read(HEAD_BYTES).decode("utf-8-sig", "replace")
+    if file.suffix == ".json":
+        return set(re.findall(r'"(\w+)"\s*:', text))
+    return set(re.findall(r"^([A-Za-z_]\w*)\s*:", text, re.MULTILINE))
+
+
+def _read_markdown(path: Path, options: ReadOptions) -> TaskSet:  # noqa: ARG001
+    return TaskSet(tasks=tuple(read_tasks(path)))
+
+
+def _read_parent(path: Path, options: ReadOptions) -> TaskSet:
+    return read_folder(path.parent, options)
+
+
+def read_folder(folder: Path, options: ReadOptions) -> TaskSet:
+    """The tasks of a folder: one task, or all tasks below it."""
+    tasks, not_read, models = list[Task](), list[NotRead](), list[str]()
+    for reader, path in _sources(folder):
+        try:
+            task_set = reader(path, options)
+        except PlanError:
+            raise
+        except UsageError as error:
+            not_read.append(NotRead(file=path, reason=str(error).partition("\n")[0]))
+            continue
+        tasks += task_set.tasks
+        not_read += task_set.not_read
+        models += task_set.models
+    return TaskSet(tasks=tuple(tasks), not_read=tuple(not_read), models=tuple(dict.fromkeys(models)))
+
+
+def folder_reader(folder: Path) -> Reader | None:
+    """The reader of a folder that is one task; None: it is none."""
+    from proctor.tasks import exercism, harbor
+
+    if (folder / "task.toml").is_file():
+        return harbor.read_harbor
+    if (folder / "task.yaml").is_file() and harbor.is_terminal_bench(folder):
+        return harbor.read_terminal_bench
+    if (folder / ".meta" / "config.json").is_file() and (folder / ".docs").is_dir():
+        return exercism.read_exercise
+    return None
+
+
+def _sources(folder: Path) -> Iterator[tuple[Reader, Path]]:
+    """Readers and what they read: nested task folders, Markdown tasks, and files of the folder itself."""
+    if reader := folder_reader(folder):
+        yield reader, folder
+        return
+    nested = list(_task_folders(folder, depth=6))
+    yield from nested
+    if nested:
+        return
+    if _has_markdown_task(folder):
+        yield _read_markdown, folder
+        return
+    for file in sorted(folder.iterdir()):
+        if file.is_file() and (is_row_file(file) or file.suffix in _YAML):
+            reader = reader_of(file)
+            if reader is not _read_markdown:
+                yield reader, file
+
+
+def _task_folders(folder: Path, depth: int) -> Iterator[tuple[Reader, Path]]:
+    for below in sorted(folder.iterdir()):
+        if not below.is_dir() or below.is_symlink() or below.name.startswith(".") or not depth:
+            continue
+        if reader := folder_reader(below):
+            yield reader, below
+        else:
+            yield from _task_folders(below, depth - 1)
+
+
+def _has_markdown_task(folder: Path) -> bool:
+    from proctor.tasks.markdown import is_task
+
+    return any(
+        file.suffix in TEXT_SUFFIXES and file.is_file() and is_task(file) for file in folder.rglob("*")
+    )
+
+
+def _with_distinct_names(tasks: tuple[Task, ...]) -> Iterator[Task]:
+    """The tasks, numbered where two have the same name."""
+    used: dict[str, int] = {}
+    for task in tasks:
+        used[task.name] = number = used.get(task.name, 0) + 1
+        yield task if number == 1 else replace(task, name=f"{task.name}#{number}")

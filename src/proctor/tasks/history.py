@@ -1,0 +1,704 @@
+"""Tasks of a repository's own history: commits that changed source and tests, validated by running the tests.
+
+    git log → candidates → tests over the parent fail → whole commit passes, three times → task folder
+
+A commit becomes a task if at least one test fails on the parent with the commit's tests and passes with the
+whole commit every time. Each validated commit is written to `history.jsonl` in the output folder at once, so
+that an interrupted run continues where it was.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from proctor.errors import ProctorError, UsageError, WorkspaceError
+from proctor.formatting import clipped
+from proctor.git import Git, GitError
+from proctor.item import Item, digest_of
+from proctor.json_values import JsonObject, as_text, json_object, parse_json
+from proctor.processes import ProgramResult, run
+from proctor.sandbox import Phase, Sandbox
+from proctor.tasks.statement import REWRITE, is_too_short, new_names, task_text, title_and_body, without_paths
+from proctor.workspace.hidden_tests import HiddenTests, is_ci, is_test, write_archive
+from proctor.workspace.setup import in_thread, session_environment, slug_of
+from proctor.workspace.source_repository import SourceRepository, open_source
+from proctor.workspace.test_reports import Results, read_results, restricted, with_report
+from proctor.workspace.worktree import Worktree, fill, make_home, make_tree, remove_folder
+
+REPEATS = 3
+"""Runs of the tests with the whole commit; a test with different results is flaky."""
+MOST_SOURCE_FILES = 10
+MOST_SOURCE_LINES = 500
+MOST_TEST_FILES = 30
+MOST_KEPT_TESTS = 200
+"""Tests that must still pass, per task: more of them add little but flakiness."""
+STATE_FILE, ARCHIVE = "history.jsonl", "hidden.tar.xz"
+_BOT = re.compile(r"\[bot\]|dependabot|renovate|github-actions|pre-commit-ci", re.IGNORECASE)
+_OTHER_WORK = re.compile(
+    r"^(chore|docs?|style|ci|build|revert|release)(\([^)]*\))?!?:|^(revert|bump|release|merge|backport)\b"
+    r"|\b(cherry[- ]pick|changelog|bump version|update dependencies)\b",
+    re.IGNORECASE,
+)
+_PROSE = (".md", ".rst", ".txt", ".adoc", ".lock", ".svg", ".png")
+LANGUAGES = {
+    **dict.fromkeys((".py", ".pyi", ".pyx"), "Python"),
+    **dict.fromkeys((".js", ".jsx", ".mjs", ".cjs"), "JavaScript"),
+    **dict.fromkeys((".ts", ".tsx", ".mts"), "TypeScript"),
+    ".go": "Go",
+    ".rs": "Rust",
+    ".java": "Java",
+    ".kt": "Kotlin",
+    ".rb": "Ruby",
+    ".php": "PHP",
+    **dict.fromkeys((".c", ".h"), "C"),
+    **dict.fromkeys((".cc", ".cpp", ".hpp"), "C++"),
+    ".cs": "C#",
+    ".ex": "Elixir",
+    ".exs": "Elixir",
+    ".sh": "Shell",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitCandidate:
+    """A commit that changed source and tests."""
+
+    commit: str
+    parent: str
+    title: str
+    message: str = field(repr=False)
+    date: str
+    """ISO date and time of the author."""
+    tests: tuple[str, ...]
+    source: tuple[str, ...]
+    """All other files of the commit."""
+    lines: int
+    """Changed lines of source code."""
+    language: str
+
+    @property
+    def name(self) -> str:
+        """Folder and file name of its task."""
+        return f"{self.commit[:10]}-{slug_of(self.title)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A commit that is no task, and why."""
+
+    commit: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MiningOptions:
+    """What to look for, and where to write it."""
+
+    repo: Path
+    out: Path
+    check: str = ""
+    """Command of the tests; empty: guessed. `{tests}` stands for the test files of a commit."""
+    setup: str = ""
+    since: str = "365d"
+    """`90d`, `8w`, `6m`, `2y`, or a date."""
+    max_tasks: int = 30
+    hints: bool = False
+    """Leave file names of the solution in statements."""
+    timeout: float = 600
+    """Seconds for one run of the tests, and for setup."""
+    agent_timeout: float = 1800
+    parallel: int = 0
+    """Commits validated at the same time; 0: one per core."""
+    sandbox: object = None
+    """As in a plan; None: as `proctor.toml` says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitValidation:
+    """What running the tests of one commit showed."""
+
+    commit: str
+    state: Literal["task", "flaky", "rejected"]
+    reason: str = ""
+    """Why it is flaky or rejected."""
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+    wavering: tuple[str, ...] = ()
+    """Tests with different results in equal runs."""
+    seconds: float = 0.0
+    folder: str = ""
+    """Name of the task's folder."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MiningResult:
+    """Everything that was found in a history."""
+
+    repo: str
+    check: str
+    check_source: str
+    candidates: list[CommitCandidate]
+    tasks: list[CommitValidation]
+    flaky: list[CommitValidation]
+    rejected: list[Rejection]
+
+    def document(self) -> JsonObject:
+        """As `--json` prints it."""
+        by_commit = {each.commit: each for each in self.candidates}
+        return {
+            "repo": self.repo,
+            "check": self.check,
+            "checkSource": self.check_source,
+            "candidates": [
+                {
+                    "commit": each.commit,
+                    "title": each.title,
+                    "date": each.date,
+                    "language": each.language,
+                    "sourceFiles": len(each.source),
+                    "testFiles": len(each.tests),
+                    "lines": each.lines,
+                }
+                for each in self.candidates
+            ],
+            "tasks": [
+                {
+                    "commit": each.commit,
+                    "title": by_commit[each.commit].title,
+                    "folder": each.folder,
+                    "date": by_commit[each.commit].date,
+                    "failToPass": len(each.fail_to_pass),
+                    "passToPass": len(each.pass_to_pass),
+                    "seconds": round(each.seconds, 1),
+                }
+                for each in self.tasks
+            ],
+            "flaky": [{"commit": each.commit, "tests": list(each.wavering[:20])} for each in self.flaky],
+            "rejected": [asdict(each) for each in self.rejected],
+        }
+
+
+def find_candidates(git: Git, since: str, now: datetime) -> tuple[list[CommitCandidate], list[Rejection]]:
+    """Commits since then that changed source and tests, newest first, and why the others were not taken."""
+    form = "%x01%H%x02%P%x02%aI%x02%an%x02%B%x03"
+    start = since_date(since, now).isoformat()
+    listed = git("log", f"--since={start}", "--no-renames", "--numstat", f"--format={form}", "HEAD")
+    candidates, rejected = list[CommitCandidate](), list[Rejection]()
+    known = set[tuple[str, str]]()
+    for entry in listed.split("\x01")[1:]:
+        head, _, figures = entry.partition("\x03")
+        commit, parents, date, author, message = head.split("\x02", 4)
+        result = _candidate(commit, parents.split(), date, author, message.strip(), figures)
+        # The same change on another branch, which was merged too.
+        change = (message.partition("\n")[0], figures.strip())
+        if not isinstance(result, str) and change in known:
+            result = "the same change as a newer commit"
+        known.add(change)
+        if isinstance(result, str):
+            rejected.append(Rejection(commit=commit, reason=result))
+        else:
+            candidates.append(result)
+    return candidates, rejected
+
+
+def since_date(since: str, now: datetime) -> datetime:
+    """The start of a period such as `365d`, or a date. Raises `UsageError`."""
+    if match := re.fullmatch(r"(\d{1,5})\s*([dwmy])", since.strip()):
+        days = int(match[1]) * {"d": 1, "w": 7, "m": 30, "y": 365}[match[2]]
+        return now - timedelta(days=min(days, 36_500))
+    try:
+        moment = datetime.fromisoformat(since.strip())
+    except ValueError:
+        remedy = "Write it like 365d, 12w, 6m, 2y, or 2024-01-31."
+        raise UsageError(f"`{since}` is no period\n{remedy}") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _candidate(
+    commit: str, parents: Sequence[str], date: str, author: str, message: str, figures: str
+) -> CommitCandidate | str:
+    """The candidate, or why the commit is none."""
+    title = message.partition("\n")[0].strip()
+    if len(parents) != 1:
+        return "merge commit" if parents else "first commit"
+    if _BOT.search(author):
+        return "written by a bot"
+    if _OTHER_WORK.search(title):
+        return "release, revert, documentation or maintenance"
+    changed = dict(_numstat(figures))
+    tests = tuple(path for path in changed if is_test(path))
+    source = tuple(path for path in changed if not is_test(path))
+    code = [path for path in source if _is_code(path)]
+    if not tests:
+        return "no tests changed"
+    if not code:
+        return "no source changed"
+    lines = sum(changed[path] for path in code)
+    if len(code) > MOST_SOURCE_FILES or lines > MOST_SOURCE_LINES or len(tests) > MOST_TEST_FILES:
+        return f"too large: {len(code)} source files, {lines} lines, {len(tests)} test files"
+    return CommitCandidate(
+        commit=commit,
+        parent=parents[0],
+        title=title,
+        message=message,
+        date=date,
+        tests=tests,
+        source=source,
+        lines=lines,
+        language=_language(code, changed),
+    )
+
+
+def _numstat(figures: str) -> Iterator[tuple[str, int]]:
+    for line in figures.splitlines():
+        if line.count("\t") >= 2:
+            added, removed, path = line.split("\t", 2)
+            yield path, (int(added) + int(removed)) if added != "-" else 0
+
+
+def _is_code(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    is_prose = path.endswith(_PROSE) or parts[0] in ("docs", "doc", "examples", "changelog.d", "news")
+    return not is_prose and not is_ci(path) and "lock" not in parts[-1]
+
+
+def _language(code: Iterable[str], lines: Mapping[str, int]) -> str:
+    totals: dict[str, int] = {}
+    for path in code:
+        language = LANGUAGES.get(PurePosixPath(path).suffix, "other")
+        totals[language] = totals.get(language, 0) + lines[path] + 1
+    return max(totals, key=lambda name: totals[name])
+
+
+def guess_check(git: Git) -> tuple[str, str]:
+    """The command of a repository's tests, and what it was guessed from. Raises `UsageError`."""
+    files = set(git("ls-tree", "-r", "--name-only", "HEAD").splitlines())
+
+    def text(path: str) -> str:
+        return git.run("show", f"HEAD:{path}")[1] if path in files else ""
+
+    for path in ("pyproject.toml", "setup.cfg", "tox.ini", "pytest.ini", "requirements-dev.txt"):
+        if "pytest" in text(path) or (path == "pytest.ini" and path in files):
+            return "python3 -m pytest -q", path
+    if "package.json" in files:
+        return _node_check(text("package.json")), "package.json"
+    if "go.mod" in files:
+        return "go test ./...", "go.mod"
+    if "Cargo.toml" in files:
+        return "cargo test", "Cargo.toml"
+    if any(is_test(path) and path.endswith(".py") for path in files):
+        uses_pytest = git.run("grep", "-q", "-E", "^(import|from) pytest", "HEAD")[0] == 0
+        return ("python3 -m pytest -q" if uses_pytest else "python3 -m unittest"), "its test files"
+    if re.search(r"^test:", text("Makefile"), re.MULTILINE):
+        return "make test", "Makefile"
+    raise UsageError(f"how {git.folder} runs its tests is not known\nGive the command:  --check 'COMMAND'")
+
+
+def _node_check(package: str) -> str:
+    try:
+        script = as_text(parse_json(package), "scripts", "test")
+    except ValueError:
+        script = ""
+    if re.search(r"\bvitest\b", script):
+        return "npx vitest run"
+    for program in ("jest", "mocha", "tape"):
+        if match := re.search(rf"\b{program}\b[^&|;]*", script):
+            return f"npx {match[0].strip()}"
+    if match := re.search(r"\bnode\s[^&|;]*--test\b[^&|;]*", script):
+        return match[0].strip()
+    return "npm test"
+
+
+Progress = Callable[[CommitCandidate, CommitValidation], None]
+"""Called when a commit has been validated."""
+Rewrite = Callable[[str], Awaitable[str]]
+"""A model that rewrites a statement."""
+
+
+class HistoryMiner:
+    """Finds and validates the tasks of one repository."""
+
+    def __init__(
+        self,
+        options: MiningOptions,
+        *,
+        home: Path,
+        environment: Mapping[str, str],
+        sandbox: Sandbox,
+        now: datetime,
+        rewrite: Rewrite | None = None,
+    ) -> None:
+        """`environment` is what tests may see; `home` is Proctor's folder, for the trees."""
+        self.options = replace(options, out=options.out.absolute())
+        self._home, self._environment = home, environment
+        self._sandbox, self._rewrite = sandbox, rewrite
+        try:
+            self.source: SourceRepository = open_source(options.repo, environment)
+        except WorkspaceError as error:
+            raise UsageError(f"{error}\nGive the path of a git repository.") from error
+        self.check, self.check_source = options.check, "--check"
+        try:
+            if not self.check:
+                self.check, self.check_source = guess_check(self.source.git)
+            self.candidates, self._rejected = find_candidates(self.source.git, options.since, now)
+        except GitError as error:
+            raise UsageError(f"reading the history of {options.repo}: {error}") from error
+        self._key = digest_of([self.check, options.setup, REPEATS, options.hints])[:16]
+
+    async def mine(self, progress: Progress | None = None) -> MiningResult:
+        """Validate candidates, newest first, until there are enough tasks; write their folders."""
+        self.options.out.mkdir(parents=True, exist_ok=True)
+        earlier, waiting = self._earlier(), list(reversed(self.candidates))
+        results: dict[str, CommitValidation] = {}
+        workers = min(self.options.parallel or os.cpu_count() or 1, max(1, len(waiting)))
+
+        async def work() -> None:
+            while waiting and self._tasks_in(results) < self.options.max_tasks:
+                candidate = waiting.pop()
+                validation = earlier.get(candidate.commit) or await self._validated(candidate)
+                results[candidate.commit] = validation
+                if progress:
+                    progress(candidate, validation)
+
+        running = [asyncio.ensure_future(work()) for _ in range(workers)]
+        try:
+            await asyncio.gather(*running)
+        finally:
+            for each in running:
+                each.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return self._result(results)
+
+    def preview(self) -> MiningResult:
+        """What would be validated."""
+        return self._result({})
+
+    def _result(self, results: Mapping[str, CommitValidation]) -> MiningResult:
+        ordered = [results[each.commit] for each in self.candidates if each.commit in results]
+        failed = [
+            Rejection(commit=each.commit, reason=each.reason) for each in ordered if each.state == "rejected"
+        ]
+        return MiningResult(
+            repo=str(self.source.root),
+            check=self.check,
+            check_source=self.check_source,
+            candidates=self.candidates,
+            tasks=[each for each in ordered if each.state == "task"],
+            flaky=[each for each in ordered if each.state == "flaky"],
+            rejected=[*failed, *self._rejected],
+        )
+
+    @staticmethod
+    def _tasks_in(results: Mapping[str, CommitValidation]) -> int:
+        return sum(each.state == "task" for each in results.values())
+
+    def _earlier(self) -> dict[str, CommitValidation]:
+        """Results of an earlier run with the same commands whose folders still exist."""
+        file = self.options.out / STATE_FILE
+        earlier: dict[str, CommitValidation] = {}
+        for line in file.read_text().splitlines() if file.is_file() else ():
+            row = json_object(line) or {}
+            if as_text(row, "key") != self._key:
+                continue
+            validation = _validation_of(row)
+            if validation.state == "task" and not (self.options.out / validation.folder).is_dir():
+                continue
+            earlier[validation.commit] = validation
+        return earlier
+
+    async def _validated(self, candidate: CommitCandidate) -> CommitValidation:
+        started = datetime.now(UTC)
+        try:
+            validation = await self._validate(candidate)
+        except (WorkspaceError, GitError, OSError) as error:
+            validation = CommitValidation(
+                commit=candidate.commit, state="rejected", reason=clipped(str(error), 600)
+            )
+        row = {
+            **asdict(validation),
+            "seconds": round((datetime.now(UTC) - started).total_seconds(), 2),
+            "key": self._key,
+        }
+        with (self.options.out / STATE_FILE).open("a") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        return _validation_of(row)
+
+    async def _validate(self, candidate: CommitCandidate) -> CommitValidation:
+        paths = (*candidate.source, *candidate.tests)
+        title, body = title_and_body(candidate.message, paths, hints=self.options.hints)
+        if is_too_short(title, body):
+            return CommitValidation(
+                commit=candidate.commit, state="rejected", reason="the message says too little for a task"
+            )
+        command = restricted(self.check, await in_thread(self._test_files, candidate))
+        async with self._trial(candidate) as trial:
+            await in_thread(trial.lay, candidate.tests)
+            before = await trial.run_tests(command)
+            await in_thread(trial.lay, candidate.source)
+            after = []
+            for _ in range(REPEATS):
+                after.append(await trial.run_tests(command))
+                # Repeats of a commit that fails anyway only take time.
+                if not _passed(after[0]) - _passed(before):
+                    break
+        validation = judge_runs(candidate.commit, before, after)
+        if validation.state == "rejected" and not any(_passed(each) for each in after):
+            return replace(validation, reason=f"{validation.reason}: {trial.last_line}")
+        if validation.state != "task":
+            return validation
+        await self._write_task(candidate, validation, command, title, body)
+        return replace(validation, folder=candidate.name)
+
+    def _test_files(self, candidate: CommitCandidate) -> list[str]:
+        present = set(
+            self.source.git(
+                "ls-tree", "-r", "--name-only", "-z", candidate.commit, "--", *candidate.tests
+            ).split("\0")
+        )
+        return [path for path in candidate.tests if path in present]
+
+    @asynccontextmanager
+    async def _trial(self, candidate: CommitCandidate) -> "AsyncIterator[_Trial]":
+        """A fresh tree of the parent, set up."""
+        place = self._home / "worktrees" / f"history-{candidate.commit[:12]}-{uuid.uuid4().hex[:8]}"
+        try:
+            tree = await in_thread(self._make_tree, place, candidate.parent)
+            trial = _Trial(self.options, tree, candidate.commit, self._environment, self._sandbox)
+            await trial.set_up()
+            yield trial
+        finally:
+            await in_thread(remove_folder, place)
+
+    def _make_tree(self, place: Path, parent: str) -> Worktree:
+        tree = make_tree(place, self.source, "batch/history/trial", parent, {}, sealed=True)
+        make_home(tree.repository.parent / "home")
+        fill(tree)
+        return tree
+
+    async def _write_task(
+        self, candidate: CommitCandidate, validation: CommitValidation, command: str, title: str, body: str
+    ) -> None:
+        rewritten = ""
+        if self._rewrite:
+            rewritten = await self._rewrite(REWRITE.format(statement=f"{title}\n\n{body}"))
+        await in_thread(self._write_folder, candidate, validation, command, (title, body), rewritten)
+
+    def _write_folder(
+        self,
+        candidate: CommitCandidate,
+        validation: CommitValidation,
+        command: str,
+        statement: tuple[str, str],
+        rewritten: str,
+    ) -> None:
+        git, commit, parent = self.source.git, candidate.commit, candidate.parent
+        folder = self.options.out / candidate.name
+        making = self.options.out / f".making-{uuid.uuid4().hex[:12]}"
+        source_patch = _patch(git, parent, commit, candidate.source)
+        test_patch = _patch(git, parent, commit, candidate.tests)
+        names = [name for name in new_names(source_patch, test_patch) if not _is_known(git, parent, name)]
+        try:
+            (making / "task").mkdir(parents=True)
+            removed = {
+                part: write_version(self.source, commit, paths, making / part)
+                for part, paths in (("tests", candidate.tests), ("solution", candidate.source))
+            }
+            hidden = HiddenTests(
+                command=command,
+                fail_to_pass=validation.fail_to_pass,
+                pass_to_pass=validation.pass_to_pass,
+                removed_tests=tuple(removed["tests"]),
+                removed_files=tuple(removed["solution"]),
+                solution_paths=candidate.source,
+                commit=commit,
+                facts={"message": candidate.message, "date": candidate.date, "repeats": REPEATS},
+            )
+            write_archive(
+                making / "task" / ARCHIVE,
+                hidden,
+                tests=making / "tests",
+                solution=making / "solution",
+                patch=source_patch,
+            )
+            text = task_text(*statement, names)
+            if rewritten:
+                # No heading of a task, so that it is not read as one.
+                (making / "task" / "original.txt").write_text(text.removeprefix("# Task: "))
+                title, _, body = rewritten.strip().partition("\n")
+                paths = (*candidate.source, *candidate.tests)
+                text = task_text(title.strip("# *"), without_paths(body.strip(), paths), names)
+            (making / "task" / f"{candidate.name}.md").write_text(
+                self._front_matter(candidate, command) + text
+            )
+            shutil.rmtree(folder, ignore_errors=True)
+            (making / "task").rename(folder)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+
+    def _front_matter(self, candidate: CommitCandidate, command: str) -> str:
+        settings = {
+            "repo": str(self.source.root.absolute()),
+            "ref": candidate.parent,
+            "sealed": True,
+            "hidden": ARCHIVE,
+            **({"setup": self.options.setup} if self.options.setup else {}),
+            "check": command,
+            "timeout": self.options.agent_timeout,
+            "date": candidate.date[:10],
+        }
+        # JSON is YAML.
+        lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items()]
+        return f"---\n{''.join(lines)}---\n"
+
+
+def _passed(results: Results) -> set[str]:
+    return {name for name, status in results.items() if status == "passed"}
+
+
+def judge_runs(commit: str, before: Results, after: Sequence[Results]) -> CommitValidation:
+    """Decide on a commit: results of its tests over the parent, and repeated results of the whole commit."""
+    if not any(after):
+        return CommitValidation(commit=commit, state="rejected", reason="the tests report no result")
+    names = {name for results in after for name in results}
+    wavering = {name for name in names if len({results.get(name) for results in after}) > 1}
+    stable = set.intersection(*map(_passed, after))
+    fail_to_pass = stable - _passed(before)
+    if not fail_to_pass and not wavering - _passed(before):
+        broken = _passed(before) or any(_passed(results) for results in after)
+        reason = "no test fails before and passes after it" if broken else "no test passes after it"
+        return CommitValidation(commit=commit, state="rejected", reason=reason)
+    if wavering - _passed(before):
+        return CommitValidation(
+            commit=commit,
+            state="flaky",
+            reason="tests of the commit have different results in equal runs",
+            wavering=tuple(sorted(wavering)),
+        )
+    return CommitValidation(
+        commit=commit,
+        state="task",
+        fail_to_pass=tuple(sorted(fail_to_pass)),
+        pass_to_pass=tuple(sorted(stable & _passed(before))[:MOST_KEPT_TESTS]),
+        wavering=tuple(sorted(wavering)),
+    )
+
+
+def _validation_of(row: Mapping[str, object]) -> CommitValidation:
+    state = as_text(row, "state")
+    seconds = row.get("seconds")
+    return CommitValidation(
+        commit=as_text(row, "commit"),
+        state="task" if state == "task" else "flaky" if state == "flaky" else "rejected",
+        reason=as_text(row, "reason"),
+        fail_to_pass=tuple(_texts(row.get("fail_to_pass"))),
+        pass_to_pass=tuple(_texts(row.get("pass_to_pass"))),
+        wavering=tuple(_texts(row.get("wavering"))),
+        seconds=float(seconds) if isinstance(seconds, int | float) else 0.0,
+        folder=as_text(row, "folder"),
+    )
+
+
+def _texts(value: object) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list | tuple) else []
+
+
+def _patch(git: Git, parent: str, commit: str, paths: Sequence[str]) -> str:
+    return git("diff", "--binary", "--no-renames", "--no-ext-diff", parent, commit, "--", *paths)
+
+
+def _is_known(git: Git, commit: str, name: str) -> bool:
+    """Whether a word occurs in the files of a commit."""
+    return git.run("grep", "-q", "-w", "-F", "-e", name, commit)[0] == 0
+
+
+def write_version(source: SourceRepository, commit: str, paths: Sequence[str], folder: Path) -> list[str]:
+    """Write files as they are in a commit into a folder; returns the paths that the commit does not have."""
+    folder.mkdir(parents=True, exist_ok=True)
+    listed = source.git("ls-tree", "-r", "--name-only", "-z", commit, "--", *paths).split("\0")
+    present = [path for path in paths if path in set(listed)]
+    if present:
+        index = folder.parent / f".index-{uuid.uuid4().hex[:12]}"
+        git = source.git.at(
+            folder, GIT_DIR=str(source.common), GIT_WORK_TREE=str(folder), GIT_INDEX_FILE=str(index)
+        )
+        try:
+            git("checkout", "--quiet", commit, "--", *present)
+        finally:
+            index.unlink(missing_ok=True)
+    return [path for path in paths if path not in present]
+
+
+class _Trial:
+    """A tree in which the tests of one commit run."""
+
+    def __init__(
+        self,
+        options: MiningOptions,
+        tree: Worktree,
+        commit: str,
+        environment: Mapping[str, str],
+        sandbox: Sandbox,
+    ) -> None:
+        self._options, self._tree, self._commit, self._sandbox = options, tree, commit, sandbox
+        self._home = tree.repository.parent / "home"
+        item = Item(runner="benchmark", prompt="")
+        self._environment = session_environment(item, environment, self._home, tree.folder, 0)
+        # Two versions of a file in the same second must not share compiled code.
+        self._environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        self._attempt = f"history-{uuid.uuid4().hex[:12]}"
+        self.last_line = ""
+        """Of the output of the last run of the tests."""
+
+    async def set_up(self) -> None:
+        command = self._options.setup
+        if not command:
+            return
+        finished = await self._run(command, "setup")
+        if finished.timed_out or finished.exit_code != 0:
+            tail = finished.output.strip()[-300:]
+            raise WorkspaceError(f"setup failed: `{command}` exited with {finished.exit_code}: {tail}")
+
+    def lay(self, paths: Sequence[str]) -> None:
+        """Put the commit's version of these files into the tree."""
+        for path in write_version(self._tree.source, self._commit, paths, self._tree.folder):
+            (self._tree.folder / path).unlink(missing_ok=True)
+
+    async def run_tests(self, command: str) -> Results:
+        """Results of the tests; none if they took too long."""
+        report = self._home / "tmp" / f"{uuid.uuid4().hex[:12]}.report"
+        finished = await self._run(with_report(command, report), "check")
+        if finished.timed_out:
+            raise WorkspaceError(f"the tests were still running after {self._options.timeout:g} s")
+        # The output of some runners is their report.
+        output = finished.output.strip() or (report.read_text(errors="replace") if report.exists() else "")
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
+        self.last_line = clipped(lines[-1], 300) if lines else f"no output, exit code {finished.exit_code}"
+        results = await in_thread(read_results, command, report, finished.exit_code)
+        report.unlink(missing_ok=True)
+        return results
+
+    async def _run(self, command: str, phase: Phase) -> ProgramResult:
+        try:
+            return await run(
+                command,
+                folder=self._tree.folder,
+                environment=self._environment,
+                attempt=self._attempt,
+                time_limit=self._options.timeout,
+                confinement=self._sandbox.confine(
+                    phase, self._options.sandbox, folders=[self._tree.repository.parent], home=self._home
+                ),
+            )
+        except UsageError:
+            raise
+        except ProctorError as error:
+            raise WorkspaceError(f"running `{command}`: {error}") from error

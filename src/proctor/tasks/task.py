@@ -1,0 +1,264 @@
+"""The model of a task, whatever format it was written in, and of a set of tasks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proctor.json_values import JsonMap, JsonObject
+from proctor.workspace.starting_files import NOTHING, digest_of_folder, digest_of_texts
+
+MARKDOWN = "proctor"
+"""Format of our own task files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCheck:
+    """One check of a task."""
+
+    criterion: str
+    """The success criterion it is about; empty: the task as a whole."""
+    command: str
+    """Empty: nothing checks this criterion."""
+    verdict: str = ""
+    """What decides: `tests` for a JUnit report at $PROCTOR_TEST_REPORT, `reward` for a file in
+    $PROCTOR_VERIFIER_LOGS; empty: the exit code."""
+    fail_to_pass: tuple[str, ...] = ()
+    """Tests of a report that must pass; with `verdict` `tests` and none named, all of the report."""
+    pass_to_pass: tuple[str, ...] = ()
+    """Tests of a report that must still pass; one that is skipped does."""
+    timeout_seconds: float | None = None
+    """None: that of the task."""
+
+    def document(self) -> JsonObject:
+        """As a part of an item; without what is not set."""
+        document: JsonObject = {"criterion": self.criterion, "command": self.command}
+        if self.verdict:
+            document["verdict"] = self.verdict
+        if self.fail_to_pass or self.pass_to_pass:
+            document["failToPass"] = list(self.fail_to_pass)
+            document["passToPass"] = list(self.pass_to_pass)
+        if self.timeout_seconds:
+            document["timeoutSec"] = self.timeout_seconds
+        return document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFolder:
+    """Files of a task, and the digest of their contents: a folder, or texts by their relative path."""
+
+    digest: str
+    path: Path | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def setting(self) -> object:
+        """Where a runner finds the files: the path of the folder, or the texts themselves."""
+        return str(self.path) if self.path else dict(self.texts)
+
+
+def folder_of(path: Path) -> TaskFolder:
+    """The files in a folder. Raises `WorkspaceError` if there are too many."""
+    return TaskFolder(path=path, digest=digest_of_folder(path))
+
+
+def texts_of(texts: Mapping[str, str]) -> TaskFolder:
+    """Files that are generated, by their relative path."""
+    return TaskFolder(texts=texts, digest=digest_of_texts(texts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStep:
+    """A later part of a task: another prompt in the same folder, and its checks."""
+
+    prompt: str
+    checks: tuple[TaskCheck, ...] = ()
+    files: TaskFolder | None = None
+    """Files put into the folder before the agent."""
+    check_files: TaskFolder | None = None
+    min_reward: float | None = None
+    """The next step runs only with at least this reward; None: in any case."""
+    continues: bool = False
+    """Whether the prompt refers to the earlier ones, which are then repeated before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One task for every model."""
+
+    name: str
+    """The file's, without its suffix; in a file of many tasks, the task's own."""
+    title: str
+    file: Path
+    prompt: str
+    """The prompt of the agent."""
+    difficulty: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Other facts in bold: issue, time estimate."""
+    requirements: tuple[str, ...] = ()
+    checks: tuple[TaskCheck, ...] = ()
+    """Every success criterion, then the checks of no criterion."""
+    start: TaskFolder | None = None
+    repo: Path | None = None
+    ref: str = "HEAD"
+    setup: str = ""
+    check_files: TaskFolder | None = None
+    hidden: TaskFolder | None = None
+    """Archive of hidden tests and the reference solution."""
+    sealed: bool = False
+    """Whether the agent's repository has nothing later than its first commit."""
+    date: str = ""
+    """When the work was really done, as 2024-01-31; empty: not known."""
+    expect: JsonMap = field(default_factory=dict)
+    timeout_seconds: float | None = None
+    agent: str = ""
+    settings: JsonMap = field(default_factory=dict)
+    """Settings of `agent`."""
+    solution: TaskFolder | None = None
+    answer: str = ""
+    sandbox: object = None
+    """As in a plan; None: as `proctor.toml` says."""
+    format: str = MARKDOWN
+    line: int = 0
+    """Where it is in `file`; 0: the file is one task."""
+    min_reward: float | None = None
+    """Of the first prompt, as in `TaskStep`."""
+    system: str = ""
+    """System prompt, for a task that is one call of a model."""
+    models: tuple[str, ...] = ()
+    """The only models that it is for; empty: all."""
+    steps: "tuple[TaskStep, ...]" = ()
+    """What follows in the same folder after the first prompt and its checks."""
+    reward: str = "mean"
+    """Reward of a task with steps: `mean` of them, or the `final` one."""
+    solution_script: str = ""
+    """Command that applies the reference solution, where that is not `solution`."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of its programs; `${NAME}` is filled in."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Absolute paths that programs of the task use, by what is there: `work`, `check_files`, `logs`."""
+    retry_with_output: bool = False
+    """Whether the agent has a second try that sees the output of the failed checks."""
+
+    @property
+    def commands(self) -> tuple[TaskCheck, ...]:
+        """The checks of the first prompt that have a command."""
+        return tuple(check for check in self.checks if check.command)
+
+    @property
+    def all_commands(self) -> tuple[TaskCheck, ...]:
+        """The checks that have a command, of all steps."""
+        later = [check for step in self.steps for check in step.checks if check.command]
+        return (*self.commands, *later)
+
+    @property
+    def start_digest(self) -> str:
+        return self.start.digest if self.start else NOTHING
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether it is one call of a model: no files, no commands, only expectations of the answer."""
+        has_files = self.start or self.repo or self.setup or self.check_files or self.agent
+        return self.format != MARKDOWN and not has_files and not self.all_commands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRead:
+    """Something in a task file that could not be read or has no equivalent."""
+
+    file: Path
+    reason: str
+    line: int = 0
+    task: str = ""
+    """The task that it belongs to, which is left out; empty: no task in particular."""
+
+    def document(self) -> JsonObject:
+        """As JSON."""
+        where: JsonObject = {"file": str(self.file)}
+        if self.line:
+            where["line"] = self.line
+        if self.task:
+            where["task"] = self.task
+        return {**where, "reason": self.reason}
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else str(self.file)
+        return f"{place}: {f'{self.task}: ' if self.task else ''}{self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSet:
+    """The tasks that were read from a path."""
+
+    tasks: tuple[Task, ...]
+    not_read: tuple[NotRead, ...] = ()
+    models: tuple[str, ...] = ()
+    """Models that the file names, for when the user names none."""
+
+    @property
+    def formats(self) -> dict[str, int]:
+        """The number of tasks by format."""
+        counts: dict[str, int] = {}
+        for task in self.tasks:
+            counts[task.format] = counts.get(task.format, 0) + 1
+        return counts
+
+    def summary(self, path: Path) -> str:
+        """What was read, as a sentence."""
+        parts = [
+            f"{number:,} {name} task{'s' if number > 1 else ''}" for name, number in self.formats.items()
+        ]
+        text = f"{path}: {', '.join(parts) or 'no task'}"
+        return f"{text}; {len(self.not_read):,} not read" if self.not_read else text
+
+
+def task_document(task: Task, *, full: bool = False) -> JsonObject:
+    """A task as JSON; `full` includes its prompt and commands."""
+    document: JsonObject = {
+        "id": task.name,
+        "format": task.format,
+        "title": task.title,
+        "file": str(task.file),
+    }
+    if task.line:
+        document["line"] = task.line
+    if task.difficulty:
+        document["difficulty"] = task.difficulty
+    document |= {
+        "checks": len(task.all_commands) + (1 if task.expect else 0),
+        "hasSolution": bool(task.solution or task.answer or task.solution_script),
+        "timeoutSec": task.timeout_seconds,
+    }
+    if full:
+        document |= {
+            "prompt": task.prompt,
+            "repo": str(task.repo) if task.repo else None,
+            "ref": task.ref if task.repo else None,
+            "setup": task.setup or None,
+            "commands": [check.document() for check in task.all_commands],
+            "expect": dict(task.expect) or None,
+            "facts": dict(task.facts),
+            "startFiles": file_names(task.start),
+            "checkFiles": file_names(task.check_files),
+        }
+    return document
+
+
+def file_names(folder: TaskFolder | None) -> Sequence[str]:
+    """The relative paths of a task's files."""
+    if folder is None:
+        return []
+    if folder.path is None:
+        return sorted(folder.texts)
+    root = folder.path
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if not path.is_dir())
+
+
+def commands_of(tasks: Sequence[Task]) -> list[str]:
+    """Every command that tasks would run, without repeats."""
+    commands = [
+        command
+        for task in tasks
+        for command in (task.setup, *(check.command for check in task.all_commands))
+        if command
+    ]
+    return list(dict.fromkeys(commands))

@@ -1,0 +1,391 @@
+"""Results of test runners by test ID: how a command is made to report them, and how its report is read.
+
+A runner that reports nothing has no results, whatever its exit code: a program that ends the test process
+early with 0 proves nothing. A command of an unknown runner has one test, the command, decided by its exit
+code.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from xml.etree import ElementTree
+
+from proctor.json_values import as_list, as_text, maps_in, parse_json
+
+Status = Literal["passed", "failed", "skipped"]
+Results = dict[str, Status]
+"""The status of each test, by ID."""
+COMMAND = "command"
+"""The runner of a command that only has an exit code, and the ID of its one test."""
+_SEVERITY: Mapping[Status, int] = {"passed": 0, "skipped": 1, "failed": 2}
+
+_UNITTEST = """\
+import json, sys, unittest
+report, arguments = sys.argv[1], sys.argv[2:]
+sys.path.insert(0, "")
+statuses = {}
+
+class Result(unittest.TextTestResult):
+    def note(self, test, status):
+        name = test.id()
+        if statuses.get(name) != "failed":
+            statuses[name] = status
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.note(test, "passed")
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        self.note(test, "failed")
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        self.note(test, "failed")
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.note(test, "skipped")
+
+    def addExpectedFailure(self, test, error):
+        super().addExpectedFailure(test, error)
+        self.note(test, "skipped")
+
+    def addUnexpectedSuccess(self, test):
+        super().addUnexpectedSuccess(test)
+        self.note(test, "failed")
+
+    def addSubTest(self, test, subtest, error):
+        super().addSubTest(test, subtest, error)
+        if error is not None:
+            self.note(test, "failed")
+
+runner = unittest.TextTestRunner(resultclass=Result)
+program = unittest.main(module=None, argv=["unittest", *arguments], testRunner=runner, exit=False)
+with open(report, "w") as file:
+    json.dump(statuses, file)
+sys.exit(not program.result.wasSuccessful())
+"""
+"""Runs unittest and writes the status of each test as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportingRunner:
+    """A program that runs tests and can report them by ID."""
+
+    name: str
+    pattern: str
+    """Regular expression of the part of a command that starts it."""
+    report: Callable[[str, Path], str]
+    """The command that also writes a report to this file."""
+    read: Callable[[str], Iterable[tuple[str, Status]]]
+    """The tests of a report; the same ID may come more than once."""
+    takes: Literal["files", "folders", ""] = ""
+    """What a command may be given to run only these tests; empty: it runs all."""
+    everything: str = ""
+    """The argument for all tests, which chosen ones replace."""
+
+
+def runner_of(command: str) -> ReportingRunner | None:
+    """The runner that a command starts; None: only its exit code is known."""
+    return next((each for each in RUNNERS if re.search(each.pattern, command)), None)
+
+
+def restricted(command: str, files: Sequence[str]) -> str:
+    """The command for the tests in these files only, where its runner can be given them.
+
+    `{tests}` in a command stands for the files.
+    """
+    if "{tests}" in command:
+        return command.replace("{tests}", shlex.join(files))
+    runner = runner_of(command)
+    tests = _arguments(runner.takes, files) if runner else []
+    if runner is None or not tests:
+        return command
+    if runner.everything:
+        words = command.split()
+        if runner.everything not in words:
+            return command
+        command = " ".join(word for word in words if word != runner.everything)
+    return f"{command} {shlex.join(tests)}"
+
+
+def _arguments(takes: str, files: Sequence[str]) -> list[str]:
+    code = [file for file in files if not file.endswith((".snap", ".json", ".txt", ".md", ".toml", ".yaml"))]
+    match takes:
+        case "files":
+            # Helpers beside Python tests contain none; with nothing but these, all tests run.
+            tests = r"(.*/)?(test_[^/]*|[^/]*_test|tests)\.py|.*\.[cm]?[jt]sx?"
+            return [file for file in code if re.fullmatch(tests, file)]
+        case "folders":
+            return sorted({f"./{Path(file).parent.as_posix()}" for file in code if file.endswith(".go")})
+    return []
+
+
+def with_report(command: str, report: Path) -> str:
+    """The command that also writes a report to this file; the same for a runner without one."""
+    runner = runner_of(command)
+    return runner.report(command, report) if runner else command
+
+
+def read_results(command: str, report: Path, exit_code: int) -> Results:
+    """The results of a command that has ended. Empty: it wrote no report that can be read."""
+    runner = runner_of(command)
+    if runner is None:
+        return {COMMAND: "passed" if exit_code == 0 else "failed"}
+    try:
+        text = report.read_text(encoding="utf-8", errors="replace")
+        tests = list(runner.read(text))
+    except (OSError, ValueError, ElementTree.ParseError):
+        return {}
+    results = Results()
+    for name, status in tests:
+        if name not in results or _SEVERITY[status] > _SEVERITY[results[name]]:
+            results[name] = status
+    return results
+
+
+def _quoted(report: Path) -> str:
+    return shlex.quote(str(report))
+
+
+def _report_pytest(command: str, report: Path) -> str:
+    own = f"-p no:cacheprovider -o junit_family=xunit1 --junitxml={_quoted(report)}"
+    return f"{command} {own}"
+
+
+def _read_pytest(text: str) -> Iterator[tuple[str, Status]]:
+    for case in ElementTree.fromstring(text).iter("testcase"):
+        file, group, name = case.get("file", ""), case.get("classname", ""), case.get("name", "")
+        module = file.removesuffix(".py").replace("/", ".")
+        classes = group.removeprefix(module).strip(".") if module else group
+        yield "::".join(part for part in (file, *classes.split("."), name) if part), _junit_status(case)
+
+
+def _junit_status(case: ElementTree.Element) -> Status:
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed"
+    return "skipped" if case.find("skipped") is not None else "passed"
+
+
+def _report_unittest(command: str, report: Path) -> str:
+    script = shlex.quote(_UNITTEST)
+    return re.sub(r"-m\s+unittest\b", lambda _: f"-c {script} {_quoted(report)}", command, count=1)
+
+
+def _read_unittest(text: str) -> Iterator[tuple[str, Status]]:
+    document = parse_json(text)
+    yield from document.items() if isinstance(document, dict) else ()
+
+
+def _read_jest(text: str) -> Iterator[tuple[str, Status]]:
+    document = parse_json(text)
+    files = [as_text(suite, "name") for suite in maps_in(document, "testResults")]
+    root = _common_folder(files)
+    for suite in maps_in(document, "testResults"):
+        file = as_text(suite, "name").removeprefix(root)
+        cases = maps_in(suite, "assertionResults")
+        if not cases:
+            yield file, "failed" if as_text(suite, "status") == "failed" else "passed"
+        for case in cases:
+            titles = [*map(str, as_list(case, "ancestorTitles")), as_text(case, "title")]
+            yield " > ".join((file, *titles)), _jest_status(as_text(case, "status"))
+
+
+def _jest_status(word: str) -> Status:
+    return "passed" if word == "passed" else "failed" if word == "failed" else "skipped"
+
+
+def _common_folder(files: Sequence[str]) -> str:
+    """The part of absolute paths up to the folder that is a test folder or holds them all."""
+    for mark in ("/tests/", "/test/", "/__tests__/", "/src/", "/packages/"):
+        if files and all(mark in file for file in files):
+            return files[0][: files[0].index(mark) + 1]
+    folders = {str(Path(file).parent) for file in files}
+    return f"{folders.pop()}/" if len(folders) == 1 else ""
+
+
+def _report_mocha(command: str, report: Path) -> str:
+    return f"{command} --reporter json --reporter-option output={_quoted(report)}"
+
+
+def _read_mocha(text: str) -> Iterator[tuple[str, Status]]:
+    document = parse_json(text)
+    for part, status in (("passes", "passed"), ("pending", "skipped"), ("failures", "failed")):
+        for case in maps_in(document, part):
+            word: Status = "passed" if status == "passed" else "skipped" if status == "skipped" else "failed"
+            yield as_text(case, "fullTitle"), word
+
+
+def _report_node(command: str, report: Path) -> str:
+    own = f"--test --test-reporter=junit --test-reporter-destination={_quoted(report)}"
+    return re.sub(r"--test(?=\s|$)", lambda _: own, command, count=1)
+
+
+def _read_node(text: str) -> Iterator[tuple[str, Status]]:
+    yield from _node_cases(ElementTree.fromstring(text), ())
+
+
+def _node_cases(parent: ElementTree.Element, names: tuple[str, ...]) -> Iterator[tuple[str, Status]]:
+    for element in parent:
+        path = (*names, element.get("name", ""))
+        if element.tag == "testcase":
+            # A file that cannot be loaded is a test of its own, named by its absolute path.
+            yield (
+                " > ".join(Path(name).name if name.startswith("/") else name for name in path),
+                (_junit_status(element)),
+            )
+        elif element.tag == "testsuite":
+            yield from _node_cases(element, path)
+
+
+def _report_go(command: str, report: Path) -> str:
+    return re.sub(r"\bgo test\b", "go test -json -count=1", command, count=1) + f" > {_quoted(report)}"
+
+
+def _read_go(text: str) -> Iterator[tuple[str, Status]]:
+    words: Mapping[str, Status] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
+    for line in text.splitlines():
+        if not line.startswith("{"):
+            continue
+        event = parse_json(line)
+        action, test = as_text(event, "Action"), as_text(event, "Test")
+        if action == "run":
+            # A panic leaves later tests without an end.
+            continue
+        if action in words and test:
+            yield f"{as_text(event, 'Package')}.{test}", words[action]
+
+
+def _report_cargo(command: str, report: Path) -> str:
+    return re.sub(r"\bcargo test\b", "cargo test --no-fail-fast", command, count=1) + (
+        f" > {_quoted(report)} 2>&1"
+    )
+
+
+def _read_cargo(text: str) -> Iterator[tuple[str, Status]]:
+    words: Mapping[str, Status] = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
+    binary = ""
+    for line in text.splitlines():
+        if running := re.match(r"\s*Running (?:unittests )?(\S+)", line):
+            binary = running[1]
+        elif documented := re.match(r"\s*Doc-tests (\S+)", line):
+            binary = f"doc {documented[1]}"
+        elif result := re.match(r"test (.+?) (?:- should panic )?\.\.\. (ok|FAILED|ignored)\b", line):
+            # Line numbers of documentation tests move with every change above them.
+            name = re.sub(r" \(line \d+\)", "", result[1])
+            yield f"{binary} {name}", words[result[2]]
+
+
+def _report_tape(command: str, report: Path) -> str:
+    return f"{command} > {_quoted(report)}"
+
+
+def _read_tap(text: str) -> Iterator[tuple[str, Status]]:
+    """Tests of TAP output: a comment names a test, and the assertions after it are its."""
+    name = ""
+    for line in text.splitlines():
+        if line.startswith("# ") and not re.match(r"# (tests|pass|fail|ok|skip|todo)\b", line):
+            name = line.removeprefix("# ")
+        elif result := re.match(r"(not )?ok \d+", line):
+            is_skipped = re.search(r"# (SKIP|T[O]DO)\b", line)
+            yield name, "skipped" if is_skipped else "failed" if result[1] else "passed"
+
+
+RUNNERS = (
+    ReportingRunner(
+        name="pytest",
+        pattern=r"(^|[\s/])(pytest|py\.test)(\s|$)",
+        report=_report_pytest,
+        read=_read_pytest,
+        takes="files",
+    ),
+    ReportingRunner(
+        name="unittest",
+        pattern=r"-m\s+unittest\b",
+        report=_report_unittest,
+        read=_read_unittest,
+    ),
+    ReportingRunner(
+        name="vitest",
+        pattern=r"(^|[\s/])vitest(\s|$)",
+        report=lambda command, report: f"{command} --reporter=json --outputFile={_quoted(report)}",
+        read=_read_jest,
+        takes="files",
+    ),
+    ReportingRunner(
+        name="jest",
+        pattern=r"(^|[\s/])jest(\.js)?(\s|$)",
+        report=lambda command, report: f"{command} --ci --json --outputFile={_quoted(report)}",
+        read=_read_jest,
+        takes="files",
+    ),
+    ReportingRunner(
+        name="mocha",
+        pattern=r"(^|[\s/])_?mocha(\.js)?(\s|$)",
+        report=_report_mocha,
+        read=_read_mocha,
+        takes="files",
+    ),
+    ReportingRunner(name="tape", pattern=r"(^|[\s/])tape(\s|$)", report=_report_tape, read=_read_tap),
+    ReportingRunner(
+        name="node",
+        pattern=r"(^|[\s/])node\s(.*\s)?--test(\s|$)",
+        report=_report_node,
+        read=_read_node,
+        takes="files",
+    ),
+    ReportingRunner(
+        name="go",
+        pattern=r"\bgo test\b",
+        report=_report_go,
+        read=_read_go,
+        takes="folders",
+        everything="./...",
+    ),
+    ReportingRunner(name="cargo", pattern=r"\bcargo test\b", report=_report_cargo, read=_read_cargo),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """Results compared with the tests that must pass."""
+
+    fixed: int
+    """Tests that failed before the reference solution and pass now."""
+    to_fix: int
+    kept: int
+    """Tests that passed before and still pass."""
+    to_keep: int
+    missing: tuple[str, ...]
+    """IDs of tests that did not pass: failed, skipped or not reported."""
+
+    @property
+    def passed(self) -> bool:
+        return self.to_fix > 0 and not self.missing
+
+    @property
+    def value(self) -> float:
+        """Share of fixed tests times share of kept ones."""
+        share = self.fixed / self.to_fix if self.to_fix else 0.0
+        return share * (self.kept / self.to_keep if self.to_keep else 1.0)
+
+    @property
+    def summary(self) -> str:
+        counts = f"{self.fixed} of {self.to_fix} failing tests pass, {self.kept} of {self.to_keep} others"
+        return counts + (f"; not passed: {', '.join(self.missing[:5])}" if self.missing else "")
+
+
+def grade(results: Mapping[str, Status], fail_to_pass: Sequence[str], pass_to_pass: Sequence[str]) -> Grade:
+    """Compare results with the tests that must pass."""
+    passed = {name for name, status in results.items() if status == "passed"}
+    return Grade(
+        fixed=len(passed & set(fail_to_pass)),
+        to_fix=len(set(fail_to_pass)),
+        kept=len(passed & set(pass_to_pass)),
+        to_keep=len(set(pass_to_pass)),
+        missing=tuple(name for name in (*fail_to_pass, *pass_to_pass) if name not in passed),
+    )

@@ -1,0 +1,590 @@
+"""The HTTP client for model calls, against a server that speaks bytes as a test gives them."""
+
+import asyncio
+import gzip
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from proctor.errors import ModelError
+from proctor.model import Request
+from proctor.models import ModelRouter
+from proctor.models.client import CallRetryPolicy, Client
+from proctor.models.http import (
+    LARGEST_HEAD_BYTES,
+    HttpClient,
+    NoConnection,
+    PostTarget,
+    Response,
+    ResponseError,
+    ResponseTooLarge,
+    TimeLimits,
+    proxy_of,
+)
+
+LIMITS = TimeLimits(total=10, connect=5, silence=5)
+LARGEST = 100_000
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class RawServer:
+    """Accepts connections and handles each request with the next of its scripts; the last one is repeated."""
+
+    def __init__(self, *answers: "bytes | Talk") -> None:
+        self.answers = list(answers)
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                self.requests.append(head + await reader.readexactly(length))
+                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                if callable(answer):
+                    await answer(reader, writer)
+                else:
+                    writer.write(answer)
+                    await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def raw_server(
+    *answers: "bytes | Talk", tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[RawServer]:
+    served = RawServer(*answers)
+    server = await asyncio.start_server(served.serve, host, 0, ssl=tls)
+    served.port = server.sockets[0].getsockname()[1]
+    try:
+        yield served
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def http_client(limits: TimeLimits = LIMITS, **more: object) -> AsyncIterator[HttpClient]:
+    client = HttpClient(limits, largest_body_bytes=LARGEST, **more)
+    yield client
+    await client.close()
+
+
+async def post(server: RawServer, limits: TimeLimits = LIMITS) -> Response:
+    async with http_client(limits) as client:
+        return await client.post(target(server), b"{}")
+
+
+def target(server: RawServer, path: str = "/v1") -> PostTarget:
+    return PostTarget(f"http://127.0.0.1:{server.port}{path}", {"X-Key": "k"})
+
+
+async def wait_for_end(writer: asyncio.StreamWriter) -> None:
+    """Close a connection as a server does, before the next request."""
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_request_has_the_headers_and_the_length_of_its_body() -> None:
+    async with raw_server(OK) as server:
+        response = await post(server)
+
+    head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    assert head.split(b"\r\n") == [
+        b"POST /v1 HTTP/1.1",
+        b"Host: 127.0.0.1:%d" % server.port,
+        b"Accept: */*",
+        b"Accept-Encoding: gzip, deflate",
+        b"X-Key: k",
+        b"Content-Length: 2",
+    ]
+    assert body == b"{}"
+    assert response == Response(200, {"content-length": "2"}, b"OK")
+
+
+async def test_names_of_headers_ignore_case_and_repeated_headers_are_joined() -> None:
+    answer = b"HTTP/1.1 429 No\r\nRetry-After: 3\r\nVia: a\r\nvia: b\r\nContent-Length: 0\r\n\r\n"
+    async with raw_server(answer) as server:
+        response = await post(server)
+
+    assert response.status == 429
+    assert response.headers["RETRY-AFTER"] == response.headers.get("retry-after") == "3"
+    assert "Via" in response.headers and response.headers["via"] == "a, b"
+    assert response.headers.get("Date") is None
+
+
+async def test_a_connection_is_used_again() -> None:
+    async with raw_server(OK) as server, http_client() as client:
+        for _ in range(5):
+            await client.post(target(server), b"{}")
+        assert server.connections == 1
+
+        await asyncio.gather(*(client.post(target(server), b"{}") for _ in range(5)))
+        assert server.connections == 5
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nO\r\n1\r\nK\r\n0\r\n\r\n",
+            id="chunks",
+        ),
+        pytest.param(
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + OK, id="1xx"
+        ),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nOK", id="until-the-end"),
+        pytest.param(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nOK", id="http-1.0"),
+    ],
+)
+@pytest.mark.parametrize("bytewise", [False, True])
+async def test_an_answer_is_read_however_it_arrives(answer: bytes, bytewise: bool) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for part in [answer[i : i + 1] for i in range(len(answer))] if bytewise else [answer]:
+            writer.write(part)
+            await asyncio.sleep(0)
+        await wait_for_end(writer)
+
+    async with raw_server(talk) as server:
+        response = await post(server)
+
+    assert (response.status, response.body) == (200, b"OK")
+    assert "link" not in response.headers
+
+
+def compressed(coding: str, body: bytes) -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(b"O") + gzip.compress(b"K")),
+        ("GZIP", gzip.compress(b"OK")),
+        ("deflate", zlib.compress(b"OK")),
+        ("deflate", zlib.compress(b"OK", wbits=-15)),
+        ("deflate, gzip", gzip.compress(zlib.compress(b"OK"))),
+        ("identity", b"OK"),
+    ],
+    # The bytes of gzip contain the time.
+    ids=["members", "upper-case", "zlib", "raw", "both", "identity"],
+)
+async def test_a_compressed_answer_is_decompressed(coding: str, body: bytes) -> None:
+    async with raw_server(compressed(coding, body)) as server:
+        assert (await post(server)).body == b"OK"
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [("gzip", gzip.compress(b"OK")[:-5]), ("gzip", b"not compressed"), ("deflate", b"x"), ("br", b"x")],
+    ids=["cut", "garbled", "short", "unknown"],
+)
+async def test_a_damaged_compressed_answer_is_an_error(coding: str, body: bytes) -> None:
+    async with raw_server(compressed(coding, body)) as server:
+        with pytest.raises(ResponseError):
+            await post(server)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        compressed("gzip", gzip.compress(b" " * (LARGEST + 1))),
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (LARGEST + 1) + b" " * (LARGEST + 1),
+    ],
+    ids=["compressed", "plain"],
+)
+async def test_an_answer_beyond_the_limit_is_not_read(answer: bytes) -> None:
+    async with raw_server(answer) as server:
+        with pytest.raises(ResponseTooLarge):
+            await post(server)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Le", id="half of the headers"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nOK", id="half of the body"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nOK", id="half of a chunk"),
+        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n", id="only 100"),
+        pytest.param(b"hello\r\n\r\n", id="not HTTP"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nOK", id="a length that is no number"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nOK", id="a negative length"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nOK!", id="two lengths"
+        ),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            id="length and chunks",
+        ),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxx\r\n", id="a wrong chunk"),
+        pytest.param(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", id="upgrade"),
+    ],
+)
+async def test_an_incomplete_or_invalid_answer_is_an_error(answer: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await wait_for_end(writer)
+
+    async with raw_server(talk) as server:
+        with pytest.raises(ResponseError):
+            await post(server)
+    # A fresh connection that fails is not tried again here: its request may have been carried out.
+    assert len(server.requests) == 1
+
+
+async def test_a_reset_in_the_middle_of_an_answer_is_an_error() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK[:-1])
+        await writer.drain()
+        writer.transport.abort()
+
+    async with raw_server(OK, talk) as server, http_client() as client:
+        await client.post(target(server), b"{}")
+        with pytest.raises(ResponseError, match="in the middle"):
+            await client.post(target(server), b"{}")
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("head", [b"X: " + b"y" * 10, b"X: y\r\n"])
+async def test_endless_headers_are_not_read(head: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n" + head)
+        for _ in range(10 * LARGEST_HEAD_BYTES // 1000):
+            writer.write((head * 200)[:1000] if head.endswith(b"\n") else b"y" * 1000)
+            await writer.drain()
+
+    async with raw_server(talk) as server:
+        with pytest.raises(ResponseError, match="64 KiB"):
+            await post(server)
+
+
+async def test_endless_interim_answers_are_not_read() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(10 * LARGEST_HEAD_BYTES // 1000):
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 40)
+            await writer.drain()
+
+    async with raw_server(talk) as server:
+        with pytest.raises(ResponseError, match="64 KiB"):
+            await post(server)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("extra", [OK, b"garbage", b"\x00"])
+async def test_bytes_after_an_answer_do_not_reach_the_next_one(extra: bytes, late: bool) -> None:
+    wrong = extra.replace(b"OK", b"NO")
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK if late else OK + wrong)
+        await writer.drain()
+        if late:
+            sent.set()
+            await received.wait()
+            writer.write(wrong)
+
+    sent, received = asyncio.Event(), asyncio.Event()
+    async with raw_server(talk, OK) as server, http_client() as client:
+        assert (await client.post(target(server), b"{}")).body == b"OK"
+        received.set()
+        if late:
+            while client._connections:
+                await asyncio.sleep(0)
+        assert (await client.post(target(server), b"{}")).body == b"OK"
+        assert server.connections == 2
+
+
+async def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
+    async def close_at_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async with raw_server(OK, close_at_request, OK) as server, http_client() as client:
+        for _ in range(2):
+            assert (await client.post(target(server), b"{}")).body == b"OK"
+    assert (server.connections, len(server.requests)) == (2, 3)
+
+
+async def test_connection_close_is_obeyed() -> None:
+    answer = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    async with raw_server(answer) as server, http_client() as client:
+        for _ in range(2):
+            await client.post(target(server), b"{}")
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("part", [b"", b"HTTP/1.1 200 OK\r\n", OK[:-1]])
+async def test_a_server_that_falls_silent_is_given_up(part: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(part)
+        await reader.read()
+
+    async with raw_server(talk) as server:
+        with pytest.raises(TimeoutError, match="nothing arrived"):
+            await post(server, TimeLimits(total=10, connect=5, silence=0.05))
+
+
+async def test_an_answer_that_trickles_is_given_up_at_the_total_limit() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b" ")
+            await asyncio.sleep(0.01)
+
+    async with raw_server(talk) as server:
+        with pytest.raises(TimeoutError, match="in time"):
+            await post(server, TimeLimits(total=0.1, connect=5, silence=5))
+
+
+async def test_a_reused_connection_has_its_full_time() -> None:
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.06)
+        writer.write(OK)
+
+    async with raw_server(slow) as server, http_client(TimeLimits(total=9, connect=9, silence=0.1)) as client:
+        for _ in range(4):
+            await client.post(target(server), b"{}")
+        assert server.connections == 1
+
+
+async def test_a_cancelled_call_closes_its_connection() -> None:
+    ended = asyncio.Event()
+    reached = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.set()
+        await reader.read()
+        ended.set()
+
+    async with raw_server(talk, OK) as server, http_client() as client:
+        call = asyncio.create_task(client.post(target(server), b"{}"))
+        await reached.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await asyncio.wait_for(ended.wait(), 5)
+        assert (await client.post(target(server), b"{}")).body == b"OK"
+
+
+async def test_a_large_request_is_sent_completely() -> None:
+    async with raw_server(OK) as server, http_client() as client:
+        await client.post(target(server), b"x" * 5_000_000)
+    assert server.requests[0].endswith(b"x" * 5_000_000)
+
+
+async def test_an_early_answer_ends_the_connection() -> None:
+    async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+
+    server = await asyncio.start_server(early, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with http_client() as client:
+        # Larger than the buffers of the sockets and of the reader, so that a part of it is left.
+        response = await client.post(PostTarget(f"http://127.0.0.1:{port}/", {}), b"x" * 30_000_000)
+        assert response.status == 413
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "headers"),
+    [
+        ("http://127.0.0.1:1/", {"Authorization": "Bearer a\r\nX: y"}),
+        ("http://127.0.0.1:1/", {"Authorization": "Bearer a\nX: y"}),
+        ("http://127.0.0.1:1/", {"Authorization": "Bearer a\x00"}),
+        ("http://127.0.0.1:1/", {"X\r\nY": "z"}),
+        ("http://127.0.0.1:1/", {"X Y": "z"}),
+        ("http://127.0.0.1:1/", {"": "z"}),
+        ("http://127.0.0.1:1/", {"Content-Length": "0"}),
+        ("http://127.0.0.1:1/", {"Transfer-Encoding": "chunked"}),
+        ("http://user:pass@127.0.0.1:1/", {"Authorization": "Bearer a"}),
+        ("http://a b/", {}),
+        ("http://127.0.0.1:99999/", {}),
+        ("http://", {}),
+        ("127.0.0.1", {}),
+    ],
+)
+def test_a_malformed_url_or_header_is_refused(url: str, headers: dict[str, str]) -> None:
+    with pytest.raises(ValueError):
+        PostTarget(url, headers)
+
+
+@pytest.mark.parametrize(
+    ("url", "line", "host"),
+    [
+        ("http://a.test", b"POST / ", b"a.test"),
+        ("http://a.test:80/x y?q=1 2#f", b"POST /x%20y?q=1%202 ", b"a.test:80"),
+        ("https://a.test/v1%2Fx", b"POST /v1%2Fx ", b"a.test"),
+        ("http://[::1]:80/\r\n", b"POST / ", b"[::1]:80"),
+        ("http://bücher.test/ü", b"POST /%C3%BC ", b"xn--bcher-kva.test"),
+    ],
+)
+def test_urls_are_encoded(url: str, line: bytes, host: bytes) -> None:
+    request = PostTarget(url, {}).request(b"")
+    assert request.startswith(line)
+    assert request.split(b"\r\n")[1] == b"Host: " + host
+
+
+async def test_a_password_in_the_url_is_sent_as_a_header_only() -> None:
+    async with raw_server(OK) as server, http_client() as client:
+        await client.post(PostTarget(f"http://me:p%40ss@127.0.0.1:{server.port}/", {}), b"")
+    assert b"Authorization: Basic bWU6cEBzcw==" in server.requests[0]
+    assert b"me:p" not in server.requests[0]
+
+
+async def test_a_name_is_resolved_once_and_a_dead_address_is_passed_over() -> None:
+    async with raw_server(OK) as server, http_client() as client:
+        resolved = list[str]()
+
+        async def look_up(host: str, port: int) -> list[tuple[str, int]]:
+            resolved.append(host)
+            return [("127.0.0.1", 1), ("127.0.0.1", port)]
+
+        client._look_up = look_up
+        there = PostTarget(f"http://models.test:{server.port}/", {})
+        await asyncio.gather(*(client.post(there, b"") for _ in range(3)))
+        assert resolved == ["models.test"]
+        assert server.requests[0].split(b"\r\n")[1] == b"Host: models.test:%d" % server.port
+
+
+async def test_a_name_that_nobody_has_is_an_error_and_is_looked_up_again() -> None:
+    async with http_client() as client:
+        for _ in range(2):
+            with pytest.raises(OSError):
+                await client.post(PostTarget("http://nobody.invalid/", {}), b"")
+
+
+async def test_ipv6_addresses_are_called() -> None:
+    try:
+        async with raw_server(OK, host="::1") as server, http_client() as client:
+            assert (await client.post(PostTarget(f"http://[::1]:{server.port}/", {}), b"")).body == b"OK"
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate authority of our own, and a certificate for `localhost`."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    folder = tmp_path_factory.mktemp("certificates")
+    now = datetime.now(UTC)
+
+    def issue(name: str, issuer: str, key: object, signer: object, *, authority: bool) -> bytes:
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        )
+        if not authority:
+            builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    root, leaf = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    (folder / "ca.pem").write_bytes(issue("Test CA", "Test CA", root, root, authority=True))
+    private = leaf.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    certificate = issue("localhost", "Test CA", leaf, root, authority=False)
+    (folder / "server.pem").write_bytes(private + certificate)
+    return folder
+
+
+async def test_tls_checks_the_certificate_and_the_name(certificates: Path) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificates / "server.pem")
+    names = list[str | None]()
+    tls.sni_callback = lambda _, name, __: names.append(name)
+    trusting = ssl.create_default_context(cafile=certificates / "ca.pem")
+    async with raw_server(OK, tls=tls) as server:
+        there = PostTarget(f"https://localhost:{server.port}/", {})
+        async with http_client(tls=trusting) as client:
+            for _ in range(2):
+                assert (await client.post(there, b"{}")).body == b"OK"
+            assert (server.connections, names) == (1, ["localhost"])
+            with pytest.raises(NoConnection, match=r"certificate of 127\.0\.0\.1 is not valid"):
+                await client.post(PostTarget(f"https://127.0.0.1:{server.port}/", {}), b"{}")
+        async with http_client() as client:
+            with pytest.raises(NoConnection, match="certificate of localhost is not valid"):
+                await client.post(there, b"{}")
+    assert len(server.requests) == 2
+
+
+async def test_a_connection_that_is_not_made_in_time_is_given_up() -> None:
+    # TLS to a server that never shakes hands.
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100_000)
+        await asyncio.sleep(5)
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with http_client(TimeLimits(total=9, connect=0.05, silence=9)) as client:
+        with pytest.raises(NoConnection, match=r"no connection to 127\.0\.0\.1"):
+            await client.post(PostTarget(f"https://127.0.0.1:{port}/", {}), b"")
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        ({}, None),
+        ({"HTTPS_PROXY": "http://proxy:1"}, "http://proxy:1"),
+        ({"https_proxy": "proxy:1"}, "http://proxy:1"),
+        ({"ALL_PROXY": "http://proxy:1"}, "http://proxy:1"),
+        ({"HTTP_PROXY": "http://proxy:1"}, None),
+        ({"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "*"}, None),
+        ({"HTTPS_PROXY": "http://proxy:1", "no_proxy": "other.test, .models.test"}, None),
+        ({"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "models.test:444"}, "http://proxy:1"),
+        ({"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "odels.test,,"}, "http://proxy:1"),
+    ],
+)
+def test_the_environment_names_proxies(environment: dict[str, str], proxy: str | None) -> None:
+    assert proxy_of("https://api.models.test/v1", environment) == proxy
+
+
+async def test_a_call_through_a_proxy_names_the_whole_url() -> None:
+    body = b'{"choices": [{"message": {"content": "Paris"}}]}'
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    async with raw_server(answer) as server:
+        environment = {
+            "OPENAI_BASE_URL": "http://models.test/v1",
+            "OPENAI_API_KEY": "k",
+            "HTTP_PROXY": f"http://127.0.0.1:{server.port}",
+        }
+        models = ModelRouter(environment, prices={"openai/tiny": {"input": 1, "output": 10}})
+        answered = await models.answer(Request(model="openai/tiny", messages=[]))
+        await models.close()
+    assert answered.text == "Paris"
+    assert server.requests[0].startswith(b"POST http://models.test/v1/chat/completions HTTP/1.1\r\n")
+
+
+async def test_a_wrong_certificate_is_a_model_failure_that_names_it(certificates: Path) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificates / "server.pem")
+    async with raw_server(OK, tls=tls) as server:
+        environment = {"OPENAI_BASE_URL": f"https://localhost:{server.port}", "OPENAI_API_KEY": "k"}
+        prices = {"openai/tiny": {"input": 1, "output": 10}}
+        models = ModelRouter(environment, client=Client(CallRetryPolicy(tries=1)), prices=prices)
+        with pytest.raises(ModelError, match="certificate of localhost is not valid"):
+            await models.answer(Request(model="openai/tiny", messages=[]))
+        await models.close()

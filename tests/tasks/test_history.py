@@ -1,0 +1,187 @@
+"""Tasks of a repository's history: which commits are taken, how they are validated, and what is written."""
+
+import io
+import json
+import tarfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from histories import FIX_MESSAGE, TEST_FILE, TOKEN, make_history
+
+from proctor.errors import UsageError
+from proctor.git import Git
+from proctor.tasks.history import find_candidates, guess_check, judge_runs, since_date
+from proctor.tasks.statement import new_names, title_and_body
+
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+HIDDEN = "hidden.tar.xz"
+
+
+@pytest.fixture(scope="module")
+def mined(tmp_path_factory: pytest.TempPathFactory, command_server: Any) -> dict[str, Any]:
+    """The repository, its commits, and what mining it printed."""
+    from commands import Command
+
+    folder = tmp_path_factory.mktemp("mined")
+    proctor = Command(folder, command_server)
+    history, commits = make_history(folder / "shop")
+    words = ("tasks", "from-history", "shop", "--since", "20y", "--out", "tasks")
+    words = (*words, "--check", "python3 -m unittest discover -t . -s tests")
+    done = proctor(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    return {
+        "proctor": proctor,
+        "words": words,
+        "history": history,
+        "commits": commits,
+        "folder": folder,
+        "document": json.loads(done.stdout),
+    }
+
+
+def test_only_commits_with_source_and_tests_are_candidates(mined):
+    commits, document = mined["commits"], mined["document"]
+    reasons = {each["commit"]: each["reason"] for each in document["rejected"]}
+    assert reasons[commits["first"]] == "first commit"
+    assert reasons[commits["docs"]] == "no tests changed"
+    assert reasons[commits["release"]] == "release, revert, documentation or maintenance"
+    assert {each["commit"] for each in document["candidates"]} == {
+        commits[name] for name in ("fix", "same", "flaky")
+    }
+
+
+def test_a_commit_whose_tests_fail_before_and_pass_after_becomes_a_task(mined):
+    [task] = mined["document"]["tasks"]
+    assert task["commit"] == mined["commits"]["fix"]
+    assert (task["failToPass"], task["passToPass"]) == (1, 1)
+    reasons = {each["commit"]: each["reason"] for each in mined["document"]["rejected"]}
+    assert reasons[mined["commits"]["same"]] == "no test fails before and passes after it"
+
+
+def test_a_wavering_test_makes_a_commit_flaky(mined):
+    [flaky] = mined["document"]["flaky"]
+    assert flaky == {"commit": mined["commits"]["flaky"], "tests": ["tests.test_tax.Flaky.test_luck"]}
+
+
+def test_the_task_folder_shows_nothing_of_the_answer(mined):
+    [task] = mined["document"]["tasks"]
+    folder = mined["folder"] / "tasks" / task["folder"]
+    assert sorted(path.name for path in folder.iterdir()) == [f"{task['folder']}.md", HIDDEN]
+    text = (folder / f"{task['folder']}.md").read_text()
+    front, _, body = text.removeprefix("---\n").partition("---\n")
+    base = mined["history"].git("rev-parse", f"{mined['commits']['fix']}^")
+    assert f'ref: "{base}"' in front
+    assert mined["commits"]["fix"] not in text
+    assert body.startswith("# Task: Totals of more than one item are wrong in the code\n")
+    assert "Adding two items gives the first one only." in body
+    for leak in ("#12", "pull/12", "1a2b3c4d5e", "Signed-off", "shop.py"):
+        assert leak not in body
+    assert f"new names: `{TOKEN}`" in body, "a name that only the tests know cannot be guessed"
+    with tarfile.open(folder / HIDDEN) as archive:
+        assert f"tests/tests/{TEST_FILE}" in archive.getnames()
+        about = json.load(archive.extractfile("task.json") or io.BytesIO())
+    assert about["failToPass"] == ["tests.test_wombat.Wombat.test_two"]
+    assert about["message"] == FIX_MESSAGE.strip()
+
+
+def test_a_second_run_validates_nothing_again(mined):
+    state = mined["folder"] / "tasks" / "history.jsonl"
+    before = state.read_text()
+    again = json.loads(mined["proctor"](*mined["words"], "--json").stdout)
+    assert again == mined["document"]
+    assert state.read_text() == before
+    page = (mined["folder"] / "tasks" / "report.html").read_text()
+    assert "Totals of more than one item" in page or "totals of more than one item" in page
+    assert "Python" in page
+
+
+def test_a_dry_run_runs_nothing_and_names_the_command(mined):
+    done = mined["proctor"](*mined["words"][:-4], "--out", "other", "--check", "touch ran", "--dry-run")
+    assert done.returncode == 0
+    assert "touch ran" in done.stderr
+    assert not (mined["folder"] / "other").exists()
+
+
+def test_the_reference_solution_passes_and_doing_nothing_fails(mined):
+    proctor = mined["proctor"]
+    done = proctor("bench", "--task", "tasks", "--oracle", "--noop", "--json")
+    rates = {
+        model["model"]: model["success_rate"]["value"]
+        for model in json.loads(done.stdout)["comparison"]["models"]
+    }
+    assert rates == {"oracle": 1.0, "noop": 0.0}, done.stderr
+
+
+def test_a_model_rewrites_statements_and_the_original_stays(mined):
+    words = (*mined["words"][:-4], "--out", "rewritten", *mined["words"][-2:])
+    done = mined["proctor"](*words, "--statement-model", "scripted/echo", "--json")
+    [task] = json.loads(done.stdout)["tasks"]
+    folder = mined["folder"] / "rewritten" / task["folder"]
+    assert (folder / "original.txt").read_text().startswith("Totals of more than one item are wrong")
+    assert "bug report" in (folder / f"{task['folder']}.md").read_text(), "the echo of the prompt"
+    listed = mined["proctor"]("tasks", "list", "rewritten", "--json")
+    assert [each["id"] for each in json.loads(listed.stdout)["tasks"]] == [task["folder"]]
+
+
+def test_statements_keep_file_names_with_hints():
+    title, _ = title_and_body(FIX_MESSAGE, ["shop.py"], hints=True)
+    assert title == "Totals of more than one item are wrong in shop.py"
+    assert title_and_body("lib/a.py: stop crashing", ["lib/a.py"], hints=False)[0] == "Stop crashing"
+    body = title_and_body(
+        "Fix\n\nReal text.\n\n```diff\n- a\n+ b\n```\n\n## Test plan\nrun x", [], hints=True
+    )[1]
+    assert body.startswith("Real text.")
+    assert "+ b" not in body
+    assert "run x" not in body
+
+
+def test_paragraphs_about_the_solution_are_removed():
+    message = "[Fix] `parse`: null crashes at lib/a.js:12\n\nIt throws on line 3.\n\nThe fix wraps it.\n"
+    assert title_and_body(message, ["lib/a.js"], hints=False) == (
+        "`parse`: null crashes at the code",
+        "It throws .",
+    )
+    assert "wraps" in title_and_body(message, ["lib/a.js"], hints=True)[1]
+
+
+def test_interfaces_are_names_that_source_defines_and_tests_use():
+    source = "+def brand_new(a):\n+    return old\n+def helper():\n-def old_name():\n+def old_name(b):\n"
+    assert new_names(source, "+assert brand_new(1) and old_name(2)\n-helper()\n") == ["brand_new"]
+
+
+def test_periods_and_dates():
+    assert since_date("30d", NOW) == datetime(2026, 1, 2, tzinfo=UTC)
+    assert since_date("2025-06-01", NOW) == datetime(2025, 6, 1, tzinfo=UTC)
+    with pytest.raises(UsageError, match="no period"):
+        since_date("soon", NOW)
+
+
+def test_commands_are_guessed_from_the_project(tmp_path):
+    history, _ = make_history(tmp_path / "shop")
+    git = Git(history.folder, {"PATH": "/usr/bin:/bin"})
+    assert guess_check(git) == ("python3 -m unittest", "its test files")
+    history.commit("Use jest", package_DOT_json='{"scripts": {"test": "eslint . && jest --runInBand"}}')
+    assert guess_check(git) == ("npx jest --runInBand", "package.json")
+    history.commit("Use pytest", pyproject_DOT_toml="[tool.pytest.ini_options]\n")
+    assert guess_check(git) == ("python3 -m pytest -q", "pyproject.toml")
+    assert len(find_candidates(git, "20y", NOW)[0]) == 3
+
+
+def test_runs_decide():
+    passed, failed = {"a": "passed", "b": "passed"}, {"a": "passed", "b": "failed"}
+    task = judge_runs("c", failed, [passed, passed, passed])
+    assert (task.state, task.fail_to_pass, task.pass_to_pass) == ("task", ("b",), ("a",))
+    assert judge_runs("c", failed, [passed, failed, passed]).state == "flaky"
+    assert judge_runs("c", passed, [passed]).state == "rejected"
+    assert judge_runs("c", {}, [{}]).reason == "the tests report no result"
+    kept = judge_runs("c", {"a": "passed"}, [passed, {"b": "passed", "a": "failed"}, passed])
+    assert (kept.state, kept.pass_to_pass) == ("task", ()), "a wavering test that passed before is dropped"
+
+
+def test_a_folder_that_is_no_repository_is_refused(proctor, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    done = proctor("tasks", "from-history", "empty")
+    assert done.returncode == 2
+    assert "not a git repository" in done.stderr

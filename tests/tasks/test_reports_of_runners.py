@@ -1,0 +1,202 @@
+"""Reports of test runners: how commands are made to write them, and how they are read."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proctor.workspace.hidden_tests import is_ci, is_test, is_test_setting
+from proctor.workspace.test_reports import grade, read_results, restricted, runner_of, with_report
+
+JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="pytest">
+<testcase classname="tests.test_a.TestSum" name="test_two[1-2]" file="tests/test_a.py" line="3"/>
+<testcase classname="tests.test_a" name="test_bad" file="tests/test_a.py"><failure message="x"/></testcase>
+<testcase classname="tests.test_a" name="test_late" file="tests/test_a.py"/>
+<testcase classname="tests.test_a" name="test_late" file="tests/test_a.py"><error message="x"/></testcase>
+<testcase classname="tests.test_a" name="test_off" file="tests/test_a.py"><skipped/></testcase>
+</testsuite></testsuites>"""
+JEST = """{"testResults": [
+{"name": "/work/x/test/a.test.js", "status": "failed", "assertionResults": [
+ {"ancestorTitles": ["sum", "of two"], "title": "adds", "status": "passed"},
+ {"ancestorTitles": [], "title": "fails", "status": "failed"},
+ {"ancestorTitles": [], "title": "later", "status": "pending"}]},
+{"name": "/work/x/test/b.test.js", "status": "failed", "assertionResults": []}]}"""
+MOCHA = '{"passes": [{"fullTitle": "sum adds"}], "failures": [{"fullTitle": "sum fails"}], "pending": []}'
+GO = """{"Action":"run","Package":"ex.org/a","Test":"TestSum"}
+{"Action":"output","Package":"ex.org/a","Test":"TestSum","Output":"--- FAIL"}
+{"Action":"pass","Package":"ex.org/a","Test":"TestSum/two"}
+{"Action":"fail","Package":"ex.org/a","Test":"TestSum"}
+{"Action":"fail","Package":"ex.org/a"}
+not json
+"""
+CARGO = """   Compiling a v0.1.0
+     Running unittests src/lib.rs (target/debug/deps/a-1f)
+running 2 tests
+test tests::adds ... ok
+test tests::fails ... FAILED
+     Running tests/it.rs (target/debug/deps/it-2e)
+test adds ... ignored
+   Doc-tests a
+test src/lib.rs - add (line 12) ... ok
+"""
+TAP = "TAP version 13\n# sum\nok 1 one\nnot ok 2 two\n# product\nok 3 x # SKIP\nok 4 y\n# tests 4\n# pass 3\n"
+NODE = """<testsuites><testsuite name="sum"><testcase name="adds"/>
+<testcase name="fails"><failure/></testcase></testsuite><testcase name="/w/x/test.mjs"><failure/></testcase>
+</testsuites>"""
+
+
+@pytest.mark.parametrize(
+    ("command", "report", "expected"),
+    [
+        (
+            "pytest -q",
+            JUNIT,
+            {
+                "tests/test_a.py::TestSum::test_two[1-2]": "passed",
+                "tests/test_a.py::test_bad": "failed",
+                "tests/test_a.py::test_late": "failed",
+                "tests/test_a.py::test_off": "skipped",
+            },
+        ),
+        (
+            "npx jest",
+            JEST,
+            {
+                "test/a.test.js > sum > of two > adds": "passed",
+                "test/a.test.js > fails": "failed",
+                "test/a.test.js > later": "skipped",
+                "test/b.test.js": "failed",
+            },
+        ),
+        ("npx mocha", MOCHA, {"sum adds": "passed", "sum fails": "failed"}),
+        ("go test ./...", GO, {"ex.org/a.TestSum/two": "passed", "ex.org/a.TestSum": "failed"}),
+        (
+            "cargo test",
+            CARGO,
+            {
+                "src/lib.rs tests::adds": "passed",
+                "src/lib.rs tests::fails": "failed",
+                "tests/it.rs adds": "skipped",
+                "doc a src/lib.rs - add": "passed",
+            },
+        ),
+        ("npx tape test/*.js", TAP, {"sum": "failed", "product": "skipped"}),
+        ("node --test", NODE, {"sum > adds": "passed", "sum > fails": "failed", "test.mjs": "failed"}),
+    ],
+)
+def test_reports_are_read_by_test_id(tmp_path: Path, command: str, report: str, expected: dict[str, str]):
+    (tmp_path / "report").write_text(report)
+    assert read_results(command, tmp_path / "report", 0) == expected
+
+
+def test_a_runner_without_a_report_has_no_results(tmp_path: Path):
+    assert read_results("pytest", tmp_path / "none", 0) == {}
+    (tmp_path / "half").write_text(JUNIT[:200])
+    assert read_results("pytest", tmp_path / "half", 0) == {}
+
+
+def test_an_unknown_command_is_one_test(tmp_path: Path):
+    assert runner_of("make check") is None
+    assert with_report("make check", tmp_path) == "make check"
+    assert read_results("make check", tmp_path, 0) == {"command": "passed"}
+    assert read_results("make check", tmp_path, 2) == {"command": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("command", "restricted_command"),
+    [
+        ("pytest -q", "pytest -q tests/test_a.py"),
+        ("go test ./...", "go test ./tests"),
+        ("go test ./cmd", "go test ./cmd"),
+        ("make test", "make test"),
+        ("run {tests} --fast", "run tests/test_a.py tests/data.json tests/a_test.go --fast"),
+    ],
+)
+def test_commands_are_restricted_to_the_tests_of_a_commit(command: str, restricted_command: str):
+    files = ["tests/test_a.py", "tests/data.json", "tests/a_test.go"]
+    if command.startswith("pytest"):
+        files = files[:2]
+    assert restricted(command, files) == restricted_command
+
+
+def test_helpers_beside_the_tests_restrict_nothing():
+    assert restricted("pytest -q", ["tests/helpers.py", "tests/conftest.py"]) == "pytest -q"
+    assert restricted("npx jest", ["test/a.test.ts", "test/x.snap"]) == "npx jest test/a.test.ts"
+
+
+REAL = {
+    "unittest": (
+        "test_it.py",
+        "import unittest\nclass A(unittest.TestCase):\n    def test_ok(self): pass\n"
+        "    def test_bad(self): self.fail()\n    def test_sub(self):\n"
+        "        with self.subTest(n=1): self.fail()\n",
+        "python3 -m unittest",
+        {"test_it.A.test_ok": "passed", "test_it.A.test_bad": "failed", "test_it.A.test_sub": "failed"},
+    ),
+    "pytest": (
+        "test_it.py",
+        "class TestA:\n    def test_ok(self): pass\n    def test_bad(self): assert 0\n",
+        f"{sys.executable} -m pytest -q -p no:xdist -p no:hypothesispytest",
+        {"test_it.py::TestA::test_ok": "passed", "test_it.py::TestA::test_bad": "failed"},
+    ),
+    "node": (
+        "it.test.mjs",
+        "import {test, describe} from 'node:test'\ndescribe('sum', () => { test('adds', () => {}) })\n"
+        "test('fails', () => { throw new Error('no') })\n",
+        "node --test",
+        {"sum > adds": "passed", "fails": "failed"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_runners_write_the_report(tmp_path: Path, name: str):
+    file, text, command, expected = REAL[name]
+    if not shutil.which(command.split()[0]):
+        pytest.skip(f"{name} is not installed")
+    (tmp_path / file).write_text(text)
+    report = tmp_path / "the report"
+    done = subprocess.run(
+        with_report(command, report), shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert read_results(command, report, done.returncode) == expected, done.stderr
+
+
+def test_grades_count_what_did_not_pass():
+    results = {"a": "passed", "b": "failed", "c": "passed", "d": "skipped"}
+    graded = grade(results, ["a", "b"], ["c", "d"])
+    assert (graded.passed, graded.value, graded.missing) == (False, 0.25, ("b", "d"))
+    assert grade(results, ["a"], ["c"]).passed
+    assert not grade({}, ["a"], []).passed
+    assert not grade({}, [], []).passed
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tests/test_a.py", True),
+        ("src/pkg/test_a.py", True),
+        ("tests/data/valid.toml", True),
+        ("src/pkg/testing.py", False),
+        ("docs/testing.md", False),
+        ("docs/tests/test_a.py", False),
+        ("contest.py", False),
+        ("lib/a.spec.ts", True),
+        ("src/__tests__/a.js", True),
+        ("pkg/a_test.go", True),
+        ("src/test/java/ATest.java", True),
+        ("src/main/A.java", False),
+        ("spec/a_spec.rb", True),
+        ("conftest.py", True),
+    ],
+)
+def test_test_files_are_recognized(path: str, expected: bool):
+    assert is_test(path) is expected
+
+
+def test_settings_of_runners_and_ci_are_recognized():
+    assert all(map(is_test_setting, ("pytest.ini", "a/jest.config.ts", "package.json", "sitecustomize.py")))
+    assert not is_test_setting("src/config.py")
+    assert is_ci(".github/workflows/a.yml") and is_ci(".gitlab-ci.yml") and not is_ci("src/ci.py")

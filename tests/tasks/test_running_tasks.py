@@ -1,0 +1,282 @@
+"""Tasks of other formats through `proctor bench` and `proctor tasks`: the oracle passes, a no-op fails."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOUBLE = 'def double(x: int) -> int:\n    """Twice x."""\n'
+FUNCTION = {
+    "task_id": "Own/0",
+    "prompt": DOUBLE,
+    "entry_point": "double",
+    "canonical_solution": "    return 2 * x\n",
+    "test": "def check(candidate):\n    assert candidate(4) == 8\n",
+}
+
+
+def outcomes(proctor: Any, task: str, *words: str) -> dict[str, str]:
+    """Status by model of a benchmark of one task."""
+    done = proctor("bench", "--task", task, *words, "--json")
+    assert done.stdout, done.stderr
+    document = json.loads(done.stdout)
+    assert "comparison" in document, done.stdout
+    return {
+        model["model"]: next(
+            name for name in ("success", "fail", "timeout", "error") if model["counts"].get(name)
+        )
+        for model in document["comparison"]["models"]
+    }
+
+
+def test_the_oracle_of_a_function_passes_and_doing_nothing_fails(proctor: Any) -> None:
+    (proctor.folder / "own.jsonl").write_text(json.dumps(FUNCTION) + "\n")
+
+    assert outcomes(proctor, "own.jsonl", "--oracle", "--noop") == {"oracle": "success", "noop": "fail"}
+
+
+def test_a_dataset_is_one_call_of_each_model_for_each_row(proctor: Any) -> None:
+    (proctor.folder / "rows.csv").write_text("prompt,expected\nSay OK,OK\n")
+
+    found = outcomes(proctor, "rows.csv", "--models", "scripted/ok,scripted/echo")
+
+    assert found == {"scripted/ok": "success", "scripted/echo": "fail"}
+
+
+def test_a_dry_run_says_what_was_read_and_which_commands_would_run(proctor: Any) -> None:
+    (proctor.folder / "own.jsonl").write_text(json.dumps(FUNCTION) + "\n{\n")
+
+    document = proctor.json("bench", "--task", "own.jsonl", "--oracle", "--dry-run")
+
+    assert document["commands"] == ["python3 -B proctor_check.py"]
+    assert any("1 humaneval task; 1 not read" in remark for remark in document["remarks"])
+
+
+def test_tasks_are_listed_with_what_was_not_read(proctor: Any) -> None:
+    (proctor.folder / "own.jsonl").write_text(json.dumps(FUNCTION) + "\n{\n")
+
+    document = proctor.json("tasks", "list", "own.jsonl")
+
+    assert [(task["id"], task["format"], task["hasSolution"]) for task in document["tasks"]] == [
+        ("Own/0", "humaneval", True)
+    ]
+    assert [(each["file"], each["line"]) for each in document["notRead"]] == [("own.jsonl", 2)]
+    assert proctor.json("tasks", "show", "own.jsonl")["checkFiles"] == ["proctor_check.py"]
+
+
+@pytest.fixture
+def repository(proctor: Any) -> Path:
+    folder: Path = proctor.folder / "pkg"
+    folder.mkdir()
+    (folder / "pkg.py").write_text("def total(a, b):\n    return a - b\n")
+    (folder / "test_pkg.py").write_text(
+        "from pkg import total\n\n\ndef test_zero():\n    assert total(1, 0) == 1\n"
+    )
+    for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "Start")):
+        subprocess.run(
+            ["git", "-c", "user.name=A", "-c", "user.email=a@b.c", *words], cwd=folder, check=True, timeout=60
+        )
+    return folder
+
+
+TEST_PATCH = """--- a/test_pkg.py
++++ b/test_pkg.py
+@@ -4,2 +4,6 @@
+ def test_zero():
+     assert total(1, 0) == 1
++
++
++def test_sum():
++    assert total(1, 2) == 3
+"""
+PATCH = """--- a/pkg.py
++++ b/pkg.py
+@@ -1,2 +1,2 @@
+ def total(a, b):
+-    return a - b
++    return a + b
+"""
+
+
+def swebench_row(repository: Path, **more: object) -> dict[str, object]:
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True, text=True, timeout=60
+    )
+    return {
+        "instance_id": "acme__pkg-1",
+        "repo": "acme/pkg",
+        "base_commit": head.stdout.strip(),
+        "patch": PATCH,
+        "test_patch": TEST_PATCH,
+        "problem_statement": "The total is wrong.",
+        "FAIL_TO_PASS": json.dumps(["test_pkg.py::test_sum"]),
+        "PASS_TO_PASS": json.dumps(["test_pkg.py::test_zero"]),
+        **more,
+    }
+
+
+@pytest.mark.usefixtures("_pytest_on_path")
+def test_a_swebench_row_is_judged_by_its_named_tests(proctor: Any, repository: Path) -> None:
+    (proctor.folder / "swe.jsonl").write_text(json.dumps(swebench_row(repository)) + "\n")
+
+    found = outcomes(proctor, "swe.jsonl", "--repos", f"acme/pkg={repository}", "--oracle", "--noop")
+
+    assert found == {"oracle": "success", "noop": "fail"}
+
+
+@pytest.fixture
+def _pytest_on_path(proctor: Any) -> None:
+    """`python3` of the commands is the one with pytest."""
+    binaries = str(Path(sys.executable).parent)
+    proctor.environment["PATH"] = f"{binaries}:{proctor.environment['PATH']}"
+
+
+@pytest.mark.usefixtures("_pytest_on_path")
+def test_tests_that_end_the_process_with_exit_code_0_do_not_pass(proctor: Any, repository: Path) -> None:
+    cheat = PATCH.replace("+    return a + b", "+    import os; os._exit(0)")
+    (proctor.folder / "swe.jsonl").write_text(json.dumps(swebench_row(repository, patch=cheat)) + "\n")
+
+    found = outcomes(proctor, "swe.jsonl", "--repos", f"acme/pkg={repository}", "--oracle")
+
+    assert found == {"oracle": "fail"}
+
+
+def exercise(folder: Path) -> Path:
+    place = folder / "python/exercises/practice/adder"
+    for name in (".meta", ".docs"):
+        (place / name).mkdir(parents=True)
+    files = {"solution": ["adder.py"], "test": ["adder_test.py"], "example": [".meta/example.py"]}
+    (place / ".meta/config.json").write_text(json.dumps({"files": files, "blurb": "Add."}))
+    (place / ".meta/example.py").write_text("def add(a, b):\n    return a + b\n")
+    (place / ".docs/instructions.md").write_text("# Instructions\n\nAdd two numbers.\n")
+    (place / "adder.py").write_text("def add(a, b):\n    pass\n")
+    (place / "adder_test.py").write_text(
+        "from adder import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
+    )
+    return place
+
+
+@pytest.mark.usefixtures("_pytest_on_path")
+def test_an_exercise_hides_its_tests_and_answer_and_the_oracle_passes(proctor: Any) -> None:
+    exercise(proctor.folder)
+
+    shown = proctor.json("tasks", "show", "python")
+
+    assert (shown["id"], shown["format"]) == ("python/adder", "exercism")
+    assert (shown["startFiles"], shown["checkFiles"]) == (["adder.py"], ["adder_test.py"])
+    assert outcomes(proctor, "python", "--oracle", "--noop") == {"oracle": "success", "noop": "fail"}
+
+
+def harbor(folder: Path, dockerfile: str = "FROM ubuntu:24.04\nWORKDIR /app\nCOPY data.txt /app/\n") -> Path:
+    place = folder / "hello"
+    for name in ("environment", "tests", "solution"):
+        (place / name).mkdir(parents=True)
+    (place / "task.toml").write_text(
+        'schema_version = "1.4"\n[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = 30\n[environment]\n'
+    )
+    (place / "instruction.md").write_text("<!-- canary abc -->\n\nCopy /app/data.txt to /app/copy.txt\n")
+    (place / "environment/Dockerfile").write_text(dockerfile)
+    (place / "environment/data.txt").write_text("hello\n")
+    (place / "solution/solve.sh").write_text("cp /app/data.txt /app/copy.txt\n")
+    (place / "tests/test.sh").write_text(
+        "if cmp -s /app/data.txt /app/copy.txt; then echo 1; else echo 0.25; fi > /logs/verifier/reward.txt\n"
+    )
+    return place
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
+def test_a_harbor_task_runs_at_its_own_paths(proctor: Any) -> None:
+    harbor(proctor.folder)
+
+    assert outcomes(proctor, "hello", "--oracle", "--noop") == {"oracle": "success", "noop": "fail"}
+
+
+def test_a_harbor_task_that_needs_its_image_is_refused_with_the_reason(proctor: Any) -> None:
+    harbor(proctor.folder, "FROM ubuntu:24.04\nRUN apt-get update && apt-get install -y gcc\n")
+
+    done = proctor("bench", "--task", "hello", "--oracle")
+
+    assert done.returncode == 2
+    assert "it needs its image, which runs `apt-get update" in done.stderr
+
+
+def test_a_promptfoo_configuration_runs_on_its_own_providers(proctor: Any) -> None:
+    (proctor.folder / "promptfooconfig.yaml").write_text(
+        "prompts: ['{{word}}']\nproviders: [echo]\ntests:\n"
+        "  - vars: {word: tea}\n    assert: [{type: equals, value: tea}, {type: latency, threshold: 60000}]\n"
+    )
+
+    assert outcomes(proctor, "promptfooconfig.yaml") == {"scripted/echo": "success"}
+
+
+def test_a_batch_plan_may_name_tasks(proctor: Any) -> None:
+    (proctor.folder / "rows.csv").write_text("prompt,expected\nSay OK,OK\n")
+    (proctor.folder / "plan.yaml").write_text("tasks: rows.csv\nmodel: [scripted/ok]\nruns: 2\n")
+
+    document = proctor.json("batch", "plan.yaml", "--dry-run")
+    wrong = proctor("batch", "plan.yaml", "--resume")
+
+    assert [item["task"] for item in document["items"]] == ["rows-2", "rows-2"]
+    assert "proctor resume RUN" in wrong.stderr
+
+
+def test_a_plan_of_tasks_reports_unknown_keys_at_their_place(proctor: Any) -> None:
+    (proctor.folder / "plan.yaml").write_text("tasks: rows.csv\nmodles: scripted/ok\n")
+
+    done = proctor("batch", "plan.yaml")
+
+    assert done.returncode == 2
+    assert "plan.yaml:2:1" in done.stderr and "model" in done.stderr
+
+
+def test_checking_finds_tasks_that_pass_without_work_or_not_at_all_and_duplicates(proctor: Any) -> None:
+    rows = [
+        FUNCTION,
+        {**FUNCTION, "task_id": "Own/wrong", "canonical_solution": "    return 3 * x\n"},
+        {
+            **FUNCTION,
+            "task_id": "Own/idle",
+            "prompt": "def idle():\n    return 1\n",
+            "entry_point": "idle",
+            "test": "def check(f):\n    pass\n",
+        },
+    ]
+    (proctor.folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    done = proctor("tasks", "check", "own.jsonl", "--runs", "1", "--json")
+
+    found = {task["id"]: task for task in json.loads(done.stdout)["tasks"]}
+    assert done.returncode == 1
+    assert {name: (task["oracle"], task["noop"], task["ok"]) for name, task in found.items()} == {
+        "Own/0": ("pass", "fail", True),
+        "Own/wrong": ("fail", "fail", False),
+        "Own/idle": ("pass", "pass", False),
+    }
+    assert found["Own/wrong"]["duplicateOf"] == "Own/0"
+
+
+def test_converted_tasks_are_tasks_of_our_own_that_the_oracle_passes(proctor: Any) -> None:
+    (proctor.folder / "own.jsonl").write_text(json.dumps(FUNCTION) + "\n")
+
+    converted = proctor.json("tasks", "convert", "own.jsonl", "--out", "own")
+
+    assert [Path(file).name for file in converted["files"]] == ["Own_0.md"]
+    assert outcomes(proctor, "own", "--oracle", "--noop") == {"oracle": "success", "noop": "fail"}
+
+
+@pytest.mark.usefixtures("_pytest_on_path")
+def test_the_patches_of_a_run_are_predictions(proctor: Any, repository: Path) -> None:
+    (proctor.folder / "swe.jsonl").write_text(json.dumps(swebench_row(repository)) + "\n")
+
+    words = ("--repos", f"acme/pkg={repository}", "--oracle", "--noop", "--predictions", "preds.jsonl")
+    proctor("bench", "--task", "swe.jsonl", *words)
+
+    lines = [json.loads(line) for line in (proctor.folder / "preds.jsonl").read_text().splitlines()]
+    patches = {line["model_name_or_path"]: line["model_patch"] for line in lines}
+    assert {line["instance_id"] for line in lines} == {"acme__pkg-1"}
+    assert "+    return a + b" in patches["oracle"] and "test_sum" not in patches["oracle"]
+    assert patches["noop"] == ""

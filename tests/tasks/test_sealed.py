@@ -1,0 +1,183 @@
+"""Sealed tasks: an agent that hunts for the answer finds nothing, and tests it changed decide nothing."""
+
+import asyncio
+import os
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from histories import TEST_FILE, TOKEN, make_history
+
+from proctor.batch.create import create
+from proctor.jobs.benchmark.job import commits_of
+from proctor.jobs.benchmark.models import Candidate
+from proctor.jobs.benchmark.plan import BenchmarkDefinition
+from proctor.sandbox import NOT_CONFINED, problem_of
+from proctor.store.writer import this_process
+from proctor.tasks.history import HistoryMiner, MiningOptions
+from proctor.tasks.markdown import read_task
+
+GIT_HUNT = (
+    "git log --all --oneline --stat",
+    "git log --all -p -S{token}",
+    "git reflog --all; git log -g --all --oneline",
+    "git cat-file --batch-all-objects --batch-check",
+    "git cat-file --batch-all-objects --batch --buffer",
+    "git tag; git branch -a; git for-each-ref; git show-ref",
+    "git stash list; git notes list; git replace -l",
+    "git fsck --lost-found --unreachable --no-reflogs; git fsck --name-objects",
+    "git show {commit}; git show {short}:shop.py; git cat-file -p {commit}",
+    "git fetch --all; git remote -v; git config --list --show-origin",
+    "cat $(git rev-parse --git-common-dir)/objects/info/alternates",
+    "cat $(git rev-parse --git-common-dir)/packed-refs $(git rev-parse --git-common-dir)/shallow",
+    "cd $(git rev-parse --git-common-dir); cat HEAD *_HEAD logs/HEAD; find . -type f; grep -r {token} .",
+    "cat $(git rev-parse --git-dir)/*HEAD $(git rev-parse --git-dir)/logs/HEAD",
+    "env",
+)
+FILE_HUNT = (
+    "find {root} -name {file} -o -name 'test_wombat*'",
+    "grep -rIl {token} {root}",
+    "grep -rIl {token} .. ~ $TMPDIR",
+)
+
+
+@pytest.fixture(scope="module")
+def mined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A task of a repository without a checkout, and the commits that its agent must not see."""
+    folder = tmp_path_factory.mktemp("sealed")
+    _, commits = make_history(folder / "work")
+    subprocess.run(["git", "clone", "-q", "--bare", "work", "shop.git"], cwd=folder, check=True)
+    # A checkout of the user's can be read by everything that runs as the user, unless it is confined.
+    subprocess.run(["rm", "-r", "work"], cwd=folder, check=True)
+    miner = HistoryMiner(
+        MiningOptions(
+            repo=folder / "shop.git",
+            out=folder / "tasks",
+            check="python3 -m unittest discover -t . -s tests",
+            since="20y",
+        ),
+        home=folder / "home",
+        environment={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        sandbox=NOT_CONFINED,
+        now=datetime(2026, 2, 1, tzinfo=UTC),
+    )
+    [task] = asyncio.run(miner.mine()).tasks
+    later = [commits[name] for name in ("fix", "same", "flaky", "release")]
+    return {"folder": folder, "file": folder / "tasks" / task.folder / f"{task.folder}.md", "later": later}
+
+
+class _Scripted(BenchmarkDefinition):
+    """The same items, done by a script instead of a model."""
+
+    steps: ClassVar[list[dict[str, Any]]] = []
+
+    def _details(self, *arguments: Any) -> dict[str, Any]:
+        return {**super()._details(*arguments), "script": self.steps}
+
+
+async def run_script(
+    workshop: Any, mined: dict[str, Any], steps: list[Any], sandbox: str, *, sealed: bool = True
+) -> dict[str, Any]:
+    """Run the task with a scripted agent; its outcome, and all that was recorded."""
+    file, text = mined["file"], mined["file"].read_text()
+    changed = text.replace("---\n", f"---\nsandbox: {sandbox}\n", 1)
+    file.write_text(changed if sealed else changed.replace("sealed: true", "sealed: false"))
+    try:
+        task = read_task(file)
+    finally:
+        file.write_text(text)
+    _Scripted.steps = steps
+    benchmark = _Scripted(
+        tasks=(task,),
+        models=(Candidate(name="m", model="m", cutoff="2026-01-31"),),
+        agent="scripted",
+        commits=commits_of((task,), {"PATH": os.environ["PATH"]}),
+    )
+    owner = this_process()
+    create(
+        workshop.store,
+        "benchmark",
+        {"concurrency": 1},
+        benchmark.items(),
+        run_id="run",
+        owner=owner,
+        version="0",
+        now=workshop.context.now(),
+    )
+    await workshop.executor(owner, "run").run()
+    [item] = workshop.items("run")
+    read = workshop.store.read
+    return {
+        "outcome": (item["status"], item["reason"]),
+        "error": item["error"],
+        "factors": next(benchmark.items()).factors,
+        "scores": {row["evaluator"]: row for row in read.of_session("scores", item["sessionId"])},
+        "results": [str(row["result"]) for row in read.of_session("tool_calls", item["sessionId"])],
+    }
+
+
+@pytest.mark.parametrize("sandbox", ["none", "bubblewrap"])
+async def test_an_agent_that_hunts_for_the_answer_finds_nothing(workshop, mined, sandbox):
+    if sandbox != "none" and (problem := problem_of(sandbox)):
+        pytest.skip(problem)
+    names = {"token": TOKEN, "file": TEST_FILE, "root": mined["folder"], "commit": mined["later"][0]}
+    names["short"] = mined["later"][0][:10]
+    commands = [command.format(**names) for command in (*GIT_HUNT, *FILE_HUNT)]
+    steps = [{"run": f"({command}) 2>&1 | sed 's/^/> /'"} for command in commands]
+    ran = await run_script(workshop, mined, steps, sandbox)
+    assert ran["outcome"] == ("fail", "checks_failed")
+    assert len(ran["results"]) == len(commands)
+    [alternates] = (workshop.folder / "home" / "worktrees").glob("*/git/objects/info/alternates")
+    assert alternates.read_text() == "", "nor does it have the user's objects once its work is committed"
+    assert "Explain the shop" in ran["results"][0], "the history up to the base commit is there"
+    for command, result in zip(commands, ran["results"], strict=True):
+        # Its own words in an error message are no answer; the statement names the interface.
+        lines = [line for line in result.splitlines() if "PROCTOR_PROMPT" not in line]
+        text = "\n".join(line for line in lines if not line.startswith(("> fatal:", "> error:")))
+        text = text.replace(f"new names: `{TOKEN}`", "")
+        for secret in (TOKEN, TEST_FILE, "v1.0", *mined["later"]):
+            assert secret not in text, f"{command}\n{text}"
+
+
+async def test_an_agent_of_a_task_that_is_not_sealed_finds_the_answer(workshop, mined):
+    commands = ("git cat-file --batch-all-objects --batch", f"git show {mined['later'][0]}")
+    ran = await run_script(workshop, mined, [{"run": each} for each in commands], "none", sealed=False)
+    assert all(TOKEN in result for result in ran["results"]), "else the hunt above would prove nothing"
+
+
+async def test_the_reference_solution_passes_whatever_the_agent_did_to_the_tests(workshop, mined):
+    solution = (
+        "def total(items):\n    return sum(items)\n\n\ndef quokka_total(items):\n    return total(items)\n"
+    )
+    steps = [
+        {"write": {"path": "shop.py", "content": solution}},
+        {"write": {"path": "tests/test_shop.py", "content": "broken("}},
+        {"write": {"path": ".github/workflows/ci.yml", "content": "jobs: {}\n"}},
+    ]
+    ran = await run_script(workshop, mined, steps, "none")
+    assert ran["outcome"] == ("success", "completed"), ran["error"]
+    assert ran["scores"]["hidden tests"]["value"] == 1.0
+    changed = ran["scores"]["changed tests"]
+    assert changed["label"] == "changed"
+    assert changed["explanation"] == ".github/workflows/ci.yml, tests/test_shop.py"
+    assert ran["factors"]["after_cutoff"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("shop.py", "import os\nos._exit(0)\n"),
+        ("shop.py", "import sys\nsys.exit(0)\n"),
+        ("tests/test_wombat.py", "import unittest\n"),
+        ("tests/__init__.py", "import os\nos._exit(0)\n"),
+        ("sitecustomize.py", "import os\nos._exit(0)\n"),
+    ],
+)
+async def test_green_exits_without_the_work_fail(workshop, mined, path, content):
+    ran = await run_script(workshop, mined, [{"write": {"path": path, "content": content}}], "none")
+    assert ran["outcome"] == ("fail", "checks_failed")
+    assert ran["scores"]["hidden tests"]["value"] == 0.0
+    assert ran["scores"]["changed tests"]["label"] == ("unchanged" if path == "shop.py" else "changed")
+    assert not list(Path(mined["folder"]).rglob(TEST_FILE)), "hidden tests leave nothing behind"
