@@ -29,6 +29,7 @@ _CONFIG = (
     "merge.autoStash=false",
     "merge.ff=true",
     "rebase.autoStash=false",
+    "submodule.recurse=false",
 )
 
 _IDENTITY = {

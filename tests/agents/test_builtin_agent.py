@@ -131,6 +131,31 @@ async def test_what_a_model_asks_for_wrongly_is_answered_and_harms_nothing(place
     assert sorted(path.name for path in place.home.iterdir()) == ["secret"]
 
 
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("read_file", {"path": "secret"}),
+        ("edit_file", {"path": "secret", "find": "secret", "replace": "x"}),
+        ("write_file", {"path": "secret", "content": "x"}),
+        ("list_files", {}),
+    ],
+)
+async def test_a_link_in_place_of_the_folder_leads_nowhere(place, name, given):
+    (place.home / "secret").write_text("secret")
+    swap = f"mv {place.folder} {place.folder}-old; ln -s {place.home} {place.folder}"
+    await tried(place, call("run", command=swap), [(name, given)], FINISH)
+    tool = place.recorded(ToolCall)[1]
+    assert tool.success is False and "outside the folder" in tool.result
+    assert (place.home / "secret").read_text() == "secret"
+
+
+async def test_a_pipe_is_not_written_to(place):
+    await tried(
+        place, call("run", command="mkfifo pipe"), call("write_file", path="pipe", content="x"), FINISH
+    )
+    assert "pipe is no file" in place.recorded(ToolCall)[1].result
+
+
 async def test_a_command_has_a_time_limit_and_leaves_nothing_behind(place):
     await tried(
         place, call("run", command="echo begun; sleep 63"), FINISH, agent=BuiltinAgent(command_seconds=0.3)

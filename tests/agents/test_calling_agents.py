@@ -1,6 +1,7 @@
 """How each agent's program is found and called: non-interactive, at the gateway, in a home of its own."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from recordings import ACCESS
 
 from proctor.agent import model_access_of, records_transcript
 from proctor.agents import find_agent
+from proctor.agents._gateway_program import read_text, write_file
 from proctor.agents._program import model_failure
 from proctor.errors import RateLimited, WorkspaceError
 from proctor.session import Message
@@ -250,3 +252,19 @@ def test_an_adapter_written_with_the_old_name_of_records_transcript_works(tells_
     older = type("Older", (type(find_agent("codex", {})),), {"tells_all": tells_all})
 
     assert records_transcript(older()) is tells_all
+
+
+def test_files_in_the_home_are_neither_written_nor_read_through_links(tmp_path):
+    """Setup and agent are confined, and we are not."""
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user" / "config.toml").write_text("mine")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".codex").symlink_to(tmp_path / "user")
+    with pytest.raises(WorkspaceError, match="a link out of it"):
+        write_file(home / ".codex" / "config.toml", "ours")
+    assert (tmp_path / "user" / "config.toml").read_text() == "mine"
+    assert read_text(home / ".codex" / "config.toml", "token") == ""
+    os.mkfifo(home / "log")
+    assert read_text(home / "log", "token") == ""
+    assert write_file(home / "log", "ours").read_text() == "ours"

@@ -178,6 +178,35 @@ async def test_an_outage_of_a_minute_costs_nothing_and_is_probed_a_few_times(mon
     assert not pool.is_in_outage and pool.state.held_seconds == 0
 
 
+async def test_requests_that_failed_while_others_were_answered_are_given_up_soon(monkeypatch):
+    """Several of them are left at the end of a run: their requests may be the cause, not the provider."""
+
+    class Call:
+        pass
+
+    now, poisoned = 0.0, [Call() for _ in range(3)]
+    pool = RatePool("openai/tiny", clock=lambda: now, outage_patience_seconds=1800)
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda *_: None)
+    for call in poisoned:
+        assert not pool.unreachable(await pool.enter(), call, "answered 500", is_connected=True)
+        await pool.enter()
+        pool.answered()
+    waits = [
+        pool.unreachable(await pool.enter(), call, "answered 500", is_connected=True) for call in poisoned
+    ]
+    assert waits == [False, False, True], "this may be an outage that begins"
+    now = rate_limits.PATIENCE_WITH_ONE_CALL_SECONDS - 1
+    assert pool.unreachable(await pool.enter(), poisoned[0], "answered 500", is_connected=True)
+    now += 31
+    assert not pool.unreachable(await pool.enter(), poisoned[0], "answered 500", is_connected=True)
+
+    now += 100
+    for _ in range(3):
+        pool.unreachable(await pool.enter(), Call(), "answered 500", is_connected=True)
+    now += rate_limits.PATIENCE_WITH_ONE_CALL_SECONDS
+    assert pool.unreachable(await pool.enter(), Call(), "answered 500", is_connected=True), "others fail, too"
+
+
 async def test_a_stream_that_breaks_off_counts_as_a_failure_and_an_answer_ends_the_outage(provider):
     calls = Calls(f"{provider.url}/v1")
 

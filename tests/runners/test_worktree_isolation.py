@@ -59,6 +59,10 @@ HOSTILE = {
     ),
     "a rewritten history": "git commit -q --amend -m other; git checkout -q --orphan new",
     "no branch": "git checkout -q --detach; git commit -q --allow-empty -m x",
+    "a link as repository": "mv ../git ../old; mkdir ../new; ln -s a ../new/a; ln -s new ../git",
+    "pipes that git reads": "rm src/app.py; mkfifo .gitignore src/.gitattributes src/app.py",
+    "pipes in the repository": 'mkfifo "$(git rev-parse --git-dir)/MERGE_HEAD"',
+    "a pipe as HEAD": 'cd "$(git rev-parse --git-dir)"; rm HEAD; mkfifo HEAD; cd "$OLDPWD"',
 }
 
 
@@ -213,6 +217,37 @@ async def test_repositories_inside_the_tree_are_kept_as_files(tmp_path, repo):
     assert outcome.status == "success", outcome.error
     changed = git(repo, "diff", "--name-only", f"main...{work.branch}").split()
     assert changed == ["empty/file", "full/file", "full/inner/file", "src/file"]
+
+
+async def test_settings_of_a_submodule_start_no_program(tmp_path, repo):
+    command = (
+        "git init -q sub; cd sub; echo 1 > file; git add file; git commit -qm x;"
+        f"git config filter.f.clean 'touch {tmp_path}/a-filter-ran; cat';"
+        "echo '* filter=f' > .gitattributes; cd ..; git add sub; git commit -qm sub;"
+        "git config -f .gitmodules submodule.sub.path sub;"
+        "git config -f .gitmodules submodule.sub.ignore none;"
+        "echo 2 > sub/file; echo x > a"
+    )
+    work = attempt(tmp_path, repo, command)
+
+    outcome = await work.run(scriptCommand="test -d sub/.git")
+
+    assert outcome.status == "success", outcome.error
+    assert git(repo, "show", f"{work.branch}:a") == "x"
+    assert not (tmp_path / "a-filter-ran").exists()
+
+
+async def test_a_replaced_commit_hides_no_changes(tmp_path, repo):
+    command = (
+        "echo x > a; git add a; base=$(git rev-parse HEAD);"
+        "git replace $base $(git commit-tree -m x $(git write-tree))"
+    )
+    work = attempt(tmp_path, repo, command)
+
+    outcome = await work.run()
+
+    assert outcome.status == "success", outcome.error
+    assert (work.iteration.changed_files, work.iteration.lines_added) == (1, 1)
 
 
 async def test_an_agent_that_removes_its_whole_tree_has_deleted_everything(tmp_path, repo):

@@ -105,6 +105,13 @@ def remount_the_system_writable(targets):
         raise OSError(ctypes.get_errno(), "mount")
 
 
+def name_a_program_for_the_kernel_to_run(targets):
+    """It runs this program outside of every sandbox when a process crashes."""
+    file = Path("/proc/sys/kernel/core_pattern")
+    # Unchanged: the control without a sandbox succeeds, and must leave nothing on the machine.
+    file.write_text(file.read_text())
+
+
 def reach_another_port_on_loopback(targets):
     socket.create_connection(("127.0.0.1", targets["port"]), timeout=3).close()
 
@@ -168,6 +175,7 @@ TRIES = [
     *(read_ssh_keys, list_the_home_of_the_user, read_passwords, read_another_tree),
     *(read_the_checkout_of_the_user, write_a_hook_of_the_user, write_objects_of_the_user),
     *(write_to_the_home_of_the_user, write_to_the_system, write_another_tree, remount_the_system_writable),
+    name_a_program_for_the_kernel_to_run,
     *(reach_another_port_on_loopback, reach_another_address, send_datagrams, reach_an_abstract_socket),
     *(reach_a_socket_in_a_folder, see_other_processes, signal_proctor, signal_a_sibling, survive),
 ]

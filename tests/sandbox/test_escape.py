@@ -143,7 +143,7 @@ def test_an_agent_cannot_escape(proctor: Command, targets: dict[str, object], ki
 
     report = run_escape(proctor, targets, {"kind": kind, "network": "gateway"})
 
-    assert len(report) == 25
+    assert len(report) == 26
     succeeded = {name for name, end in report.items() if end == "succeeded"}
     assert succeeded == NOT_STOPPED[kind], json.dumps(report, indent=1)
     assert not processes_with(str(targets["daemon"]))

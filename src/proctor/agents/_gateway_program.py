@@ -251,8 +251,11 @@ def as_argument(prompt: str) -> str:
 def write_file(file: Path, text: str) -> Path:
     """Write a file in the agent's home, readable by its owner only: it may contain the token."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    if file.is_symlink():
-        file.unlink()
+    if file.parent.resolve() != file.parent:
+        # Setup, which is confined, would let us write where it cannot.
+        raise WorkspaceError(f"{file.parent} is not a folder in the agent's HOME, but a link out of it")
+    if not file.is_dir():
+        file.unlink(missing_ok=True)
     file.touch(mode=0o600)
     file.write_text(text, encoding="utf-8")
     return file
@@ -266,8 +269,8 @@ def write_json(file: Path, document: JsonMap) -> Path:
 def read_text(file: Path, token: str) -> str:
     """The text of a file of the agent, without the token; empty when there is none."""
     try:
-        if file.is_symlink():
-            # It would lead us where the agent cannot go itself.
+        if file.resolve() != file or not file.is_file():
+            # A link would lead us where the agent cannot go itself; a pipe would make us wait.
             return ""
         with file.open("rb") as opened:
             return opened.read(LARGEST_FILE).decode("utf-8", "replace").replace(token, "[key]")

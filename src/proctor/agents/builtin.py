@@ -38,6 +38,7 @@ class Workbench:
     """Folder, environment and limits of the tools."""
 
     folder: Path
+    """Resolved before the first tool call: a command may put a link in its place."""
     environment: Mapping[str, str]
     attempt: str
     command_seconds: float
@@ -45,7 +46,7 @@ class Workbench:
 
     def path(self, written: str, *, to_change: bool = False) -> Path:
         """The path that the model wrote; `ToolFailed` when it is outside the folder."""
-        root = self.folder.resolve()
+        root = self.folder
         try:
             path = (root / written).resolve()
         except (OSError, ValueError, RuntimeError) as problem:
@@ -110,7 +111,7 @@ async def _read_file(bench: Workbench, arguments: Mapping[str, str]) -> str:
 
 
 async def _list_files(bench: Workbench, arguments: Mapping[str, str]) -> str:
-    files = sorted(_files(bench.path(arguments.get("path", ".")), bench.folder.resolve()))
+    files = sorted(_files(bench.path(arguments.get("path", ".")), bench.folder))
     more = "\n[more files; list a folder below]" if len(files) >= FILES_AT_ONCE else ""
     return "\n".join(files) + more or "[no files]"
 
@@ -130,7 +131,7 @@ def _files(top: Path, root: Path) -> Iterator[str]:
 
 async def _search(bench: Workbench, arguments: Mapping[str, str]) -> str:
     # A separate process with a time limit: a model's regular expression may backtrack endlessly.
-    where = bench.path(arguments.get("path", ".")).relative_to(bench.folder.resolve())
+    where = bench.path(arguments.get("path", ".")).relative_to(bench.folder)
     result = await run(
         ["grep", "-rnIE", "--exclude-dir=.git", "-e", arguments["pattern"], "--", str(where)],
         folder=bench.folder,
@@ -200,6 +201,9 @@ def _text_of(path: Path) -> str:
 
 def _put(path: Path, text: str) -> None:
     """Write a file, keeping line ends and invalid bytes."""
+    if path.exists() and not path.is_file():
+        # Opening a pipe would wait for its other end.
+        raise ToolFailed(f"{path.name} is no file")
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
 
 
@@ -259,7 +263,7 @@ class BuiltinAgent:
         if assignment.models is None or not assignment.model:
             raise WorkspaceError("the builtin agent needs a model; set `model` in the plan")
         bench = Workbench(
-            folder=assignment.folder,
+            folder=assignment.folder.resolve(),
             environment=assignment.environment,
             attempt=assignment.attempt,
             command_seconds=self.command_seconds,

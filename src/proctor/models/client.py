@@ -487,7 +487,7 @@ class Client:
         return self._policy.first_pause_seconds * 2.0 ** (attempt - 1) * (0.5 + self._jitter())
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class _CallProgress:
     """Timing and state of one call over its tries."""
 

@@ -13,6 +13,7 @@ import asyncio
 import math
 import re
 import time
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,8 @@ FIRST_PROBE_SECONDS = 1.0
 LONGEST_PROBE_SECONDS = 30.0
 """Pause between two probes; it doubles from the first to the longest."""
 PATIENCE_WITH_ONE_CALL_SECONDS = 120.0
-"""While all failures are server errors of one call, its request may be the cause, not the provider."""
+"""While all failures are server errors of one call, its request may be the cause, not the provider. The same
+holds for all calls that failed before while the provider answered others."""
 
 # Thirty years in seconds: no usage window is as long, and all Unix times since 2000 are greater.
 _FIRST_TIMESTAMP = 946_684_800
@@ -108,7 +110,7 @@ class Outage:
 
     failures: int = 0
     calls: set[object] = field(default_factory=set)
-    """The calls that failed."""
+    """The calls that failed, without those that failed while the provider answered others."""
     is_unreachable: bool = False
     """Whether a call failed that had no connection, whatever its request."""
     error: str = ""
@@ -120,6 +122,11 @@ class Outage:
     """Whether a probe is running."""
     next_probe: float = 0.0
     pause_seconds: float = field(default_factory=lambda: FIRST_PROBE_SECONDS)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether no single request can be the cause."""
+        return self.is_unreachable or len(self.calls) > 1
 
 
 class RatePool:
@@ -138,6 +145,8 @@ class RatePool:
         `notify` receives a message when an outage begins and when it ends."""
         self.name = name
         self._outage = Outage()
+        self._suspects: weakref.WeakSet[object] = weakref.WeakSet()
+        """Calls that failed while the provider answered others: their requests may be the cause."""
         self._patience = outage_patience_seconds
         self._notify = notify or (lambda _: None)
         self.share = 1.0
@@ -180,8 +189,7 @@ class RatePool:
     def _seconds_to_probe(self) -> float:
         """Until the next probe; 0 when there is no outage, or when one call may be its cause."""
         outage = self._outage
-        is_certain = outage.is_unreachable or len(outage.calls) > 1
-        return outage.next_probe - self._clock() if self.is_in_outage and is_certain else 0.0
+        return outage.next_probe - self._clock() if self.is_in_outage and outage.is_certain else 0.0
 
     @property
     def is_in_outage(self) -> bool:
@@ -239,6 +247,8 @@ class RatePool:
     def reached(self) -> None:
         """The provider has answered: end its outage, if there is one."""
         outage, self._outage = self._outage, Outage()
+        if outage.started is None and not outage.is_unreachable:
+            self._suspects.update(outage.calls)
         if outage.started is not None:
             lasted = self._clock() - outage.started
             self._notify(f"{self.name} answers again after {lasted:.0f} s")
@@ -252,7 +262,8 @@ class RatePool:
         self._successes = 0
         outage = self._outage
         outage.failures += 1
-        outage.calls.add(call)
+        if call not in self._suspects:
+            outage.calls.add(call)
         outage.is_unreachable |= not is_connected
         outage.error = error
         if slot.is_probe:
@@ -286,12 +297,11 @@ class RatePool:
         if outage.started is None:
             return False
         patience = self._patience
-        if len(outage.calls) == 1 and not outage.is_unreachable:
+        if not outage.is_certain:
             patience = min(patience, PATIENCE_WITH_ONE_CALL_SECONDS)
         if self._clock() - outage.started < patience:
             return False
-        self._outage = replace(outage, started=None, failures=0, is_over_patience=len(outage.calls) > 1)
-        self._outage.is_over_patience |= outage.is_unreachable
+        self._outage = replace(outage, started=None, failures=0, is_over_patience=outage.is_certain)
         self._notify(f"{self.name} has been unreachable for {patience:.0f} s, longer than outage_patience")
         error = ModelError(f"{self.name} was unreachable for {patience:.0f} s: {outage.error}")
         waiting, self._queue = self._queue, deque()

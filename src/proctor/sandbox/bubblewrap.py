@@ -123,6 +123,9 @@ def system_arguments() -> tuple[str, ...]:
         arguments += [part for file in files for part in ("--ro-bind", "/dev/null", str(file))]
         arguments += [part for folder in folders for part in ("--tmpfs", str(folder))]
     arguments += ["--proc", "/proc", "--dev", "/dev"]
+    if is_root():
+        # Settings of the kernel belong to root, even without capabilities; one names a program to run.
+        arguments += ["--remount-ro", "/proc"]
     for path in SYSTEM_FILES:
         arguments += ["--ro-bind-try", path, path]
     size = str(TEMPORARY_BYTES)

@@ -7,7 +7,7 @@ the agent's own commits stay, and the session's branch points to the result.
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,11 +83,12 @@ def restore_settings(tree: Worktree) -> list[str]:
 
     We are not confined as the agent is: a link would lead us out, a setting would start a program for it.
     """
-    links = [path for path in tree.repository.parent.glob("*") if path.is_symlink()]
-    for folder, folders, files in os.walk(tree.repository):
-        links += [path for name in (*folders, *files) if (path := Path(folder, name)).is_symlink()]
-    for link in links:
-        link.unlink()
+    # First those beside the repository: it may itself be a link to a folder of someone else.
+    removed = [path for path in tree.repository.parent.iterdir() if path.is_symlink()]
+    _unlink(removed)
+    inside = [*_special_files(tree.repository, with_links=True), *_special_files(tree.folder)]
+    _unlink(inside)
+    removed += inside
     settings = {
         tree.repository / "config": tree.settings,
         tree.repository / "objects/info/alternates": alternates_text(tree),
@@ -99,8 +100,33 @@ def restore_settings(tree: Worktree) -> list[str]:
             _move_away(file, tree.repository.with_name("agents-settings"))
             file.write_text(text, errors="surrogateescape")
     (tree.admin / "config.worktree").unlink(missing_ok=True)
-    names = ", ".join(sorted(link.name for link in links)[:10])
-    return [f"the agent put links into its repository; they were removed: {names}"] if links else []
+    (tree.repository / "info/grafts").unlink(missing_ok=True)
+    names = ", ".join(sorted(path.name for path in removed)[:10])
+    return [f"the agent left links or pipes where git reads; they were removed: {names}"] if removed else []
+
+
+def _special_files(top: Path, *, with_links: bool = False) -> Iterator[Path]:
+    """Pipes, sockets and devices below a folder, at which git would wait; with links if those count, too."""
+    waiting = [os.fspath(top)] if top.is_dir() else []
+    while waiting:
+        try:
+            entries = [*os.scandir(waiting.pop())]
+        except PermissionError:
+            # git cannot read it either; `_make_readable` does what is needed.
+            continue
+        for entry in entries:
+            if entry.is_symlink():
+                if with_links:
+                    yield Path(entry.path)
+            elif entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+            elif not entry.is_file(follow_symlinks=False):
+                yield Path(entry.path)
+
+
+def _unlink(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _is_intact(tree: Worktree) -> bool:
@@ -200,6 +226,7 @@ def _write_tree(tree: Worktree) -> str:
         # The agent may have broken the index or made files unreadable: start from the commit.
         (tree.admin / "index").unlink(missing_ok=True)
         _make_readable(tree.folder)
+        _unlink([*_special_files(tree.folder)])
         tree.git("read-tree", tree.git.commit_of("HEAD") or tree.base_sha)
         return _stage(tree)
 
@@ -218,7 +245,10 @@ def _stage(tree: Worktree) -> str:
 
 @contextmanager
 def _nested_repositories_hidden(tree: Worktree) -> Iterator[None]:
-    """Move nested `.git` folders away, so that git adds the files of nested repositories."""
+    """Move nested `.git` folders away, so that git adds the files of nested repositories.
+
+    Those of submodules, too: git would look for changes with the filters that their own settings name.
+    """
     moved: list[tuple[Path, Path]] = []
     shelter = tree.repository.with_name("nested")
     try:
@@ -236,7 +266,10 @@ def _nested_repositories_hidden(tree: Worktree) -> Iterator[None]:
 def _nested(tree: Worktree) -> Sequence[Path]:
     # git lists the files of untracked folders, but nested repositories as folders.
     listed = tree.git("ls-files", "--others", "--exclude-standard", "-z").split("\0")
-    links = [tree.folder / name / ".git" for name in listed if name.endswith("/")]
+    folders = [name for name in listed if name.endswith("/")]
+    staged = tree.git("ls-files", "--stage", "-z").split("\0")
+    folders += [entry.partition("\t")[2] for entry in staged if entry.startswith("160000 ")]
+    links = [tree.folder / name / ".git" for name in folders]
     return [link for link in links if link.exists() or link.is_symlink()]
 
 

@@ -159,7 +159,8 @@ class WorkSession:
 
 async def prepare(item: Item, services: Services) -> WorkSession:
     """Create the worktree, HOME, environment and port of an attempt."""
-    place = session_folder(services.home, services.session_id)
+    # Resolved: a sandbox shows it under this path only, and links in it are then those of an agent.
+    place = session_folder(services.home, services.session_id).resolve()
     port = reserve_port(services.session_id)
     try:
         start = await in_thread(_find, item, services)

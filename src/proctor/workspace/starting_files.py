@@ -115,10 +115,11 @@ def copy_over(files: Path, tree: Path) -> None:
                 folder.unlink()
             folder.mkdir(exist_ok=True)
         target = folder / relative.name
-        if target.is_symlink() or target.is_file():
-            target.unlink()
-        elif target.is_dir():
+        if target.is_dir() and not target.is_symlink():
             shutil.rmtree(target)
+        else:
+            # Also a pipe of that name.
+            target.unlink(missing_ok=True)
         shutil.copy2(source, target, follow_symlinks=False)
 
 

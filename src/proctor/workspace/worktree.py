@@ -60,7 +60,9 @@ class Worktree:
     @property
     def git(self) -> Git:
         """git in this worktree, even if its `.git` link is broken."""
-        return self.source.git.at(self.folder, GIT_DIR=str(self.admin), GIT_WORK_TREE=str(self.folder))
+        places = {"GIT_DIR": str(self.admin), "GIT_WORK_TREE": str(self.folder)}
+        # An agent could replace the commit that its changes are compared with.
+        return self.source.git.at(self.folder, **places, GIT_NO_REPLACE_OBJECTS="1")
 
 
 def session_folder(home: Path, session: str) -> Path:
@@ -198,7 +200,8 @@ def fill(tree: Worktree) -> None:
 
 def ignore_untracked(tree: Worktree) -> list[str]:
     """Make git ignore the untracked files that setup created; returns their names."""
-    listed = tree.git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal").split("\0")
+    flags = ("--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--ignore-submodules=all")
+    listed = tree.git("status", *flags).split("\0")
     names = [entry[3:] for entry in listed if entry.startswith("??")]
     with (tree.repository / "info/exclude").open("a") as patterns:
         patterns.writelines(f"/{_literal(name)}\n" for name in names if "\n" not in name)
