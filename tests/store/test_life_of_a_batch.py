@@ -187,12 +187,9 @@ def test_money_of_attempts_that_were_cut_off_is_settled_once_for_what_is_known_t
     reserved, spent = store.read.reserved_and_spent("run")
     assert reserved == pytest.approx(0, abs=1e-12)
     assert spent == pytest.approx(0.28)
-    assert [
-        row["kind"] for row in query(store, 'SELECT * FROM "ledger" WHERE "sessionId" = ?', ("open",))
-    ] == [
-        "reserve",
-        "settle",
-    ]
+    # The calls of a dead process are charged once; the end of their bills may replace that.
+    kinds = query(store, 'SELECT "kind" FROM "ledger" WHERE "sessionId" = ? ORDER BY "position"', ("open",))
+    assert sorted(row["kind"] for row in kinds) == ["estimate", "reserve"]
     assert store.read.reserved_and_spent("another run") == (0.4, 0.0)
 
 

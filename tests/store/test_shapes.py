@@ -33,6 +33,7 @@ from proctor.session import (
 from proctor.store import (
     ItemFilter,
     Resource,
+    RetrySelection,
     Scope,
     Store,
     StoreReader,
@@ -327,7 +328,11 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         aggregates.scenario_items(read, "town"),
         *(results.result_rows(read, ["run"]), results.planned_rows(read, "run")),
         results.finished_rows(read, "run"),
-        *(results.session_scores(read, ["run"]), results.session_metrics(read, ["run"])),
+        *(results.settled_items(read, "run", RetrySelection()), results.evaluator_source(read, "s1")),
+        *(
+            results.session_scores(read, results.of_runs(["run"])),
+            results.session_metrics(read, results.of_runs(["run"])),
+        ),
         aggregates.past_sessions(read, "scenario", ["m"], ["success"]),
         list(aggregates.call_sums(read, ["s1", "s2"])),
         *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
@@ -403,8 +408,8 @@ def evaluation_queries(store: Store) -> tuple[Any, ...]:
         scores.judged_sessions(read, "run", ["s1", "s2"]),
         *(scores.result_targets(read, "run", which, key, limit=5) for which in ("lowest", "highest")),
         scores.insight_rows(read, "run", "tidy"),
-        *(results.result_rows(read, ["run"]), results.session_metrics(read, ["run"])),
-        results.session_scores(read, ["run"]),
+        *(results.result_rows(read, ["run"]), results.session_metrics(read, results.of_runs(["run"]))),
+        results.session_scores(read, results.of_runs(["run"])),
     )
 
 

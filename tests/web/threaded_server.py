@@ -21,7 +21,14 @@ class ThreadedServer(uvicorn.Server):
 
     def __init__(self, app: Any, *, port: int = 0, lifespan: Any = "auto") -> None:
         super().__init__(
-            uvicorn.Config(app, http=TimedProtocol, log_level="error", lifespan=lifespan, proxy_headers=False)
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http=TimedProtocol,
+                log_level="error",
+                lifespan=lifespan,
+                proxy_headers=False,
+            )
         )
         self._ending = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

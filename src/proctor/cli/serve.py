@@ -282,6 +282,8 @@ class _Server:
         self._open_page, self._as_json = open_page, as_json
         options = uvicorn.Config(
             create_app(site),
+            # With uvloop, writing to a process that has ended raises where asyncio ignores it.
+            loop="asyncio",
             http=TimedProtocol,
             log_level="warning",
             access_log=False,
