@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -88,9 +88,10 @@ def test_the_web_app_it_points_to_shows_the_run(demo) -> None:
     with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr is not None
-            address = re.search(r"http://[\d.]+:\d+", server.stderr.readline())
+            address = re.search(r"(http://[\d.]+:\d+)/\?token=(\S+)", server.stderr.readline())
             assert address is not None
-            with urlopen(f"{address[0]}/api/runs/demo", timeout=30) as answer:
+            headers = {"Authorization": f"Bearer {address[2].rstrip('.')}"}
+            with urlopen(Request(f"{address[1]}/api/runs/demo", headers=headers), timeout=30) as answer:
                 assert json.load(answer)["counts"]["success"] == 3
         finally:
             server.terminate()
