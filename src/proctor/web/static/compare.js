@@ -202,7 +202,9 @@ function notices() {
   const notes = [];
   const { groups, varied, pairedBy, standIns, contrasts } = comparison;
   const varies = varied.length ? ` · varies: ${varied.slice(0, 6).map(visible).join(", ")}` : "";
-  notes.push(el("p", { class: "soft" }, `Baseline: `, el("b", {}, visible(groups[0])), ` · paired by ${pairedBy}${varies}. 95% CIs and p-values hold for all comparisons shown together, for tasks like these.`));
+  const hasIntervals = contrasts.some((each) => each.difference && each.difference.low !== null);
+  const scope = hasIntervals ? "95% CIs and p-values hold for all comparisons shown together, for tasks like these." : "The figures describe these tasks only; there are too few for tasks like these.";
+  notes.push(el("p", { class: "soft" }, `Baseline: `, el("b", {}, visible(groups[0])), ` · paired by ${pairedBy}${varies}. ${scope}`));
   if (standIns.length) notes.push(el("div", { class: "notice warn" }, el("p", {}, `Mock data. Uses scripted or replayed models (${standIns.map(visible).join(", ")}); draw no conclusions about real models.`)));
   const lost = contrasts.filter((each) => each.metric === contrasts[0].metric && each.errors[0] + each.errors[1]);
   if (lost.length) notes.push(el("div", { class: "notice" }, el("p", {}, "Items that ended in an infrastructure error are excluded."), lost.map(errors)));
