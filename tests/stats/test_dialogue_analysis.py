@@ -177,3 +177,21 @@ def test_data_that_tell_nothing_give_words_and_no_broken_numbers(values):
 )
 def test_dialogues_that_came_to_their_end_are_data(status, reason, counts):
     assert is_data(status, reason) is counts
+
+
+def test_rounding_errors_of_equal_values_are_no_variance():
+    """Each therapist always uses as many words: nothing else varies."""
+    rows = [
+        {**row, "turns": 2.0 if row["therapist"] == "t0" else 19.0 / 3}
+        for row in dialogues(np.random.default_rng(1), clients=2, profiles=3)
+    ]
+
+    found = parts(crossing(rows, "turns"))
+
+    assert found["therapist"].share == pytest.approx(1.0)
+    for source in ("profile", "therapist:profile", "client:therapist", "repeat"):
+        each = found[source]
+        assert each.variance in (0.0, None) and each.low is None
+    (effect,) = crossing(rows, "turns", by="therapist").effects
+    assert effect.value == pytest.approx(13 / 3)
+    assert (effect.low, effect.p) == (None, None) and "do not vary within the levels" in effect.note

@@ -7,9 +7,9 @@ their end (`is_data`). The number of others is given beside them. Standard devia
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proctor.errors import NotFound, UsageError
 from proctor.item import FAIL, FINISHED, SUCCESS
@@ -18,6 +18,9 @@ from proctor.stats.intervals import CONFIDENCE, Estimate
 from proctor.store import StoreReader
 from proctor.store.items import dialogue_items
 from proctor.store.scores import item_scores
+
+if TYPE_CHECKING:
+    from proctor.stats.variance import Component
 
 # Which dialogues are data.
 
@@ -185,6 +188,7 @@ def _components(
         parts, note = crossed.components, crossed.note
     # One run of a combination tells nothing of it: its variance is in that of the repeats. Combinations
     # with the groups of another source are that source.
+    parts = tuple(_without_rounding(each, parts) for each in parts)
     hidden = [each for each in parts if each.variance.value is None and ":" in each.source]
     within = [each.source for each in hidden if each.variance.note.startswith("one run of each")]
     shares = [
@@ -225,6 +229,22 @@ def _components(
         if name not in varying
     ]
     return tuple(shares), note
+
+
+ROUNDING = 1e-8
+"""Variances below this part of their sum are rounding errors of equal values."""
+
+
+def _without_rounding(component: "Component", every: "Sequence[Component]") -> "Component":
+    """A component whose variance is a rounding error becomes 0, without an interval."""
+    limit = ROUNDING * sum(each.variance.value or 0.0 for each in every)
+    variance = component.variance
+    if variance.value is None or max(variance.value, variance.high or 0.0) > limit:
+        return component
+    if variance.value == 0 and variance.high is None:
+        return component
+    note = "no variation seen: no interval"
+    return replace(component, variance=replace(variance, value=0.0, low=None, high=None, note=note))
 
 
 def _effects(

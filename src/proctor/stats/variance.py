@@ -719,6 +719,11 @@ def _variance(value: float, low: float, high: float, freedom: int, method: str, 
     )
 
 
+NO_SPREAD = 1e-4
+"""Standard errors below this part of the range of the level means come from the floor of the variances, not
+from the data: each level always has the same value."""
+
+
 def _weights(levels: Sequence[str], weights: Mapping[str, float]) -> "Array":
     import numpy as np
 
@@ -736,8 +741,9 @@ def _effect(fit: _Fit, weights: "Array", level: float, *, tested: bool = False) 
     value = float(weights @ fit.means)
     variance = float(weights @ fit.covariance @ weights)
     method = "mixed model, Satterthwaite"
-    if not np.isfinite(variance) or variance <= 0:
-        note = fit.note or "the variance of the effect is estimated as zero: no interval"
+    rounding = NO_SPREAD * float(np.ptp(fit.means))
+    if not np.isfinite(variance) or variance <= rounding**2:
+        note = fit.note or "the values do not vary within the levels: no interval"
         return Estimate(value=value, n=runs, level=level, scope=LIKE, method=method, note=note)
     gradient = np.array([float(weights @ each @ weights) for each in fit.gradients])
     spread = float(gradient @ fit.information @ gradient)
