@@ -54,12 +54,12 @@ def list_tasks(
 
     Example:  proctor tasks list HumanEval.jsonl.gz
     """
-    found = _read(path, prompt_column, expect_column, template, check, setup, judge, repos)
+    task_set = _read(path, prompt_column, expect_column, template, check, setup, judge, repos)
     if as_json:
         print_json(
             {
-                "tasks": [task_document(task) for task in found.tasks],
-                "notRead": [each.document() for each in found.not_read],
+                "tasks": [task_document(task) for task in task_set.tasks],
+                "notRead": [each.document() for each in task_set.not_read],
             }
         )
         return output.SUCCEEDED
@@ -73,10 +73,10 @@ def list_tasks(
                 "yes" if task.solution or task.answer or task.solution_script else "",
                 printable(task.title, width=60),
             )
-            for task in found.tasks
+            for task in task_set.tasks
         ],
     )
-    _print_not_read(found, path)
+    _print_not_read(task_set, path)
     return output.SUCCEEDED
 
 
@@ -99,8 +99,8 @@ def show(
 
     Example:  proctor tasks show HumanEval.jsonl.gz HumanEval/0
     """
-    found = _read(path, prompt_column, expect_column, template, check, setup, judge, repos)
-    chosen = _chosen(found, path, task)
+    task_set = _read(path, prompt_column, expect_column, template, check, setup, judge, repos)
+    chosen = _chosen(task_set, path, task)
     if as_json:
         print_json(task_document(chosen, full=True))
     else:
@@ -171,12 +171,12 @@ def convert(
 
     Example:  proctor tasks convert HumanEval.jsonl.gz --out tasks/humaneval
     """
-    found = _read(path, prompt_column, expect_column, template, check, setup, judge, repos)
-    files, left_out = write_task_set(found, out)
+    task_set = _read(path, prompt_column, expect_column, template, check, setup, judge, repos)
+    files, left_out = write_task_set(task_set, out)
     if as_json:
-        not_read = [each.document() for each in (*found.not_read, *left_out)]
+        not_read = [each.document() for each in (*task_set.not_read, *left_out)]
         print_json({"files": [str(file) for file in files], "notRead": not_read})
-    for each in (*found.not_read, *left_out):
+    for each in (*task_set.not_read, *left_out):
         print_note(f"not converted: {printable(str(each))}")
     print_note(f"{printable(out)}: {count(len(files), 'task')}")
     return output.SUCCEEDED
@@ -215,13 +215,13 @@ def _read(
     return read_task_set(path, options)
 
 
-def _chosen(found: TaskSet, path: Path, name: str) -> Task:
-    if not name and len(found.tasks) == 1:
-        return found.tasks[0]
-    for task in found.tasks:
+def _chosen(task_set: TaskSet, path: Path, name: str) -> Task:
+    if not name and len(task_set.tasks) == 1:
+        return task_set.tasks[0]
+    for task in task_set.tasks:
         if task.name == name:
             return task
-    problem = f"there is no task `{name}` in {path}" if name else f"{path} has {len(found.tasks):,} tasks"
+    problem = f"there is no task `{name}` in {path}" if name else f"{path} has {len(task_set.tasks):,} tasks"
     raise NotFound(f"{problem}\nName one; `proctor tasks list {path}` lists them.")
 
 
@@ -243,7 +243,7 @@ def _print_task(task: Task) -> None:
     print(f"\n{printable(task.prompt, lines=True)}")
 
 
-def _print_not_read(found: TaskSet, path: Path) -> None:
-    for each in found.not_read:
+def _print_not_read(task_set: TaskSet, path: Path) -> None:
+    for each in task_set.not_read:
         print_note(f"not read: {printable(str(each))}")
-    print_note(printable(found.summary(path)))
+    print_note(printable(task_set.summary(path)))

@@ -84,16 +84,16 @@ class TaskChecks:
 
 def check_tasks(path: Path, overrides: BenchmarkOverrides, ctx: RunContext) -> TaskChecks:
     """Run the oracle and the no-op on every task, as often as `runs` says, and judge what they come to."""
-    found = read_task_set(path, overrides.reading())
+    task_set = read_task_set(path, overrides.reading())
     # One without a solution has no oracle.
-    tasks = tuple(task if _has_solution(task) else replace(task, models=(NOOP,)) for task in found.tasks)
-    plan = BenchmarkJobPlan(replace(found, tasks=tasks), overrides, ctx, path=path)
+    tasks = tuple(task if _has_solution(task) else replace(task, models=(NOOP,)) for task in task_set.tasks)
+    plan = BenchmarkJobPlan(replace(task_set, tasks=tasks), overrides, ctx, path=path)
     finished = asyncio.run(lifecycle.start(JOB, plan, ctx))
     ends = _ends(ctx, finished.run_id)
     seen: dict[str, str] = {}
     return TaskChecks(
-        tasks=tuple(_checked(task, ends, seen) for task in found.tasks),
-        not_read=found.not_read,
+        tasks=tuple(_checked(task, ends, seen) for task in task_set.tasks),
+        not_read=task_set.not_read,
         run_id=finished.run_id,
     )
 
