@@ -19,6 +19,12 @@ from proctor.session import Usage
 FREE_PROVIDERS = frozenset({"scripted", "replay", "ollama", "local", "lmstudio", "vllm"})
 TABLE_PROVIDERS = {"gemini": "google", "xai": "x-ai"}
 """Our name of a provider → the table's, where they differ."""
+FRAMEWORKS = frozenset(("strands-agents", "strands", "autogen", "langchain", "crewai", "smolagents"))
+"""Agent frameworks that their telemetry names where the provider belongs."""
+# An id of Bedrock: a region or none, the vendor, the model, its version.
+_BEDROCK = re.compile(
+    r"(?:[a-z]{2,6}\.)?(?:anthropic|amazon|meta|mistral|cohere|ai21|deepseek|openai|qwen)\.\S"
+)
 PER_TOKEN = 1e-6
 
 
@@ -74,8 +80,13 @@ def price_of(name: str, declared: Mapping[str, Mapping[str, float]], *, at: date
 def listed_price(provider: str, model: str, *, at: datetime) -> Price | None:
     """The list price of a model that another tool called; None: unknown.
 
-    Without a provider, the name may contain it (`openai/gpt-4o`), or be one that only one provider has.
+    Without a provider, or with a framework in its place, the name may contain it (`openai/gpt-4o`, or the
+    vendor in an id of Bedrock), or be one that only one provider has.
     """
+    if provider in FRAMEWORKS:
+        provider = ""
+    if not provider and _BEDROCK.match(model):
+        provider = "aws"
     if not provider and "/" in model:
         return price_of(model, {}, at=at)
     return price_of(f"{provider}/{model}", {}, at=at)

@@ -232,7 +232,7 @@ def _from_langsmith(value: JsonMap) -> Iterator[JsonMap]:
         "status": {"code": "ERROR", "message": error} if error else {"code": "OK"},
         "attributes": _present(
             {
-                **_content(operation, name, value.get("inputs"), _langsmith_answer(as_map(value, "outputs"))),
+                **_content(operation, name, given, _langsmith_answer(as_map(value, "outputs"))),
                 # The `session_id` of a run is its project.
                 "session.id": next((metadata[key] for key in _LANGSMITH_SESSIONS if metadata.get(key)), None),
                 "gen_ai.request.model": metadata.get("ls_model_name")
