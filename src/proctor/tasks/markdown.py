@@ -17,7 +17,7 @@ from proctor.expect import problems_of
 from proctor.plan.source import KeyPath, PlanSource, ValuePlace, open_regular, refuse, resolved
 from proctor.plan.validate import (
     Expectation,
-    SandboxValue,
+    PlanSandbox,
     Seconds,
     SectionLabel,
     Text,
@@ -133,7 +133,7 @@ class Header(BaseModel):
     agent: Text | None = Field(None, description="Who does the work. Default: builtin.")
     solution: Text | None = Field(None, description="Folder with the reference solution's files.")
     answer: Text | None = Field(None, description="What the reference solution says.")
-    sandbox: SandboxValue | None = Field(None, description="How programs are confined. Default: auto.")
+    sandbox: PlanSandbox = None
 
 
 FOLDERS = ("start", "check_files", "solution")

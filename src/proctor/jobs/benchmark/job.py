@@ -294,6 +294,7 @@ class BenchmarkJobPlan(JobPlan):
             timeout_seconds=self.overrides.timeout,
             default_timeout_seconds=settings.default_timeout,
             retries=settings.max_retries if settings.retry_on_failure else 0,
+            sandbox=settings.sandbox,
             commits=commits_of(self.tasks, self._ctx.settings.user_environment),
         )
 
@@ -319,6 +320,7 @@ class BenchmarkJobPlan(JobPlan):
             record=str(record) if record else None,
             replay=str(replay) if replay else None,
             variables=self._configured.variables,
+            outage_patience_seconds=self.settings.outage_patience,
         )
 
     def columns(self) -> Mapping[str, object]:

@@ -14,6 +14,7 @@ from proctor.item import Item
 from proctor.job import check_limits
 from proctor.jobs.benchmark.models import Candidate
 from proctor.json_values import JsonObject
+from proctor.sandbox import merge_settings
 from proctor.tasks.options import ReadOptions, read_repos
 from proctor.tasks.task import MARKDOWN, Task, TaskFolder, TaskStep
 from proctor.workspace.hidden_tests import read_archive, solution_files
@@ -140,6 +141,8 @@ class BenchmarkDefinition:
     """For every task; None: the task's own."""
     default_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     retries: int = 0
+    sandbox: object = None
+    """`sandbox` of `batch_settings`; settings of a task take precedence."""
     commits: Mapping[str, str] = field(default_factory=dict)
     """The commit each task with a repository starts from, by the task's name."""
 
@@ -225,8 +228,8 @@ class BenchmarkDefinition:
         }
         if task.repo:
             settings["repo"] = str(task.repo)
-        if task.sandbox:
-            settings["sandbox"] = task.sandbox
+        if sandbox := merge_settings(self.sandbox, task.sandbox) if self.sandbox else task.sandbox:
+            settings["sandbox"] = sandbox
         folders = {"start": task.start, "checkFiles": task.check_files, "hidden": task.hidden}
         for number, step in enumerate(task.steps):
             folders |= {f"files{number}": step.files, f"checkFiles{number}": step.check_files}

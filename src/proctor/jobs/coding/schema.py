@@ -19,8 +19,9 @@ from proctor.plan.validate import (
     Expectation,
     ModelPrice,
     OneOrMany,
+    OutagePatience,
     PlanModel,
-    SandboxValue,
+    PlanSandbox,
     Seconds,
     SectionLabel,
     Seed,
@@ -137,7 +138,7 @@ class Defaults(PlanModel):
     settings: dict[str, Anything] | None = Field(None, description="The agent's, or the model's parameters.")
     system: Texts | None = Field(None, description="System prompt of a plain prompt.")
     expect: Expectation | None = Field(None, description="What the answer is checked for.")
-    sandbox: SandboxValue | None = Field(None, description="How programs are confined. Default: auto.")
+    sandbox: PlanSandbox = None
 
 
 class Entry(Defaults):
@@ -166,11 +167,7 @@ class CodingPlanFile(PlanModel):
     stop_when: StopWhen | None = Field(
         None, alias="stop_when", description="Stop early, once something is decided."
     )
-    outage_patience: Seconds | None = Field(
-        None,
-        alias="outage_patience",
-        description="Seconds that calls wait for a provider that cannot be reached. Default: 1800.",
-    )
+    outage_patience: OutagePatience = None
     notify: Text | None = Field(None, description="Command run at the end, or the word `desktop`.")
     prices: dict[str, ModelPrice] | None = None
     record: Text | None = Field(None, description="File that keeps the traffic with models.")

@@ -197,8 +197,11 @@ class DialoguePlan:
 
     @property
     def digest(self) -> str:
-        """Digest of the settings, without output folder and concurrency."""
-        aside = ("output_dir", "max_workers", "notify", "record", "replay", "num_runs")
+        """Digest of the settings, without output folder, concurrency and how programs are confined."""
+        aside = (
+            *("output_dir", "max_workers", "notify", "record", "replay", "num_runs"),
+            *("sandbox", "outage_patience"),
+        )
         return digest_of({name: value for name, value in self.config.items() if name not in aside})
 
     @property

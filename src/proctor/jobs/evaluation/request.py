@@ -23,6 +23,8 @@ from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import (
     Anything,
     ModelPrice,
+    OutagePatience,
+    PlanSandbox,
     Seconds,
     SectionLabel,
     Text,
@@ -295,6 +297,8 @@ class EvaluationPlan(_EvaluationModel):
     retries: Annotated[int, Field(ge=0, le=1000)] | None = None
     max_sessions: Annotated[int, Field(ge=1)] | None = None
     prices: dict[str, ModelPrice] | None = None
+    sandbox: PlanSandbox = None
+    outage_patience: OutagePatience = None
 
 
 def read_evaluation(text: str | bytes, *, file: str) -> JsonObject:

@@ -9,6 +9,8 @@ from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
     Anything,
     ModelPrice,
+    OutagePatience,
+    PlanSandbox,
     Seconds,
     SectionLabel,
     Seed,
@@ -75,6 +77,8 @@ class ExperimentConfig(_ExperimentModel):
     judge_model: Text | None = None
     branch: dict[str, Anything] | None = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
+    sandbox: PlanSandbox = None
+    outage_patience: OutagePatience = None
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:
