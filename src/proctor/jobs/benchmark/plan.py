@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.item import Item
+from proctor.item import Item, digest_of
 from proctor.job import check_limits
 from proctor.jobs.benchmark.models import Candidate
 from proctor.json_values import JsonObject
@@ -200,6 +200,9 @@ class BenchmarkDefinition:
             details["checkFiles"] = task.check_files.digest
         if task.hidden:
             details["hidden"] = task.hidden.digest
+        if task.test_patch is not None:
+            details["testPatch"] = digest_of(task.test_patch)
+            details["solutionPaths"] = list(task.solution_paths)
         if task.sealed:
             details["sealed"] = True
         if task.setup:
@@ -227,6 +230,8 @@ class BenchmarkDefinition:
             settings["repo"] = str(task.repo)
         if task.sandbox:
             settings["sandbox"] = task.sandbox
+        if task.test_patch is not None:
+            settings["testPatch"] = task.test_patch
         folders = {"start": task.start, "checkFiles": task.check_files, "hidden": task.hidden}
         for number, step in enumerate(task.steps):
             folders |= {f"files{number}": step.files, f"checkFiles{number}": step.check_files}
