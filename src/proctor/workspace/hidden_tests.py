@@ -15,6 +15,7 @@ import io
 import json
 import re
 import shutil
+import sys
 import tarfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -35,10 +36,18 @@ _TEST_NAME = re.compile(
     r"|.*(Test|Tests|IT)\.(java|kt|php|cs)|test\.[cm]?[jt]s"
 )
 _SETTINGS_NAME = re.compile(
-    r"pytest\.ini|tox\.ini|setup\.cfg|pyproject\.toml|noxfile\.py|sitecustomize\.py|usercustomize\.py"
-    r"|(jest|vitest|karma|playwright)\.(config|setup)\..*|\.mocharc.*|\.taprc|package\.json|babel\.config\..*"
+    r"\.?pytest\.(ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|noxfile\.py|sitecustomize\.py|usercustomize\.py"
+    r"|(jest|vitest|vite|karma|playwright)\.(config|setup)\..*|\.mocharc.*|\.taprc|package\.json|\.npmrc"
+    r"|babel\.config\..*|\.babelrc.*|bunfig\.toml|\.rspec|rust-toolchain(\.toml)?"
     r"|Makefile|build\.rs|phpunit\.xml.*|\.coveragerc|\.nycrc.*|\.gitattributes"
 )
+_SETTINGS_FOLDERS = frozenset({".cargo"})
+_INSTALLED = frozenset({"node_modules", ".venv", "venv", "site-packages", ".tox", ".nox"})
+"""Folders of installed packages."""
+_RUNNER_MODULES = frozenset(
+    {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "xdist", "py"}
+)
+_MODULE_ROOTS = ("", "src/", "lib/")
 _CI_FOLDERS = (".github", ".circleci", ".gitlab", ".buildkite")
 _CI_NAMES = frozenset({".gitlab-ci.yml", ".travis.yml", "azure-pipelines.yml", "Jenkinsfile", "appveyor.yml"})
 
@@ -53,7 +62,8 @@ def is_test(path: str) -> bool:
 
 def is_test_setting(path: str) -> bool:
     """Whether a path may configure a test runner, or how Python or git start."""
-    return bool(_SETTINGS_NAME.fullmatch(PurePosixPath(path).name))
+    parts = PurePosixPath(path).parts
+    return bool(_SETTINGS_NAME.fullmatch(parts[-1])) or bool(_SETTINGS_FOLDERS & set(parts[:-1]))
 
 
 def is_ci(path: str) -> bool:
@@ -163,6 +173,15 @@ def is_about_tests(path: str) -> bool:
     return is_test(path) or is_test_setting(path) or is_ci(path)
 
 
+def is_in_place_of_runner(path: str) -> bool:
+    """Whether a new file would be loaded in place of a test runner, its modules, or installed packages."""
+    if _INSTALLED & set(PurePosixPath(path).parts[:-1]):
+        return True
+    root = next(root for root in reversed(_MODULE_ROOTS) if path.startswith(root))
+    name = path.removeprefix(root).removesuffix("/__init__.py").removesuffix(".py")
+    return path.endswith(".py") and (name in _RUNNER_MODULES or name in sys.stdlib_module_names)
+
+
 def carry_work(tree: Worktree, judged: Worktree, part_of_work: Collection[str]) -> list[str]:
     """Put the committed changes of an agent into a fresh tree, without those of tests, settings and CI.
 
@@ -175,7 +194,12 @@ def carry_work(tree: Worktree, judged: Worktree, part_of_work: Collection[str]) 
     # NUL after each path: names may contain anything else.
     listed = judged.git("diff", "--name-only", "--no-renames", "-z", tree.base_sha, "refs/heads/work")
     changed = [path for path in listed.split("\0") if path]
-    carried = [path for path in changed if path in part_of_work or not is_about_tests(path)]
+    before = set(judged.git("ls-tree", "-r", "-z", "--name-only", tree.base_sha).split("\0"))
+
+    def decides_nothing(path: str) -> bool:
+        return is_about_tests(path) or (path not in before and is_in_place_of_runner(path))
+
+    carried = [path for path in changed if path in part_of_work or not decides_nothing(path)]
     present = set(judged.git("ls-tree", "-r", "-z", "--name-only", "refs/heads/work").split("\0"))
     for path in carried:
         _remove(judged.folder, path)
@@ -186,7 +210,8 @@ def carry_work(tree: Worktree, judged: Worktree, part_of_work: Collection[str]) 
             stdin=paths,
             GIT_LITERAL_PATHSPECS="1",
         )
-    return sorted(path for path in {*changed, *_uncommitted(tree)} if is_about_tests(path))
+    uncommitted = {path for path in _uncommitted(tree) if is_about_tests(path)}
+    return sorted({path for path in changed if decides_nothing(path)} | uncommitted)
 
 
 def lay_tests(file: Path, tree: Worktree, aside: Path) -> None:
