@@ -87,7 +87,7 @@ def read_issues(file: Path) -> dict[int, str]:
     issues = {
         number: f"{as_text(issue, 'title')}\n\n{as_text(issue, 'body')}".strip()
         for number, issue in _numbered(document)
-        if not issue.get("pull_request") and as_text(issue, "title")
+        if "pull_request" not in issue and as_text(issue, "title")
     }
     if not issues:
         raise UsageError(f"{file} has no issue with `number` and `title`\nExport them with these members.")
