@@ -16,7 +16,7 @@ from histories import TEST_FILE, TOKEN, make_history
 from proctor.batch.create import create
 from proctor.jobs.benchmark.job import commits_of
 from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.plan import BenchmarkDefinition
+from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices
 from proctor.sandbox import NOT_CONFINED, problem_of
 from proctor.store.writer import this_process
 from proctor.tasks.formats import read_task_set
@@ -104,7 +104,7 @@ async def run_task(workshop: Any, task: Task, steps: list[Any]) -> dict[str, Any
     benchmark = _Scripted(
         tasks=(task,),
         models=(Candidate(name="m", model="m", cutoff="2026-01-31"),),
-        agent="scripted",
+        agents=agent_choices("scripted"),
         commits=commits_of((task,), {"PATH": os.environ["PATH"]}),
     )
     owner = this_process()
