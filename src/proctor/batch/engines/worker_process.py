@@ -29,6 +29,7 @@ from proctor.batch.engines.messages import (
     ReturnMoney,
     RowBatch,
     RowBuffer,
+    SetConcurrency,
     Stop,
     UserMessage,
     WorkChunk,
@@ -257,6 +258,7 @@ class _ProcessWorker:
     def __init__(self, channel: Channel, spec: WorkerSpec) -> None:
         self._channel = channel
         self._spec = spec
+        self._concurrency = spec.concurrency
         self._host = RemoteHost(channel, self._send_rows)
         self._rows = RowBuffer()
         self._ends: list[PackedEnd] = []
@@ -300,6 +302,9 @@ class _ProcessWorker:
             if isinstance(message, WorkChunk):
                 self._waiting.extend(message.items)
                 self._start_waiting()
+            elif isinstance(message, SetConcurrency):
+                self._concurrency = message.concurrency
+                self._start_waiting()
             elif isinstance(message, HostReply):
                 self._host.answered(message)
             elif isinstance(message, ReturnMoney) and self._worker:
@@ -325,7 +330,7 @@ class _ProcessWorker:
             self._fail(error)
 
     def _start_waiting(self) -> None:
-        while self._worker and self._waiting and len(self._attempts) < self._spec.concurrency:
+        while self._worker and self._waiting and len(self._attempts) < self._concurrency:
             task = asyncio.create_task(self._run_items(self._worker, self._waiting.popleft()))
             self._attempts.add(task)
             task.add_done_callback(self._attempt_done)
@@ -336,7 +341,7 @@ class _ProcessWorker:
             self._ends.append(end.pack())
             if self._rows.count > REPORT_ROWS:
                 self._report()
-            if not self._waiting:
+            if not self._waiting or len(self._attempts) > self._concurrency:
                 return
             work = self._waiting.popleft()
 
