@@ -10,19 +10,22 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
 
 from proctor import __version__
 from proctor.batch.engines import DriverHost
-from proctor.batch.engines.messages import SetConcurrency, WorkerSpec
+from proctor.batch.engines.messages import HostCall, SetConcurrency, WorkerSpec
 from proctor.batch.engines.ray_node import DRIVER_SECONDS, NodeActor, NodeFacts
 from proctor.batch.engines.remote import Link, RemoteEngine
 from proctor.batch.engines.worker_process import HEADER
 from proctor.batch.queue import WorkQueue
 from proctor.errors import UsageError, WorkerError
 from proctor.lazy_import import load
-from proctor.secrets import on_machine
+from proctor.runner import MergeRequest
+from proctor.secrets import machine_part, on_machine
+from proctor.workspace.transfer import FileCopy, RepositoryCopy
 
 RESTARTS = 3
 """Replacements for the worker of one node. More deaths have a cause that another worker would meet too."""
@@ -30,6 +33,10 @@ NODES_SECONDS = 1.0
 """How often the driver looks for nodes that have joined."""
 NO_NODE_SECONDS = 60.0
 """How long a run without any node waits for one to join."""
+MOST_CONTENTS = 64
+"""Files and repositories that stay in the object store, for nodes that need them next."""
+FILE_METHODS = frozenset({"copy_files", "copy_repository", "starting_repository", "publish_branch"})
+"""What the worker of a node may call on the driver besides what every worker may."""
 CLOSE_SECONDS = 30.0
 """How long an actor may take to remove its files."""
 
@@ -126,6 +133,16 @@ class ActorChannel:
         del self._incoming[:start]
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class NodeLink(Link):
+    """The worker of a node, as the driver sees it."""
+
+    node: Node
+    actor: Any
+    paths: set[Path] = field(default_factory=set)
+    """Repositories of the driver that its sessions have copies of."""
+
+
 class RayEngine(RemoteEngine):
     """Runs the items of a batch on the nodes of a Ray cluster. Use once."""
 
@@ -138,22 +155,22 @@ class RayEngine(RemoteEngine):
         *,
         note: Callable[[str], None] = lambda _: None,
         info: Callable[[str], None] = lambda _: None,
+        most_nodes: int | None = None,
         driver_seconds: float = DRIVER_SECONDS,
     ) -> None:
         """`address`: of the cluster; `auto`: the one that this machine is part of; `local`: one on this
-        machine alone, for this run. `note` and `info` receive messages for the user. Actors end when they
-        have not heard of this process for `driver_seconds`."""
+        machine alone, for this run. `note` and `info` receive messages for the user. At most `most_nodes` are
+        used: each needs a call of every rate limit. Actors end when they have not heard of this process for
+        `driver_seconds`."""
         super().__init__(note=note, info=info)
         self._address = address
         self._driver_seconds = driver_seconds
-        self._most_nodes: int | None = None
+        self._most_nodes = most_nodes
         self._concurrency = 1
         self._weights: dict[Link, float] = {}
         self._disconnects = False
-
-    def limit_nodes(self, most: int | None) -> None:
-        """Use at most so many nodes: each needs a call of every rate limit. None: as many as there are."""
-        self._most_nodes = most
+        self._contents: dict[str, Any] = {}
+        """References to what is in the object store, by digest."""
 
     def connect(self) -> None:
         """Connect to the cluster. Blocks. Raises `UsageError` when there is none."""
@@ -166,9 +183,6 @@ class RayEngine(RemoteEngine):
         if ray.is_initialized():
             return
         options: dict[str, object] = {"include_dashboard": False} if self._address == "local" else {}
-        if self._address == "local":
-            # Nothing about the user's runs is sent to anyone.
-            load("ray._private.usage.usage_lib").set_usage_stats_enabled_via_env_var(False)
         try:
             ray.init(
                 address=self._address,
@@ -278,7 +292,7 @@ class RayEngine(RemoteEngine):
         """Follow the worker of a node to its end. False: it died."""
         clock = asyncio.get_running_loop().time
         channel = ActorChannel(actor, load("ray.exceptions").RayError)
-        link = Link(channel, 0, clock, _counted_at=clock())
+        link = NodeLink(channel, 0, clock, _counted_at=clock(), node=node, actor=actor)
         self._weights[link] = node.cpus
         self._share_concurrency(starting=link)
         try:
@@ -287,6 +301,45 @@ class RayEngine(RemoteEngine):
         finally:
             del self._weights[link]
             self._share_concurrency()
+
+    async def _call_host(self, link: Link, call: HostCall, host: DriverHost) -> object:
+        assert isinstance(link, NodeLink)
+        if call.method == "merge":
+            (request,) = cast("tuple[MergeRequest]", call.arguments)
+            # The check runs here.
+            environment = on_machine(request.environment, machine_part(host.context.environment))
+            call = replace(call, arguments=(replace(request, environment=environment),))
+        if call.method not in FILE_METHODS:
+            return await super()._call_host(link, call, host)
+        self._check_path(link, call)
+        value: object = await getattr(host, call.method)(*call.arguments, **call.options)
+        if isinstance(value, Path):
+            link.paths.add(value)
+        elif isinstance(value, RepositoryCopy):
+            link.paths.add(Path(value.root))
+        if isinstance(value, FileCopy | RepositoryCopy) and value.content:
+            return replace(value, content=await self._send_content(link, value))
+        return value
+
+    @staticmethod
+    def _check_path(link: NodeLink, call: HostCall) -> None:
+        """Raise for a path that no item of the node names: a node may not read everything here."""
+        path = call.arguments[0]
+        if path is None or not isinstance(path, Path) or path in link.paths:
+            return
+        named = (value for work in link.items.values() for value in work.item.settings.values())
+        if not any(isinstance(value, str) and Path(value) == path for value in named):
+            raise PermissionError(f"no item on node {link.node.name} needs {path}")
+
+    async def _send_content(self, link: NodeLink, copy: FileCopy | RepositoryCopy) -> Path:
+        """Send content to a node through the object store, which has it once for all; its path there."""
+        ray = load("ray")
+        if copy.digest not in self._contents:
+            self._contents[copy.digest] = await asyncio.to_thread(ray.put, copy.content)
+        while len(self._contents) > MOST_CONTENTS:
+            del self._contents[next(iter(self._contents))]
+        path: Path = await link.actor.store.remote(copy.digest, self._contents[copy.digest])
+        return path
 
     def _make_actor(self, node: Node, run_id: str) -> Any:
         ray = load("ray")

@@ -16,6 +16,7 @@ from proctor import __version__
 from proctor.batch.engines.processes import WorkerLauncher
 from proctor.batch.engines.worker_process import READ_BYTES
 from proctor.secrets import machine_part, private_folder
+from proctor.workspace.worktree import remove_folder
 
 COLLECT_SECONDS = 5.0
 """A call for messages returns without any after this time, so that both sides know of each other."""
@@ -78,10 +79,22 @@ class NodeActor:
         frames, self._incoming = bytes(self._incoming), bytearray()
         return frames, self._has_ended and not self._incoming
 
+    async def store(self, digest: str, content: bytes) -> Path:
+        """Write content to a file for the worker; where it is."""
+        path = private_folder(self._home / "received") / digest
+        await asyncio.to_thread(path.write_bytes, content)
+        return path
+
     async def close(self) -> None:
-        """End the worker process."""
+        """End the worker process. Remove the files of the run, unless worktrees were kept."""
         if self._launcher:
             await asyncio.to_thread(self._launcher.close)
+        await asyncio.to_thread(self._remove_files)
+
+    def _remove_files(self) -> None:
+        kept = self._home / "worktrees"
+        if not kept.is_dir() or not any(kept.iterdir()):
+            remove_folder(self._home)
 
     async def _read(self) -> None:
         try:

@@ -250,13 +250,7 @@ class RemoteEngine:
     async def _answer(self, link: Link, call: HostCall, host: DriverHost) -> None:
         reply = HostReply(call.number)
         try:
-            if call.method not in HOST_METHODS:
-                raise TypeError(f"workers cannot call {call.method}")
-            value = await getattr(host, call.method)(*call.arguments, **call.options)
-            if call.method == "share_limits":
-                value = self._split_limits(link, cast("Sequence[PoolState]", call.arguments[1]), value)
-            if isinstance(value, Drawn) and value.others_hold:
-                self._reclaim_money(link)
+            value = await self._call_host(link, call, host)
             reply = HostReply(call.number, value)
         except Exception as error:
             reply = HostReply(call.number, error=picklable(error))
@@ -264,6 +258,21 @@ class RemoteEngine:
             # A call that was cancelled is answered too: the worker waits for its end.
             link.calls.pop(call.number, None)
             link.channel.send(reply)
+
+    async def _call_host(self, link: Link, call: HostCall, host: DriverHost) -> object:
+        """Call a method of the host for a worker."""
+        if call.method not in HOST_METHODS:
+            raise TypeError(f"workers cannot call {call.method}")
+        value: object = await getattr(host, call.method)(*call.arguments, **call.options)
+        if call.method == "share_limits":
+            states, others = (
+                cast("Sequence[PoolState]", call.arguments[1]),
+                cast("Sequence[PoolState]", value),
+            )
+            return self._split_limits(link, states, others)
+        if isinstance(value, Drawn) and value.others_hold:
+            self._reclaim_money(link)
+        return value
 
     def _split_limits(
         self, link: Link, states: Sequence[PoolState], others: Sequence[PoolState]
