@@ -13,7 +13,9 @@ from proctor.batch import lifecycle
 from proctor.batch.lifecycle import RunResult
 from proctor.cli.live import BenchView
 from proctor.cli.output import (
+    Engine,
     JsonAtEnd,
+    RayAddress,
     Workers,
     count,
     money,
@@ -34,7 +36,7 @@ from proctor.cli.run import (
     run_command,
     terminal_context,
 )
-from proctor.context import RunContext
+from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import interval, percent
 from proctor.job import PlanText
@@ -106,6 +108,8 @@ def bench(
         ),
     ] = "1",
     workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.001, help="Agent timeout in seconds (1800).")
     ] = None,
@@ -178,6 +182,7 @@ def bench(
     ).with_reading(reading.texts())
     printed = OutputOptions(as_json=as_json)
     with terminal_context(context.obj) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         if not resume:
             plan = _read(task, overrides, ctx)
             if dry_run:

@@ -132,11 +132,11 @@ class ScriptedRoute(_OwnRoute):
     provider = "scripted"
 
     def __init__(self, script: ScriptedModel, price: Price | None) -> None:
-        self._script = script
+        self.script = script
         self.price = price
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
-        return await self._timed(request, self._script.read(request))
+        return await self._timed(request, self.script.read(request))
 
 
 class CallableRoute(_OwnRoute):

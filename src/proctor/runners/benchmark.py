@@ -44,6 +44,7 @@ from proctor.workspace.hidden_tests import (
 )
 from proctor.workspace.setup import WorkSession, fresh_session, in_thread, remove_fresh
 from proctor.workspace.starting_files import (
+    Files,
     copy_over,
     files_of,
     starting_repository,
@@ -88,8 +89,10 @@ async def _lay_out_places(session: WorkSession) -> None:
     if "logs" in (session.item.details.get("places") or {}).values():
         for name in ("agent", "verifier", "artifacts"):
             (session.logs / name).mkdir(parents=True, exist_ok=True)
-    if solution := files_of(session.item.settings.get("solution")):
+    if session.item.settings.get("solution"):
         with blame(WorkspaceError, "putting the reference solution beside the tree"):
+            solution = await _task_files(session.services, session.item.settings["solution"])
+            assert solution is not None
             target = session.home.parent / "solution"
             target.mkdir(exist_ok=True)
             if isinstance(solution, Path):
@@ -99,9 +102,18 @@ async def _lay_out_places(session: WorkSession) -> None:
 
 
 async def _repository(item: Item, services: Services) -> Path:
-    return await starting_repository(
-        services.home, files_of(item.settings.get("start")), item.details["start"], services.environment
-    )
+    files, digest = files_of(item.settings.get("start")), item.details["start"]
+    if services.driver_files:
+        return await services.driver_files.starting_repository(files, digest)
+    return await starting_repository(services.home, files, digest, services.environment)
+
+
+async def _task_files(services: Services, setting: object) -> Files | None:
+    """The files of a task that a setting names, on this machine; None: none."""
+    files = files_of(setting)
+    if isinstance(files, Path) and services.driver_files:
+        return await services.driver_files.fetch(files)
+    return files
 
 
 class _AnswerCapture:
@@ -347,12 +359,15 @@ def _empty_folder(folder: Path) -> None:
 
 async def _run_hidden_tests(session: WorkSession, fresh: WorkSession, digest: str) -> _CheckRun:
     """Put the agent's work and the hidden tests into a fresh tree, run them, and record their grade."""
-    archive, name = Path(session.item.settings["hidden"]), f"hidden-{uuid.uuid4().hex[:12]}"
+    name = f"hidden-{uuid.uuid4().hex[:12]}"
+    archive = await _task_files(session.services, session.item.settings["hidden"])
+    assert isinstance(archive, Path)
     if await in_thread(digest_of_archive, archive) != digest:
         raise WorkspaceError(f"{archive} has changed since this was planned; start it anew")
     hidden = await in_thread(read_archive, archive)
     await _carry(session, fresh, hidden.solution_paths)
     place = fresh.home / "tmp"
+    place.mkdir(parents=True, exist_ok=True)
     with blame(WorkspaceError, "putting the hidden tests into the tree"):
         await in_thread(lay_tests, archive, fresh.tree, place / name)
     report = place / f"{name}.report"
@@ -406,7 +421,7 @@ def _check_folder(session: WorkSession) -> Path:
 
 
 async def _check_files(session: WorkSession, current: _Round) -> Path:
-    folder = files_of(session.item.settings[current.setting])
+    folder = await _task_files(session.services, session.item.settings[current.setting])
     assert folder is not None
     return await stored_files(session.services.home, folder, current.files_digest)
 
@@ -435,7 +450,7 @@ async def _add_step_files(session: WorkSession, step: JsonMap, number: int) -> N
     if not digest:
         return
     with blame(WorkspaceError, "putting the step's files into the tree"):
-        folder = files_of(session.item.settings[f"files{number}"])
+        folder = await _task_files(session.services, session.item.settings[f"files{number}"])
         assert folder is not None
         files = await stored_files(session.services.home, folder, digest)
         await undisturbed(asyncio.to_thread(copy_over, files, session.tree.folder))

@@ -20,6 +20,7 @@ from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_s
 from proctor.session import Iteration, Message
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
+from proctor.workspace.transfer import bundle_branch
 from proctor.workspace.worktree import ignore_untracked, publish
 
 if TYPE_CHECKING:
@@ -136,6 +137,9 @@ async def commit_and_publish(session: WorkSession) -> Committed:
     for text in committed.notes:
         session.note(text)
     await in_thread(publish, session.tree)
+    if driver := session.services.driver_files:
+        sha, bundle = await in_thread(bundle_branch, session.tree)
+        await driver.publish(session.tree.source.root, session.tree.branch, sha, bundle)
     return committed
 
 
