@@ -80,12 +80,13 @@ def read(answer: JsonMap) -> WireAnswer:
     message = require_map(choice["message"])
     content = message.get("content")
     refusal = require_text(message.get("refusal") or "")
+    tool_calls = message.get("tool_calls")
     return WireAnswer(
         content if isinstance(content, str) else _joined(content) or refusal,
         _usage(as_map(answer, "usage")),
-        tuple(map(_tool_request, require_maps(message.get("tool_calls") or []))),
+        tuple(map(_tool_request, require_maps(tool_calls))) if tool_calls else (),
         require_text(choice.get("finish_reason") or "stop"),
-        "".join(_written_by(other) for other in others),
+        "".join(map(_written_by, others)) if others else "",
     )
 
 
