@@ -9,6 +9,7 @@ from proctor.json_values import (
     as_map,
     as_whole_number,
     maps_in,
+    member,
     require_map,
     require_maps,
     require_text,
@@ -121,13 +122,13 @@ def written(arguments: object) -> str:
 
 
 def _usage(usage: JsonMap) -> Usage:
-    cached = as_map(usage, "prompt_tokens_details").get("cached_tokens")
-    reasoning = as_map(usage, "completion_tokens_details").get("reasoning_tokens")
-    prompt = as_whole_number(usage, "prompt_tokens")
-    completion = as_whole_number(usage, "completion_tokens")
+    cached = member(usage.get("prompt_tokens_details"), "cached_tokens")
+    reasoning = member(usage.get("completion_tokens_details"), "reasoning_tokens")
+    prompt = as_whole_number(usage.get("prompt_tokens"))
+    completion = as_whole_number(usage.get("completion_tokens"))
     # Gemini and xAI count reasoning in the total only; it is billed nevertheless. An answer cut off while
     # reasoning has no completion tokens.
-    hidden = max(0, as_whole_number(usage, "total_tokens") - prompt - completion) if prompt else 0
+    hidden = max(0, as_whole_number(usage.get("total_tokens")) - prompt - completion) if prompt else 0
     return Usage(
         input_tokens=prompt,
         # DeepSeek's own name of it.

@@ -149,21 +149,25 @@ class Writer:
             self._check_open()
             self._pending.rows.merge(rows)
 
-    def submit(self, work: Callable[[Connection], T]) -> "Future[T]":
-        """Run `work` in the next commit, after all rows passed before it."""
+    def submit(self, work: Callable[[Connection], T], *, at_once: bool = True) -> "Future[T]":
+        """Run `work` in the next commit, after all rows passed before it.
+
+        With `at_once`, that commit does not wait for further rows.
+        """
         answer: Future[T] = Future()
         with self._lock:
             if self._failure or self._closing:
                 answer.set_exception(self._failure or StoreError("the store is closed"))
                 return answer
             self._pending.submitted.append((work, answer))
-        self._hurry.set()
+        if at_once:
+            self._hurry.set()
         self._wake.set()
         return answer
 
-    def flush(self) -> "Future[None]":
+    def flush(self, *, at_once: bool = True) -> "Future[None]":
         """A future that is done when all rows passed so far are committed."""
-        return self.submit(_nothing)
+        return self.submit(_nothing, at_once=at_once)
 
     def close(self) -> None:
         """Write the remaining rows and stop. Raises the error of the last commit."""

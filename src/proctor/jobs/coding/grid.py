@@ -206,9 +206,7 @@ def task_of(prompt: str) -> str:
 class _ItemBuilder:
     """Builds the items of one grid; shared parts are built once."""
 
-    def __init__(
-        self, grid: Grid, repositories: Mapping[str, str], shared: JsonObject | None = None
-    ) -> None:
+    def __init__(self, grid: Grid, repositories: Mapping[str, str], shared: JsonObject | None = None) -> None:
         """`shared` are the settings of earlier items, used again where they are the same."""
         self.grid, self.repositories = grid, repositories
         self.shared = shared
