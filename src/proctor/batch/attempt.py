@@ -338,7 +338,7 @@ class Attempt:
     def _record(self, event: Event) -> None:
         self._recorder.record(event)
         if isinstance(event, ModelCall) and self._limit_reached is None:
-            if limit := self._reservation.charge(self._recorder.totals.cost_usd or 0.0):
+            if limit := self._reservation.charge(self._recorder.cost_usd or 0.0):
                 self._cut_off(limit)
         elif isinstance(event, Message) and event.role == "assistant":
             self._answer = event.content
