@@ -192,6 +192,8 @@ class Conversation:
     end_reason: str = ""
     ended_by: str = ""
     """`client`, `therapist` or `moderator`; empty before the end."""
+    notes: dict[int, str] = field(default_factory=dict)
+    """The moderator's messages to the side that opens, each by the number of utterances before it."""
 
     def end(self, reason: str, by: str) -> None:
         """Set why and by whom it ended."""
@@ -218,7 +220,7 @@ async def converse(
     prompt = (
         _next_message(settings, observer, conversation)
         if conversation.turns
-        else _opening_message(settings, observer)
+        else _opening_message(settings, observer, conversation)
     )
     while not conversation.end_reason:
         answered = await _say(participants[first], prompt, settings, observer, conversation)
@@ -232,8 +234,11 @@ async def converse(
         prompt = _next_message(settings, observer, conversation)
 
 
-def _opening_message(settings: ConversationSettings, observer: ConversationObserver) -> str:
+def _opening_message(
+    settings: ConversationSettings, observer: ConversationObserver, conversation: Conversation
+) -> str:
     message = opening(settings.language)
+    conversation.notes[0] = message
     observer.moderator_message(message)
     return message
 
@@ -246,6 +251,7 @@ def _next_message(
         _moderate(settings, conversation)
     prompt = conversation.history[-1].text
     if note := _reminder(settings, conversation):
+        conversation.notes[len(conversation.history)] = note
         observer.moderator_message(note)
         prompt = f"{prompt}\n{note}"
     return prompt
@@ -264,6 +270,7 @@ async def _say(
         history=conversation.history,
         turn=turn,
         turns_left=settings.max_turns - conversation.turns,
+        notes=conversation.notes if participant.side == settings.opens else {},
     )
     reply = await speak(participant, moment)
     if reply.text:

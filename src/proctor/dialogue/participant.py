@@ -165,6 +165,8 @@ class ConversationState:
     history: Sequence[Utterance]
     turn: int
     turns_left: int
+    notes: Mapping[int, str] = field(default_factory=dict)
+    """The moderator's messages to this side, each by the number of utterances before it."""
 
 
 class Participant:
@@ -231,15 +233,36 @@ class Participant:
         return text[:LONGEST_REPLY].strip()
 
     def as_messages(self, moment: ConversationState, last: int | None = None) -> list[Mapping[str, str]]:
-        """The conversation as this role's model sees it: the other is its user."""
+        """The conversation as this role's model sees it: the other side and the moderator are its user.
+
+        User and assistant alternate and the user begins, which the chat templates of many models require.
+        With `last`, only the last messages, and one more where they would begin with the assistant.
+        """
         history = list(moment.history)
         # The last utterance is in `prompt`, with the moderator's message.
         if history and history[-1].side != self.side:
             history.pop()
-        recent = history if last is None else history[-last:]
-        roles = {self.side: "assistant"}
-        messages = [{"role": roles.get(each.side, "user"), "content": each.text} for each in recent]
-        return [*messages, {"role": "user", "content": moment.prompt}]
+        messages = list[dict[str, str]]()
+        for number, utterance in enumerate(history):
+            if note := moment.notes.get(number):
+                messages.append({"role": "user", "content": note})
+            role = "assistant" if utterance.side == self.side else "user"
+            messages.append({"role": role, "content": utterance.text})
+        messages = joined_messages([*messages, {"role": "user", "content": moment.prompt}])
+        start = 0 if last is None else max(0, len(messages) - last - 1)
+        return list(messages[start - 1 if start and messages[start]["role"] == "assistant" else start :])
+
+
+def joined_messages(messages: Sequence[Mapping[str, str]], separator: str = "\n") -> list[dict[str, str]]:
+    """Messages with successive ones of one role joined into one."""
+    joined = list[dict[str, str]]()
+    for message in messages:
+        if joined and joined[-1]["role"] == message["role"]:
+            content = f"{joined[-1]['content']}{separator}{message['content']}"
+            joined[-1] = {"role": message["role"], "content": content}
+        else:
+            joined.append(dict(message))
+    return joined
 
 
 def _copied(value: object) -> object:

@@ -28,6 +28,7 @@ from proctor.dialogue.participant import (
     PromptTemplates,
     RolePrompt,
     TurnStep,
+    joined_messages,
 )
 from proctor.dialogue.templating import evaluate, value_of
 from proctor.errors import AgentError
@@ -216,6 +217,10 @@ class _Turn:
         last = "\n\n".join(part for part in (prompt, field_instructions) if part)
         if last:
             messages.append({"role": "user", "content": last})
+        if len(messages) == 1:
+            # A system prompt alone is refused by many providers.
+            messages = [{"role": "user", "content": messages[0]["content"]}]
+        messages = [*joined_messages(messages, "\n\n")]
         return RolePrompt(
             messages=messages,
             parameters=step.get("parameters", {}),

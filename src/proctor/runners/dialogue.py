@@ -236,6 +236,8 @@ class _Dialogue:
             if message["name"] in SIDES:
                 utterance = Utterance(side=message["name"], text=message["content"])
                 self.conversation.history.append(utterance)
+            elif message["name"] == "moderator":
+                self.conversation.notes[len(self.conversation.history)] = message["content"]
             for client in self.clients.values():
                 if message["name"] == client.label:
                     client.restore_instructions(message["content"])
