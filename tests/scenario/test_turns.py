@@ -363,3 +363,18 @@ async def test_a_check_whose_verdict_cannot_be_read_is_counted_apart(verdict, is
     assert ("could not be read" in turn_report(stage.scenario.validation, turn)["validation-001.md"]) == bool(
         unread
     )
+
+
+async def test_the_narrator_reads_the_effects_of_a_turn_as_prose_and_only_in_their_turn():
+    effects = [
+        {"text": "EARLY-STORIES spread.", "turn_range": [1, 1]},
+        {"text": "LATE-STORIES spread.", "turn_range": [2, 3]},
+    ]
+    mood = {"type": "trend", "description": "The mood changes.", "once": False, "effects": effects}
+    stage = Stage(events={"mood": mood})
+
+    await stage.play(2)
+
+    first, second = stage.asked("narrator")
+    assert "- mood: The mood changes. EARLY-STORIES spread.\n" in first and "LATE-STORIES" not in first
+    assert "- mood: The mood changes. LATE-STORIES spread.\n" in second and "EARLY-STORIES" not in second

@@ -222,7 +222,7 @@ def _world(scenario: Scenario, number: int, text: str, turn: ScenarioTurn | None
     if turn and turn.consequences:
         parts.append(f"## Consequences\n\n{turn.consequences}")
     if turn and turn.events:
-        listed = "\n".join(f"- {name}: {scenario.events[name].description}" for name in turn.events)
+        listed = "\n".join(f"- {name}: {scenario.events[name].text_in(number)}" for name in turn.events)
         parts.append(f"## What happened besides\n\n{listed}")
     return "\n\n".join(parts) + "\n"
 
