@@ -269,10 +269,15 @@ def exit_code(ending: BatchEnd, document: JsonMap) -> int:
 
 
 def has_failures(document: JsonMap) -> bool:
-    """Whether an item did not succeed; those that a run which stopped early did not need do not count."""
+    """Whether an item did not succeed, or a check of a run has no readable verdict.
+
+    Items that a run which stopped early did not need do not count.
+    """
     names = ("failCount", "timeoutCount", "errorCount")
-    return any(document[name] for name in names) or (
-        bool(document["unfinishedCount"]) and not document.get("stopWhen")
+    return (
+        any(document[name] for name in names)
+        or bool(document.get("checks", {}).get("unread"))
+        or (bool(document["unfinishedCount"]) and not document.get("stopWhen"))
     )
 
 

@@ -198,6 +198,18 @@ class ValidationCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reporting:
+    """What the reports of checks contain."""
+
+    __pydantic_config__ = STRICT
+    verbosity: Literal["minimal", "standard", "detailed"] = "standard"
+    """`minimal`: counts only; `detailed`: the explanation of each issue as well."""
+    include_suggestions: bool = False
+    """Whether the validation model is asked how each issue can be avoided."""
+    halt_on_critical: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
     """What is checked, when, and the consequence of an issue."""
 
@@ -215,6 +227,9 @@ class Validation:
     """Stop the run at an issue of severity `high` or `critical`."""
     max_issues_before_halt: Annotated[int, Field(ge=1)] | None = None
     severity_thresholds: dict[str, Literal["log", "warn", "halt"]] = field(default_factory=dict)
+    scenario_specific_rules: str = ""
+    """What every check has to consider besides its own question."""
+    reporting: Reporting = field(default_factory=Reporting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

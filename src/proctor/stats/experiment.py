@@ -14,6 +14,7 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 from proctor.formatting import chance, figure, plural
+from proctor.scenario.state import CheckCounts
 from proctor.stats.intervals import FEWEST_TASKS, Estimate, mean, wilson
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class RunData:
     cost_usd: float | None = None
     tokens: int = 0
     seed: int | None = None
+    checks: CheckCounts = field(default_factory=CheckCounts)
 
     @property
     def is_success(self) -> bool:

@@ -12,9 +12,12 @@ import pytest
 
 from proctor.batch import lifecycle
 from proctor.bootstrap import open_context
+from proctor.cli.run import OutputOptions, exit_code
+from proctor.cli.scenario import present
 from proctor.errors import PlanError, UsageError
 from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
+from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html, experiment_markdown
 from proctor.jobs.scenario.experiment import ExperimentOverrides
 from proctor.jobs.scenario.job import JOB
 
@@ -199,3 +202,33 @@ def files_of(folder):
     """The files of a run, without times."""
     time = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
     return {path.name: time.sub("TIME", path.read_text()) for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "counts", "code", "words"),
+    [
+        ("It depends.", {"run": 6, "issues": 0, "unread": 6}, 1, "6 checks, no verdict could be read"),
+        ("VERDICT: pass", {"run": 6, "issues": 0, "unread": 0}, 0, "6 checks, 0 issues"),
+    ],
+)
+async def test_verdicts_that_cannot_be_read_are_counted_wherever_the_run_is_reported(
+    ctx, folder, capsys, verdict, counts, code, words
+):
+    (folder / "scenario" / "validation-rules.yaml").write_text(
+        "validation_model: scripted/checker\nchecks: {world_state_coherence: true}\n"
+    )
+    (folder / "scenario" / "checker.yaml").write_text(f"rules: [{{reply: '{verdict}'}}]\n")
+
+    result = await lifecycle.start(JOB, read(ctx, folder), ctx)
+    present(ctx, result, OutputOptions())
+
+    assert result.summary["checks"] == counts
+    assert json.loads((folder / "out" / "batch-summary.json").read_text())["checks"] == counts
+    assert exit_code(result.end, result.summary) == code
+    assert words in capsys.readouterr().err
+    analyzer = BatchAnalyzer(folder / "out")
+    assert analyzer.identify_patterns()["checks"] == counts
+    assert f"Checks of the scenario: {words}." in experiment_html(analyzer)
+    assert f"Checks of the scenario: {words}." in experiment_markdown(analyzer)[0]
+    resumed = await lifecycle.resume(JOB, result.run_id, ctx)
+    assert resumed.summary["checks"] == counts

@@ -27,6 +27,7 @@ from proctor.formatting import chance, figure, percent, short, usd
 from proctor.jobs.scenario.experiment import slug_of
 from proctor.report.charts import Bar, Point, bars, line, scatter
 from proctor.report.render import PLOTS, Drawn, filed, page, text
+from proctor.scenario.state import CheckCounts
 from proctor.stats import experiment
 from proctor.stats.experiment import LevelContrast, Number, RunData, Scale, Study
 from proctor.stats.intervals import per_success, wilson
@@ -156,6 +157,15 @@ def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]]) -> RunData | No
         cost_usd=_numbers({"cost": cost}).get("cost"),
         tokens=_whole(totals.get("total_tokens")),
         seed=seed if isinstance(seed, int) else None,
+        checks=sum((_checks(_mapping(turn)) for turn in _list(state.get("turns"))), CheckCounts()),
+    )
+
+
+def _checks(turn: Mapping[str, Any]) -> CheckCounts:
+    return CheckCounts(
+        run=_whole(turn.get("checks_run")),
+        issues=len(_list(turn.get("issues"))),
+        unread=_whole(turn.get("checks_unread")),
     )
 
 
@@ -386,7 +396,7 @@ class BatchAnalyzer:
         judged = sum(run.is_judged for run in study.runs)
         errors = sum(run.is_error for run in study.runs)
         rate = wilson(passed, judged)
-        tried = self.level_contrasts
+        tried, checks = self.level_contrasts, self.checks
         clear = [experiment.statement(one) for one in tried if one.is_clear and not one.metric]
         by_metric = [experiment.statement(one) for one in tried if one.is_clear and one.metric]
         statistics = self.calculate_variation_statistics()
@@ -415,7 +425,13 @@ class BatchAnalyzer:
             "best_variation": None if best is None else {"variation_id": -best[1], "success_rate": best[0]},
             "notes": [*experiment.limitations(study, tried), *experiment.of_no_spread(study, self.metrics)],
             "stand_ins": list(study.stand_ins),
+            **({"checks": asdict(checks)} if checks.run else {}),
         }
+
+    @property
+    def checks(self) -> CheckCounts:
+        """The number of checks in all runs."""
+        return sum((run.checks for run in self.study.runs), CheckCounts())
 
     def turns_of(self, metric_name: str, number: int | None = None) -> list[dict[str, Any]]:
         """A metric's mean after each turn with its CI, for one variation or for all."""
@@ -624,6 +640,7 @@ def _chart_values(analyzer: BatchAnalyzer) -> dict[str, Any]:
             name: [one for one in documents["patterns.json"]["tested_metric_levels"] if one["metric"] == name]
             for name in metrics
         },
+        "checks": analyzer.checks if analyzer.checks.run else None,
         "figure": figure,
         "chance": chance,
         "around": around,

@@ -9,7 +9,7 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from proctor.scenario.prompts import run_seed
 from proctor.scenario.run_files import as_json, read_run, write_run, write_whole
 from proctor.scenario.state import (
     EVALUATORS,
+    CheckCounts,
     ScenarioCall,
     ScenarioRun,
     ScenarioTurn,
@@ -293,6 +294,8 @@ class ExperimentFolder(JobFiles):
         """Folders of running items, by item id."""
         self._current = set[str]()
         """Items that are finished and whose folders are complete."""
+        self._checks: dict[str, CheckCounts] = {}
+        """Checks of the runs whose folders were read or written, by item id."""
 
     def begin(self, *, resumed: bool) -> BatchEnd | None:  # noqa: ARG002
         """Write what the runs need, import runs from elsewhere, and bring all files in sync."""
@@ -331,7 +334,13 @@ class ExperimentFolder(JobFiles):
         self._sync()
         if self._options.get("aggregateMetrics") and end.status == "completed":
             BatchAnalyzer(self.path).save()
-        return {"experiment": self._options["experiment"], "output": str(self.path)}
+        checks = (
+            {"checks": asdict(self._check_counts())} if self._options["scenario"].get("validation") else {}
+        )
+        return {"experiment": self._options["experiment"], "output": str(self.path), **checks}
+
+    def _check_counts(self) -> CheckCounts:
+        return sum(self._checks.values(), CheckCounts())
 
     def _report_import(self, imported: ImportedRuns) -> None:
         finished = sum(imported.runs[item.id].status == state.COMPLETED for item in imported.items)
@@ -366,7 +375,9 @@ class ExperimentFolder(JobFiles):
 
     def write(self) -> None:
         """Write state, summary and costs from the store."""
-        files = _ExperimentDocuments(self._batch(), self._options, self._items(), self._ctx.now())
+        files = _ExperimentDocuments(
+            self._batch(), self._options, self._items(), self._ctx.now(), self._check_counts()
+        )
         write_whole(self.path / STATE, as_json(files.state()))
         write_whole(self.path / COSTS, as_json(files.costs()))
         write_whole(self.path / SUMMARY, as_json(files.summary()))
@@ -377,6 +388,7 @@ class ExperimentFolder(JobFiles):
         written = read_run(self._run_path(json.loads(row["settings"])))
         if written is None or written.item_id != row["id"]:
             return False
+        self._checks[row["id"]] = written.checks
         if row["status"] == SUCCESS:
             return written.status == state.COMPLETED
         stored = run_from_store(self.store.read, self._item(row["id"]))
@@ -389,10 +401,12 @@ class ExperimentFolder(JobFiles):
     def _folder_of(self, row: ItemRow) -> _RunFolder:
         """The folder of a run with what the store has of it."""
         settings = item_of(row).settings
+        run = run_from_store(self.store.read, row)
+        self._checks[row["id"]] = run.checks
         return _RunFolder(
             path=self._run_path(settings),
             scenario=scenario_of(changed(self._options["scenario"], settings.get("changes") or {})),
-            run=run_from_store(self.store.read, row),
+            run=run,
             whole=bool(settings.get("saveIndividualRuns", True)),
         )
 
@@ -438,8 +452,9 @@ class _ExperimentDocuments:
         options: Mapping[str, Any],
         rows: Sequence[ItemState],
         now: datetime,
+        checks: CheckCounts,
     ) -> None:
-        self._batch, self._options = batch, options
+        self._batch, self._options, self._checks = batch, options, checks
         self._rows = [
             extended(Row, row, values=json.loads(row["settings"]))
             for row in rows
@@ -489,6 +504,7 @@ class _ExperimentDocuments:
             "cost_summary": self._cost_summary(),
             "failed_runs": self._failed(),
             "stand_ins": self._stand_ins(),
+            **({"checks": asdict(self._checks)} if self._options["scenario"].get("validation") else {}),
         }
 
     def costs(self) -> dict[str, Any]:

@@ -10,7 +10,15 @@ from proctor.plan import source as sources
 from proctor.plan.source import PlanSource, bytes_of
 from proctor.plan.validate import did_you_mean
 from proctor.plan.yaml_loader import read_source
-from proctor.scenario.definition import Measure, Plain, ScenarioEvent, Validation, ValidationCheck, names_of
+from proctor.scenario.definition import (
+    Measure,
+    Plain,
+    Reporting,
+    ScenarioEvent,
+    Validation,
+    ValidationCheck,
+    names_of,
+)
 
 Steps = tuple[str | int, ...]
 
@@ -519,10 +527,21 @@ def read_validation(folders: list[Path], findings: FolderReader) -> Plain | None
                 findings.problem(("validation", name), "what checks cost is always counted", remedy)
         elif name not in names_of(Validation):
             findings.unknown(source, (key,), names_of(Validation), "validation-rules.yaml")
+        elif name == "reporting" and isinstance(value, dict):
+            rules[name] = _reporting(source, value, findings)
+        elif name == "scenario_specific_rules":
+            rules[name] = as_text(value)
         else:
             rules[name] = _REPORTS.get(str(value).lower(), value) if name == "report_format" else value
     rules["checks"] = _checks(source, findings)
     return rules
+
+
+def _reporting(source: PlanSource, written: Plain, findings: FolderReader) -> Plain:
+    for key in written:
+        if key not in names_of(Reporting):
+            findings.unknown(source, ("reporting", key), names_of(Reporting), "`reporting`")
+    return {key: value for key, value in written.items() if key in names_of(Reporting) and value is not None}
 
 
 def _checks(source: PlanSource, findings: FolderReader) -> dict[str, Plain]:
