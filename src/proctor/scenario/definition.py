@@ -272,13 +272,30 @@ class Scenario:
     """Metadata of the author: tags, criteria, dates. Not sent to any model."""
 
     @property
+    def models_by_path(self) -> dict[str, str]:
+        """Every model it may call, by the path of the setting that names it."""
+        named = {
+            f"actors.{short}.llm_model": actor.llm_model
+            for short, actor in self.actors.items()
+            if actor.control == "ai"
+        }
+        named |= {
+            "world_state_model": self.world_state_model,
+            "summarization_model": self.summarization_model,
+        }
+        named |= {
+            f"metrics.{name}.model": measure.model
+            for name, measure in self.metrics.items()
+            if measure.method == "model"
+        }
+        if self.validation:
+            named["validation.validation_model"] = self.validation.validation_model
+        return {path: model for path, model in named.items() if model}
+
+    @property
     def models(self) -> list[str]:
         """Every model it may call, once each."""
-        named = [actor.llm_model for actor in self.actors.values() if actor.control == "ai"]
-        named += [self.world_state_model, self.summarization_model]
-        named += [m.model for m in self.metrics.values() if m.method == "model"]
-        named += [self.validation.validation_model] if self.validation else []
-        return list(dict.fromkeys(filter(None, named)))
+        return list(dict.fromkeys(self.models_by_path.values()))
 
     @property
     def humans(self) -> list[str]:

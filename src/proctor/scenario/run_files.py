@@ -383,6 +383,17 @@ def read_run(folder: Path) -> ScenarioRun | None:
         return None
 
 
+def is_intact(folder: Path, run: ScenarioRun, *, whole: bool = True) -> bool:
+    """Whether the files of a run beside its state are there and can be read."""
+    names = [f"world-state-{turn.number:03d}.md" for turn in run.turns] if whole else []
+    try:
+        for name in ("metrics.json", "costs.json"):
+            json.loads((folder / name).read_text(encoding="utf-8"))
+        return all((folder / name).stat().st_size for name in (LOG, *names))
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
 def state_document(scenario: Scenario, run: ScenarioRun, *, slim: bool = False) -> dict[str, Any]:
     """`scenario-state.json`."""
     names = {short: actor.name for short, actor in scenario.actors.items()}

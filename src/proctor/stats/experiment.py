@@ -85,6 +85,8 @@ class Study:
     descriptions: Mapping[int, str]
     factors: Mapping[int, Mapping[str, str]]
     """The level of each factor, by variation."""
+    damaged: tuple[str, ...] = ()
+    """Files of runs that cannot be read."""
     planned: int
     metrics: tuple[str, ...] = ()
     """Metrics that are numbers, also those that no run has a value of."""

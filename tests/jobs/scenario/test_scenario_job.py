@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -232,3 +233,71 @@ async def test_verdicts_that_cannot_be_read_are_counted_wherever_the_run_is_repo
     assert f"Checks of the scenario: {words}." in experiment_markdown(analyzer)[0]
     resumed = await lifecycle.resume(JOB, result.run_id, ctx)
     assert resumed.summary["checks"] == counts
+
+
+@pytest.mark.parametrize(
+    ("variations", "line"),
+    [
+        ("variations: {actor_models: {port: [scripted/nobody]}}", ("plan", 5)),
+        ("variations: [{type: actor_model, actor: port, values: [scripted/act]}]", ("metrics.yaml", 1)),
+        ("variations: [{type: scenario_parameter, parameter: actors.port.role, values: [scripted/nobody]}]",
+         ("port.yaml", 3)),
+    ],
+)  # fmt: skip
+def test_a_model_that_is_missing_is_reported_where_a_run_uses_it(ctx, folder, variations, line):
+    port = folder / "scenario" / "actors" / "port.yaml"
+    port.write_text(port.read_text().replace("scripted/act", "scripted/nobody"))
+    (folder / "scenario" / "metrics.yaml").write_text(
+        "metrics: {mood: {type: str, method: model, model: scripted/nobody}}\n"
+    )
+    text = CONFIG.replace(CONFIG.splitlines()[-1], variations)
+
+    with pytest.raises(PlanError) as refused:
+        lifecycle.preview(read(ctx, folder, text), ctx)
+
+    (problem,) = refused.value.problems
+    assert (Path(problem.at.file).name, problem.at.line) == line
+
+
+def test_errors_of_the_config_its_variations_and_the_scenario_come_together(ctx, folder):
+    text = CONFIG.replace("turns, values: [1, 2]", "turns, values: [-1]") + (
+        "max_paralel: 2\ncost_per_run_limit: much\nevaluators: [nobody]\n"
+    )
+    with pytest.raises(PlanError) as refused:
+        read(ctx, folder, text)
+    assert [problem.at.line for problem in refused.value.problems] == [5, 6, 7, 8]
+
+    (folder / "scenario" / "metrics.yaml").write_text("metrics: {a: {pattern: '('}}\n")
+    text = CONFIG.replace("scenario_parameter", "scenario_parameters") + "max_paralel: 2\n"
+    with pytest.raises(PlanError) as refused:
+        read(ctx, folder, text)
+    places = [(Path(problem.at.file).name, problem.at.line) for problem in refused.value.problems]
+    assert places == [("metrics.yaml", 1), ("plan", 5), ("plan", 6)]
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "costs.json", "scenario-state.json", "world-state-001.md"])
+async def test_a_damaged_file_of_a_run_is_rebuilt_from_the_store(ctx, folder, name):
+    result = await lifecycle.start(JOB, read(ctx, folder), ctx)
+    path = folder / "out" / "runs" / "var-001-run-001" / name
+    before = path.read_bytes()
+    path.write_bytes(before[:40] if name.endswith("json") else b"")
+    (folder / "out" / "batch-state.json").write_text('{"run_')
+
+    notes = " ".join(BatchAnalyzer(folder / "out").identify_patterns()["notes"])
+    plan = read(ctx, folder, CONFIG + "description: Changed.\n")
+    resumed = await lifecycle.resume(JOB, JOB.earlier(plan, ctx), ctx, plan=plan)
+
+    assert (f"Damaged, and not in these figures: var-001-run-001/{name}." in notes) == name.endswith("json")
+    assert path.read_bytes() == before
+    assert (resumed.run_id, resumed.executed) == (result.run_id, False)
+
+
+async def test_pauses_between_executions_do_not_count_as_time_of_the_experiment(ctx, folder):
+    result = await lifecycle.start(JOB, read(ctx, folder), ctx)
+    with closing(sqlite3.connect(folder / "store.db")) as store, store:
+        store.execute("UPDATE batches SET \"createdAt\" = '2020-01-01T00:00:00.000Z'")
+
+    resumed = await lifecycle.resume(JOB, result.run_id, ctx)
+
+    assert resumed.summary["durationSec"] < 60
+    assert json.loads((folder / "out" / "batch-summary.json").read_text())["duration_seconds"] < 60

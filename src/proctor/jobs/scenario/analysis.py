@@ -47,7 +47,8 @@ def read_study(folder: Path) -> Study:
     failed = [_mapping(one) for one in _list(state.get("failed_runs"))]
     reasons = {one["run_id"]: one for one in failed if isinstance(one.get("run_id"), str)}
     paths = sorted(path for path in (folder / "runs").glob("var-*") if path.is_dir())
-    runs = [run for path in paths if (run := _run(path, reasons)) is not None]
+    damaged: list[str] = []
+    runs = [run for path in paths if (run := _run(path, reasons, damaged)) is not None]
     variations = [one for one in _list(state.get("variations")) if isinstance(one, dict)]
     numbered = {_id_of(one, position): one for position, one in enumerate(variations, 1)}
     present = {run.variation_id for run in runs}
@@ -63,6 +64,7 @@ def read_study(folder: Path) -> Study:
         metrics=names,
         scales=scales,
         planned=_whole(summary.get("total_runs_planned")) or len(runs),
+        damaged=tuple(damaged),
         stand_ins=tuple(map(str, _list(summary.get("stand_ins")))),
         description=str(summary.get("description") or ""),
     )
@@ -128,16 +130,17 @@ def _metrics_of(paths: Sequence[Path], runs: Sequence[RunData]) -> tuple[tuple[s
     return tuple(sorted(names)), scales
 
 
-def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]]) -> RunData | None:
+def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]], damaged: list[str]) -> RunData | None:
     named = _LABEL.fullmatch(folder.name)
     if named is None:
         return None
-    state, known = _mapping(_read(folder / "scenario-state.json")), reasons.get(folder.name, {})
+    state = _mapping(_read(folder / "scenario-state.json", damaged))
+    known = reasons.get(folder.name, {})
     status = str(state.get("status") or "failed")
     if known and status != "completed":
         status = "failed"
-    final, by_turn = _metrics(_read(folder / "metrics.json"))
-    costs = _mapping(_read(folder / "costs.json"))
+    final, by_turn = _metrics(_read(folder / "metrics.json", damaged))
+    costs = _mapping(_read(folder / "costs.json", damaged))
     totals = _mapping(costs.get("totals"))
     cost = costs.get("total_cost", totals.get("total_cost_usd"))
     seed = _mapping(state.get("execution_metadata")).get("seed")
@@ -232,14 +235,19 @@ def _id_of(variation: Mapping[str, Any], position: int) -> int:
     return variation_id if isinstance(variation_id, int) else position
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, damaged: list[str] | None = None) -> Any:
+    """A JSON document; empty when it cannot be read, which is added to `damaged` if the file is there."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
+        if damaged is not None and path.exists():
+            damaged.append(f"{path.parent.name}/{path.name}")
         return {}
 
 
 FOLDER = "analysis"
+LISTED_DAMAGE = 5
+"""Damaged files that are named; the others are counted."""
 MOST_PAIRED = 12
 """With more variations than this, each is compared only with the first: all pairs would be too many."""
 
@@ -423,10 +431,25 @@ class BatchAnalyzer:
             "errors": errors,
             "unfinished_runs": total - judged - errors,
             "best_variation": None if best is None else {"variation_id": -best[1], "success_rate": best[0]},
-            "notes": [*experiment.limitations(study, tried), *experiment.of_no_spread(study, self.metrics)],
+            "notes": [
+                *self._damage(),
+                *experiment.limitations(study, tried),
+                *experiment.of_no_spread(study, self.metrics),
+            ],
             "stand_ins": list(study.stand_ins),
             **({"checks": asdict(checks)} if checks.run else {}),
         }
+
+    def _damage(self) -> list[str]:
+        """Which files of runs could not be read."""
+        names = self.study.damaged
+        if not names:
+            return []
+        more = f" and {len(names) - LISTED_DAMAGE} more" if len(names) > LISTED_DAMAGE else ""
+        return [
+            f"Damaged, and not in these figures: {', '.join(names[:LISTED_DAMAGE])}{more}. "
+            "Resume the experiment (--resume): files are rebuilt from the store, nothing is run again."
+        ]
 
     @property
     def checks(self) -> CheckCounts:
