@@ -58,6 +58,10 @@ class RunData:
     by_turn: Mapping[int, Mapping[str, Number]] = field(default_factory=dict)
     cost_usd: float | None = None
     tokens: int = 0
+    seconds: float | None = None
+    """Duration of its turns; None: unknown."""
+    turns: int = 0
+    """Number of completed turns."""
     seed: int | None = None
     checks: CheckCounts = field(default_factory=CheckCounts)
 

@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from proctor.errors import UsageError
-from proctor.formatting import chance, figure, percent, short, usd
+from proctor.export.tables import write_csv
+from proctor.formatting import chance, elapsed, figure, percent, short, usd
 from proctor.jobs.scenario.experiment import slug_of
+from proctor.json_values import as_datetime
 from proctor.report.charts import Bar, Point, bars, line, scatter
 from proctor.report.render import PLOTS, Drawn, filed, page, text
 from proctor.scenario.state import CheckCounts
@@ -33,6 +35,8 @@ from proctor.stats.experiment import LevelContrast, Number, RunData, Scale, Stud
 from proctor.stats.intervals import per_success, wilson
 
 if TYPE_CHECKING:
+    import pandas
+
     from proctor.stats.differences import Difference
 
 _LABEL = re.compile(r"var-(\d+)-run-(\d+)")
@@ -159,9 +163,18 @@ def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]], damaged: list[s
         by_turn={turn: _numbers(values) for turn, values in by_turn.items()},
         cost_usd=_numbers({"cost": cost}).get("cost"),
         tokens=_whole(totals.get("total_tokens")),
+        seconds=_duration([_mapping(turn) for turn in _list(state.get("turns"))]),
+        turns=len(_list(state.get("completed_turns"))) or len(by_turn),
         seed=seed if isinstance(seed, int) else None,
         checks=sum((_checks(_mapping(turn)) for turn in _list(state.get("turns"))), CheckCounts()),
     )
+
+
+def _duration(turns: Sequence[Mapping[str, Any]]) -> float | None:
+    """Seconds that the turns took, without the time between them."""
+    durations = [elapsed(as_datetime(turn, "started_at"), as_datetime(turn, "ended_at")) for turn in turns]
+    known = [seconds for seconds in durations if seconds is not None]
+    return round(sum(known), 3) if known else None
 
 
 def _checks(turn: Mapping[str, Any]) -> CheckCounts:
@@ -246,6 +259,9 @@ def _read(path: Path, damaged: list[str] | None = None) -> Any:
 
 
 FOLDER = "analysis"
+RUNS = "runs.csv"
+_RUN_COLUMNS = ("run_id", "variation_id", "variation", "repeat", "seed", "status", "reason")
+_COST_COLUMNS = ("turns_completed", "cost_usd", "tokens", "duration_seconds")
 LISTED_DAMAGE = 5
 """Damaged files that are named; the others are counted."""
 MOST_PAIRED = 12
@@ -485,11 +501,58 @@ class BatchAnalyzer:
             "effects.json": {name: self.factor_effects(name) for name in self.metrics},
         }
 
+    def run_rows(self) -> list[dict[str, Any]]:
+        """One row per run: its variation, the levels of the factors, seed, final metrics, cost and duration.
+
+        The rows have the same columns. A factor or metric with the name of another column has a prefix.
+        """
+        study = self.study
+        factors = list(dict.fromkeys(name for levels in study.factors.values() for name in levels))
+        labels = sorted({name for run in study.runs for name in run.labels})
+        columns = dict.fromkeys((*_RUN_COLUMNS, *_COST_COLUMNS))
+        named: dict[str, dict[str, str]] = {"factor": {}, "metric": {}}
+        for kind, names in (("factor", factors), ("metric", [*self.metrics, *labels])):
+            for name in names:
+                column = f"{kind}.{name}" if name in columns else name
+                columns[column] = None
+                named[kind][name] = column
+        return [self._run_row(run, named) for run in study.runs]
+
+    def _run_row(self, run: RunData, named: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+        levels = self.study.factors.get(run.variation_id, {})
+        values = {**run.labels, **run.metrics}
+        return {
+            "run_id": run.run_id,
+            "variation_id": run.variation_id,
+            "variation": self.study.descriptions[run.variation_id],
+            "repeat": run.repeat,
+            "seed": run.seed,
+            "status": run.status,
+            "reason": run.reason,
+            **{column: levels.get(name) for name, column in named["factor"].items()},
+            **{column: values.get(name) for name, column in named["metric"].items()},
+            "turns_completed": run.turns,
+            "cost_usd": run.cost_usd,
+            "tokens": run.tokens,
+            "duration_seconds": run.seconds,
+        }
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """The rows of `run_rows` as a pandas DataFrame."""
+        # pandas is an optional dependency.
+        try:
+            import pandas
+        except ImportError as error:
+            raise UsageError("this needs pandas\nInstall it: pip install 'proctor[pandas]'") from error
+        return pandas.DataFrame(self.run_rows())
+
     def save(self, target: Path | None = None) -> list[Path]:
         """Write the analysis into the experiment's folder, or into another; the files."""
         target = target or self.folder / FOLDER
         target.mkdir(parents=True, exist_ok=True)
-        written = []
+        rows = self.run_rows()
+        write_csv(target / RUNS, list(rows[0]) if rows else [*_RUN_COLUMNS, *_COST_COLUMNS], rows)
+        written = [target / RUNS]
         for name, document in self.documents().items():
             path = target / name
             path.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
