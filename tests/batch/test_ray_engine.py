@@ -29,7 +29,9 @@ STORE_BYTES = 80 * 2**20
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A head that runs no items, and two nodes."""
-    import os, types
+    import os
+    import types
+
     if "TRY_RAY" in os.environ:
         yield types.SimpleNamespace(address=os.environ["TRY_RAY"])
         return
