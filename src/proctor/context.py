@@ -227,6 +227,8 @@ class EvaluatorSettings:
     definitions: Mapping[str, Any]
     """Definitions from files and from the store, copied when the run began, by name."""
     lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    model_names: Mapping[str, str] = field(default_factory=dict)
+    """Judges by the model id of a definition."""
     mark: str = "evaluation"
     """Label of the processes they start."""
     sandbox: object = None
@@ -317,6 +319,7 @@ def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "Ev
         environment=visible(settings.user_environment, named={"HOME"}),
         folders=[evaluators.folder / "evaluators", settings.home / "evaluators"],
         lambdas=evaluators.lambdas,
+        model_names=evaluators.model_names,
         mark=evaluators.mark,
         sandbox=settings.confinement.for_evaluators(evaluators.sandbox),
     )
@@ -523,7 +526,12 @@ class RunContext:
     def _evaluator_settings(
         self, folder: Path, definitions: Mapping[str, Any], mark: str, sandbox: object
     ) -> EvaluatorSettings:
-        lambdas = self.settings_for([folder]).evaluation.get("lambdas", {})
+        section = self.settings_for([folder]).evaluation
         return EvaluatorSettings(
-            folder=folder, definitions=definitions, lambdas=lambdas, mark=mark, sandbox=sandbox
+            folder=folder,
+            definitions=definitions,
+            lambdas=section.get("lambdas", {}),
+            model_names=section.get("models", {}),
+            mark=mark,
+            sandbox=sandbox,
         )
