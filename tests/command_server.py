@@ -28,6 +28,8 @@ from typing import Any, NoReturn
 
 MAX_REQUEST_BYTES = 1 << 17
 MAX_REPLY_BYTES = 1 << 10
+GC_THRESHOLD = (100_000, 50, 100)
+"""A search for garbage is only worth its time in processes that live longer."""
 FORWARDING = Path(__file__).parent / "forwarded_command.py"
 
 
@@ -245,6 +247,7 @@ def serve(listener: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The folder of this file: a command has its working folder there.
     del sys.path[0]
+    gc.set_threshold(*GC_THRESHOLD)
     _load("proctor.__main__")
     selector = selectors.DefaultSelector()
     selector.register(sys.stdin, selectors.EVENT_READ)
