@@ -240,7 +240,7 @@ def test_a_process_that_was_taken_for_dead_settles_what_its_calls_came_to(store,
     with pytest.raises(OwnershipLost):
         store._transaction(take_over).result()
 
-    rows = query(store, "SELECT * FROM \"ledger\" WHERE \"kind\" = 'estimate'")
+    rows = query(store, 'SELECT * FROM "ledger" WHERE "kind" = \'estimate\'')
     assert [(row["reservedUsd"], row["spentUsd"]) for row in rows] == [(-0.05, 0.03)]
     # One has cost 0.002, and the other may cost 0.01.
     spent = 0.004 if has_ended else 0.012
