@@ -8,16 +8,15 @@ claims its batch does so.
 Every function runs inside a transaction that its caller has begun.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import cast
 
 from proctor.errors import OwnershipLost
 from proctor.item import RUNNING
 from proctor.store.database import Connection, Row, insertion
-from proctor.store.tables import COLUMNS, LedgerRow, PoolRow
+from proctor.store.tables import COLUMNS, LedgerRow, ModelCallRow, PoolRow
 from proctor.store.writer import RowGroups, is_alive, timestamp
 
 ROUNDING_USD = 1e-9
@@ -153,29 +152,23 @@ def settle_late(connection: Connection, rows: RowGroups, now: datetime) -> None:
     The process that made them was only cut off from the store: calls that were running then have ended
     since, and what they cost replaces the estimate.
     """
-    entries, calls = _by_session(rows, "ledger"), _by_session(rows, "model_calls")
-    for session_id in {*entries, *calls}:
+    entries = cast("list[LedgerRow]", rows.of_table("ledger", COLUMNS["ledger"]))
+    calls = cast("list[ModelCallRow]", rows.of_table("model_calls", COLUMNS["model_calls"]))
+    for session_id in {row["sessionId"] for row in (*entries, *calls)}:
+        mine = [entry for entry in entries if entry["sessionId"] == session_id]
+        costs = [call["costUsd"] or 0.0 for call in calls if call["sessionId"] == session_id]
+        settled = [entry["spentUsd"] for entry in mine if entry["kind"] == "settle"]
+        running = [entry["reservedUsd"] for entry in mine if entry["kind"] == "call"]
         estimates = connection.rows(
             f'SELECT * FROM "ledger" WHERE "sessionId" = ? AND "kind" = \'estimate\' AND {SPENT}',
             (session_id,),
         )
         for estimate in cast("list[LedgerRow]", estimates):
-            settled = [entry["spentUsd"] for entry in entries[session_id] if entry["kind"] == "settle"]
-            running = [entry["reservedUsd"] for entry in entries[session_id] if entry["kind"] == "call"]
-            costs = [call["costUsd"] or 0.0 for call in calls[session_id]]
             # Calls that still run are charged as before.
             spent = settled[-1] if settled else estimate["spentUsd"] + sum(running) + sum(costs)
             amounts = ("settle", estimate["reservedUsd"], max(0.0, spent), estimate["holder"])
             row = (session_id, LATE_POSITION, estimate["runId"], estimate["itemId"], timestamp(now))
             connection.run(insertion("ledger", COLUMNS["ledger"]), (*row, *amounts))
-
-
-def _by_session(rows: RowGroups, table: str) -> "defaultdict[str, list[dict[str, Any]]]":
-    by_session = defaultdict[str, list[dict[str, Any]]](list)
-    for row in rows.appended.get(table, ()):
-        values = dict(zip(COLUMNS[table], row, strict=True))
-        by_session[values["sessionId"]].append(values)
-    return by_session
 
 
 def _check_not_closed(connection: Connection, run_id: str, holder: str, now: datetime) -> None:

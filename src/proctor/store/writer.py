@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -75,6 +75,10 @@ class RowGroups:
             self.count += 1
         else:
             row.update(values)
+
+    def of_table(self, table: str, columns: Sequence[str]) -> list[JsonObject]:
+        """The rows of a table that will never change, by column."""
+        return [dict(zip(columns, row, strict=True)) for row in self.appended.get(table, ())]
 
     def merge(self, later: "RowGroups") -> None:
         """Add rows that were recorded after these."""
