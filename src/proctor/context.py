@@ -22,6 +22,7 @@ from proctor.models.prices import SpendingRequest
 from proctor.models.rate_limits import OUTAGE_PATIENCE_SECONDS, RatePools
 from proctor.models.router import LazyGateway
 from proctor.models.routes import CallableRoute
+from proctor.models.scripted import ScriptedModel
 from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.sandbox import NOT_CONFINED, Sandbox
@@ -115,6 +116,8 @@ class ModelOptions:
     """How long calls wait for a provider that cannot be reached; None: as the settings say."""
     sandbox: object = None
     """`sandbox` of the plan, for the programs of its evaluators; None: as the settings say."""
+    scripts: Mapping[str, ScriptedModel] = field(default_factory=dict)
+    """Scripted models by name, for a worker that does not see the folders; others are looked up there."""
 
     @classmethod
     def of_plan(cls, plan: JsonMap, folders: Sequence[Path]) -> "ModelOptions":
@@ -287,6 +290,7 @@ def make_models(
     router = ModelRouter(
         {**settings.environment, **options.variables},
         folders=options.folders,
+        scripts=options.scripts,
         prices={**settings.prices, **(options.prices or {})},
         recording=recording,
         pools=RatePools(
@@ -368,6 +372,19 @@ def make_attempt_context(
     )
 
 
+EngineName = Literal["local", "ray"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Where the items of a run are executed."""
+
+    name: EngineName = "local"
+    """`local`: on this machine; `ray`: on the nodes of a Ray cluster."""
+    ray_address: str = "auto"
+    """Of the cluster; `auto`: the one that this machine is part of; `local`: one on this machine alone."""
+
+
 class RunContext:
     """Settings, store and clock of one run, on its driver. Close it to close the store."""
 
@@ -396,6 +413,8 @@ class RunContext:
         self._given_store = store
         self.people = people
         """Without it, questions to people go through the store."""
+        self.engine = EngineOptions()
+        """Where items are executed, unless the caller of a run gives it an engine."""
         self.functions = Functions()
         """Functions of this process that stand as agents, models and evaluators; looked up first."""
 

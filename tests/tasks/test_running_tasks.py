@@ -224,6 +224,46 @@ def test_a_batch_plan_may_name_tasks(proctor: Any) -> None:
     assert "proctor resume RUN" in wrong.stderr
 
 
+def task_of_one_file(folder: Path) -> None:
+    (folder / "tasks/fix/start").mkdir(parents=True)
+    (folder / "tasks/fix/start/a.txt").write_text("open\n")
+    header = "start: fix/start\ncheck: grep -q done a.txt\n"
+    (folder / "tasks/fix.md").write_text(f"---\n{header}---\n# Task: Fix it\n\nWrite done.\n")
+
+
+AGENTS = ("good=echo done > a.txt", "bad=true")
+
+
+def test_agents_of_a_benchmark_are_compared_with_each_other(proctor: Any) -> None:
+    task_of_one_file(proctor.folder)
+    words = ("bench", "--task", "tasks", *(word for agent in AGENTS for word in ("--agent", agent)))
+
+    planned = proctor.json(*words, "--dry-run")
+    done = proctor.json(*words, "--output", "out")
+
+    assert [(item["model"], item["agent"]) for item in planned["items"]] == [
+        ("default", "good"),
+        ("default", "bad"),
+    ]
+    rates = {model["model"]: model["success_rate"]["value"] for model in done["comparison"]["models"]}
+    assert rates == {"default (good)": 1, "default (bad)": 0}
+    assert sorted(file.name for file in (proctor.folder / "out").glob("*_result.json")) == [
+        "default__bad__result.json",
+        "default__good__result.json",
+    ]
+    resumed = proctor.json("bench", "--resume", "out", "--runs", "2")
+    assert [model["success_rate"]["n"] for model in resumed["comparison"]["models"]] == [2, 2]
+
+
+def test_a_plan_of_tasks_may_name_several_agents(proctor: Any) -> None:
+    task_of_one_file(proctor.folder)
+    (proctor.folder / "plan.yaml").write_text(json.dumps({"tasks": "tasks", "agent": AGENTS}))
+
+    planned = proctor.json("batch", "plan.yaml", "--dry-run")
+
+    assert [item["agent"] for item in planned["items"]] == ["good", "bad"]
+
+
 def test_a_plan_of_tasks_reports_unknown_keys_at_their_place(proctor: Any) -> None:
     (proctor.folder / "plan.yaml").write_text("tasks: rows.csv\nmodles: scripted/ok\n")
 

@@ -31,6 +31,7 @@ from proctor.json_values import JsonMap
 from proctor.model import Model
 from proctor.model_client import ModelClient
 from proctor.runner import (
+    DriverFiles,
     LoadSession,
     MergeRequest,
     MergeResult,
@@ -122,6 +123,8 @@ class AttemptSupport:
     ask_person: "Callable[[str, str, str], Awaitable[str]] | None" = None
     """With item, actor and prompt; None: nobody is there."""
     redact: Callable[[str], str] = str
+    driver_files: DriverFiles | None = None
+    """None: this is the driver's machine."""
     stop_reason: AttemptError | None = None
     """Why running attempts are being cancelled; set before cancelling."""
 
@@ -243,6 +246,7 @@ class Attempt:
             merge=self._support.merge,
             redact=self._support.redact,
             sandbox=self._context.sandbox,
+            driver_files=self._support.driver_files,
             checkpoint=self._work.checkpoint,
         )
 
@@ -334,7 +338,7 @@ class Attempt:
     def _record(self, event: Event) -> None:
         self._recorder.record(event)
         if isinstance(event, ModelCall) and self._limit_reached is None:
-            if limit := self._reservation.charge(self._recorder.totals.cost_usd or 0.0):
+            if limit := self._reservation.charge(self._recorder.cost_usd or 0.0):
                 self._cut_off(limit)
         elif isinstance(event, Message) and event.role == "assistant":
             self._answer = event.content

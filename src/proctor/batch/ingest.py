@@ -11,17 +11,20 @@ from pathlib import Path
 
 from proctor import __version__
 from proctor.errors import UsageError
+from proctor.formatting import plural
 from proctor.job import check_run_id
-from proctor.json_values import as_text
+from proctor.json_values import as_map, as_text
 from proctor.models.prices import listed_price
 from proctor.records import Kind, all_endings, endings_of, find_kind, kind_names, recognised
 from proctor.session import ModelCall, Session, Step, TimedEvent, Unreadable
 from proctor.store import Store
 from proctor.store.intake import BuiltSessions
 from proctor.telemetry import sources
-from proctor.telemetry.documents import Document, SessionName, mark_of
+from proctor.telemetry.dialects import read_span
+from proctor.telemetry.documents import Document, SessionName, is_span, mark_of
 from proctor.telemetry.sessions import SOURCE, session_of
 from proctor.telemetry.sources import LogGroupQuery, LogsClient, read_log_groups
+from proctor.telemetry.span import span_of
 
 
 def priced(session: Session, now: datetime) -> Session:
@@ -130,6 +133,8 @@ def _unreadable(name: SessionName, error: Exception) -> Session:
 
 
 OTLP, AUTO = "otlp", "auto"
+MOST_SEEN = 5
+"""Names and scopes of spans that the reason for an import without sessions lists."""
 MOST_NAMED = 1_000
 """Unreadable records that are listed; all are counted."""
 
@@ -236,8 +241,54 @@ def _import_spans(
     store: Store, paths: Iterable[Path], done: ImportResult, now: datetime, service: str, log_group: str
 ) -> None:
     for path in paths:
-        documents = _counted(_readable(sources.read_documents(path), done), done)
+        content, before = FileContent(), done.unreadable_count
+        documents = _counted(content.seen(_readable(sources.read_documents(path), done)), done)
         keep_arrivals(store, documents, now, fallback=log_group, service=service)
+        if not content.has_work and done.unreadable_count == before:
+            done.add_unreadable(Unreadable(path=str(path), problem=content.reason()))
+
+
+@dataclass(slots=True)
+class FileContent:
+    """What was seen in a file of spans: the reason when no session comes of it."""
+
+    spans: int = 0
+    records: int = 0
+    has_work: bool = False
+    """Whether any span records work of an agent, or may once its record or span has arrived."""
+    names: dict[str, None] = field(default_factory=dict)
+    scopes: dict[str, None] = field(default_factory=dict)
+
+    def seen(self, documents: Iterable[Document]) -> Iterator[Document]:
+        """The same documents, counted."""
+        for document in documents:
+            if is_span(document):
+                self.spans += 1
+                self._look_at(document)
+            else:
+                # Its span may be in another file.
+                self.records += 1
+                self.has_work = True
+            yield document
+
+    def _look_at(self, document: Document) -> None:
+        if not self.has_work:
+            self.has_work = read_span(span_of(document, ())) is not None
+            names = ((self.names, document["name"]), (self.scopes, as_map(document, "scope").get("name")))
+            for seen, name in names:
+                if name and len(seen) < MOST_SEEN:
+                    seen[as_text(name)] = None
+
+    def reason(self) -> str:
+        """Why no session comes of the file."""
+        if not self.spans:
+            return "no session: it holds no spans and no event records"
+        scopes = f" of {', '.join(self.scopes)}" if self.scopes else ""
+        names = f": {', '.join(self.names)}" if self.names else ""
+        return (
+            f"no session: none of its {plural(self.spans, 'span')}{scopes} is of an agent, a model or a tool"
+            f"{names}"
+        )
 
 
 def _readable(documents: Iterable[Document | Unreadable], done: ImportResult) -> Iterator[Document]:

@@ -19,6 +19,12 @@ from proctor.session import Usage
 FREE_PROVIDERS = frozenset({"scripted", "replay", "ollama", "local", "lmstudio", "vllm"})
 TABLE_PROVIDERS = {"gemini": "google", "xai": "x-ai"}
 """Our name of a provider → the table's, where they differ."""
+FRAMEWORKS = frozenset(("strands-agents", "strands", "autogen", "langchain", "crewai", "smolagents"))
+"""Agent frameworks that their telemetry names where the provider belongs."""
+# An id of Bedrock: a region or none, the vendor, the model, its version.
+_BEDROCK = re.compile(
+    r"(?:[a-z]{2,6}\.)?(?:anthropic|amazon|meta|mistral|cohere|ai21|deepseek|openai|qwen)\.\S"
+)
 PER_TOKEN = 1e-6
 FASTER: Mapping[str, Mapping[str, float]] = {
     "service_tier": {"priority": 2.0},
@@ -96,8 +102,13 @@ def price_of(name: str, declared: Mapping[str, Mapping[str, float]], *, at: date
 def listed_price(provider: str, model: str, *, at: datetime) -> Price | None:
     """The list price of a model that another tool called; None: unknown.
 
-    Without a provider, the name may contain it (`openai/gpt-4o`), or be one that only one provider has.
+    Without a provider, or with a framework in its place, the name may contain it (`openai/gpt-4o`, or the
+    vendor in an id of Bedrock), or be one that only one provider has.
     """
+    if provider in FRAMEWORKS:
+        provider = ""
+    if not provider and _BEDROCK.match(model):
+        provider = "aws"
     if not provider and "/" in model:
         return price_of(model, {}, at=at)
     return price_of(f"{provider}/{model}", {}, at=at)
@@ -308,7 +319,7 @@ def output_limit(parameters: JsonMap) -> int | None:
     Which name a server obeys is unknown: the highest counts. A reasoning budget is part of the limit, unless
     it is as high.
     """
-    limits = [limit for name in OUTPUT_LIMITS if (limit := positive(parameters.get(name)))]
+    limits = [limit for name in OUTPUT_LIMITS if name in parameters and (limit := positive(parameters[name]))]
     if not limits:
         return None
     budget = thinking_budget(parameters)
@@ -340,20 +351,17 @@ def billed_usage(
     if price is None or not any(price.rates):
         return usage, False
     answers = answer_count(body)
-    written_tokens = answer_tokens(answer, body)
     input_tokens, output_tokens, reasoning = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
     # A provider may count hidden reasoning beyond the limit, and stop tokens; never a longer text.
     allowed = MOST_TOKENS if limit is None else limit + limit // 4 + 256
     visible = output_tokens - reasoning
     if not 0 < input_tokens <= MOST_TOKENS:
         input_tokens = estimated_tokens(body)
-    if (
-        (not output_tokens and written_tokens)
-        or visible < 0
-        or visible > allowed * answers
-        or output_tokens > MOST_TOKENS * answers
-    ):
-        output_tokens, reasoning = written_tokens, 0
+    is_wrong = visible < 0 or visible > allowed * answers or output_tokens > MOST_TOKENS * answers
+    if is_wrong or not output_tokens:
+        written_tokens = answer_tokens(answer, body)
+        if is_wrong or written_tokens:
+            output_tokens, reasoning = written_tokens, 0
     cached = usage.cached_tokens if usage.cached_tokens <= input_tokens else 0
     written = usage.cache_write_tokens if cached + usage.cache_write_tokens <= input_tokens else 0
     billed = Usage(
@@ -363,7 +371,7 @@ def billed_usage(
         reasoning_tokens=reasoning,
         cache_write_tokens=written,
     )
-    return billed, billed != usage
+    return (usage, False) if billed == usage else (billed, True)
 
 
 def answer_tokens(answer: WireAnswer, body: JsonMap) -> int:

@@ -9,13 +9,21 @@ the current turn are in none.
 
 import operator
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proctor.scenario import metrics as measuring
 from proctor.scenario import validation
-from proctor.scenario.definition import CONDITION, Actor, Scenario, ScenarioEvent
+from proctor.scenario.definition import (
+    CONDITION,
+    Actor,
+    Scenario,
+    ScenarioEvent,
+    TextCondition,
+    comparisons_of,
+)
 from proctor.scenario.prompts import (
     HUMAN,
     Prompts,
@@ -177,8 +185,12 @@ def all_hold(conditions: Mapping[str, str], values: Mapping[str, Value]) -> bool
 
 
 def holds(condition: str, value: Value) -> bool:
-    """Whether a value satisfies a comparison such as `>= 7`, `== true` or `!= war`."""
-    match = CONDITION.fullmatch(condition.strip())
+    """Whether a value satisfies a condition such as `>= 7`, `== true`, `!= war` or `> 3 and < 7`."""
+    return all(_satisfies(comparison, value) for comparison in comparisons_of(condition))
+
+
+def _satisfies(comparison: str, value: Value) -> bool:
+    match = CONDITION.fullmatch(comparison.strip())
     if match is None or value is None:
         return False
     compare, bound = _COMPARED[match[1]], _parsed(match[2].strip().strip("\"'"))
@@ -203,29 +215,41 @@ def events_of_turn(
     seed: int,
     metrics: Mapping[str, Value],
     before: Iterable[str],
+    world_state: str = "",
 ) -> list[str]:
     """The names of the events of this turn; `before` are those of earlier turns."""
     occurred = set(before)
-    return [
-        name
-        for name, event in events.items()
-        if not (event.once and name in occurred) and _occurs(name, event, turn, seed, metrics)
-    ]
+
+    def occurs(name: str, event: ScenarioEvent) -> bool:
+        first, last = event.turn_range or (1, turn)
+        if not first <= turn <= last or (event.once and name in occurred):
+            return False
+        if event.type == "scheduled":
+            return turn == event.turn or turn in event.turns
+        if event.type == "conditional":
+            return all_hold(event.conditions, metrics) and all(
+                _contains(world_state, condition) for condition in event.world_state_contains
+            )
+        if event.type == "trend" and (turn - first) % event.frequency:
+            return False
+        probability = event.probability
+        if probability is None:
+            return event.type == "trend"
+        return random.Random(f"{seed}|{turn}|{name}").random() < probability
+
+    return [name for name, event in events.items() if occurs(name, event)]
 
 
-def _occurs(name: str, event: ScenarioEvent, turn: int, seed: int, metrics: Mapping[str, Value]) -> bool:
-    first, last = event.turn_range or (1, turn)
-    if not first <= turn <= last:
-        return False
-    match event.type:
-        case "scheduled":
-            return turn == event.turn
-        case "trend":
-            return (turn - first) % event.frequency == 0
-        case "random":
-            return random.Random(f"{seed}|{turn}|{name}").random() < event.probability
-        case "conditional":
-            return all_hold(event.conditions, metrics)
+_PARAGRAPHS = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+#]|\d+[.)]))")
+
+
+def _contains(text: str, condition: TextCondition) -> bool:
+    """Whether both patterns of a condition match in one paragraph or list entry of a text."""
+    patterns = [condition.pattern, *filter(None, [condition.sensitivity])]
+    return any(
+        all(re.search(pattern, paragraph, re.IGNORECASE) for pattern in patterns)
+        for paragraph in _PARAGRAPHS.split(text[: measuring.LONGEST_TEXT])
+    )
 
 
 _DECISION = ("LONG-TERM GOALS", "SHORT-TERM PRIORITIES", "REASONING", "STATEMENT", "ACTION")
@@ -262,7 +286,7 @@ class ScenarioSimulation:
         actors = list(scenario.actors.values())
         results = await together([self._decide(state, actor) for actor in actors])
         decisions = {actor.short_name: result for actor, result in zip(actors, results, strict=True)}
-        events = self._events(past, state.turn)
+        events = self._events(past, state)
         world = await self._narrate(state, decisions, events)
         metrics = await measuring.measure(
             scenario,
@@ -319,13 +343,18 @@ class ScenarioSimulation:
             statement=fields.get("STATEMENT", "") if state.scenario.enable_public_statements else "",
         )
 
-    def _events(self, past: Sequence[ScenarioTurn], turn: int) -> list[str]:
+    def _events(self, past: Sequence[ScenarioTurn], state: TurnState) -> list[str]:
         latest: dict[str, Value] = measuring.at_start(self._scenario)
         for one in past:
             latest |= {name: value for name, value in one.metrics.items() if value is not None}
         before = [name for one in past for name in one.events]
         return events_of_turn(
-            self._scenario.events, turn=turn, seed=self._seed, metrics=latest, before=before
+            self._scenario.events,
+            turn=state.turn,
+            seed=self._seed,
+            metrics=latest,
+            before=before,
+            world_state=state.world_state,
         )
 
     async def _narrate(
@@ -349,7 +378,10 @@ class ScenarioSimulation:
                 summary=state.summary,
                 world_state=state.world_state,
                 decisions=decisions,
-                events=[(name, scenario.events[name]) for name in events],
+                events=[
+                    (name, replace(event, description=event.text_in(state.turn)))
+                    for name, event in ((name, scenario.events[name]) for name in events)
+                ],
                 wanted=", ".join(expected),
             ),
             turn=state.turn,

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
+from proctor.formatting import plural
 from proctor.score import Score
 
 RUNNING, COMPLETED, HALTED, FAILED = "running", "completed", "halted", "failed"
@@ -70,6 +71,37 @@ class Issue:
     actor: str
     """Empty: it concerns the world state."""
     text: str
+    explanation: str = ""
+    """Why the check did not pass, where its answer has it."""
+    suggestion: str = ""
+    """How it can be avoided, where the scenario asks for suggestions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckCounts:
+    """Number of checks of a run, or of several."""
+
+    run: int = 0
+    issues: int = 0
+    unread: int = 0
+    """Checks whose verdict could not be read: neither passed nor failed."""
+
+    def __add__(self, other: "CheckCounts") -> "CheckCounts":
+        return CheckCounts(
+            run=self.run + other.run, issues=self.issues + other.issues, unread=self.unread + other.unread
+        )
+
+    def __str__(self) -> str:
+        issues = plural(self.issues, "issue")
+        if not self.unread:
+            return f"{plural(self.run, 'check')}, {issues}"
+        if self.unread == self.run:
+            return f"{plural(self.run, 'check')}, no verdict could be read"
+        rest = self.run - self.unread
+        return (
+            f"{plural(self.run, 'check')}: {plural(self.unread, 'verdict')} could not be read; "
+            f"{issues} in the other {rest}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +128,11 @@ class ScenarioTurn:
     calls: tuple[ScenarioCall, ...] = ()
     started_at: str = ""
     ended_at: str = ""
+
+    @property
+    def checks(self) -> CheckCounts:
+        """The number of its checks."""
+        return CheckCounts(run=self.checks_run, issues=len(self.issues), unread=self.checks_unread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +171,11 @@ class ScenarioRun:
         """None: no call had a known price."""
         costs = [call.cost_usd for call in self.calls if call.cost_usd is not None]
         return sum(costs) if costs else None
+
+    @property
+    def checks(self) -> CheckCounts:
+        """The number of checks of its turns."""
+        return sum((turn.checks for turn in self.turns), CheckCounts())
 
     @property
     def final_metrics(self) -> dict[str, Value]:

@@ -8,7 +8,7 @@ rate, mean and ratio is over tasks; with a single task it is about this task alo
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -91,6 +91,20 @@ class BenchmarkRun:
         return self.status in FINISHED
 
 
+def models_with_agents(items: Iterable[Mapping[str, str]]) -> set[str]:
+    """The models that did the same task with several agents; `items` are the factors of items."""
+    agents: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for factors in items:
+        agents[factors["model"], factors["task"]].add(factors.get("agent", ""))
+    return {model for (model, _), names in agents.items() if len(names) > 1}
+
+
+def ranked_name(factors: Mapping[str, str], split: Collection[str]) -> str:
+    """The name under which an item is ranked: its model, with the agent if the model is in `split`."""
+    model = factors["model"]
+    return f"{model} ({factors['agent']})" if model in split else model
+
+
 def runs_of(read: StoreReader, run_id: str) -> list[BenchmarkRun]:
     """Every run of a benchmark, in the order of its items."""
     scope = Scope(run_id=run_id)
@@ -104,32 +118,42 @@ def runs_of(read: StoreReader, run_id: str) -> list[BenchmarkRun]:
     tried: dict[str, list[Row]] = defaultdict(list)
     for row in sessions.values():
         tried[row["itemId"]].append(row)
+    items = read.items(run_id, limit=1_000_000)
+    split = models_with_agents(json.loads(item["factors"]) for item in items)
     return [
         _run(
             item,
+            split,
             sessions.get(item["sessionId"] or "", {}),
             tried[item["id"]],
             steps[item["sessionId"] or ""],
             scores[item["sessionId"] or ""],
         )
-        for item in read.items(run_id, limit=1_000_000)
+        for item in items
     ]
 
 
 def _run(
-    item: ItemRow, last: Row, attempts: Sequence[Row], steps: Sequence[Row], scores: Sequence[Row]
+    item: ItemRow,
+    split: Collection[str],
+    last: Row,
+    attempts: Sequence[Row],
+    steps: Sequence[Row],
+    scores: Sequence[Row],
 ) -> BenchmarkRun:
     """One run, from its item, its last session, all its sessions, and the steps and scores of the last."""
     factors, settings = json.loads(item["factors"]), json.loads(item["settings"])
     criteria, is_unchecked = _criteria(settings.get("criteria", []), scores)
     began, ended = moment(last.get("startedAt")), moment(last.get("finishedAt"))
+    name = ranked_name(factors, split)
+    suffix = name.removeprefix(factors["model"])
     return BenchmarkRun(
         item_id=item["id"],
-        model=factors["model"],
+        model=name,
         asked=item["model"],
-        display_name=settings.get("displayName") or factors["model"],
+        display_name=(settings.get("displayName") or factors["model"]) + suffix,
         task=factors["task"],
-        agent=item["agent"],
+        agent=item["agent"] and factors.get("agent", item["agent"]),
         number=item["repeat"],
         status=item["status"],
         reason=item["reason"],
@@ -583,8 +607,10 @@ def standing(read: StoreReader, run_id: str, now: datetime) -> list[ModelStandin
     """Every model of a benchmark, in the order in which they were named."""
     usage = {row["id"]: row for row in aggregates.running_usage(read, run_id)}
     grouped: dict[str, list[BenchmarkItem]] = {}
-    for row in benchmark_items(read, run_id):
-        grouped.setdefault(json.loads(row["factors"])["model"], []).append(row)
+    rows = [(json.loads(row["factors"]), row) for row in benchmark_items(read, run_id)]
+    split = models_with_agents(factors for factors, _ in rows)
+    for factors, row in rows:
+        grouped.setdefault(ranked_name(factors, split), []).append(row)
     return [_standing(model, mine, usage, now) for model, mine in grouped.items()]
 
 

@@ -104,6 +104,10 @@ class Task:
     check_files: TaskFolder | None = None
     hidden: TaskFolder | None = None
     """Archive of hidden tests and the reference solution."""
+    test_patch: str | None = None
+    """Patch that adds hidden tests; the work is then judged in a fresh tree. None: there is none."""
+    solution_paths: tuple[str, ...] = ()
+    """Files that the reference solution changes, where tests come as a patch."""
     sealed: bool = False
     """Whether the agent's repository has nothing later than its first commit."""
     date: str = ""

@@ -106,7 +106,8 @@ def check_roles(routes: Sequence[BaseRoute]) -> None:
 
 def operation_role(name: str) -> str:
     """The role that an operation of the AWS-compatible interface needs, by the verb in its name."""
-    if name.startswith(("Get", "List", "Describe", "Filter")):
+    # A query of logs only reads, though it is started and stopped.
+    if name.startswith(("Get", "List", "Describe", "Filter")) or name in ("StartQuery", "StopQuery"):
         return VIEW
     return ADMIN if name.startswith("Delete") else RUN
 

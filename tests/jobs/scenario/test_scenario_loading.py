@@ -244,3 +244,60 @@ def test_two_events_of_one_name_are_refused_wherever_they_stand(tmp_path):
     assert [text.split(": ", 1)[1] for text in problems(tmp_path, scenario=SCENARIO + swans)] == [
         "there are two events called `Storm`"
     ]
+
+
+FULL_EVENTS = r"""
+trends:
+  - name: mood
+    description: The mood in town changes
+    probability_per_turn: 0.4
+    effects:
+      - {turn_range: [1, 2], description: Stories about calm ports, impact: Patience grows}
+      - {turn_range: [3, 9], description: Stories about strikes, impact: Patience shrinks.}
+random_events:
+  - {name: breach, description: A dyke breaks., probability: 0.2, effect: "Two berths\nare lost."}
+conditional_events:
+  - name: backlash
+    conditions:
+      - {type: world_state_contains, pattern: "berth fee|toll", sensitivity: "approved|raised"}
+  - name: praise
+    conditions:
+      - {type: metrics, metric: cooperation_level, operator: ">", value: 5.0}
+      - cooperation_level < 9
+scheduled_events:
+  - {name: review, description: A budget review., schedule: {turns: [3, 6, 9]}}
+"""
+
+
+def test_events_of_the_richest_dialect_are_read(tmp_path):
+    loaded = load(tmp_path, exogenous_events=FULL_EVENTS)
+    events = loaded.scenario.events
+
+    assert loaded.remarks == ()
+    mood = events["mood"]
+    assert (mood.probability, mood.once) == (0.4, False)
+    assert mood.text_in(1) == "The mood in town changes. Stories about calm ports. Patience grows."
+    assert mood.text_in(3) == "The mood in town changes. Stories about strikes. Patience shrinks."
+    assert mood.text_in(10) == "The mood in town changes"
+    assert events["breach"].text_in(1) == "A dyke breaks. Two berths are lost."
+    assert events["backlash"].world_state_contains[0].sensitivity == "approved|raised"
+    assert events["praise"].conditions == {"cooperation_level": "> 5.0 and < 9"}
+    assert (events["review"].turns, events["review"].once) == ((3, 6, 9), False)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ("{name: a, conditions: [{type: moods, mood: bad}]}", "there is no condition of type `moods`"),
+        ("{name: a, conditions: [{metric: cooperation_level}]}", "`metric`, `operator` and `value`"),
+        ("{name: a, conditions: [{type: world_state_contains, pattern: '('}]}", "valid regular expression"),
+        ("{name: a, conditions: [{type: metrics, metric: joy, operator: '>', value: 1}]}", "no metric `joy`"),
+        ("{name: a, conditions: [5]}", "a condition is a text or a mapping"),
+    ],
+)
+def test_conditions_in_a_list_are_checked_at_their_place(tmp_path, event, expected):
+    with pytest.raises(PlanError) as refused:
+        load(tmp_path, exogenous_events=f"conditional_events:\n  - {event}\n")
+
+    assert expected in str(refused.value)
+    assert "exogenous-events.yaml:2:" in str(refused.value)

@@ -33,6 +33,8 @@ class WorkerSpec:
     """Python functions that stand for names; those of a worker in another process can be pickled."""
     limit_share: float = 1.0
     """The worker's share of every rate limit until it has exchanged its demand with the others."""
+    shares_disk: bool = True
+    """Whether the worker sees the files of the driver's machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,13 @@ class HostReply:
     number: int
     value: object = None
     error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetConcurrency:
+    """Changes how many attempts a worker makes in parallel; those that run go on."""
+
+    concurrency: int
 
 
 @dataclass(frozen=True, slots=True)

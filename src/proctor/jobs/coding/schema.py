@@ -228,6 +228,15 @@ class EntrySettings(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         return self._entry[name] if name in self._entry else self._defaults[name]
 
+    # The inherited ones raise and catch an exception for each missing name, ten times an entry.
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entry or name in self._defaults
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a setting, or `default`."""
+        return self._entry[name] if name in self._entry else self._defaults.get(name, default)
+
     def __iter__(self) -> Iterator[str]:
         return iter({**self._defaults, **self._entry})
 

@@ -43,6 +43,7 @@ from proctor.jobs.dialogue.files import (
 )
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
+from proctor.jobs.dialogue.world import world_digest
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
 from proctor.plan.validate import stop_settings
@@ -83,6 +84,9 @@ class DialogueOverrides:
     cost_per_run_limit: float | None = None
     prices: Mapping[str, Mapping[str, float]] | None = None
     evaluators: Sequence[object] | None = None
+    world: str | Mapping[str, object] | None = None
+    tasks: str | Sequence[Mapping[str, object]] | None = None
+    attribution_model: str | None = None
     record: str | None = None
     replay: str | None = None
 
@@ -198,10 +202,13 @@ class DialogueJobPlan(JobPlan):
         return ctx.with_evaluators(ctx.attempts(models), names, folder=self.folders[0], sandbox=sandbox)
 
     def resources(self) -> Iterator[Resource]:
-        """The roles."""
+        """The roles, and the initial state of the world."""
         for digest, role in self.simulation.roles.items():
             content = json.dumps(role.document(), ensure_ascii=False)
             yield Resource(kind="role", name=role.name, digest=digest, content=content)
+        if (world := self.simulation.world) is not None:
+            content = json.dumps(world, ensure_ascii=False)
+            yield Resource(kind="world", name="world", digest=world_digest(world), content=content)
 
     def items(self) -> Iterator[Item]:
         """The dialogues, repeat by repeat."""

@@ -46,6 +46,7 @@ from proctor.models import ModelRouter, is_stand_in
 from proctor.scenario.run_files import read_run
 from proctor.scenario.state import ScenarioRun, turn_as_plain
 from proctor.store import Resource, Store
+from proctor.store.runs import batches_of_job
 from proctor.store.tables import ItemRow
 
 
@@ -282,11 +283,15 @@ class ScenarioJob(Job):
             before = Path(json.loads(batch["optionsJson"]).get("output") or "")
             is_copy = before != experiment.output and (before / STATE).is_file()
             return None if is_copy or batch["runId"] != recorded else recorded
-        run_id = ctx.store.read.batch_of_plan(str(experiment.path), experiment.digest)
-        if run_id is None:
-            return None
-        options = json.loads(ctx.store.read.batch(run_id, ctx.now())["optionsJson"])
-        return run_id if options.get("output") == str(experiment.output) else None
+        # The folder's own record is missing or damaged.
+        return next(
+            (
+                batch["runId"]
+                for batch in batches_of_job(ctx.store.read, self.name)
+                if json.loads(batch["optionsJson"]).get("output") == str(experiment.output)
+            ),
+            None,
+        )
 
     def new_run_id(self, plan: JobPlan, ctx: RunContext) -> str:
         """The experiment's name and the time; two that start in the same second still differ."""

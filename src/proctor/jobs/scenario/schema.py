@@ -61,6 +61,7 @@ class ExperimentConfig(_ExperimentModel):
     timeout_per_run: Seconds | None = None
     budget_limit: Usd | None = None
     cost_per_run_limit: Usd | None = None
+    on_run_limit: Literal["halt", "fail"] | None = None
     variations: Any = None
     combine: Literal["product", "zip"] | None = None
     exclude: list[dict[str, Anything]] | None = None

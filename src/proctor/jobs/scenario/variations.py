@@ -46,14 +46,18 @@ class Variation:
     """By path."""
     factors: Mapping[str, str]
     """The level of each dimension, by its name."""
+    origins: Mapping[str, KeyPath]
+    """Place of each changed value in the config, by path."""
 
 
 def expand_variations(source: PlanSource, loaded: LoadedScenario) -> tuple[list[Variation], list[Problem]]:
     """The variations of a config, and all problems with them."""
     dimensions, problems = _dimensions(source, loaded)
-    if problems:
-        return [], problems
+    is_whole = not problems
     problems += _values_that_cannot_be(source, loaded, dimensions)
+    if not is_whole:
+        # Exclusions may refer to the dimensions that could not be read.
+        return [], problems
     excluded = _exclusions(source, dimensions, problems)
     if problems:
         return [], problems
@@ -62,6 +66,13 @@ def expand_variations(source: PlanSource, loaded: LoadedScenario) -> tuple[list[
         problems.append(source.problem(("exclude",), "everything is excluded", of_key=True))
     variations = [_variation(number, dimensions, values) for number, values in enumerate(combinations, 1)]
     return variations, problems
+
+
+def variation_problems(source: PlanSource) -> list[Problem]:
+    """The problems of the variations of a config that can be told without its scenario."""
+    problems: list[Problem] = []
+    _entries(source, problems)
+    return problems
 
 
 def _dimensions(source: PlanSource, loaded: LoadedScenario) -> tuple[list[VariationDimension], list[Problem]]:
@@ -262,6 +273,14 @@ def _variation(number: int, dimensions: Sequence[VariationDimension], values: tu
         description=", ".join(parts) or BASE,
         changes={d.path: value for d, value in pairs},
         factors={d.name: value if isinstance(value, str) else _short(value) for d, value in pairs},
+        origins={d.path: (*d.at, _position(d.values, value)) for d, value in pairs},
+    )
+
+
+def _position(values: Sequence[Any], value: Any) -> int:
+    """The position of a value in a list where 1, 1.0 and true differ."""
+    return next(
+        (index for index, each in enumerate(values) if each == value and type(each) is type(value)), 0
     )
 
 
