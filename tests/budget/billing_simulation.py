@@ -127,8 +127,10 @@ def _load() -> None:
     import proctor.models.client
     import proctor.models.gateway.server
     import proctor.testing.model_server
+    from proctor.jobs import jobs
     from proctor.models import rate_limits
 
+    list(jobs())
     # Outages are short here, and probed often.
     rate_limits.FIRST_PROBE_SECONDS, rate_limits.LONGEST_PROBE_SECONDS = 0.01, 0.05
     proctor.models.client.Client.get_ready()
