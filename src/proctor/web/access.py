@@ -354,7 +354,16 @@ class AuditLog:
 
 def stored_token(folder: Path) -> str:
     """The token of this home: made at the first start, and kept, so that open pages and exporters survive a
-    restart. Only the user can read the file; deleting it makes a new token at the next start."""
+    restart. Only the user can read the file; deleting it makes a new token at the next start. In a home that
+    cannot be written, each start has a new one."""
+    try:
+        return _stored_token(folder)
+    except OSError as error:
+        _log.warning("the token of the server is not kept: %s", error)
+        return secrets.token_urlsafe(32)
+
+
+def _stored_token(folder: Path) -> str:
     path = private_folder(folder) / "token"
     if path.is_file():
         token = path.read_text(encoding="utf-8").strip()
