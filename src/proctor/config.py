@@ -9,7 +9,7 @@ that may sign requests: `AKID = "secret"`, or `"${VARIABLE}"`. `[serve.tokens.NA
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -395,6 +395,26 @@ def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[
         if variable := settings.get("key", "").removeprefix("${").removesuffix("}"):
             variables[f"{variable_prefix(name)}{KEY_VARIABLE}"] = variable
     return variables
+
+
+def redirected_keys(variables: Mapping[str, str], trusted: Mapping[str, str]) -> Iterator[str]:
+    """Remarks on usual keys of providers that go to an address which only a working folder names."""
+    if not variables:
+        return
+    from proctor.models.providers import PROVIDERS, base_variable, is_loopback, variable_prefix
+
+    usual = {key for provider in PROVIDERS.values() for key in provider.key_variables}
+    prefixes = {variable_prefix(name): name for name in PROVIDERS}
+    for variable, address in variables.items():
+        if trusted.get(variable) == address or is_loopback(address):
+            continue
+        prefix = variable.removesuffix("_BASE_URL")
+        named = variables.get(f"{prefix}{KEY_VARIABLE}")
+        provider = prefixes.get(prefix, "")
+        own = PROVIDERS[provider].key_variables if provider else ()
+        keys = [key for key in ((named,) if named else own) if key in usual]
+        if variable != prefix and variable in {base_variable(provider), f"{prefix}_BASE_URL"} and keys:
+            yield f"the key {keys[0]} goes to {address}, as a {FILE} in a working folder says"
 
 
 _CHECKS: Mapping[str, Callable[[Path, object], None]] = {

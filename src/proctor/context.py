@@ -77,6 +77,8 @@ class Settings:
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
     sandbox: object = None
     """`[sandbox]` of `proctor.toml`."""
+    remarks: tuple[str, ...] = ()
+    """What the user should know about where these settings come from."""
 
     @property
     def confinement(self) -> Sandbox:

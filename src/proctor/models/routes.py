@@ -325,6 +325,7 @@ def priced(
     """An answer with its call, at the price of the route."""
     price = route.price
     body, limit = request_body(request, route), answer_limit(request, route)
+    price = price.for_request(body) if price else None
     usage, is_estimated = billed_usage(reading, body, limit, price)
     cost, rates = price.for_call(usage) if price else (None, {})
     source = price.source if price else ""
