@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from proctor.sandbox import container
+
 DOUBLE = 'def double(x: int) -> int:\n    """Twice x."""\n'
 FUNCTION = {
     "task_id": "Own/0",
@@ -195,6 +197,7 @@ def test_a_harbor_task_runs_at_its_own_paths(proctor: Any) -> None:
     assert outcomes(proctor, "hello", "--oracle", "--noop") == {"oracle": "success", "noop": "fail"}
 
 
+@pytest.mark.skipif(bool(container.engine()), reason="it would run in its image")
 def test_a_harbor_task_that_needs_its_image_is_refused_with_the_reason(proctor: Any) -> None:
     harbor(proctor.folder, "FROM ubuntu:24.04\nRUN apt-get update && apt-get install -y gcc\n")
 
@@ -202,6 +205,24 @@ def test_a_harbor_task_that_needs_its_image_is_refused_with_the_reason(proctor: 
 
     assert done.returncode == 2
     assert "it needs its image, which runs `apt-get update" in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
+def test_tasks_get_network_access_only_with_the_users_consent(proctor: Any) -> None:
+    place = harbor(proctor.folder)
+    (place / "task.toml").write_text(
+        '[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["example.com"]\n'
+        '[verifier]\nnetwork_mode = "public"\n'
+    )
+
+    words = ("bench", "--task", "hello", "--noop", "--dry-run")
+    refused, granted = proctor.json(*words)["remarks"], proctor.json(*words, "--task-network")["remarks"]
+
+    wish = "(hello: agent example.com, check full)"
+    assert f"1 task asks for network access, not granted; --task-network grants it {wish}" in refused
+    assert f"1 task asks for network access, granted by --task-network {wish}" in granted
+    assert any("agent gateway, check none" in remark for remark in refused)
+    assert any("agent example.com, check full" in remark for remark in granted if "confined" in remark)
 
 
 def test_a_promptfoo_configuration_runs_on_its_own_providers(proctor: Any) -> None:

@@ -140,6 +140,9 @@ def bench(
     ] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Mock: apply the reference solution.")] = False,
     noop: Annotated[bool, typer.Option("--noop", help="Mock: do nothing.")] = False,
+    task_network: Annotated[
+        bool, typer.Option("--task-network", help="Grant the network access that tasks ask for.")
+    ] = False,
     stop_when: Annotated[
         str,
         typer.Option(
@@ -174,6 +177,7 @@ def bench(
         models_config=models_config,
         oracle=oracle,
         noop=noop,
+        task_network=task_network,
         stop_when=stop_when,
     ).with_reading(reading.texts())
     printed = OutputOptions(as_json=as_json)

@@ -46,6 +46,7 @@ from proctor.workspace.setup import WorkSession, fresh_session, in_thread, remov
 from proctor.workspace.starting_files import (
     copy_over,
     files_of,
+    image_repository,
     starting_repository,
     stored_files,
     write_texts,
@@ -99,6 +100,8 @@ async def _lay_out_places(session: WorkSession) -> None:
 
 
 async def _repository(item: Item, services: Services) -> Path:
+    if image := item.settings.get("image"):
+        return await image_repository(services.home, image, item.details["start"], services.environment)
     return await starting_repository(
         services.home, files_of(item.settings.get("start")), item.details["start"], services.environment
     )

@@ -52,7 +52,7 @@ from proctor.sandbox import MOUNTING
 from proctor.store.tables import BatchRow
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.markdown import read_task
-from proctor.tasks.task import MARKDOWN, Task, TaskSet
+from proctor.tasks.task import MARKDOWN, Task, TaskSet, network_remark
 from proctor.workspace.source_repository import open_source
 
 
@@ -146,12 +146,12 @@ def _unmapped(item: Item, context: PreflightContext) -> str:
     except UsageError:
         # `check_sandbox` reports it.
         return ""
-    if kind == MOUNTING:
+    if kind in MOUNTING:
         return ""
     places = ", ".join(item.details["places"])
     return (
-        f"{item.details['task']}: its programs use {places}, and only {MOUNTING} can show folders there "
-        f"(here: {kind})\nInstall the package `{MOUNTING}`, and do not switch `sandbox` off."
+        f"{item.details['task']}: its programs use {places}, and only {MOUNTING[0]} can show folders there "
+        f"(here: {kind})\nInstall the package `{MOUNTING[0]}`, and do not switch `sandbox` off."
     )
 
 
@@ -310,6 +310,7 @@ class BenchmarkJobPlan(JobPlan):
             models=self.selection.models,
             runs=self.overrides.runs or 1,
             agents=agent_choices(self.overrides.agent),
+            task_network=self.overrides.task_network,
             timeout_seconds=self.overrides.timeout,
             default_timeout_seconds=settings.default_timeout,
             retries=settings.max_retries if settings.retry_on_failure else 0,
@@ -392,6 +393,8 @@ class BenchmarkJobPlan(JobPlan):
         """What was read, where that is not our own format alone."""
         if self.path and (set(self.task_set.formats) != {MARKDOWN} or self.task_set.not_read):
             yield self.task_set.summary(self.path)
+        if remark := network_remark(self.tasks, allowed=self.overrides.task_network):
+            yield remark
         yield from (f"not read: {each}" for each in self.task_set.not_read[:MOST_NOT_READ])
 
     def items(self) -> Iterator[Item]:

@@ -14,6 +14,7 @@ from proctor.item import Item, digest_of
 from proctor.job import check_limits
 from proctor.jobs.benchmark.models import Candidate
 from proctor.json_values import JsonObject
+from proctor.sandbox import merge_settings
 from proctor.tasks.options import ReadOverrides
 from proctor.tasks.task import MARKDOWN, Task, TaskFolder, TaskStep
 from proctor.workspace.hidden_tests import read_archive, solution_files
@@ -86,6 +87,8 @@ class BenchmarkOverrides(ReadOverrides):
     """Apply the reference solution in place of a model."""
     noop: bool = False
     """Do nothing in place of a model."""
+    task_network: bool = False
+    """Grant the network access that tasks ask for."""
     stop_when: str = ""
     """When the benchmark stops early: `by=model,width=0.1`."""
 
@@ -106,6 +109,7 @@ class BenchmarkOverrides(ReadOverrides):
             agent=self.agent or earlier.get("agent") or "",
             models_config=self.models_config or _existing(options.get("modelsConfig")),
             oracle=self.oracle or (not self.models and bool(earlier.get("oracle"))),
+            task_network=self.task_network or bool(earlier.get("taskNetwork")),
             stop_when=self.stop_when or earlier.get("stopWhen") or "",
             noop=self.noop or (not self.models and bool(earlier.get("noop"))),
         ).with_reading(earlier)
@@ -125,6 +129,7 @@ class BenchmarkOverrides(ReadOverrides):
             "replay": str(Path(self.replay).absolute()) if self.replay else None,
             "oracle": self.oracle,
             "noop": self.noop,
+            **({"taskNetwork": True} if self.task_network else {}),
             **({"stopWhen": self.stop_when} if self.stop_when else {}),
             **{name: text for name, text in self.texts().items() if text},
         }
@@ -151,6 +156,8 @@ class BenchmarkDefinition:
     """For every task; None: the task's own."""
     default_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     retries: int = 0
+    task_network: bool = False
+    """Whether tasks get the network access that they ask for."""
     commits: Mapping[str, str] = field(default_factory=dict)
     """The commit each task with a repository starts from, by the task's name."""
 
@@ -246,8 +253,12 @@ class BenchmarkDefinition:
         }
         if task.repo:
             settings["repo"] = str(task.repo)
-        if task.sandbox:
-            settings["sandbox"] = task.sandbox
+        granted = {"network": task.network} if task.network and self.task_network else None
+        image = {"container": task.image.name} if task.image else None
+        if task.image:
+            settings["image"] = task.image.setting
+        if sandbox := merge_settings(task.sandbox, granted, image):
+            settings["sandbox"] = sandbox
         if task.test_patch is not None:
             settings["testPatch"] = task.test_patch
         folders = {"start": task.start, "checkFiles": task.check_files, "hidden": task.hidden}
