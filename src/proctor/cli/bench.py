@@ -294,6 +294,11 @@ def _show(comparison: Mapping[str, Any]) -> None:
     ]
     heads = ("MODEL", "SUCCESS", "RATE", "ERRORS", "AS FAILURES", "TIME", "PROMPTS", "INTERVENTIONS")
     print_table((*heads, "TOKENS", "COST"), rows)
+    for model in comparison["models"]:
+        rates = {when: model.get(f"success_rate_{when}_cutoff") for when in ("before", "after")}
+        parts = [f"{_rate(rate)} of {rate['n']} runs {when}" for when, rate in rates.items() if rate]
+        if parts:
+            print(f"{printable(model['model'])}: {', '.join(parts)} the end of its training data")
     print_note(f"Rates over tasks, with 95% CIs for {comparison['interval_scope']}.")
     titles = {
         "most_successful": "Most Successful",
