@@ -110,6 +110,7 @@ def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: 
     for item in _distinct(benchmark.items()):
         if "places" in item.details and (problem := _unmapped(item, context)):
             yield problem
+        remarks |= _exposed(item, context)
         settings: JsonObject = dict(item.details.get("settings") or {})
         settings |= {name: item.details[name] for name in ("script", "command") if name in item.details}
         sandbox = item.settings.get("sandbox")
@@ -153,6 +154,18 @@ def _unmapped(item: Item, context: PreflightContext) -> str:
         f"{item.details['task']}: its programs use {places}, and only {MOUNTING[0]} can show folders there "
         f"(here: {kind})\nInstall the package `{MOUNTING[0]}`, and do not switch `sandbox` off."
     )
+
+
+def _exposed(item: Item, context: PreflightContext) -> set[str]:
+    """A remark if nothing keeps the agent of an item from reading the answer."""
+    try:
+        is_confined = context.sandbox.kind_of(item.settings.get("sandbox")) != "none"
+    except UsageError:
+        # `check_sandbox` reports it.
+        return set()
+    if is_confined or not {"hidden", "testPatch", "checkFiles"} & item.details.keys():
+        return set()
+    return {"agents are not confined: they can read hidden tests, reference solutions and your repository"}
 
 
 def _models(

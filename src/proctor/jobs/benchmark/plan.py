@@ -57,7 +57,7 @@ def agent_choices(agent: str | Sequence[str]) -> tuple[AgentChoice, ...]:
             names = filter(None, (part.strip() for part in entry.split(",")))
             choices |= {each: AgentChoice(name=each, agent=each) for each in names}
         elif not name or not command or "," in name:
-            raise UsageError(f"`{entry}` is no agent\nGive names, or one program as NAME=COMMAND.")
+            raise UsageError(f"`{entry}` is not a valid agent\nGive names, or one program as NAME=COMMAND.")
         else:
             choices[name] = AgentChoice(name=name, agent=COMMAND_AGENT, command=command)
     return tuple(choices.values())
