@@ -144,6 +144,9 @@ def bench(
     ] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Mock: apply the reference solution.")] = False,
     noop: Annotated[bool, typer.Option("--noop", help="Mock: do nothing.")] = False,
+    task_network: Annotated[
+        bool, typer.Option("--task-network", help="Grant the network access that tasks ask for.")
+    ] = False,
     stop_when: Annotated[
         str,
         typer.Option(
@@ -178,6 +181,7 @@ def bench(
         models_config=models_config,
         oracle=oracle,
         noop=noop,
+        task_network=task_network,
         stop_when=stop_when,
     ).with_reading(reading.texts())
     printed = OutputOptions(as_json=as_json)
@@ -295,6 +299,11 @@ def _show(comparison: Mapping[str, Any]) -> None:
     ]
     heads = ("MODEL", "SUCCESS", "RATE", "ERRORS", "AS FAILURES", "TIME", "PROMPTS", "INTERVENTIONS")
     print_table((*heads, "TOKENS", "COST"), rows)
+    for model in comparison["models"]:
+        rates = {when: model.get(f"success_rate_{when}_cutoff") for when in ("before", "after")}
+        parts = [f"{_rate(rate)} of {rate['n']} runs {when}" for when, rate in rates.items() if rate]
+        if parts:
+            print(f"{printable(model['model'])}: {', '.join(parts)} the end of its training data")
     print_note(f"Rates over tasks, with 95% CIs for {comparison['interval_scope']}.")
     titles = {
         "most_successful": "Most Successful",

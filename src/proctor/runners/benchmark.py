@@ -47,6 +47,7 @@ from proctor.workspace.starting_files import (
     Files,
     copy_over,
     files_of,
+    image_repository,
     starting_repository,
     stored_files,
     write_texts,
@@ -102,6 +103,8 @@ async def _lay_out_places(session: WorkSession) -> None:
 
 
 async def _repository(item: Item, services: Services) -> Path:
+    if image := item.settings.get("image"):
+        return await image_repository(services.home, image, item.details["start"], services.environment)
     files, digest = files_of(item.settings.get("start")), item.details["start"]
     if services.driver_files:
         return await services.driver_files.starting_repository(files, digest)

@@ -81,6 +81,8 @@ class BenchmarkRun:
     finished_at: str
     criteria: tuple[TaskCriterion, ...]
     is_unchecked: bool
+    is_after_cutoff: bool | None = None
+    """Whether the task is newer than the model's training data; None: not known."""
 
     @property
     def succeeded(self) -> bool:
@@ -177,6 +179,7 @@ def _run(
         finished_at=item["finishedAt"] or "",
         criteria=criteria,
         is_unchecked=is_unchecked,
+        is_after_cutoff=factors["after_cutoff"] == "yes" if "after_cutoff" in factors else None,
     )
 
 
@@ -223,6 +226,9 @@ class ModelFigures:
     cost_usd: float | None
     """Of all runs; None when a price is missing."""
     cost_per_success: Estimate
+    rate_before_cutoff: Estimate | None = None
+    """Of the tasks that are older than the end of the training data; None: there are none."""
+    rate_after_cutoff: Estimate | None = None
 
     @property
     def cost_per_run_usd(self) -> float | None:
@@ -276,6 +282,11 @@ class Leaderboard:
         if not any(model.counts[ERROR] for model in self.models):
             return False
         return _order(self.models, with_errors=False) != _order(self.models, with_errors=True)
+
+    @property
+    def has_cutoffs(self) -> bool:
+        """Whether tasks before or after the end of a model's training data are told apart."""
+        return any(model.rate_before_cutoff or model.rate_after_cutoff for model in self.models)
 
     @property
     def scope(self) -> str:
@@ -338,6 +349,8 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
         return mean(values, tasks, lo=0.0, scope="these" if is_single else "like")
 
     judged = [run for run in runs if run.status in (SUCCESS, FAIL, TIMEOUT)]
+    older = [run for run in judged if run.is_after_cutoff is False]
+    newer = [run for run in judged if run.is_after_cutoff is True]
     failed = [run for run in runs if run.status == ERROR]
     times, tasks = _of_successes(runs, lambda run: run.work_seconds)
     return ModelFigures(
@@ -347,6 +360,8 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
         counts={status: sum(run.status == status for run in runs) for status in STATUSES},
         rate=_rate(judged, is_single=is_single),
         rate_with_errors=_rate([*judged, *failed], is_single=is_single),
+        rate_before_cutoff=_rate(older, is_single=len({run.task for run in older}) < 2) if older else None,
+        rate_after_cutoff=_rate(newer, is_single=len({run.task for run in newer}) < 2) if newer else None,
         work=average(lambda run: run.work_seconds) if is_single else bill(times, tasks),
         typical_work=typical(times, tasks),
         wall=average(lambda run: run.wall_seconds),

@@ -144,7 +144,7 @@ def test_agents_are_crossed_with_models_and_programs_have_a_name() -> None:
 
 @pytest.mark.parametrize("entry", ["=./agent.sh", "mine=", "a,b=./agent.sh"])
 def test_a_program_needs_a_name_and_a_command(entry: str) -> None:
-    with pytest.raises(UsageError, match="is no agent"):
+    with pytest.raises(UsageError, match="is not a valid agent"):
         agent_choices([entry])
 
 

@@ -52,7 +52,7 @@ from proctor.sandbox import MOUNTING
 from proctor.store.tables import BatchRow
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.markdown import read_task
-from proctor.tasks.task import MARKDOWN, Task, TaskSet
+from proctor.tasks.task import MARKDOWN, Task, TaskSet, network_remark
 from proctor.workspace.source_repository import open_source
 
 
@@ -110,6 +110,7 @@ def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: 
     for item in _distinct(benchmark.items()):
         if "places" in item.details and (problem := _unmapped(item, context)):
             yield problem
+        remarks |= _exposed(item, context)
         settings: JsonObject = dict(item.details.get("settings") or {})
         settings |= {name: item.details[name] for name in ("script", "command") if name in item.details}
         sandbox = item.settings.get("sandbox")
@@ -146,13 +147,25 @@ def _unmapped(item: Item, context: PreflightContext) -> str:
     except UsageError:
         # `check_sandbox` reports it.
         return ""
-    if kind == MOUNTING:
+    if kind in MOUNTING:
         return ""
     places = ", ".join(item.details["places"])
     return (
-        f"{item.details['task']}: its programs use {places}, and only {MOUNTING} can show folders there "
-        f"(here: {kind})\nInstall the package `{MOUNTING}`, and do not switch `sandbox` off."
+        f"{item.details['task']}: its programs use {places}, and only {MOUNTING[0]} can show folders there "
+        f"(here: {kind})\nInstall the package `{MOUNTING[0]}`, and do not switch `sandbox` off."
     )
+
+
+def _exposed(item: Item, context: PreflightContext) -> set[str]:
+    """A remark if nothing keeps the agent of an item from reading the answer."""
+    try:
+        is_confined = context.sandbox.kind_of(item.settings.get("sandbox")) != "none"
+    except UsageError:
+        # `check_sandbox` reports it.
+        return set()
+    if is_confined or not {"hidden", "testPatch", "checkFiles"} & item.details.keys():
+        return set()
+    return {"agents are not confined: they can read hidden tests, reference solutions and your repository"}
 
 
 def _models(
@@ -310,6 +323,7 @@ class BenchmarkJobPlan(JobPlan):
             models=self.selection.models,
             runs=self.overrides.runs or 1,
             agents=agent_choices(self.overrides.agent),
+            task_network=self.overrides.task_network,
             timeout_seconds=self.overrides.timeout,
             default_timeout_seconds=settings.default_timeout,
             retries=settings.max_retries if settings.retry_on_failure else 0,
@@ -394,6 +408,8 @@ class BenchmarkJobPlan(JobPlan):
         """What was read, where that is not our own format alone."""
         if self.path and (set(self.task_set.formats) != {MARKDOWN} or self.task_set.not_read):
             yield self.task_set.summary(self.path)
+        if remark := network_remark(self.tasks, allowed=self.overrides.task_network):
+            yield remark
         yield from (f"not read: {each}" for each in self.task_set.not_read[:MOST_NOT_READ])
 
     def items(self) -> Iterator[Item]:

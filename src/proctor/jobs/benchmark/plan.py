@@ -57,7 +57,7 @@ def agent_choices(agent: str | Sequence[str]) -> tuple[AgentChoice, ...]:
             names = filter(None, (part.strip() for part in entry.split(",")))
             choices |= {each: AgentChoice(name=each, agent=each) for each in names}
         elif not name or not command or "," in name:
-            raise UsageError(f"`{entry}` is no agent\nGive names, or one program as NAME=COMMAND.")
+            raise UsageError(f"`{entry}` is not a valid agent\nGive names, or one program as NAME=COMMAND.")
         else:
             choices[name] = AgentChoice(name=name, agent=COMMAND_AGENT, command=command)
     return tuple(choices.values())
@@ -87,6 +87,8 @@ class BenchmarkOverrides(ReadOverrides):
     """Apply the reference solution in place of a model."""
     noop: bool = False
     """Do nothing in place of a model."""
+    task_network: bool = False
+    """Grant the network access that tasks ask for."""
     stop_when: str = ""
     """When the benchmark stops early: `by=model,width=0.1`."""
 
@@ -107,6 +109,7 @@ class BenchmarkOverrides(ReadOverrides):
             agent=self.agent or earlier.get("agent") or "",
             models_config=self.models_config or _existing(options.get("modelsConfig")),
             oracle=self.oracle or (not self.models and bool(earlier.get("oracle"))),
+            task_network=self.task_network or bool(earlier.get("taskNetwork")),
             stop_when=self.stop_when or earlier.get("stopWhen") or "",
             noop=self.noop or (not self.models and bool(earlier.get("noop"))),
         ).with_reading(earlier)
@@ -126,6 +129,7 @@ class BenchmarkOverrides(ReadOverrides):
             "replay": str(Path(self.replay).absolute()) if self.replay else None,
             "oracle": self.oracle,
             "noop": self.noop,
+            **({"taskNetwork": True} if self.task_network else {}),
             **({"stopWhen": self.stop_when} if self.stop_when else {}),
             **{name: text for name, text in self.texts().items() if text},
         }
@@ -154,6 +158,8 @@ class BenchmarkDefinition:
     retries: int = 0
     sandbox: object = None
     """`sandbox` of `batch_settings`; settings of a task take precedence."""
+    task_network: bool = False
+    """Whether tasks get the network access that they ask for."""
     commits: Mapping[str, str] = field(default_factory=dict)
     """The commit each task with a repository starts from, by the task's name."""
 
@@ -249,7 +255,11 @@ class BenchmarkDefinition:
         }
         if task.repo:
             settings["repo"] = str(task.repo)
-        if sandbox := merge_settings(self.sandbox, task.sandbox) if self.sandbox else task.sandbox:
+        granted = {"network": task.network} if task.network and self.task_network else None
+        image = {"container": task.image.name} if task.image else None
+        if task.image:
+            settings["image"] = task.image.setting
+        if sandbox := merge_settings(self.sandbox, task.sandbox, granted, image):
             settings["sandbox"] = sandbox
         if task.test_patch is not None:
             settings["testPatch"] = task.test_patch

@@ -319,6 +319,14 @@ def _model(figures: ModelFigures) -> JsonObject:
         "counts": dict(figures.counts),
         "success_rate": _estimate(figures.rate),
         "success_rate_with_errors": _estimate(figures.rate_with_errors),
+        **{
+            name: _estimate(rate)
+            for name, rate in (
+                ("success_rate_before_cutoff", figures.rate_before_cutoff),
+                ("success_rate_after_cutoff", figures.rate_after_cutoff),
+            )
+            if rate
+        },
         "completion_time": _estimate(figures.work),
         "wall_time": _estimate(figures.wall),
         "prompts_sent": _estimate(figures.prompts),
