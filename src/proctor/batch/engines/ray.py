@@ -16,16 +16,18 @@ from typing import Any, cast
 
 from proctor import __version__
 from proctor.batch.engines import DriverHost
-from proctor.batch.engines.messages import HostCall, SetConcurrency, WorkerSpec
+from proctor.batch.engines.messages import HostCall, Leftovers, SetConcurrency, WorkerSpec
 from proctor.batch.engines.ray_node import DRIVER_SECONDS, NodeActor, NodeFacts
 from proctor.batch.engines.remote import Link, RemoteEngine
 from proctor.batch.engines.worker_process import HEADER
 from proctor.batch.queue import WorkQueue
+from proctor.context import EvaluatorSettings
 from proctor.errors import UsageError, WorkerError
+from proctor.json_values import as_map, texts_in
 from proctor.lazy_import import load
 from proctor.runner import MergeRequest
 from proctor.secrets import machine_part, on_machine
-from proctor.workspace.transfer import FileCopy, RepositoryCopy
+from proctor.workspace.transfer import MAX_MODULES, FileCopy, RepositoryCopy, copy_code
 
 RESTARTS = 3
 """Replacements for the worker of one node. More deaths have a cause that another worker would meet too."""
@@ -169,6 +171,7 @@ class RayEngine(RemoteEngine):
         self._concurrency = 1
         self._weights: dict[Link, float] = {}
         self._disconnects = False
+        self._code: FileCopy | None = None
         self._contents: dict[str, Any] = {}
         """References to what is in the object store, by digest."""
 
@@ -215,7 +218,22 @@ class RayEngine(RemoteEngine):
     ) -> "set[asyncio.Task[None]]":
         self._concurrency = spec.concurrency
         await asyncio.to_thread(self.connect)
+        if spec.evaluators:
+            self._code = await asyncio.to_thread(self._copy_code, spec.evaluators)
         return {asyncio.create_task(self._serve_nodes(queue, host, spec))}
+
+    def _copy_code(self, evaluators: EvaluatorSettings) -> FileCopy | None:
+        """The code of a plan's evaluators as data."""
+        commands = [each for each in evaluators.lambdas.values() if not isinstance(each, str)]
+        for definition in evaluators.definitions.values():
+            commands.append(texts_in(as_map(definition, "evaluatorConfig", "codeBased"), "command"))
+        code = copy_code(evaluators.folder, [word for command in commands for word in command])
+        if code is None:
+            self._note(
+                f"{evaluators.folder} has more than {MAX_MODULES:,} Python files: nodes do not get them, so "
+                "evaluators in Python are found there only if they are installed"
+            )
+        return code
 
     async def _serve_nodes(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
         """Have a worker on every node until the run ends."""
@@ -296,11 +314,38 @@ class RayEngine(RemoteEngine):
         self._weights[link] = node.cpus
         self._share_concurrency(starting=link)
         try:
-            spec = replace(_on_node(spec, facts), concurrency=max(1, link.concurrency))
+            spec = await self._on_node(spec, link, facts)
             return await self._follow_worker(link, spec, queue, host)
         finally:
             del self._weights[link]
             self._share_concurrency()
+
+    async def _on_node(self, spec: WorkerSpec, link: NodeLink, facts: NodeFacts) -> WorkerSpec:
+        """The same configuration with the paths and programs of a node."""
+        settings, evaluators = spec.settings, spec.evaluators
+        if settings is None:
+            raise TypeError("the executor of this batch was given no settings for workers in other processes")
+        settings = replace(
+            settings,
+            home=facts.home,
+            folders=(),
+            environment=on_machine(settings.environment, facts.environment),
+            user_environment=on_machine(settings.user_environment, facts.environment),
+        )
+        sessions = tuple(self._lost_sessions)
+        link.paths |= {Path(session["repo"]) for session in sessions if session["repo"]}
+        if evaluators and self._code:
+            reference = await self._stored(self._code)
+            folder = await link.actor.place.remote(replace(self._code, content=b""), reference)
+            evaluators = replace(evaluators, folder=folder)
+        return replace(
+            spec,
+            settings=settings,
+            evaluators=evaluators,
+            shares_disk=False,
+            leftovers=Leftovers(facts.leftovers, sessions) if facts.leftovers and sessions else None,
+            concurrency=max(1, link.concurrency),
+        )
 
     async def _call_host(self, link: Link, call: HostCall, host: DriverHost) -> object:
         assert isinstance(link, NodeLink)
@@ -333,13 +378,16 @@ class RayEngine(RemoteEngine):
 
     async def _send_content(self, link: NodeLink, copy: FileCopy | RepositoryCopy) -> Path:
         """Send content to a node through the object store, which has it once for all; its path there."""
-        ray = load("ray")
-        if copy.digest not in self._contents:
-            self._contents[copy.digest] = await asyncio.to_thread(ray.put, copy.content)
-        while len(self._contents) > MOST_CONTENTS:
-            del self._contents[next(iter(self._contents))]
-        path: Path = await link.actor.store.remote(copy.digest, self._contents[copy.digest])
+        path: Path = await link.actor.store.remote(copy.digest, await self._stored(copy))
         return path
+
+    async def _stored(self, copy: FileCopy | RepositoryCopy) -> Any:
+        """The reference to content in the object store."""
+        if copy.digest not in self._contents:
+            self._contents[copy.digest] = await asyncio.to_thread(load("ray").put, copy.content)
+            if len(self._contents) > MOST_CONTENTS:
+                del self._contents[next(iter(self._contents))]
+        return self._contents[copy.digest]
 
     def _make_actor(self, node: Node, run_id: str) -> Any:
         ray = load("ray")
@@ -352,7 +400,7 @@ class RayEngine(RemoteEngine):
                 max_task_retries=0,
                 scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node.id, soft=False),
             )
-            .remote(run_id, node.id, self._driver_seconds)
+            .remote(run_id, self._driver_seconds)
         )
 
     async def _end_actor(self, actor: Any) -> None:
@@ -387,18 +435,3 @@ def shares(total: int, weights: Sequence[float]) -> list[int]:
     for number in by_remainder[: total - sum(result)]:
         result[number] += 1
     return result
-
-
-def _on_node(spec: WorkerSpec, facts: NodeFacts) -> WorkerSpec:
-    """The same configuration with the paths and programs of a node."""
-    settings = spec.settings
-    if settings is None:
-        raise TypeError("the executor of this batch was given no settings for workers in other processes")
-    settings = replace(
-        settings,
-        home=facts.home,
-        folders=(),
-        environment=on_machine(settings.environment, facts.environment),
-        user_environment=on_machine(settings.user_environment, facts.environment),
-    )
-    return replace(spec, settings=settings, shares_disk=False)

@@ -7,7 +7,7 @@ that dies are queued again.
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
@@ -37,6 +37,7 @@ from proctor.formatting import plural
 from proctor.models.rate_limits import PoolState
 from proctor.processes import undisturbed
 from proctor.store import Drawn
+from proctor.store.tables import SessionRow
 
 AHEAD_SECONDS = 0.1
 """A worker has as many items ahead as it finishes in this time: longer than a message takes both ways."""
@@ -126,6 +127,7 @@ class RemoteEngine:
         self._ending = False
         """Whether workers have been told to finish or to stop."""
         self._stop_reason: AttemptError | None = None
+        self._lost_sessions = list[SessionRow]()
 
     def close(self) -> None:
         """End all workers. Blocks."""
@@ -142,6 +144,10 @@ class RemoteEngine:
             raise
         finally:
             await undisturbed(asyncio.to_thread(self.close))
+
+    def add_lost(self, sessions: Iterable[SessionRow]) -> None:
+        """Add attempts that were cut off, whose files may be on the machines of workers."""
+        self._lost_sessions += sessions
 
     def stop(self, reason: AttemptError) -> None:
         """Set the outcome of attempts that are cancelled from now on."""
@@ -317,6 +323,7 @@ class RemoteEngine:
             except StoreError:
                 # Nothing more can be written, which ends the batch anyway.
                 return
+            self.add_lost(rows)
             sessions = {row["itemId"]: row for row in rows}
         for work in link.items.values():
             if row := sessions.get(work.id):
