@@ -16,7 +16,9 @@ from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
 from proctor.plan.source import KeyPath, PlanSource, ValuePlace, open_regular, refuse, resolved
 from proctor.plan.validate import (
+    RESOURCES_TEXT,
     Expectation,
+    ResourcesValue,
     SandboxValue,
     Seconds,
     SectionLabel,
@@ -134,6 +136,7 @@ class Header(BaseModel):
     solution: Text | None = Field(None, description="Folder with the reference solution's files.")
     answer: Text | None = Field(None, description="What the reference solution says.")
     sandbox: SandboxValue | None = Field(None, description="How programs are confined. Default: auto.")
+    resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
 
 
 FOLDERS = ("start", "check_files", "solution")
@@ -206,6 +209,7 @@ def _task(
         solution=folders.get("solution"),
         answer=header.get("answer") or "",
         sandbox=header.get("sandbox"),
+        resources=header.get("resources"),
     )
 
 

@@ -117,6 +117,8 @@ class Task:
     answer: str = ""
     sandbox: object = None
     """As in a plan; None: as `proctor.toml` says."""
+    resources: object = None
+    """As in a plan; None: it needs nothing in particular."""
     format: str = MARKDOWN
     line: int = 0
     """Where it is in `file`; 0: the file is one task."""

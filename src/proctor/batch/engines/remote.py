@@ -94,6 +94,10 @@ class Link:
             self.items[work.id] = work
         self.channel.send(WorkChunk(tuple(items)))
 
+    def take_back(self, item_id: str) -> WorkItem:
+        """An item whose attempt there has ended."""
+        return self.items.pop(item_id)
+
     def count_ends(self, ends: int) -> None:
         """Have as many items ahead as it finishes while a message is under way; none when they take long."""
         self._ends += ends
@@ -247,7 +251,7 @@ class RemoteEngine:
         ends = list[AttemptEnd]()
         for packed in report.ends:
             link.sessions.pop(packed[0], None)
-            ends.append(AttemptEnd.unpack(packed, link.items.pop(packed[0])))
+            ends.append(AttemptEnd.unpack(packed, link.take_back(packed[0])))
         await host.write(RowBatch(report.rows, tuple(ends)))
         link.count_ends(len(ends))
         if link.room:

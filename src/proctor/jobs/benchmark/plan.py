@@ -227,6 +227,8 @@ class BenchmarkDefinition:
             settings["repo"] = str(task.repo)
         if task.sandbox:
             settings["sandbox"] = task.sandbox
+        if task.resources:
+            settings["resources"] = task.resources
         folders = {"start": task.start, "checkFiles": task.check_files, "hidden": task.hidden}
         for number, step in enumerate(task.steps):
             folders |= {f"files{number}": step.files, f"checkFiles{number}": step.check_files}

@@ -15,11 +15,13 @@ from proctor.job import RUN_ID
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
+    RESOURCES_TEXT,
     Anything,
     Expectation,
     ModelPrice,
     OneOrMany,
     PlanModel,
+    ResourcesValue,
     SandboxValue,
     Seconds,
     SectionLabel,
@@ -138,6 +140,7 @@ class Defaults(PlanModel):
     system: Texts | None = Field(None, description="System prompt of a plain prompt.")
     expect: Expectation | None = Field(None, description="What the answer is checked for.")
     sandbox: SandboxValue | None = Field(None, description="How programs are confined. Default: auto.")
+    resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
 
 
 class Entry(Defaults):

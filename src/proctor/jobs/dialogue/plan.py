@@ -279,6 +279,7 @@ class DialoguePlan:
             "budget": config["cost_per_run_limit"],
             "tags": config["tags"],
             "evaluators": list(self.evaluators) or None,
+            "resources": config["resources"],
         }
         return {name: value for name, value in settings.items() if value is not None}
 

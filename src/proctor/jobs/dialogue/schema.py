@@ -9,7 +9,14 @@ from proctor.errors import Problem
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
-from proctor.plan.validate import SectionLabel, StopWhen, check_shape, names_of
+from proctor.plan.validate import (
+    RESOURCES_TEXT,
+    ResourcesValue,
+    SectionLabel,
+    StopWhen,
+    check_shape,
+    names_of,
+)
 from proctor.plan.yaml_loader import read_source
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -123,6 +130,7 @@ class SimulationFile(BaseModel):
     notify: str | None = None
     tags: list[str] | None = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
+    resources: ResourcesValue | None = Field(default=None, description=RESOURCES_TEXT)
 
 
 DEFAULTS = SimulationFile().model_dump(exclude={"clients": True, "therapists": True}) | {

@@ -255,6 +255,8 @@ class Experiment:
             "tags": [],
             **({"evaluators": list(self.judges)} if self.judges else {}),
         }
+        if resources := self._get("resources"):
+            settings["resources"] = resources
         if self.cost_per_run_usd is not None:
             settings |= {"budget": self.cost_per_run_usd, "haltAtLimit": True}
         branch = self._get("branch")

@@ -7,8 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
+    RESOURCES_TEXT,
     Anything,
     ModelPrice,
+    ResourcesValue,
     Seconds,
     SectionLabel,
     Seed,
@@ -75,6 +77,7 @@ class ExperimentConfig(_ExperimentModel):
     judge_model: Text | None = None
     branch: dict[str, Anything] | None = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
+    resources: ResourcesValue | None = Field(default=None, description=RESOURCES_TEXT)
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:
