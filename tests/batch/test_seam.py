@@ -502,3 +502,22 @@ async def test_scripted_models_travel_where_the_disk_is_not_shared(runs):
 
     assert [texts[-1] for texts in result["texts"]] == [("assistant", "mine")]
     assert not [path for path in far.paths if "mine.yaml" in path]
+
+
+class Capturing(PicklingEngine):
+    """Remembers the configuration of its worker."""
+
+    async def run(self, queue, host, spec) -> None:
+        self.settings = pickle.loads(pickle.dumps(spec.settings))
+        await super().run(queue, host, spec)
+
+
+async def test_programs_of_a_worker_do_not_see_the_store_that_the_worker_does_not_know(runs):
+    far = Capturing(runs.folder / "worker-home")
+
+    await runs.run("matrix: [{prompt: hello, model: scripted/echo}]", far, "far")
+
+    assert far.settings.store_url == ""
+    hidden = set(far.settings.confinement.hidden)
+    assert {Path(f"{runs.store}{end}") for end in ("", "-wal", "-shm")} <= hidden
+    assert Path.cwd() not in hidden

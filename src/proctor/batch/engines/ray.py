@@ -452,6 +452,7 @@ class RayEngine(RemoteEngine):
             settings,
             home=facts.home,
             folders=(),
+            hidden_files=(),
             environment=on_machine(settings.environment, facts.environment),
             user_environment=on_machine(settings.user_environment, facts.environment),
         )

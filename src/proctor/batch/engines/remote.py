@@ -7,6 +7,7 @@ that dies are queued again.
 
 import asyncio
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -107,10 +108,10 @@ class Link:
             self._ends, self._counted_at = 0, self.now()
 
 
-class RemoteEngine:
+class RemoteEngine(ABC):
     """Runs the items of a batch with workers in other processes. Use once.
 
-    Subclasses start the workers in `_run_workers` and follow each with `_follow_worker`.
+    Subclasses start the workers in `_start_workers` and follow each with `_follow_worker`.
     """
 
     worker_noun = "worker process"
@@ -133,6 +134,7 @@ class RemoteEngine:
         self._stop_reason: AttemptError | None = None
         self._lost_sessions = list[SessionRow]()
 
+    @abstractmethod
     def close(self) -> None:
         """End all workers. Blocks."""
 
@@ -163,11 +165,11 @@ class RemoteEngine:
         self._feeding = asyncio.create_task(self._feed(queue))
         await self._wait_for({self._feeding, *await self._start_workers(queue, host, spec)})
 
+    @abstractmethod
     async def _start_workers(
         self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec
     ) -> "set[asyncio.Task[None]]":
         """Start the workers; the tasks that follow them."""
-        raise NotImplementedError
 
     async def _wait_for(self, tasks: "set[asyncio.Task[None]]") -> None:
         """Wait for all tasks; when one fails, stop the workers, and raise its error once all have ended."""
