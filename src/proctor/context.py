@@ -80,13 +80,22 @@ class Settings:
     remarks: tuple[str, ...] = ()
     """What the user should know about where these settings come from."""
 
+    hidden_files: tuple[Path, ...] = ()
+    """Files of the store, for a worker that does not know the store: programs must not see them."""
+
+    @property
+    def store_files(self) -> tuple[Path, ...]:
+        """The files of the store, if it is one on this machine."""
+        if not self.store_url or "://" in self.store_url:
+            return self.hidden_files
+        # SQLite keeps two more files beside the store.
+        return tuple(Path(f"{self.store_url}{end}").resolve() for end in ("", "-wal", "-shm"))
+
     @property
     def confinement(self) -> Sandbox:
         """The sandbox of this machine under these settings."""
         user_home = Path(self.user_environment.get("HOME") or "/").resolve()
-        # SQLite keeps two more files beside the store.
-        files = [] if "://" in self.store_url else [f"{self.store_url}{end}" for end in ("", "-wal", "-shm")]
-        hidden = tuple(path.resolve() for path in (self.home, user_home, *map(Path, files)))
+        hidden = tuple(path.resolve() for path in (self.home, user_home, *self.store_files))
         return Sandbox(settings=self.sandbox, hidden=hidden, user_home=user_home)
 
 

@@ -333,7 +333,8 @@ class Attempt:
         if not item.agent:
             return {}
         named = secrets.referenced(map(str, item.details.get("env", {}).values()))
-        return secrets.visible(self._context.environment, named={"HOME", *named})
+        visible = secrets.visible(self._context.environment, named={"HOME", *named})
+        return {**visible, **self._work.variables}
 
     def _record(self, event: Event) -> None:
         self._recorder.record(event)

@@ -199,6 +199,8 @@ async def resume(
         retry = replace(retry, errors=True)
     interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
     clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
+    if add_lost := getattr(engine, "add_lost", None):
+        add_lost(interrupted)
     ctx.store.add_resources(run_id, restored.resources())
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(

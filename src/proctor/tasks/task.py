@@ -149,6 +149,8 @@ class Task:
     """As in a plan; None: as `proctor.toml` says."""
     network: JsonMap = field(default_factory=dict)
     """Network by phase (`agent`, `check`) that a file of another format asks for; the user decides."""
+    resources: object = None
+    """As in a plan; None: it needs nothing in particular."""
     format: str = MARKDOWN
     line: int = 0
     """Where it is in `file`; 0: the file is one task."""

@@ -15,6 +15,7 @@ from proctor.job import RUN_ID
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
+    RESOURCES_TEXT,
     Anything,
     Expectation,
     ModelPrice,
@@ -22,6 +23,7 @@ from proctor.plan.validate import (
     OutagePatience,
     PlanModel,
     PlanSandbox,
+    ResourcesValue,
     Seconds,
     SectionLabel,
     Seed,
@@ -139,6 +141,7 @@ class Defaults(PlanModel):
     system: Texts | None = Field(None, description="System prompt of a plain prompt.")
     expect: Expectation | None = Field(None, description="What the answer is checked for.")
     sandbox: PlanSandbox = None
+    resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
 
 
 class Entry(Defaults):

@@ -357,6 +357,7 @@ class DialoguePlan:
             "checks": task.checks if task else None,
             "attributionModel": config["attribution_model"] if task else None,
             "toolFolder": str(self.folder) if combination.has_tools else None,
+            "resources": config["resources"],
         }
         return {name: value for name, value in settings.items() if value is not None}
 
