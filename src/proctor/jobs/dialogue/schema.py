@@ -43,6 +43,7 @@ class RoleEntry(BaseModel):
     temperature: Temperature | None = None
     tools: str | list[ToolEntry] | None = None
     policy: Annotated[str, Field(min_length=1)] | None = None
+    previous: str | None = None
 
 
 class AspectEntry(BaseModel):
