@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from proctor.dialogue.participant import CLIENT, THERAPIST, Role
+from proctor.dialogue.participant import CLIENT, THERAPIST, Role, every_step
 from proctor.errors import Problem, UsageError
 from proctor.item import Item, digest_of
 from proctor.jobs.dialogue.roles import RoleFolder, Roles, read_profiles
@@ -240,7 +240,7 @@ def _from_file(role: RoleFolder, path: Path) -> dict[str, JsonMap]:
     return there
 
 
-LATER_KEYS = ("world", "tasks", "attribution_model")
+LATER_KEYS = ("world", "tasks", "attribution_model", "human")
 """Keys of later versions: without a value, they do not change the digest of a simulation."""
 DEFAULT_MODEL = ("OPENAI", "gpt-4o")
 MOST_ITEMS = 1_000_000
@@ -315,6 +315,11 @@ class DialoguePlan:
         """Every role, by digest."""
         cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
         return {casting.digest: casting.role for casting in cast_roles}
+
+    @property
+    def has_person(self) -> bool:
+        """Whether a person plays a role."""
+        return any("person" in step for role in self.roles.values() for step in every_step(role.steps))
 
     @property
     def evaluators_by_name(self) -> Sequence[Mapping[str, Any]]:

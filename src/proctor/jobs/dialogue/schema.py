@@ -129,6 +129,7 @@ class SimulationFile(BaseModel):
     world: str | JsonObject | None = None
     tasks: str | Annotated[list[TaskEntry], Field(min_length=1)] | None = None
     attribution_model: str | None = None
+    human: Literal["terminal", "web"] | None = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
 
 
