@@ -198,6 +198,7 @@ def _ask_here(actor: str, prompt: str) -> str:
         if line.strip() == ".":
             break
         lines.append(line)
+    print_note("── waiting for the next question")
     return "".join(lines).strip()
 
 
