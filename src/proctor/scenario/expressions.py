@@ -311,7 +311,7 @@ def _check_sides(named: ast.expr, value: ast.expr, names: Names) -> None:
 def _check_choice(known: NameType, value: ast.expr, name: str) -> None:
     if known.choices and isinstance(value, ast.Constant) and value.value not in known.choices:
         remedy = f"There are: {', '.join(known.choices)}."
-        raise ExpressionError(f"`{name}` is never `{value.value}`", value.col_offset + 1, remedy)
+        raise ExpressionError(f"`{name}` is never `{value.value!s}`", value.col_offset + 1, remedy)
 
 
 def _call(name: str, args: Sequence[ast.expr], names: Names, column: int) -> Kind:

@@ -355,10 +355,10 @@ class ScenarioSimulation:
     async def _decide(self, state: TurnState, actor: Actor) -> tuple[Decision, Mapping[str, Value]]:
         """What an actor does, and the variables that it sets."""
         settable = self._world.settable(actor, state.variables) if self._world else []
-        prompt, labels = state.prompt("decision", actor), _DECISION
+        prompt, labels = state.prompt("decision", actor), list(_DECISION)
         if settable:
             prompt += "\n\n" + self._prompts.render("set_variables", settable=settable, actor=actor)
-            labels = (*_DECISION, SET)
+            labels.append(SET)
         answer = await self._models.ask(
             actor.short_name,
             "decision",

@@ -342,7 +342,11 @@ def test_variables_rules_and_rooms_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("at_war: false", "cooperation_level: 4", "scenario.yaml:17:22: `cooperation_level` is also a metric"),
+        (
+            "at_war: false",
+            "cooperation_level: 4",
+            "scenario.yaml:17:22: `cooperation_level` is also a metric",
+        ),
         ("at_war: false", "max: 4", "scenario.yaml:17:8: `max` cannot be the name of a variable"),
         ("set_by: port", "set_by: prot", "scenario.yaml:19:57: there is no actor `prot`"),
         ("initial: 10", "initial: 30", "`tax` cannot be 30 at the beginning"),

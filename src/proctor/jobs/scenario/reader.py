@@ -230,7 +230,7 @@ def read_scenario(folder: Path) -> LoadedScenario:
     _check_names(plain, findings)
     definition = checked(plain, findings)
     if definition is not None:
-        _check_world(definition, findings)
+        check_world(definition, findings)
     refuse(findings)
     assert definition is not None
     return LoadedScenario(
@@ -332,7 +332,7 @@ def _choice(value: Any) -> Any:
     return {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
 
 
-def _check_world(scenario: Scenario, findings: FolderReader) -> None:
+def check_world(scenario: Scenario, findings: FolderReader) -> None:
     """Check variables, rules and rooms against each other and the actors."""
     for name, variable in scenario.variables.items():
         at = ("variables", name)
