@@ -26,6 +26,7 @@ from proctor.store.aggregates import select
 from proctor.store.batches import moment
 from proctor.store.items import item_settings
 from proctor.store.results import (
+    InputRow,
     ResultRow,
     ScoredSessions,
     evaluator_source,
@@ -277,7 +278,7 @@ class InputReader:
         self._line_of: dict[str, int] = {}
         self._digests: dict[str, int] = {}
 
-    def add(self, row: ResultRow) -> None:
+    def add(self, row: InputRow) -> None:
         """The next item: the inputs that every item has, and the others in its details."""
         line = self._line_of.get(row["digest"])
         if line is None:
@@ -288,7 +289,7 @@ class InputReader:
             self._line_of[row["digest"]] = line
         self._rows.append(line)
 
-    def _line(self, row: ResultRow) -> "array[int]":
+    def _line(self, row: InputRow) -> "array[int]":
         opened: object = json.loads(row["details"])
         # Details of the same name win, as they do in the item's digest.
         flat = {**_top(row), **{path: value for path, value in _flat("", opened) if path}}
@@ -579,7 +580,7 @@ def _range_of(rule: Mapping[str, object]) -> tuple[float, float] | None:
     return (ends[0], ends[1]) if len(ends) == 2 and ends[0] < ends[1] else None
 
 
-def _top(row: ResultRow) -> dict[str, str]:
+def _top(row: InputRow) -> dict[str, str]:
     return {
         "runner": row["runner"],
         "agent": row["agent"],
