@@ -20,6 +20,7 @@ import arrivals
 import dialogues
 import evaluations
 import gateway
+import output
 import pages
 import size
 import throughput
@@ -33,6 +34,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "sealed": throughput.sealed,
     "workers": throughput.workers,
     "trees": trees.starts,
+    "output": output.reading,
     "slow-calls": throughput.slow_calls,
     "slow-calls-many": throughput.many_slow_calls,
     "gateway": gateway.overhead,

@@ -82,14 +82,15 @@ def tool_arguments(written: object) -> JsonMap:
 def member(value: object, *path: str) -> object:
     """The value at the end of a path of names; None when there is none."""
     for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
+        # The first test is ten times as fast, and true of everything that was parsed here.
+        value = value.get(name) if isinstance(value, (dict, Mapping)) else None
     return value
 
 
 def as_map(value: object, *path: str) -> JsonMap:
     """The object at the end of a path of names; empty when there is none."""
     value = member(value, *path)
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, (dict, Mapping)) else {}
 
 
 def as_list(value: object, *path: str) -> list[object]:

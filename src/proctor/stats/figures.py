@@ -16,7 +16,7 @@ from proctor.item import FINISHED, SUCCESS
 from proctor.stats.comparison import SKEWED, scale_of
 from proctor.stats.intervals import Estimate, bill, mean, of_tasks, per_success, shares_of_k, typical
 from proctor.stats.ranking import Rank, ranks, undominated
-from proctor.stats.results import BY_ITEM, MEASURE, SCORE, Floats, Ints, Labels, Mask, Results
+from proctor.stats.results import BY_ITEM, MEASURE, SCORE, Floats, Ints, Labels, Mask, OtherModel, Results
 
 Scale = tuple[float, float]
 
@@ -118,6 +118,8 @@ class RunFigures:
     evaluations: int = 0
     """Items that evaluate sessions: they have no success of their own."""
     stand_ins: tuple[str, ...] = ()
+    answered: tuple[OtherModel, ...] = ()
+    """Where another model answered than the requested one."""
 
     @property
     def main(self) -> FactorFigures | None:
@@ -152,6 +154,7 @@ def run_figures(results: Results) -> RunFigures:
         unfinished=sum(results.unfinished.values()),
         evaluations=int(results.is_evaluation.sum()),
         stand_ins=results.stand_ins,
+        answered=results.answered,
     )
 
 

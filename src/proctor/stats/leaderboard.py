@@ -116,6 +116,12 @@ def runs_of(read: StoreReader, run_id: str) -> list[BenchmarkRun]:
     ]
 
 
+def _work_seconds(session: Row) -> float | None:
+    """The agent's own time; of sessions that do not know it, the whole work time."""
+    own = session.get("agentSeconds")
+    return session.get("workSeconds") if own is None else own
+
+
 def _run(
     item: ItemRow, last: Row, attempts: Sequence[Row], steps: Sequence[Row], scores: Sequence[Row]
 ) -> BenchmarkRun:
@@ -134,7 +140,7 @@ def _run(
         status=item["status"],
         reason=item["reason"],
         error=item["error"],
-        work_seconds=last.get("workSeconds"),
+        work_seconds=_work_seconds(last),
         wall_seconds=elapsed(began, ended),
         model_calls=last.get("modelCalls", 0),
         tool_calls=last.get("toolCalls", 0),

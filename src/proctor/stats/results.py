@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proctor.errors import NotFound, UsageError
-from proctor.formatting import elapsed
+from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, EVALUATION, FINISHED, SCENARIO, SUCCESS
 from proctor.json_values import as_list, as_map, as_number, as_text, maps_in
 from proctor.store import Scope, StoreReader
@@ -79,6 +79,18 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherModel:
+    """Items whose agent used another model than the requested one; they count for the one that answered."""
+
+    requested: str
+    answered: str
+    items: int
+
+    def __str__(self) -> str:
+        return f"{self.requested} was requested, {self.answered} answered ({plural(self.items, 'item')})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """Finished items as columns of equal length."""
 
@@ -103,6 +115,8 @@ class Results:
     """Rows that evaluate a session: whether they ended well says nothing about the session."""
     stand_ins: tuple[str, ...] = ()
     """Scripted and mock agents and models among them."""
+    answered: tuple[OtherModel, ...] = ()
+    """Where another model answered than the requested one."""
     imported: frozenset[str] = frozenset()
     """Runs whose results come from another tool."""
     unfinished: Mapping[str, int] = field(default_factory=dict)
@@ -386,6 +400,7 @@ class _Reader:
         self._figures: list[tuple[float, float, float, float]] = []
         self._evaluations: list[bool] = []
         self._stand_ins: dict[str, None] = {}
+        self._answered: dict[tuple[str, str], int] = {}
         self._levels: dict[str, dict[str, int]] = {}
         self._codes: dict[str, list[int]] = {}
         self._inputs = InputReader()
@@ -393,7 +408,13 @@ class _Reader:
 
     def add(self, row: ResultRow) -> None:
         at = len(self._ids)
-        factors, name_of_task = self._levels_of(row["factors"])
+        text, answered = row["factors"], row["answeredModel"]
+        if answered:
+            # The level is what worked, not what was asked for.
+            text = json.dumps({**json.loads(text), "model": answered})
+            requested = row["model"] or "default"
+            self._answered[requested, answered] = self._answered.get((requested, answered), 0) + 1
+        factors, name_of_task = self._levels_of(text)
         for name, code in factors:
             codes = self._codes[name]
             codes.extend([-1] * (at - len(codes)))
@@ -499,6 +520,10 @@ class _Reader:
             inputs=self._inputs.inputs(),
             is_evaluation=np.asarray(self._evaluations, dtype=np.bool_),
             stand_ins=tuple(sorted(self._stand_ins)),
+            answered=tuple(
+                OtherModel(requested=requested, answered=answered, items=items)
+                for (requested, answered), items in sorted(self._answered.items())
+            ),
             imported=frozenset(self._imported),
             unfinished={run_id: left for run_id, left in self.unfinished.items() if left},
         )

@@ -45,6 +45,9 @@ ID_LENGTH = 8
 # Linux limits a variable to 128 KiB. Agents also get the prompt in other ways.
 PROMPT_LIMIT_BYTES = 100_000
 
+COMMAND_SECONDS = 900.0
+"""Of setup and of a check, unless the agent's time limit is longer."""
+
 # Below the ephemeral ports, above those of known services.
 FIRST_PORT, PORT_COUNT = 20_000, 10_000
 _HIDDEN_PREFIXES = ("GIT_", "SSH_", "PROCTOR_", "XDG_")
@@ -107,8 +110,14 @@ class WorkSession:
 
     @property
     def time_limit(self) -> float | None:
+        """Seconds the agent may take; None: no limit."""
         seconds = self.item.settings.get("timeoutSec")
         return float(seconds) if seconds else None
+
+    def command_limit(self, phase: "Phase") -> float:
+        """Seconds that setup or a check may take: its own setting, else enough for a cold build."""
+        seconds = self.item.settings.get(f"{phase}TimeoutSec")
+        return float(seconds) if seconds else max(COMMAND_SECONDS, self.time_limit or 0)
 
     @property
     def message(self) -> str:
@@ -163,12 +172,14 @@ async def prepare(item: Item, services: Services) -> WorkSession:
     place = session_folder(services.home, services.session_id).resolve()
     port = reserve_port(services.session_id)
     try:
-        start = await in_thread(_find, item, services)
-        tree = await in_thread(_make_tree, start, place, bool(item.details.get("sealed")))
+        with services.phase("checkout"):
+            start = await in_thread(_find, item, services)
+            tree = await in_thread(_make_tree, start, place, bool(item.details.get("sealed")))
         services.record(_workspace(start, tree, services.sandbox.kind_of(item.settings.get("sandbox"))))
         environment = session_environment(item, services.environment, place / "home", tree.folder, port)
         async with _fill_slots():
-            await in_thread(fill, tree)
+            with services.phase("checkout"):
+                await in_thread(fill, tree)
     except BaseException:
         release_port(port)
         await in_thread(remove_folder, place)

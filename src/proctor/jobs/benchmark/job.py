@@ -16,6 +16,7 @@ from proctor.agents import find_agent
 from proctor.batch.preflight import (
     PreflightContext,
     check_agent,
+    check_agents_model,
     check_sandbox,
     has_own_models,
     missing_program,
@@ -114,6 +115,7 @@ def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: 
         sandbox = item.settings.get("sandbox")
         for problem, remedy in (
             *check_agent(item.agent, settings, context, remarks),
+            *check_agents_model(item.agent, item.model, settings, context),
             *check_sandbox(sandbox, item.agent, settings, context, remarks),
         ):
             yield f"{problem}\n{remedy}" if remedy else problem

@@ -154,6 +154,7 @@ LONGEST_TASK = 80
 _FIXED_DETAILS = ("env", "settings", "expect")
 _SETTINGS = (
     *("timeoutSec", "retries", "retryOn", "mergeOnPass", "keep", "tags", "jsonLogs", "budget", "sandbox"),
+    *("setupTimeoutSec", "checkTimeoutSec", "baseline"),
 )
 _PROMPT_SETTINGS = ("timeoutSec", "retries", "retryOn", "tags", "jsonLogs", "budget")
 _TIMEOUT = AXES.index("timeoutSec")

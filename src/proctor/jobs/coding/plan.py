@@ -43,6 +43,9 @@ _ONLY_WITH_REPO = (
     "mergeOnPass",
     "env",
     "keep",
+    "setupTimeoutSec",
+    "checkTimeoutSec",
+    "baseline",
 )
 
 
