@@ -24,7 +24,14 @@ from proctor.processes import undisturbed
 from proctor.runner import Services
 from proctor.session import Note, Workspace
 from proctor.workspace.merge_queue import was_merged
-from proctor.workspace.source_repository import SourceRepository, differences, fingerprint, open_source
+from proctor.workspace.source_repository import (
+    SESSION_REFS,
+    SourceRepository,
+    differences,
+    fingerprint,
+    open_source,
+    own_references,
+)
 from proctor.workspace.worktree import (
     Worktree,
     fill,
@@ -179,7 +186,9 @@ async def prepare(item: Item, services: Services) -> WorkSession:
         environment = session_environment(item, services.environment, place / "home", tree.folder, port)
         async with _fill_slots():
             with services.phase("checkout"):
-                await in_thread(fill, tree)
+                _, before = await asyncio.gather(
+                    in_thread(fill, tree), in_thread(_fingerprint, start.source, start.references)
+                )
     except BaseException:
         release_port(port)
         await in_thread(remove_folder, place)
@@ -191,7 +200,7 @@ async def prepare(item: Item, services: Services) -> WorkSession:
         home=place / "home",
         environment=environment,
         port=port,
-        before=start.before,
+        before=before,
     )
     _note_limitations(session)
     return session
@@ -206,22 +215,27 @@ class _StartingPoint:
     base: str
     base_sha: str
     references: Mapping[str, str]
-    before: Mapping[str, str]
 
 
 def _find(item: Item, services: Services) -> _StartingPoint:
     source = open_source(Path(item.settings["repo"]), services.environment)
     base = str(item.details["baseBranch"])
     try:
-        references = source.references()
+        references = source.all_references()
         return _StartingPoint(
             source=source,
             name=_name(item, services, source, references),
             base=base,
-            base_sha=source.base_commit(base),
-            references=references,
-            before=fingerprint(source, references),
+            base_sha=references.get(f"refs/heads/{base}") or source.base_commit(base),
+            references=own_references(references),
         )
+    except (GitError, OSError) as error:
+        raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
+
+
+def _fingerprint(source: SourceRepository, references: Mapping[str, str]) -> Mapping[str, str]:
+    try:
+        return fingerprint(source, references)
     except (GitError, OSError) as error:
         raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
 
@@ -252,10 +266,8 @@ def _workspace(start: _StartingPoint, tree: Worktree, sandbox: str) -> Workspace
 def _name(item: Item, services: Services, source: SourceRepository, references: Mapping[str, str]) -> str:
     if "refs/heads/batch" in references:
         raise WorkspaceError(f"{source.root} has a branch `batch`, so git allows none called `batch/…`")
-    now = services.now()
-    name = session_name(item.prompt, now, item.id, services.attempt)
-    used = source.session_branches(name.rpartition("/")[0])
-    return session_name(item.prompt, now, item.id, services.attempt, used)
+    used = {name.removeprefix("refs/heads/") for name in references if name.startswith(SESSION_REFS)}
+    return session_name(item.prompt, services.now(), item.id, services.attempt, used)
 
 
 def _note_limitations(session: WorkSession) -> None:

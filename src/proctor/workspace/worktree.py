@@ -112,10 +112,7 @@ def make_tree(
         is_sealed=sealed,
     )
     make_repository(tree)
-    try:
-        add_tree(tree)
-    except GitError as error:
-        raise WorkspaceError(f"making a work tree of {source.root}: {error}") from error
+    add_tree(tree)
     return tree
 
 
@@ -192,10 +189,19 @@ def alternates_text(tree: Worktree) -> str:
 
 
 def add_tree(tree: Worktree) -> None:
-    """Add an empty worktree on the session's branch."""
-    git = tree.source.git.at(tree.repository, GIT_DIR=str(tree.repository))
-    arguments = ("worktree", "add", "--no-checkout", "--no-track", "-B", tree.branch)
-    git(*arguments, str(tree.folder), tree.base_sha)
+    """Add an empty worktree on the session's branch.
+
+    Writes the files that `git worktree add --no-checkout` writes, which starts four processes for it.
+    """
+    branch = tree.repository / "refs/heads" / tree.branch
+    for folder in (tree.admin, branch.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    tree.folder.mkdir(parents=True)
+    branch.write_text(f"{tree.base_sha}\n")
+    (tree.admin / "HEAD").write_text(f"ref: refs/heads/{tree.branch}\n")
+    (tree.admin / "commondir").write_text("../..\n")
+    (tree.admin / "gitdir").write_text(f"{tree.folder}/.git\n")
+    (tree.folder / ".git").write_text(f"gitdir: {tree.admin}\n")
 
 
 def fill(tree: Worktree) -> None:
