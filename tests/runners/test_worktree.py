@@ -145,13 +145,13 @@ async def test_an_agent_that_says_it_failed_and_changed_nothing_has_failed_whate
 
 @pytest.mark.parametrize(
     ("command", "reason"),
-    [("echo x > a; exit 2", "agent_failed"), ("true", "no_changes"), ("echo x > a", "completed")],
+    [("echo x > a; exit 2", "agent_failed"), ("true", "no_changes"), ("echo x > a", "unchecked")],
 )
 async def test_without_a_check_the_agents_word_and_the_changes_decide(tmp_path, repo, command, reason):
     outcome = await attempt(tmp_path, repo, command).run()
 
     assert outcome.reason == reason
-    assert outcome.status == ("success" if reason == "completed" else "fail")
+    assert outcome.status == ("success" if reason == "unchecked" else "fail")
     if reason == "no_changes":
         assert "no scriptCommand" in outcome.error
 

@@ -17,7 +17,7 @@ from proctor.budget.budgeted_model import BudgetedModel, spend_guard
 from proctor.budget.reservation import Reservation
 from proctor.context import AttemptContext
 from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError, TimeLimit
-from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
+from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, UNCHECKED, Item
 from proctor.job import ItemFinished
 from proctor.json_values import JsonMap
 from proctor.model import Model, is_same_model
@@ -54,7 +54,7 @@ class WorkClock:
         self._monotonic = monotonic
         self._started = monotonic()
         self._limits: list[asyncio.Timeout] = []
-        self.phase_seconds: dict[SessionPhase, float] = {}
+        self.phase_seconds: dict[str, float] = {}
         """Work time by part of the session."""
         self.waiting_seconds = 0.0
         """How long the attempt had to wait so far: for rate limits, retries or money."""
@@ -178,7 +178,11 @@ class Attempt:
         if limit is None:
             assert outcome is not None
             return outcome
-        if outcome and limit.reason == "halted" and outcome.reason in ("completed", "checks_failed"):
+        if (
+            outcome
+            and limit.reason == "halted"
+            and outcome.reason in ("completed", "checks_failed", UNCHECKED)
+        ):
             # It finished all the same; another attempt would only cost more.
             return outcome
         return _as_outcome(limit)
@@ -206,7 +210,9 @@ class Attempt:
         from proctor.expect import unmet_expectations
 
         unmet = "; ".join(unmet_expectations(item.details["expect"], self._answer, self._recorder.score))
-        return replace(outcome, status=FAIL, reason="checks_failed", error=unmet) if unmet else outcome
+        if unmet:
+            return replace(outcome, status=FAIL, reason="checks_failed", error=unmet)
+        return replace(outcome, reason="completed") if outcome.reason == UNCHECKED else outcome
 
     def _begin(self) -> Recorder:
         item, now = self._work.item, timestamp(self._context.now())
@@ -345,7 +351,7 @@ class Attempt:
             outcome.error,
             work_seconds=self._clock.work_seconds,
             waiting_seconds=self._clock.waiting_seconds,
-            phase_seconds={**self._clock.phase_seconds},
+            phase_seconds=self._clock.phase_seconds,
             answered_model=self._answered_model(),
         )
         totals = self._recorder.totals

@@ -19,14 +19,22 @@ from rich.text import Text
 from proctor.bootstrap import now
 from proctor.cli.output import count, money, print_note, printable, seconds
 from proctor.cli.run import beginning
-from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
+from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, shown_status
 from proctor.job import ItemFinished
 from proctor.stats.leaderboard import ModelStanding, standing
 from proctor.stats.progress import PoolUse, Progress, progress, stop_lines
 from proctor.store import Store
 
 REFRESH_SECONDS = 0.25
-COLORS = {SUCCESS: "green", FAIL: "red", TIMEOUT: "yellow", ERROR: "magenta", RUNNING: "cyan", QUEUED: "dim"}
+COLORS = {
+    SUCCESS: "green",
+    FAIL: "red",
+    TIMEOUT: "yellow",
+    ERROR: "magenta",
+    RUNNING: "cyan",
+    QUEUED: "dim",
+    UNCHECKED: "blue",
+}
 
 
 class LiveView:
@@ -95,7 +103,8 @@ def picture(progress: Progress) -> Group:
 
 def _figures(progress: Progress) -> Text:
     text = Text()
-    for status, number in progress.counts.items():
+    counts = {**progress.counts, SUCCESS: progress.counts[SUCCESS] - progress.unchecked}
+    for status, number in (*counts.items(), (UNCHECKED, progress.unchecked)):
         if number:
             text.append(f"{number:,} {status}", style=COLORS[status]).append("  ")
     parts = [seconds(progress.elapsed_seconds)]
@@ -182,7 +191,7 @@ class BenchView:
 
     def _line(self, end: ItemFinished) -> str:
         factors, outcome = end.item.factors, end.outcome
-        parts = [f"{outcome.status:<7}", factors["model"], factors["task"]]
+        parts = [f"{shown_status(outcome.status, outcome.reason):<7}", factors["model"], factors["task"]]
         if end.item.repeat > 1:
             parts.append(f"run {end.item.repeat}")
         parts.append(seconds(end.work_seconds))

@@ -69,6 +69,7 @@ def level_document(each: Figures) -> dict[str, object]:
     """The figures of one group of items."""
     return {
         "counts": dict(each.counts),
+        **({"unchecked": each.unchecked} if each.unchecked else {}),
         "success": estimate_document(each.success),
         "successWithErrors": estimate_document(each.with_errors),
         "passAtK": _of_k(each.pass_at),

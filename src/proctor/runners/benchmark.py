@@ -3,7 +3,7 @@
     starting files → work tree → agent → commit → checks, expectations → outcome
 
 Each check becomes a score; all must pass. Hidden tests are put into the tree once the agent has ended, and
-decide by test ID. A task without checks passes if the agent changed anything, and has the score `unchecked`.
+decide by test ID. A task without checks ends as `unchecked` if the agent changed anything.
 A task with steps runs the agent again for each, in the same tree; one with a second try runs it again with
 the output of the failed checks.
 """
@@ -20,7 +20,7 @@ from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame
 from proctor.expect import unmet_expectations
 from proctor.formatting import clipped
-from proctor.item import FAIL, TIMEOUT, Item, digest_of
+from proctor.item import FAIL, TIMEOUT, UNCHECKED, Item, digest_of
 from proctor.json_values import JsonMap, as_number, as_text, maps_in, texts_in
 from proctor.processes import ProgramResult, undisturbed
 from proctor.runner import Outcome, Services
@@ -46,7 +46,6 @@ from proctor.workspace.starting_files import (
 )
 from proctor.workspace.test_reports import grade, read_results, with_report
 
-UNCHECKED = "unchecked"
 """Score name of a task without checks."""
 HIDDEN_TESTS = "hidden tests"
 """Score name of the tests of a commit: the share of them that passes."""
@@ -418,7 +417,7 @@ def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, resul
         Score(
             evaluator=UNCHECKED,
             label="changed" if changed else "unchanged",
-            explanation="nothing checks this task; it passes when anything was changed",
+            explanation="nothing checks this task",
         )
     )
     if done.failure:
@@ -426,4 +425,4 @@ def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, resul
     if not changed:
         why = "the agent changed nothing, and nothing checks this task"
         return Outcome(status=FAIL, reason="no_changes", error=why, result=result)
-    return Outcome(result=result)
+    return Outcome(reason=UNCHECKED, result=result)

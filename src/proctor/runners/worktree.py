@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from proctor.agent import Access, Agent, Assignment, WorkDone, needs_network
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
 from proctor.formatting import Clip, clipped
-from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
+from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
 from proctor.json_values import JsonMap
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
@@ -205,7 +205,7 @@ async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> 
     if unchanged:
         why = "the agent made no changes, and the plan has no scriptCommand to check the result"
         return Outcome(status=FAIL, reason="no_changes", error=why, result=result)
-    return Outcome(result=result)
+    return Outcome(reason=UNCHECKED, result=result)
 
 
 def _verdict(

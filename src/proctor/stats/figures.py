@@ -55,8 +55,10 @@ class Figures:
     """Empty: all items."""
     counts: Mapping[str, int]
     """Finished items by status."""
+    unchecked: int
+    """Successes that nothing checked."""
     success: Estimate
-    """Infrastructure errors excluded."""
+    """Infrastructure errors and unchecked items excluded."""
     with_errors: Estimate
     """Infrastructure errors counted as failures."""
     pass_at: tuple[PassAtK, ...]
@@ -71,6 +73,11 @@ class Figures:
     """Means of the scores, by metric."""
     metrics: Mapping[str, Estimate]
     """Means of the numbers measured in sessions, by metric."""
+
+    @property
+    def passed(self) -> int:
+        """Successes that something checked."""
+        return self.counts[SUCCESS] - self.unchecked
 
     @property
     def means(self) -> dict[str, Estimate]:
@@ -214,6 +221,7 @@ def figures_of(
     return Figures(
         name=name,
         counts={status: int(counts[at]) for at, status in enumerate(FINISHED)},
+        unchecked=int(results.is_unchecked.sum()),
         success=rate_of(success, tasks.codes),
         with_errors=rate_of(results.with_errors_failed, tasks.codes),
         pass_at=tuple(PassAtK(k, repeats.estimate(k, every=False)) for k in ks),

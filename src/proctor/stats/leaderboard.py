@@ -84,7 +84,12 @@ class BenchmarkRun:
 
     @property
     def succeeded(self) -> bool:
-        return self.status == SUCCESS
+        return self.status == SUCCESS and not self.is_unchecked
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it counts in a success rate: no infrastructure error, and something checked it."""
+        return self.status in (FAIL, TIMEOUT) or self.succeeded
 
     @property
     def is_finished(self) -> bool:
@@ -319,7 +324,7 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
         values, tasks = _of_successes(runs, number)
         return mean(values, tasks, lo=0.0, scope="these" if is_single else "like")
 
-    judged = [run for run in runs if run.status in (SUCCESS, FAIL, TIMEOUT)]
+    judged = [run for run in runs if run.is_judged]
     failed = [run for run in runs if run.status == ERROR]
     times, tasks = _of_successes(runs, lambda run: run.work_seconds)
     return ModelFigures(
@@ -408,7 +413,7 @@ def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
     is_single = len({run.task for model in models for run in model.runs}) < 2
     judged = {
         model.name: _cells(
-            [run for run in model.runs if run.is_finished and run.status != ERROR],
+            [run for run in model.runs if run.is_judged],
             lambda run: float(run.succeeded),
             is_single=is_single,
         )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import elapsed, plural
-from proctor.item import ERROR, EVALUATION, FINISHED, SCENARIO, SUCCESS
+from proctor.item import ERROR, EVALUATION, FINISHED, SCENARIO, SUCCESS, UNCHECKED
 from proctor.json_values import as_list, as_map, as_number, as_text, maps_in
 from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
@@ -129,6 +129,11 @@ class Results:
     def is_error(self) -> Mask:
         """Rows that ended in an infrastructure error: they have no success, and are counted."""
         return np.asarray(self.status == FINISHED.index(ERROR))
+
+    @property
+    def is_unchecked(self) -> Mask:
+        """Rows that nothing checked: they have no success either."""
+        return self.reasons.mask(UNCHECKED) if UNCHECKED in self.reasons.labels else np.zeros(len(self), bool)
 
     @property
     def with_errors_failed(self) -> Floats:
@@ -585,7 +590,8 @@ def _top(row: ResultRow) -> dict[str, str]:
 
 
 def _figures(row: ResultRow) -> tuple[float, float, float, float]:
-    succeeded = np.nan if row["status"] == ERROR else float(row["status"] == SUCCESS)
+    is_judged = row["status"] != ERROR and row["reason"] != UNCHECKED
+    succeeded = float(row["status"] == SUCCESS) if is_judged else np.nan
     cost, seconds = row["costUsd"], row["workSeconds"]
     if row["sessionId"] is None:
         # Nothing recorded its work: the time from its start to its end.

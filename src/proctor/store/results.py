@@ -72,6 +72,7 @@ class FinishedRow(TypedDict):
 
     id: str
     status: str
+    reason: str
     sessionId: str | None
     costUsd: float | None
     workSeconds: float | None
@@ -185,7 +186,7 @@ def finished_rows(read: StoreReader, run_id: str) -> Iterator[FinishedRow]:
     """How the finished items of a run ended, in plan order, without their inputs."""
     return read.stream(
         FinishedRow,
-        'SELECT i."id", i."status", i."sessionId", i."costUsd", i."tokensTotal", '
+        'SELECT i."id", i."status", i."reason", i."sessionId", i."costUsd", i."tokensTotal", '
         f'{WORK_SECONDS} AS "workSeconds" '
         'FROM "batch_items" i '
         'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
