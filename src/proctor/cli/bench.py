@@ -55,7 +55,7 @@ CheckCommand = Annotated[
     str,
     typer.Option(
         "--check",
-        help="Test command of SWE-bench rows; writes a JUnit report to $PROCTOR_TEST_REPORT.",
+        help="Check of tasks that have none; of SWE-bench rows, it writes JUnit to $PROCTOR_TEST_REPORT.",
         metavar="COMMAND",
     ),
 ]
@@ -139,6 +139,13 @@ def bench(
     setup: SetupCommand = "",
     judge: JudgeModel = "",
     repos: Repos = "",
+    repo: Annotated[
+        str,
+        typer.Option("--repo", help="Repository of tasks that name neither files nor one.", metavar="PATH"),
+    ] = "",
+    start: Annotated[
+        str, typer.Option("--start", help="Folder with the files of tasks that name none.", metavar="PATH")
+    ] = "",
     predictions: Annotated[
         Path | None,
         typer.Option("--predictions", help="Write the patches as SWE-bench predictions.", metavar="FILE"),
@@ -174,6 +181,8 @@ def bench(
         setup=setup,
         judge=judge,
         repos=repos,
+        repo=repo,
+        start=start,
     )
     printed = OutputOptions(as_json=as_json)
     with terminal_context(context.obj) as ctx:

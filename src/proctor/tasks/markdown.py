@@ -116,6 +116,7 @@ class Header(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     start: Text | None = Field(None, description="Folder with the files the task begins with.")
+    empty: bool | None = Field(None, description="Whether the task begins with an empty folder.")
     repo: Text | None = Field(None, description="Git repository to begin from, instead of `start`.")
     ref: Text | None = Field(None, description="Branch, tag or commit of `repo`. Default: HEAD.")
     setup: Text | None = Field(None, description="Command run in the copy before the agent.")
@@ -191,6 +192,7 @@ def _task(
         checks=_checks(header.get("check"), markdown.boxes, header.get("check_timeout")),
         start=folders.get("start"),
         repo=Path(resolved(repo, folder=file.parent, home=Path.home())) if repo else None,
+        starts_empty=bool(header.get("empty")),
         ref=header.get("ref") or "HEAD",
         setup=header.get("setup") or "",
         check_files=folders.get("check_files"),

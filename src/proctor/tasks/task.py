@@ -98,6 +98,8 @@ class Task:
     checks: tuple[TaskCheck, ...] = ()
     """Every success criterion, then the checks of no criterion."""
     start: TaskFolder | None = None
+    starts_empty: bool = False
+    """Whether it is meant to begin with an empty folder."""
     repo: Path | None = None
     ref: str = "HEAD"
     setup: str = ""

@@ -41,6 +41,7 @@ from proctor.jobs.benchmark.plan import (
     ORACLE,
     BenchmarkDefinition,
     BenchmarkOverrides,
+    complete_tasks,
     is_stand_in,
     stand_in,
 )
@@ -224,7 +225,8 @@ class BenchmarkJobPlan(JobPlan):
     ) -> None:
         """Without tasks, the items are in the store already. `output` is the folder of the results; with
         `imports_results`, the results in it are taken over although the run is new."""
-        self.tasks, self.overrides, self.path, self._ctx = task_set.tasks, overrides, path, ctx
+        self.tasks, self.overrides = complete_tasks(task_set.tasks, overrides), overrides
+        self.path, self._ctx = path, ctx
         self.task_set = task_set
         self.output = output
         self.imports_results = imports_results

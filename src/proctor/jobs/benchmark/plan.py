@@ -15,7 +15,7 @@ from proctor.job import check_limits
 from proctor.jobs.benchmark.models import Candidate
 from proctor.json_values import JsonObject
 from proctor.tasks.options import ReadOptions, read_repos
-from proctor.tasks.task import MARKDOWN, Task, TaskFolder, TaskStep
+from proctor.tasks.task import MARKDOWN, Task, TaskCheck, TaskFolder, TaskStep, folder_of
 from proctor.workspace.hidden_tests import read_archive, solution_files
 from proctor.workspace.starting_files import text_files
 
@@ -24,8 +24,8 @@ DEFAULT_TIMEOUT_SECONDS = 1800
 ORACLE, NOOP = "oracle", "noop"
 """Mocks in place of a model: one applies the reference solution, one does nothing."""
 STAND_IN_AGENT = "scripted"
-READING = ("prompt_column", "expect_column", "template", "check", "setup", "judge", "repos")
-"""Overrides that say how tasks of other formats are read."""
+READING = ("prompt_column", "expect_column", "template", "check", "setup", "judge", "repos", "repo", "start")
+"""Overrides that say how tasks are read, and what those begin with that do not say it."""
 _HOLES = ("{prompt}", "{model}", "{seed}")
 
 
@@ -60,12 +60,16 @@ class BenchmarkOverrides:
     template: str = ""
     """Of a dataset: the prompt, with `{column}` for values."""
     check: str = ""
-    """Command that writes a JUnit report, for tasks that name tests only."""
+    """Check of tasks that have none; for tasks that name tests only, it writes a JUnit report."""
     setup: str = ""
     judge: str = ""
     """Model that judges rubrics of tasks that name none."""
     repos: str = ""
     """Local clones of the tasks' repositories: a folder, or `owner/name=PATH,…`."""
+    repo: str = ""
+    """Repository of tasks that name neither files nor a repository."""
+    start: str = ""
+    """Folder with the files that those tasks begin with."""
 
     def __post_init__(self) -> None:
         check_limits(budget_usd=self.budget)
@@ -117,6 +121,55 @@ class BenchmarkOverrides:
             **({"stopWhen": self.stop_when} if self.stop_when else {}),
             **{name: getattr(self, name) for name in READING if getattr(self, name)},
         }
+
+
+def complete_tasks(tasks: Sequence[Task], overrides: BenchmarkOverrides) -> tuple[Task, ...]:
+    """Tasks with the repository, files and check that they do not name themselves.
+
+    Raises `UsageError` for a task file that would begin with an empty folder and does not say so.
+    """
+    if overrides.repo and overrides.start:
+        raise UsageError(
+            "--repo and --start exclude each other\nA task begins with a repository, or with files."
+        )
+    options = overrides.reading()
+    start = folder_of(_folder("--start", overrides.start)) if overrides.start else None
+    repo = _folder("--repo", overrides.repo) if overrides.repo else None
+    return tuple(_complete(task, options, start, repo) for task in tasks)
+
+
+def _complete(task: Task, options: ReadOptions, start: TaskFolder | None, repo: Path | None) -> Task:
+    if task.format != MARKDOWN:
+        return task
+    if options.check and not task.all_commands and not task.expect:
+        check = TaskCheck(criterion="", command=options.check)
+        task = replace(task, checks=(*task.checks, check))
+    if task.start is None and task.repo is None and not task.starts_empty:
+        named = task.facts.get("repo", "").strip("` ")
+        repo = repo or (options.repository(named, task.file.parent) if named and not start else None)
+        if named and not repo and not start:
+            raise UsageError(
+                f"{task.file}: there is no repository `{named}`, which the task names\n"
+                "Give its path with --repo, or a folder of clones with --repos."
+            )
+        task = replace(task, start=start, repo=repo)
+    if task.repo is None and not task.starts_empty and _is_empty(task.start):
+        raise UsageError(
+            f"{task.file}: the agent would begin with an empty folder\n"
+            "Add `start` or `repo` to the task, or give --start or --repo; `empty: true` if it is meant so."
+        )
+    return task
+
+
+def _is_empty(files: TaskFolder | None) -> bool:
+    return files is None or (files.path is not None and not any(files.path.iterdir()))
+
+
+def _folder(option: str, text: str) -> Path:
+    path = Path(text).expanduser().absolute()
+    if not path.is_dir():
+        raise UsageError(f"there is no folder {path}\nCheck {option}.")
+    return path
 
 
 def _path(text: str | None) -> Path | None:
