@@ -371,7 +371,7 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         *(store.arrivals.oldest_new(), labels.labels_state(read, "tidy")),
         labels.newest_calibration(read, "tidy", "d"),
         *(store.arrivals.sessions_of(["t" * 32]), store.arrivals.documents("s1")),
-        store.arrivals.search(log_group="", first_ms=0, last_ms=1, session_keys=["ext"], trace_ids=["t" * 32]),
+        store.arrivals.search(log_group="", first_ms=0, last_ms=1, session_keys=["ext"]),
         runs.active_seconds(read, "run", NOW),
     )
 
