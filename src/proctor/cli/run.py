@@ -112,6 +112,7 @@ class JsonLines(_Plain):
             "tokensTotal": end.tokens,
             "costUsd": end.cost_usd,
             "workSeconds": round(end.work_seconds, 3),
+            **({"merge": end.outcome.result["merge"]} if "merge" in end.outcome.result else {}),
         }
         print(json.dumps(record, ensure_ascii=False), flush=True)
 
@@ -131,6 +132,8 @@ def line_of(end: ItemFinished) -> str:
     parts.append(seconds(end.work_seconds))
     if end.cost_usd is not None:
         parts.append(money(end.cost_usd))
+    if outcome.result.get("merge") in ("conflict", "error"):
+        parts.append(f"merge: {outcome.result['merge']}")
     line = "  ".join(printable(part) for part in parts if part)
     return (
         line
