@@ -441,6 +441,7 @@ def print_preview(extension: Extension, noun: str, name: Callable[[Item], str]) 
         more = f" and {extension.added - LISTED:,} more (--json)" if extension.added > LISTED else ""
         print_note(f"--resume would add {count(extension.added, f'new {noun}')}: {named}{more}")
         print_note(f"  new because of {printable(extension.reasons_text(noun), width=400)}")
+    print_note(f"  done already: {count(extension.done, noun)}")
     if extension.dropped or extension.retained:
         print_note(
             f"  no longer in the plan: {extension.dropped} would be dropped, "
@@ -455,4 +456,5 @@ def preview_document(extension: Extension, name: Callable[[Item], str]) -> JsonO
         "reasons": dict(extension.reasons),
         "dropped": extension.dropped,
         "kept": extension.retained,
+        "done": extension.done,
     }

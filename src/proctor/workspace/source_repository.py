@@ -49,6 +49,15 @@ class SourceRepository:
         branches = ", ".join(self.git.branches()) or "none: it has no commit yet"
         raise WorkspaceError(f"{self.root} has no branch, tag or commit `{name}`. Branches: {branches}")
 
+    def write_problem(self) -> str:
+        """Why session branches cannot be added; empty: they can."""
+        for name in ("objects", "refs/heads"):
+            if not os.access(self.common / name, os.W_OK | os.X_OK):
+                return f"{self.common / name} cannot be written"
+        if self.git.run("rev-parse", "--verify", "--quiet", "refs/heads/batch")[0] == 0:
+            return f"{self.root} has a branch `batch`, so git allows none called `batch/…`"
+        return ""
+
     def all_references(self) -> dict[str, str]:
         """All references and their objects."""
         listed = self.git("for-each-ref", "--format=%(objectname) %(refname)")
@@ -81,6 +90,34 @@ class SourceRepository:
         listed = self.git.run("config", "-z", "--get-regexp", rf"^(core\.({core})|filter\..*)$")[1]
         pairs = (entry.partition("\n") for entry in listed.split("\0") if entry)
         return "".join(_setting(name, value) for name, _, value in pairs)
+
+
+def default_branch(path: Path, usual: str = "main") -> str:
+    """The branch that work in a repository starts from unless a plan says otherwise: `main` if there is one,
+    else the one that is checked out. Reads files only: plans are expanded without starting git."""
+    for folder in (path, *path.parents):
+        if (folder / ".git").exists() or (folder / "HEAD").is_file():
+            break
+    else:
+        return usual
+    try:
+        link = folder / ".git"
+        admin = link if link.is_dir() else folder
+        if link.is_file():
+            admin = (folder / link.read_text().partition("gitdir:")[2].strip()).resolve()
+        common = admin
+        if (admin / "commondir").is_file():
+            common = (admin / (admin / "commondir").read_text().strip()).resolve()
+        packed = common / "packed-refs"
+        listed = packed.read_text(errors="replace") if packed.is_file() else ""
+        named = (f"refs/heads/{usual}", f"refs/remotes/origin/{usual}")
+        if any((common / name).is_file() or f" {name}\n" in listed for name in named):
+            return usual
+        head = (admin / "HEAD").read_text(errors="replace").strip()
+    except OSError:
+        return usual
+    branch = head.removeprefix("ref: refs/heads/")
+    return usual if branch == head or branch == ".invalid" else branch
 
 
 def own_references(references: Mapping[str, str]) -> dict[str, str]:

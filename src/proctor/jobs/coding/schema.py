@@ -108,7 +108,9 @@ class Exclusion(PlanModel):
 class Defaults(PlanModel):
     """What holds for every item that does not say otherwise."""
 
-    base_branch: Texts | None = Field(None, description="Branch the work starts from. Default: main.")
+    base_branch: Texts | None = Field(
+        None, description="Branch the work starts from. Default: main, else the one checked out."
+    )
     script_command: Texts | None = Field(None, description="Check run after the agent; it decides.")
     model: Texts | None = Field(None, description="Which model; a list makes items for each.")
     json_logs: bool | None = Field(None, description="Keep the agent's event stream. Default: true.")
