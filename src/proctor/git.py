@@ -5,6 +5,7 @@ variables. Commits are authored by `Proctor <proctor@localhost>`. Blocks: call i
 """
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -142,7 +143,8 @@ class Git:
         variables = self.user_identity() if as_user else {}
         if as_user and self.users_setting("commit.gpgSign", "bool") == "true":
             flags.append("-S")
-        return self("commit-tree", tree, *flags, "-F", "-", stdin=message, **variables).strip()
+        git = self.at(self.folder, **{**self.settings, **variables})
+        return git("commit-tree", tree, *flags, "-F", "-", stdin=message).strip()
 
     def users_setting(self, name: str, kind: str) -> str:
         """A setting of the user or the repository, which calls here may replace; empty: not set."""
@@ -165,6 +167,14 @@ class Git:
     def at(self, folder: Path, **settings: str) -> "Git":
         """The same git in another folder."""
         return Git(folder, self.environment, settings)
+
+
+_ADDRESS = re.compile(r"(https?|ssh|git|file)://[^\s-]\S*|[\w.-]+@[\w.-]+:[^\s-]\S*")
+
+
+def is_address(repo: str) -> bool:
+    """Whether a repository is named by an address that can be cloned, and not by a path."""
+    return bool(_ADDRESS.fullmatch(repo))
 
 
 def _text(data: bytes) -> str:

@@ -82,7 +82,9 @@ async def _set_up(session: WorkSession) -> None:
     command = session.item.details.get("setup")
     if not command:
         return
-    finished = await run_command(session, str(command), "setup")
+    with blame(WorkspaceError, "making the shared caches"):
+        variables = session.cache_variables
+    finished = await run_command(session, str(command), "setup", variables=variables)
     if finished.timed_out:
         limit = session.command_limit("setup")
         raise WorkspaceError(f"`{command}` was still running after {limit:g} s")

@@ -4,15 +4,20 @@ Sessions only read it. Proctor writes new branches under `batch/`, and the base 
 Fingerprints before and after a session show whether anything else changed.
 """
 
+import asyncio
 import hashlib
 import os
 import re
+import shutil
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from proctor.errors import WorkspaceError
-from proctor.git import Git
+from proctor.git import Git, GitError, is_address
+from proctor.processes import undisturbed
+from proctor.workspace.locks import file_lock
 
 SESSION_REFS = "refs/heads/batch/"
 """Namespace of session branches: the only references that sessions write."""
@@ -90,6 +95,49 @@ class SourceRepository:
         listed = self.git.run("config", "-z", "--get-regexp", rf"^(core\.({core})|filter\..*)$")[1]
         pairs = (entry.partition("\n") for entry in listed.split("\0") if entry)
         return "".join(_setting(name, value) for name, _, value in pairs)
+
+
+async def open_repository(repo: str, environment: Mapping[str, str], home: Path) -> SourceRepository:
+    """The repository at a path, or the mirror of an address below Proctor's home, which is made once."""
+    if not is_address(repo):
+        return await undisturbed(asyncio.to_thread(open_source, Path(repo), environment))
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", repo.rstrip("/").rpartition("/")[2].removesuffix(".git")).strip(
+        ".-"
+    )
+    digest = hashlib.sha256(repo.encode()).hexdigest()[:12]
+    place = home / "mirrors" / digest / f"{name or 'repository'}.git"
+    async with file_lock(home / "mirrors" / f"{digest}.lock"):
+        if not place.is_dir():
+            await undisturbed(asyncio.to_thread(_clone, repo, place, environment))
+    return await undisturbed(asyncio.to_thread(open_source, place, environment))
+
+
+def _clone(address: str, place: Path, environment: Mapping[str, str]) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = place.with_name(f"making-{uuid.uuid4().hex[:12]}")
+    try:
+        git = Git(place.parent, environment)
+        # Branches of the origin, not of its sessions or pull requests.
+        git("clone", "--quiet", "--bare", "--no-hardlinks", "--", address, temporary.name)
+        git.at(temporary)("remote", "remove", "origin")
+        temporary.rename(place)
+    except (GitError, OSError) as error:
+        raise WorkspaceError(f"mirroring {address}: {error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def address_problem(address: str, environment: Mapping[str, str], base: str) -> str:
+    """Why an address cannot be mirrored, or has no such branch; empty: it can. Copies nothing."""
+    git = Git(Path("/"), environment)
+    exit_code, listed, stderr = git.run("ls-remote", "--", address)
+    if exit_code != 0:
+        return f"the repository {address} cannot be read: {stderr.strip()[:300]}"
+    names = {line.partition("\t")[2] for line in listed.splitlines()}
+    is_commit = re.fullmatch("[0-9a-f]{7,64}", base)
+    if not is_commit and not {base, f"refs/heads/{base}", f"refs/tags/{base}"} & names:
+        return f"the repository {address} has no branch or tag `{base}`"
+    return ""
 
 
 def default_branch(path: Path, usual: str = "main") -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import Problem
+from proctor.git import is_address
 from proctor.item import Item
 from proctor.jobs.coding.schema import DEFAULT_AGENT, is_grid_of_commands, settings_of, settled, vocabulary
 from proctor.json_values import JsonMap, JsonObject
@@ -156,7 +157,7 @@ LONGEST_TASK = 80
 _FIXED_DETAILS = ("env", "settings", "expect")
 _SETTINGS = (
     *("timeoutSec", "retries", "retryOn", "mergeOnPass", "keep", "tags", "jsonLogs", "budget", "sandbox"),
-    *("setupTimeoutSec", "checkTimeoutSec", "baseline"),
+    *("setupTimeoutSec", "checkTimeoutSec", "baseline", "cache"),
 )
 _PROMPT_SETTINGS = ("timeoutSec", "retries", "retryOn", "tags", "jsonLogs", "budget")
 _TIMEOUT = AXES.index("timeoutSec")
@@ -382,7 +383,7 @@ class _LayoutBuilder:
 
         for repo in repos:
             if repo is not None and repo not in self.branches:
-                self.branches[repo] = default_branch(Path(repo))
+                self.branches[repo] = "HEAD" if is_address(repo) else default_branch(Path(repo))
         return {repo: self.branches[repo] for repo in repos if repo is not None}
 
     def _exclusions(
@@ -402,6 +403,8 @@ class _LayoutBuilder:
         return AXES.index(name), values
 
     def _path(self, written: str) -> str:
+        if is_address(written):
+            return written
         return resolved(written, folder=self.folder, home=self.home)
 
 

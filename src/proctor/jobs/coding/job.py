@@ -18,6 +18,7 @@ from proctor.batch.preflight import (
 )
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import PlanError, Problem, UsageError, WorkspaceError
+from proctor.git import is_address
 from proctor.item import Item
 from proctor.job import (
     Job,
@@ -99,8 +100,12 @@ class ItemCheck:
 
     def _repository(self, repo: str, base: str) -> Iterator[Finding]:
         # Loaded here: plans of plain prompts have no repository.
-        from proctor.workspace.source_repository import open_source
+        from proctor.workspace.source_repository import address_problem, open_source
 
+        if is_address(repo):
+            if problem := address_problem(repo, self._context.environment, base):
+                yield "repo", problem, "Check the address, and that git can read it without a question."
+            return
         try:
             source = open_source(Path(repo), self._context.environment)
         except WorkspaceError as error:

@@ -46,6 +46,7 @@ _ONLY_WITH_REPO = (
     "setupTimeoutSec",
     "checkTimeoutSec",
     "baseline",
+    "cache",
 )
 
 

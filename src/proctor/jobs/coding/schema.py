@@ -123,6 +123,9 @@ class Defaults(PlanModel):
     check_timeout_sec: Seconds | None = Field(
         None, description="Seconds the check may take. Default: 900, or `timeoutSec` if that is longer."
     )
+    cache: Literal["shared", "own"] | None = Field(
+        None, description="Whether `setup` shares package caches with other sessions. Default: own."
+    )
     baseline: bool | None = Field(
         None, description="Run the check before the agent, too, and record the result. Default: false."
     )
