@@ -11,7 +11,7 @@ import re
 import socket
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +30,7 @@ from proctor.workspace.source_repository import (
     differences,
     fingerprint,
     open_repository,
+    open_source,
     own_references,
 )
 from proctor.workspace.worktree import (
@@ -215,7 +216,7 @@ async def prepare(item: Item, services: Services) -> WorkSession:
     port = reserve_port(services.session_id)
     try:
         with services.phase("checkout"):
-            source = await open_repository(str(item.settings["repo"]), services.environment, services.home)
+            source = await _open(item, services)
             start = await in_thread(_find, item, services, source)
             tree = await in_thread(_make_tree, start, place, bool(item.details.get("sealed")))
         services.record(_workspace(start, tree, services.sandbox.kind_of(item.settings.get("sandbox"))))
@@ -252,6 +253,19 @@ class _StartingPoint:
     base: str
     base_sha: str
     references: Mapping[str, str]
+
+
+async def _open(item: Item, services: Services) -> SourceRepository:
+    """The repository of an item; on another machine than the driver's, a copy of it."""
+    repo = str(item.settings["repo"])
+    if services.driver_files is None:
+        return await open_repository(repo, services.environment, services.home)
+    if is_address(repo):
+        raise WorkspaceError(
+            f"{repo}: clone it for workers on other machines, and give the path of the clone"
+        )
+    copy = await services.driver_files.repository(Path(repo), str(item.details["baseBranch"]))
+    return await in_thread(open_source, copy, services.environment)
 
 
 def _find(item: Item, services: Services, source: SourceRepository) -> _StartingPoint:
@@ -300,8 +314,7 @@ def _workspace(start: _StartingPoint, tree: Worktree, sandbox: str) -> Workspace
 
 
 def _name(item: Item, services: Services, source: SourceRepository, references: Mapping[str, str]) -> str:
-    if "refs/heads/batch" in references:
-        raise WorkspaceError(f"{source.root} has a branch `batch`, so git allows none called `batch/…`")
+    source.check_names(references)
     used = {name.removeprefix("refs/heads/") for name in references if name.startswith(SESSION_REFS)}
     return session_name(item.prompt, services.now(), item.id, services.attempt, used)
 
@@ -309,7 +322,11 @@ def _name(item: Item, services: Services, source: SourceRepository, references: 
 def _note_limitations(session: WorkSession) -> None:
     source, repo = session.tree.source, str(session.item.settings["repo"])
     root, named = source.root, Path(repo)
-    if not is_address(repo) and named.resolve() not in (root.resolve(), source.common.resolve()):
+    if source.copy:
+        is_inside = source.copy.is_inside
+    else:
+        is_inside = not is_address(repo) and named.resolve() not in (root.resolve(), source.common.resolve())
+    if is_inside:
         session.note(f"{named} is inside the repository {root}; the session works in all of it")
     if session.submodules.empty:
         names = ", ".join(session.submodules.empty[:20])
@@ -322,6 +339,38 @@ def _fill_slots() -> asyncio.Semaphore:
     """One slot per core: filling more worktrees at once is slower overall."""
     loop = asyncio.get_running_loop()
     return _fill_semaphores.setdefault(loop, asyncio.Semaphore(os.cpu_count() or 1))
+
+
+async def fresh_session(session: WorkSession) -> WorkSession:
+    """The same attempt with another tree of its base commit and another HOME, in which nothing has run.
+
+    It is below the folder of the attempt, and sealed; `remove_fresh` removes it.
+    """
+    place, tree = _fresh_place(session), session.tree
+    start = _StartingPoint(
+        source=tree.source,
+        name=tree.branch,
+        base=session.base_branch,
+        base_sha=tree.base_sha,
+        references={},
+    )
+    fresh = await in_thread(_make_tree, start, place, True)
+    async with _fill_slots():
+        await in_thread(fill_all, fresh)
+    home = place / "home"
+    environment = session_environment(
+        session.item, session.services.environment, home, fresh.folder, session.port
+    )
+    return replace(session, tree=fresh, home=home, environment=environment)
+
+
+async def remove_fresh(session: WorkSession) -> None:
+    """Remove the other tree of an attempt, with the tests in it."""
+    await in_thread(remove_folder, _fresh_place(session))
+
+
+def _fresh_place(session: WorkSession) -> Path:
+    return session.tree.repository.parent / "judged"
 
 
 async def clean_up(session: WorkSession, succeeded: bool) -> None:

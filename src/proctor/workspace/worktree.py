@@ -107,7 +107,7 @@ def make_tree(
         branch=branch,
         base_sha=base_sha,
         source=source,
-        settings=_configuration(source),
+        settings=configuration(source),
         references={} if sealed else references,
         is_sealed=sealed,
     )
@@ -125,7 +125,7 @@ def reopen_tree(place: Path, source: SourceRepository, branch: str, base_sha: st
         branch=branch,
         base_sha=base_sha,
         source=source,
-        settings=_configuration(source),
+        settings=configuration(source),
         references={},
     )
 
@@ -366,7 +366,8 @@ def _make_writable(folder: Path) -> None:
                 path.chmod(0o700)
 
 
-def _configuration(source: SourceRepository) -> str:
+def configuration(source: SourceRepository) -> str:
+    """The git configuration of a bare repository with the objects of `source`."""
     version = 1 if source.object_format != "sha1" else 0
     text = f"[core]\n\trepositoryformatversion = {version}\n\tbare = true\n\tlogAllRefUpdates = true\n"
     if version:
