@@ -38,7 +38,7 @@ _GIT_IDENTITY = """[user]
 
 
 OWN_NAMES = frozenset(
-    {"git", "home", "logs", "check_files", "solution", "nested"}
+    {"git", "home", "logs", "check_files", "solution", "nested", "judged"}
     | {"tree-aside", "removed-link", "agents-git", "agents-settings"}
 )
 """Names that Proctor uses beside the worktree."""

@@ -392,7 +392,8 @@ class _LayoutBuilder:
 
     def _own_branches(self, entry: Mapping[str, Any], repos: Sequence[str | None]) -> Mapping[str, str]:
         """The branches of repositories, unless the plan names one."""
-        if entry.get("baseBranch") is not None or self.defaults.get("baseBranch") is not None:
+        is_named = entry.get("baseBranch") is not None or self.defaults.get("baseBranch") is not None
+        if is_named or repos[0] is None:
             return {}
         # Loaded here: plans of plain prompts have no repository.
         from proctor.workspace.source_repository import default_branch
