@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from command_server import CommandServer
+from command_server import CommandServer, StartedCommand
 from proctor.bootstrap import SIGNING_KEY
 from proctor.store import Store
 from proctor.store.keys import Keys, SigningKeyFile
@@ -45,17 +45,9 @@ class Command:
             timeout=120,
         )
 
-    def start(self, *words: str) -> "subprocess.Popen[str]":
-        """Start it as a shell would and go on; whoever starts it ends it."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "proctor", *words],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def start(self, *words: str) -> StartedCommand:
+        """Start it and go on, in a fork as well; whoever starts it ends it."""
+        return self._server.start(words, folder=self.folder, environment=self.environment)
 
     def json(self, *words: str) -> Any:
         """What it prints with `--json`, read."""

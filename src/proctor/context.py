@@ -80,13 +80,22 @@ class Settings:
     remarks: tuple[str, ...] = ()
     """What the user should know about where these settings come from."""
 
+    hidden_files: tuple[Path, ...] = ()
+    """Files of the store, for a worker that does not know the store: programs must not see them."""
+
+    @property
+    def store_files(self) -> tuple[Path, ...]:
+        """The files of the store, if it is one on this machine."""
+        if not self.store_url or "://" in self.store_url:
+            return self.hidden_files
+        # SQLite keeps two more files beside the store.
+        return tuple(Path(f"{self.store_url}{end}").resolve() for end in ("", "-wal", "-shm"))
+
     @property
     def confinement(self) -> Sandbox:
         """The sandbox of this machine under these settings."""
         user_home = Path(self.user_environment.get("HOME") or "/").resolve()
-        # SQLite keeps two more files beside the store.
-        files = [] if "://" in self.store_url else [f"{self.store_url}{end}" for end in ("", "-wal", "-shm")]
-        hidden = tuple(path.resolve() for path in (self.home, user_home, *map(Path, files)))
+        hidden = tuple(path.resolve() for path in (self.home, user_home, *self.store_files))
         return Sandbox(settings=self.sandbox, hidden=hidden, user_home=user_home)
 
 
@@ -229,6 +238,8 @@ class EvaluatorSettings:
     definitions: Mapping[str, Any]
     """Definitions from files and from the store, copied when the run began, by name."""
     lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    model_names: Mapping[str, str] = field(default_factory=dict)
+    """Judges by the model id of a definition."""
     mark: str = "evaluation"
     """Label of the processes they start."""
     sandbox: object = None
@@ -319,6 +330,7 @@ def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "Ev
         environment=visible(settings.user_environment, named={"HOME"}),
         folders=[evaluators.folder / "evaluators", settings.home / "evaluators"],
         lambdas=evaluators.lambdas,
+        model_names=evaluators.model_names,
         mark=evaluators.mark,
         sandbox=settings.confinement.for_evaluators(evaluators.sandbox),
     )
@@ -525,7 +537,12 @@ class RunContext:
     def _evaluator_settings(
         self, folder: Path, definitions: Mapping[str, Any], mark: str, sandbox: object
     ) -> EvaluatorSettings:
-        lambdas = self.settings_for([folder]).evaluation.get("lambdas", {})
+        section = self.settings_for([folder]).evaluation
         return EvaluatorSettings(
-            folder=folder, definitions=definitions, lambdas=lambdas, mark=mark, sandbox=sandbox
+            folder=folder,
+            definitions=definitions,
+            lambdas=section.get("lambdas", {}),
+            model_names=section.get("models", {}),
+            mark=mark,
+            sandbox=sandbox,
         )

@@ -39,6 +39,8 @@ class Reference:
     """Expected tool calls, in order. None: not specified; empty: none expected."""
     responses: Mapping[int, str] = field(default_factory=dict)
     """Expected answer by turn number, from 0."""
+    arguments: Mapping[int, tuple[str, JsonMap]] = field(default_factory=dict)
+    """Expected arguments by position in the trajectory, with how they are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from histories import TEST_FILE, TOKEN, make_history
+from histories import FIXED, TEST_FILE, TOKEN, make_history
 
 from proctor.batch.create import create
 from proctor.jobs.benchmark.job import commits_of
@@ -98,7 +98,7 @@ async def run_script(
     return await run_task(workshop, task, steps)
 
 
-async def run_task(workshop: Any, task: Task, steps: list[Any]) -> dict[str, Any]:
+async def run_task(workshop: Any, task: Task, steps: list[Any], run_id: str = "run") -> dict[str, Any]:
     """Run any task with a scripted agent."""
     _Scripted.steps = steps
     benchmark = _Scripted(
@@ -113,13 +113,13 @@ async def run_task(workshop: Any, task: Task, steps: list[Any]) -> dict[str, Any
         "benchmark",
         {"concurrency": 1},
         benchmark.items(),
-        run_id="run",
+        run_id=run_id,
         owner=owner,
         version="0",
         now=workshop.context.now(),
     )
-    await workshop.executor(owner, "run").run()
-    [item] = workshop.items("run")
+    await workshop.executor(owner, run_id).run()
+    [item] = workshop.items(run_id)
     read = workshop.store.read
     return {
         "outcome": (item["status"], item["reason"]),
@@ -309,3 +309,21 @@ async def test_a_report_hook_of_the_agent_does_not_pass_a_row(workshop, row):
     ]
     ran = await run_task(workshop, row, steps)
     assert ran["outcome"] == ("fail", "checks_failed")
+
+
+async def test_a_confined_agent_cannot_read_an_earlier_solution(workshop, mined):
+    if problem := problem_of("bubblewrap"):
+        pytest.skip(problem)
+    task = replace(read_task(mined["file"]), sandbox="bubblewrap")
+    solved = await run_task(workshop, task, [{"write": {"path": "shop.py", "content": FIXED}}], "oracle")
+    assert solved["outcome"] == ("success", "completed"), solved["error"]
+    stored = b"".join(file.read_bytes() for file in workshop.folder.glob("proctor.db*"))
+    assert TOKEN.encode() in stored, "the solution is in the store"
+
+    places = f"{workshop.folder} {mined['folder']} {workshop.folder}/home /tmp ~ .."
+    listed = f"{workshop.folder}/proctor.db {mined['file'].parent}"
+    hunt = f"grep -rla {TOKEN} {places}; ls {listed}; cat /proc/*/environ"
+    ran = await run_task(workshop, task, [{"run": hunt}], "hunt")
+    text = "\n".join(line for line in ran["results"][0].splitlines() if "PROCTOR_PROMPT" not in line)
+    assert "hidden.tar.xz" not in text
+    assert not [line for line in text.splitlines() if line.startswith(("/", "./", "../"))], text

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from typed import PROMPTS
 
-LIMITS = settings(max_examples=10, suppress_health_check=list(HealthCheck))
+# Of each operation; ten times as many with the profile `long` of `make chaos`.
+LIMITS = settings(max_examples=settings.default.max_examples // 20, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture

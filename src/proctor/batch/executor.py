@@ -528,7 +528,12 @@ class Executor:
     def _worker_spec(self, batch: BatchRow, limits: MoneyLimits) -> WorkerSpec:
         # The store, its password and the keys of the server's callers stay with the driver.
         settings = self._settings and replace(
-            self._settings, store_url="", serve={}, access_keys={}, tokens={}
+            self._settings,
+            store_url="",
+            hidden_files=self._settings.store_files,
+            serve={},
+            access_keys={},
+            tokens={},
         )
         return WorkerSpec(
             run_id=self._run_id,

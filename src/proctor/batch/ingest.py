@@ -158,12 +158,25 @@ class ImportResult:
     """The run the sessions are items of. Empty: none."""
     added: int = 0
     """Items that the run did not have before."""
+    _files: dict[tuple[str, str], Path] = field(default_factory=dict)
+    """The first file of each session."""
 
     def add_unreadable(self, unreadable: Unreadable) -> None:
         """Add an unreadable record."""
         self.unreadable_count += 1
         if len(self.unreadable) < MOST_NAMED:
             self.unreadable.append(unreadable)
+
+    def own_id(self, session: Session, path: Path) -> str:
+        """The id of a session in a file. Another file may have one of the same id, such as the continuation
+        of its trajectory: then the file's name is added."""
+        key = (session.source, session.external_id)
+        first = self._files.setdefault(key, path)
+        return (
+            session.external_id
+            if first == path
+            else f"{session.external_id} ({path.parent.name}/{path.name})"
+        )
 
     def pass_over(self, path: Path) -> None:
         """Add a file that is not a record."""
@@ -321,7 +334,10 @@ def _import_records(
                 done.add_unreadable(record)
                 continue
             session = replace(
-                record, service=record.service or service, log_group=record.log_group or log_group
+                record,
+                external_id=done.own_id(record, path),
+                service=record.service or service,
+                log_group=record.log_group or log_group,
             )
             done.session_ids.append(store.save_imported(priced(session, now), now, done.run_id))
 

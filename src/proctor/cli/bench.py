@@ -144,6 +144,9 @@ def bench(
     ] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Mock: apply the reference solution.")] = False,
     noop: Annotated[bool, typer.Option("--noop", help="Mock: do nothing.")] = False,
+    task_network: Annotated[
+        bool, typer.Option("--task-network", help="Grant the network access that tasks ask for.")
+    ] = False,
     stop_when: Annotated[
         str,
         typer.Option(
@@ -151,6 +154,13 @@ def bench(
         ),
     ] = "",
     reading: ReadOverrides = NO_OVERRIDES,
+    repo: Annotated[
+        str,
+        typer.Option("--repo", help="Repository of tasks that name neither files nor one.", metavar="PATH"),
+    ] = "",
+    start: Annotated[
+        str, typer.Option("--start", help="Folder with the files of tasks that name none.", metavar="PATH")
+    ] = "",
     predictions: Annotated[
         Path | None,
         typer.Option("--predictions", help="Write the patches as SWE-bench predictions.", metavar="FILE"),
@@ -178,7 +188,10 @@ def bench(
         models_config=models_config,
         oracle=oracle,
         noop=noop,
+        task_network=task_network,
         stop_when=stop_when,
+        repo=repo,
+        start=start,
     ).with_reading(reading.texts())
     printed = OutputOptions(as_json=as_json)
     with terminal_context(context.obj) as ctx:
@@ -295,6 +308,11 @@ def _show(comparison: Mapping[str, Any]) -> None:
     ]
     heads = ("MODEL", "SUCCESS", "RATE", "ERRORS", "AS FAILURES", "TIME", "PROMPTS", "INTERVENTIONS")
     print_table((*heads, "TOKENS", "COST"), rows)
+    for model in comparison["models"]:
+        rates = {when: model.get(f"success_rate_{when}_cutoff") for when in ("before", "after")}
+        parts = [f"{_rate(rate)} of {rate['n']} runs {when}" for when, rate in rates.items() if rate]
+        if parts:
+            print(f"{printable(model['model'])}: {', '.join(parts)} the end of its training data")
     print_note(f"Rates over tasks, with 95% CIs for {comparison['interval_scope']}.")
     titles = {
         "most_successful": "Most Successful",

@@ -101,6 +101,9 @@ def check(
     parallel: Annotated[
         int, typer.Option("--parallel", min=1, help="Maximum runs in parallel.", metavar="N")
     ] = 2,
+    task_network: Annotated[
+        bool, typer.Option("--task-network", help="Grant the network access that tasks ask for.")
+    ] = False,
     reading: ReadOverrides = NO_OVERRIDES,
     as_json: JsonAtEnd = False,
 ) -> int:
@@ -115,6 +118,7 @@ def check(
             runs=runs,
             parallel=parallel,
             output=Path(folder),
+            task_network=task_network,
         ).with_reading(reading.texts())
         result = check_tasks(path, overrides, ctx)
     if as_json:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 KINDS = ("auto", "bubblewrap", "landlock", "container", "none")
 AUTOMATIC = ("bubblewrap", "landlock")
 """What `auto` tries, the strongest first."""
-MOUNTING = "bubblewrap"
-"""The kind that can show a folder at another path."""
+MOUNTING = ("bubblewrap", "container")
+"""The kinds that can show a folder at another path."""
 NETWORKS = ("gateway", "none", "full")
 Phase = Literal["setup", "agent", "check"]
 PHASES: tuple[Phase, ...] = ("setup", "agent", "check")
@@ -191,7 +191,7 @@ class Policy:
     """The user's HOME, from which `~` in `read` and `cache` is resolved."""
     image: str = ""
     mounts: Mapping[str, Path] = field(default_factory=dict)
-    """Folders it may change, by the absolute path at which it sees them too. Only bubblewrap can."""
+    """Folders it may change, by the absolute path at which it sees them too. Landlock cannot."""
 
     def inside(self, cache: Path) -> Path:
         """Where a cache of the user is seen: at the same place below the program's HOME."""
@@ -294,7 +294,7 @@ class Sandbox:
         them too. Raises `UsageError` if the sandbox does not work here.
         """
         settings, kind = self.settings_of(own), self.kind_of(own)
-        if mounts and kind != MOUNTING:
+        if mounts and kind not in MOUNTING:
             raise UsageError(f"the sandbox `{kind}` cannot show a folder at {next(iter(mounts))}")
         if kind == "none":
             return None

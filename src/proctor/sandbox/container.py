@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache as cached
 from pathlib import Path
 
+from proctor.errors import WorkspaceError
 from proctor.processes import Confinement, Launch
 from proctor.processes.program import ATTEMPT_MARKER, PROGRAM_MARKER
 from proctor.sandbox import Policy
@@ -21,6 +22,8 @@ from proctor.sandbox.paths import is_system
 
 ENGINES = ("podman", "docker")
 TRIAL_SECONDS = 20
+IMAGE_SECONDS = 1800
+"""For building or pulling an image."""
 INSIDE = "/proctor"
 """Folder of the relay and its sockets in the container."""
 _HOST_ONLY = frozenset({"PATH", "SHELL", "USER", "LOGNAME", "LD_LIBRARY_PATH"})
@@ -61,6 +64,49 @@ def problem() -> str:
     installed = [path for name in ENGINES if (path := shutil.which(name))]
     reasons = [f"{Path(path).name}: {_problem_of(path)}" for path in installed]
     return "; ".join(reasons) or "neither `podman` nor `docker` is on the PATH"
+
+
+async def make_image(name: str, context: Path | None) -> None:
+    """Build an image of a folder with a Dockerfile, or pull it, unless the engine has it already.
+
+    Raises `WorkspaceError`.
+    """
+    if not await _call("image", "inspect", name, may_fail=True):
+        build = ("build", "--tag", name, str(context)) if context else ("pull", name)
+        await _call(*build)
+
+
+async def copy_from_image(name: str, folder: str, target: Path) -> None:
+    """Copy the contents of a folder of an image. Raises `WorkspaceError`."""
+    container = (await _call("create", name, "true")).split()[-1]
+    try:
+        await _call("cp", f"{container}:{folder}/.", str(target))
+    finally:
+        await _call("rm", "--force", container, may_fail=True)
+
+
+async def _call(*arguments: str, may_fail: bool = False) -> str:
+    """The output of a call of the engine; empty: it failed, and may."""
+    process = await asyncio.create_subprocess_exec(
+        *(engine(), *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(IMAGE_SECONDS):
+            printed, problem = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        raise WorkspaceError(
+            f"`{' '.join(arguments[:2])}` was still running after {IMAGE_SECONDS} s"
+        ) from None
+    if process.returncode == 0:
+        return printed.decode("utf-8", "replace") or " "
+    if may_fail:
+        return ""
+    text = problem.decode("utf-8", "replace").strip()[-1000:]
+    raise WorkspaceError(f"`{Path(engine()).name} {' '.join(arguments)}` failed: {text}")
 
 
 def confine(policy: Policy) -> Confinement:
@@ -116,6 +162,8 @@ def _arguments(policy: Policy, launch: Launch, name: str, sockets: Path | None) 
         yield from ("--volume", f"{folder}:{folder}")
     for place in policy.read:
         yield from ("--volume", f"{place}:{place}:ro")
+    for inside, folder in policy.mounts.items():
+        yield from ("--volume", f"{folder}:{inside}")
     for cache, mode in policy.cache.items():
         yield from ("--volume", f"{cache}:{policy.inside(Path(cache))}:{'ro' if mode == 'read' else 'O'}")
     if sockets:

@@ -185,6 +185,63 @@ class ScenarioEvent:
         return " ".join([self.description if is_sentence else f"{self.description.rstrip()}.", *effects])
 
 
+VariableType = Literal["number", "integer", "boolean", "choice", "text"]
+VariableValue = float | int | bool | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A typed value of the world, which rules and actors change."""
+
+    __pydantic_config__ = STRICT
+    type: VariableType
+    initial: VariableValue | dict[str, VariableValue]
+    """The value before the first turn; by actor where each has one of its own."""
+    values: Texts = ()
+    """The values of a choice."""
+    range: Annotated[tuple[Number, ...] | None, AfterValidator(_is_span)] = None
+    """Numbers outside of it become its nearest end."""
+    unit: str = ""
+    description: str = ""
+    per_actor: bool = False
+    """Whether each actor has a value of its own."""
+    set_by: Texts = ()
+    """Short names of the actors that set it in their decisions, or `all`."""
+    visible_to: Texts | None = None
+    """Short names of the actors that know it; `own`: each knows its own value. None: all. The narrator
+    always does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """An assignment that is computed in each turn, after the decisions."""
+
+    __pydantic_config__ = STRICT
+    do: Text
+    when: str = ""
+    """A condition, if `do` has none."""
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        """The rule on one line."""
+        return f"{self.do.strip()} if {self.when.strip()}" if self.when.strip() else self.do.strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """A place where several actors talk in each turn, and hear all that is said."""
+
+    __pydantic_config__ = STRICT
+    members: Texts = ()
+    """Short names, in the order in which they speak. Empty: all actors."""
+    description: str = ""
+    rounds: Annotated[int, Field(ge=1, le=50)] = 1
+    """How often each may speak in a turn."""
+    turn_range: TurnRange = None
+    """The first and last turn in which it meets. None: all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationCheck:
     """Something that the validation model checks."""
@@ -266,6 +323,10 @@ class Scenario:
     """Whether a run's metrics are also written as CSV."""
     events: dict[str, ScenarioEvent] = field(default_factory=dict)
     validation: Validation | None = None
+    variables: dict[str, Variable] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    """Computed in this order; each sees the results of those before it."""
+    rooms: dict[str, Room] = field(default_factory=dict)
     prompts: dict[str, str] = field(default_factory=dict)
     """Templates that replace built-in ones, by name."""
     about: dict[str, Any] = field(default_factory=dict)
@@ -326,7 +387,13 @@ def names_of(part: type) -> list[str]:
 
 LONGEST_LEVEL = 80
 """A longer value is represented by its digest in item ids."""
-_PARTS: Mapping[str, type] = {"actors": Actor, "metrics": Measure, "events": ScenarioEvent}
+_PARTS: Mapping[str, type] = {
+    "actors": Actor,
+    "metrics": Measure,
+    "events": ScenarioEvent,
+    "variables": Variable,
+    "rooms": Room,
+}
 
 
 class NoSuchPath(Exception):

@@ -114,6 +114,18 @@ def metrics_document(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
                 **({} if rule.range is None else {"range": list(rule.range)}),
             }
             for name, rule in scenario.metrics.items()
+        }
+        | {
+            name: {
+                "description": variable.description,
+                "type": {"number": "float", "choice": "string", "text": "string"}.get(
+                    variable.type, variable.type
+                ),
+                "unit": variable.unit,
+                "method": "rules",
+                **({} if variable.range is None else {"range": list(variable.range)}),
+            }
+            for name, variable in scenario.variables.items()
         },
         "metrics_by_turn": {str(turn.number): dict(turn.metrics) for turn in run.turns},
         "final_metrics": run.final_metrics,
@@ -211,13 +223,18 @@ def _by_name(turn: ScenarioTurn) -> dict[str, list[PrivateTalk]]:
     """Talks of a turn by file: several of the same participants share one."""
     named: dict[str, list[PrivateTalk]] = {}
     for talk in turn.talks:
-        named.setdefault("-".join((talk.kind, *talk.participants)), []).append(talk)
+        of_room = talk.kind == "room"
+        parts = (talk.kind, talk.purpose) if of_room else (talk.kind, *talk.participants)
+        named.setdefault("-".join(parts), []).append(talk)
     return named
 
 
 def _world(scenario: Scenario, number: int, text: str, turn: ScenarioTurn | None = None) -> str:
     when = "at the beginning" if number == 0 else f"after turn {number}"
     parts = [f"# {scenario.name}: the world {when}", text.strip()]
+    if turn and turn.variables:
+        values = "\n".join(f"- {name}: {_value(value)}" for name, value in turn.variables.items())
+        parts.append(f"## Values\n\n{values}")
     if turn and turn.key_changes:
         parts.append(f"## Key changes\n\n{turn.key_changes}")
     if turn and turn.consequences:
@@ -296,6 +313,7 @@ def _lines(run: ScenarioRun) -> Iterator[str]:
         yield from (
             f"  {talk.kind}: {', '.join(talk.participants)} {talk.outcome}".rstrip() for talk in turn.talks
         )
+        yield from (f"  {_document_line(note)}" for note in turn.notes)
         yield from (f"  metric {name}: {_value(value)}" for name, value in turn.metrics.items())
         yield from (
             f"  issue ({issue.severity}) {issue.check}: {_document_line(issue.text)}" for issue in turn.issues

@@ -15,6 +15,7 @@ from proctor.score import Score
 RUNNING, COMPLETED, HALTED, FAILED = "running", "completed", "halted", "failed"
 EVALUATORS = "evaluators"
 """`who` of the calls of evaluators."""
+_OF_VARIABLES = ("variables", "notes")
 Value = float | int | bool | str | None
 """Value of a metric. None: it could not be read."""
 
@@ -51,7 +52,7 @@ class PrivateTalk:
     """A private conversation, which only its participants see."""
 
     kind: str
-    """`bilateral` or `coalition`."""
+    """`bilateral`, `coalition` or `room`."""
     participants: tuple[str, ...]
     messages: tuple[tuple[str, str], ...]
     """Speaker and text, in order."""
@@ -117,6 +118,11 @@ class ScenarioTurn:
     events: tuple[str, ...] = ()
     """Names of the events that occurred."""
     metrics: Mapping[str, Value] = field(default_factory=dict)
+    """Including the numbers, texts and truth values of the variables."""
+    variables: Mapping[str, Value] = field(default_factory=dict)
+    """Variables of the world after the turn; `name.actor` where each actor has a value."""
+    notes: tuple[str, ...] = ()
+    """What actors set, and which rules were not applied."""
     issues: tuple[Issue, ...] = ()
     checks_run: int = 0
     checks_unread: int = 0
@@ -199,8 +205,8 @@ class ScenarioRun:
 
 
 def turn_as_plain(turn: ScenarioTurn) -> dict[str, Any]:
-    """A turn in JSON-compatible form."""
-    return asdict(turn)
+    """A turn in JSON-compatible form; variables and notes only where there are any."""
+    return {name: value for name, value in asdict(turn).items() if value or name not in _OF_VARIABLES}
 
 
 def turn_of(plain: Mapping[str, Any]) -> ScenarioTurn:
@@ -212,6 +218,7 @@ def turn_of(plain: Mapping[str, Any]) -> ScenarioTurn:
             "decisions": {short: Decision(**values) for short, values in parts["decisions"].items()},
             "talks": tuple(_talk(talk) for talk in parts.get("talks", ())),
             "events": tuple(parts.get("events", ())),
+            "notes": tuple(parts.get("notes", ())),
             "issues": tuple(Issue(**issue) for issue in parts.get("issues", ())),
             "calls": calls_of(parts.get("calls", ())),
         }

@@ -181,7 +181,13 @@ def _material(scenario: Scenario, turn: ScenarioTurn, before: str, actor: Actor 
     names = {short: each.name for short, each in scenario.actors.items()}
     actions = "\n".join(f"- {names[short]}: {decision.action}" for short, decision in turn.decisions.items())
     if actor is None:
-        return {"previous_world_state": before, "actor_actions": actions, "new_world_state": turn.world_state}
+        values = "\n".join(f"- {name}: {value}" for name, value in turn.variables.items())
+        return {
+            "previous_world_state": before,
+            "actor_actions": actions,
+            "new_world_state": turn.world_state,
+            **({"computed_values": values} if values else {}),
+        }
     short, decision = actor.short_name, turn.decisions[actor.short_name]
     mine = [talk for talk in turn.talks if short in talk.participants]
     messages = "\n".join(f"{names[who]}: {text}" for talk in mine for who, text in talk.messages)

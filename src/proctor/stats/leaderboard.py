@@ -81,10 +81,17 @@ class BenchmarkRun:
     finished_at: str
     criteria: tuple[TaskCriterion, ...]
     is_unchecked: bool
+    is_after_cutoff: bool | None = None
+    """Whether the task is newer than the model's training data; None: not known."""
 
     @property
     def succeeded(self) -> bool:
-        return self.status == SUCCESS
+        return self.status == SUCCESS and not self.is_unchecked
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it counts in a success rate: no infrastructure error, and something checked it."""
+        return self.status in (FAIL, TIMEOUT) or self.succeeded
 
     @property
     def is_finished(self) -> bool:
@@ -133,6 +140,12 @@ def runs_of(read: StoreReader, run_id: str) -> list[BenchmarkRun]:
     ]
 
 
+def _work_seconds(session: Row) -> float | None:
+    """The agent's own time; of sessions that do not know it, the whole work time."""
+    own = session.get("agentSeconds")
+    return session.get("workSeconds") if own is None else own
+
+
 def _run(
     item: ItemRow,
     split: Collection[str],
@@ -158,7 +171,7 @@ def _run(
         status=item["status"],
         reason=item["reason"],
         error=item["error"],
-        work_seconds=last.get("workSeconds"),
+        work_seconds=_work_seconds(last),
         wall_seconds=elapsed(began, ended),
         model_calls=last.get("modelCalls", 0),
         tool_calls=last.get("toolCalls", 0),
@@ -177,6 +190,7 @@ def _run(
         finished_at=item["finishedAt"] or "",
         criteria=criteria,
         is_unchecked=is_unchecked,
+        is_after_cutoff=factors["after_cutoff"] == "yes" if "after_cutoff" in factors else None,
     )
 
 
@@ -223,6 +237,9 @@ class ModelFigures:
     cost_usd: float | None
     """Of all runs; None when a price is missing."""
     cost_per_success: Estimate
+    rate_before_cutoff: Estimate | None = None
+    """Of the tasks that are older than the end of the training data; None: there are none."""
+    rate_after_cutoff: Estimate | None = None
 
     @property
     def cost_per_run_usd(self) -> float | None:
@@ -276,6 +293,11 @@ class Leaderboard:
         if not any(model.counts[ERROR] for model in self.models):
             return False
         return _order(self.models, with_errors=False) != _order(self.models, with_errors=True)
+
+    @property
+    def has_cutoffs(self) -> bool:
+        """Whether tasks before or after the end of a model's training data are told apart."""
+        return any(model.rate_before_cutoff or model.rate_after_cutoff for model in self.models)
 
     @property
     def scope(self) -> str:
@@ -337,7 +359,9 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
         values, tasks = _of_successes(runs, number)
         return mean(values, tasks, lo=0.0, scope="these" if is_single else "like")
 
-    judged = [run for run in runs if run.status in (SUCCESS, FAIL, TIMEOUT)]
+    judged = [run for run in runs if run.is_judged]
+    older = [run for run in judged if run.is_after_cutoff is False]
+    newer = [run for run in judged if run.is_after_cutoff is True]
     failed = [run for run in runs if run.status == ERROR]
     times, tasks = _of_successes(runs, lambda run: run.work_seconds)
     return ModelFigures(
@@ -347,6 +371,8 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
         counts={status: sum(run.status == status for run in runs) for status in STATUSES},
         rate=_rate(judged, is_single=is_single),
         rate_with_errors=_rate([*judged, *failed], is_single=is_single),
+        rate_before_cutoff=_rate(older, is_single=len({run.task for run in older}) < 2) if older else None,
+        rate_after_cutoff=_rate(newer, is_single=len({run.task for run in newer}) < 2) if newer else None,
         work=average(lambda run: run.work_seconds) if is_single else bill(times, tasks),
         typical_work=typical(times, tasks),
         wall=average(lambda run: run.wall_seconds),
@@ -426,7 +452,7 @@ def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
     is_single = len({run.task for model in models for run in model.runs}) < 2
     judged = {
         model.name: _cells(
-            [run for run in model.runs if run.is_finished and run.status != ERROR],
+            [run for run in model.runs if run.is_judged],
             lambda run: float(run.succeeded),
             is_single=is_single,
         )

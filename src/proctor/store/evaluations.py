@@ -219,8 +219,8 @@ class Evaluations:
         self._change(evaluation_id, {"failure": clean(failure)[:1000]})
 
     def delete(self, evaluation_id: str, now: datetime) -> None:
-        """Mark an evaluation as deleted. Its results stay."""
-        self._change(evaluation_id, {"deletedAt": timestamp(now)})
+        """Mark an evaluation as deleted. Its results stay; its client token may start another."""
+        self._change(evaluation_id, {"deletedAt": timestamp(now), "clientToken": ""})
 
     def _write_content(self, connection: Connection, new: EvaluationRecord) -> None:
         """Write the metadata and the definitions, with the evaluation's own key if it has one.

@@ -17,13 +17,14 @@ from typing import cast
 
 from proctor.formatting import plural
 from proctor.item import FINISHED, RUNNING
-from proctor.store.database import Connection, id_pages, insertion, places
+from proctor.store.database import Connection, id_pages, insertion, literals, places
 
 _COLUMNS = ("runId", "position", "itemId", "digest", "keyId", "mac")
 _INSERT = insertion("signatures", _COLUMNS)
 _ITEMS = (
     'SELECT i."id", i."digest", i."status", i."reason", i."sessionId", i."iterSha", i."tokensTotal", '
-    'i."toolCalls", i."costUsd", i."finishedAt", s."workSeconds", s."standIn" FROM "batch_items" i '
+    'i."toolCalls", i."costUsd", i."finishedAt", COALESCE(s."agentSeconds", s."workSeconds"), s."standIn" '
+    'FROM "batch_items" i '
     'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ?'
 )
 _SCORES = (
@@ -46,6 +47,10 @@ _PAGE_OF_SESSIONS = (
 )
 ATTEMPTS_MARK = "2-"
 """Prefix of digests that cover the attempts of an item and their calls; earlier versions had none."""
+_FINISHED_ITEMS = (
+    'SELECT "id" FROM "batch_items" WHERE "runId" = ? '
+    f'AND "status" IN ({literals(FINISHED)}) ORDER BY "position"'
+)
 _STATUS, _SESSION = 2, 4
 """Columns of `_ITEMS`."""
 _OF_RUN = 'WHERE c."sessionId" IN (SELECT i."sessionId" FROM "batch_items" i WHERE i."runId" = ?)'
@@ -182,6 +187,11 @@ def check_run(
     `is_registered` says whether the run has been signed since its begin, if no signature shows it.
     """
     chain = _check_chain(connection, run_id, key)
+    if not chain.is_signed and not is_registered():
+        finished = connection.tuples(_FINISHED_ITEMS, (run_id,))
+        return SignatureCheck(
+            run_id=run_id, items=len(finished), is_signed=False, unsigned=[str(each[0]) for each in finished]
+        )
     unsigned, changed, items = list[str](), list[str](), 0
     by_session = _by_session(
         connection.tuples(f"{_SCORES} {_OF_RUN} {_IN_ORDER}", (run_id,)) if chain.digests else ()
@@ -230,6 +240,8 @@ class _Chain:
     """Items that were last signed with a key that is not available."""
     unknown_keys: dict[str, None] = field(default_factory=dict)
     broken: int = 0
+    is_signed: bool = False
+    """Whether there is any signature."""
     has_begin: bool = False
     end: str = ""
     """The digest of the run's end; empty: something else is last."""
@@ -248,6 +260,7 @@ def _check_chain(connection: Connection, run_id: str, key: Callable[[str], Signi
         'ORDER BY "position"',
         (run_id,),
     )
+    chain.is_signed = bool(rows)
     for position, item_id, digest, key_id, mac in cast("list[tuple[int, str, str, str, str]]", rows):
         if key_id not in keys:
             keys[key_id] = key(key_id)

@@ -6,6 +6,7 @@ command may take to start.
 
 import hashlib
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
@@ -18,7 +19,14 @@ from proctor.item import RUNNING, Item
 from proctor.session import Merge
 from proctor.store import batches, ledger
 from proctor.store.batches import Resource, RetrySelection
-from proctor.store.database import Connection, Readers, in_transaction, migrate, open_database
+from proctor.store.database import (
+    ChangeMonitor,
+    Connection,
+    Readers,
+    in_transaction,
+    migrate,
+    open_database,
+)
 from proctor.store.keys import Keys
 from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.reader import StoreReader
@@ -58,6 +66,8 @@ class Store:
         self.data_keys.ensure(can_write=not self.is_read_only)
         self.read = StoreReader(self._readers)
         """Queries."""
+        self._monitor: ChangeMonitor | None = None
+        self._monitor_lock = threading.Lock()
 
     @cached_property
     def evaluations(self) -> "Evaluations":
@@ -102,6 +112,13 @@ class Store:
     def database(self) -> SealedDatabase:
         """The database, which decrypts what it reads. For `store/` only."""
         return self._database
+
+    def commits(self) -> int:
+        """A number that changes when any process has committed something; reads no tables."""
+        with self._monitor_lock:
+            if self._monitor is None:
+                self._monitor = self._plain.monitor()
+            return self._monitor.version()
 
     def writer(self, ownership: Ownership | None = None) -> Writer:
         """A new writer; with an ownership, it fails as soon as another process owns the batch."""
@@ -338,6 +355,8 @@ class Store:
     def close(self) -> None:
         self._readers.close()
         self._plain_readers.close()
+        if self._monitor is not None:
+            self._monitor.close()
 
     def __enter__(self) -> "Store":
         return self

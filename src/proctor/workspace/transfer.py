@@ -27,6 +27,9 @@ from proctor.workspace.worktree import Worktree, configuration
 _FILES = ("shallow", "info/exclude", "info/attributes")
 """Files of a repository that affect sessions."""
 MAX_FOLDER_BYTES = 1 << 30
+MAX_MODULES = 2000
+"""Python files of a plan's folder that are sent. A folder with more is no folder of evaluators."""
+_NOT_CODE = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +67,39 @@ class RepositoryCopy:
 
 def copy_files(path: Path) -> FileCopy:
     """A file or folder as data. Raises `WorkspaceError` if it cannot be read or is too large. Blocks."""
+    return _archived(path, [path])
+
+
+def copy_code(folder: Path, named: Collection[str]) -> FileCopy | None:
+    """The Python modules below a folder, and the files in it that are `named`, as data. Blocks.
+
+    None: there are too many modules to be the code of one plan.
+    """
+    paths = [path for name in named if (path := folder / name).is_file() and path.is_relative_to(folder)]
+    waiting = [folder]
+    while waiting:
+        for path in sorted(waiting.pop().iterdir()):
+            if path.name.startswith(".") or path.name in _NOT_CODE or path.is_symlink():
+                continue
+            if path.is_dir():
+                if not (path / "pyvenv.cfg").is_file():
+                    waiting.append(path)
+            elif path.suffix == ".py" and path not in paths:
+                paths.append(path)
+        if len(paths) > MAX_MODULES or len(waiting) > MAX_MODULES:
+            return None
+    return _archived(folder, paths)
+
+
+def _archived(top: Path, paths: Collection[Path]) -> FileCopy:
+    """Files and folders as an archive with the folder `top`, or the file, at its top."""
     buffer, size = io.BytesIO(), 0
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         nonlocal size
         size += entry.size
         if size > MAX_FOLDER_BYTES:
-            raise WorkspaceError(f"{path} is too large for another machine: more than 1 GiB")
+            raise WorkspaceError(f"{top} is too large for another machine: more than 1 GiB")
         if Path(entry.name).name in ("__pycache__", ".git"):
             return None
         # The same content has the same digest, whoever has written it and when.
@@ -78,13 +107,15 @@ def copy_files(path: Path) -> FileCopy:
         entry.uname = entry.gname = ""
         return entry
 
+    name = top.name or "files"
     try:
         with tarfile.open(fileobj=buffer, mode="w") as archive:
-            archive.add(path, arcname=path.name, filter=plain)
+            for path in paths:
+                archive.add(path, arcname=Path(name) / path.relative_to(top), filter=plain)
     except OSError as error:
-        raise WorkspaceError(f"cannot read {path}: {error.strerror}") from error
+        raise WorkspaceError(f"cannot read {top}: {error.strerror}") from error
     content = buffer.getvalue()
-    return FileCopy(name=path.name, digest=hashlib.sha256(content).hexdigest(), content=content)
+    return FileCopy(name=name, digest=hashlib.sha256(content).hexdigest(), content=content)
 
 
 def place_files(copy: FileCopy, folder: Path) -> Path:
@@ -95,6 +126,9 @@ def place_files(copy: FileCopy, folder: Path) -> Path:
         content = copy.content if isinstance(copy.content, bytes) else copy.content.read_bytes()
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             archive.extractall(partial, filter="tar")
+        if not (partial / copy.name).exists():
+            # A folder without files that were sent.
+            (partial / copy.name).mkdir()
         partial.rename(target)
     return target / copy.name
 
@@ -145,10 +179,15 @@ def _pack(source: SourceRepository, wanted: Collection[str], have: Collection[st
         return Path(folder, f"pack-{name}.pack").read_bytes()
 
 
+def place_of_copy(root: str, folder: Path) -> Path:
+    """Where the copy of a repository is in `folder`; `root` is the top folder of the original."""
+    name = Path(root).name.removesuffix(".git") or "repository"
+    return folder / hashlib.sha256(root.encode()).hexdigest()[:16] / f"{name}.git"
+
+
 def place_repository(copy: RepositoryCopy, folder: Path, environment: Mapping[str, str]) -> Path:
     """Create or update the copy of a repository in `folder`; its path. Blocks."""
-    name = Path(copy.root).name.removesuffix(".git") or "repository"
-    place = folder / hashlib.sha256(copy.root.encode()).hexdigest()[:16] / f"{name}.git"
+    place = place_of_copy(copy.root, folder)
     try:
         for part in ("objects/info", "objects/pack", "refs/heads", "info"):
             (place / part).mkdir(parents=True, exist_ok=True)

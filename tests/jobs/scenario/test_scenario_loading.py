@@ -301,3 +301,67 @@ def test_conditions_in_a_list_are_checked_at_their_place(tmp_path, event, expect
 
     assert expected in str(refused.value)
     assert "exogenous-events.yaml:2:" in str(refused.value)
+
+
+WORLD = """
+variables:
+  treasury: 100
+  at_war: false
+  tax_vote: {values: [yes, no], per_actor: true, set_by: all, visible_to: own}
+  tax: {type: int, initial: 10, range: [0, 20], set_by: port}
+rules:
+  - treasury -= 5 if count(tax_vote, "no") > 1
+  - {name: war chest, do: treasury -= 20, when: at_war}
+rooms:
+  hall: {members: [port, ferry], rounds: 2}
+scenario_length: {type: condition, condition: treasury < 50, turns: 9}
+"""
+
+
+def test_variables_rules_and_rooms_are_read(tmp_path):
+    loaded = load(tmp_path, scenario=SCENARIO.replace("turns: 3\n", "") + WORLD)
+    scenario = loaded.scenario
+
+    assert loaded.remarks == ()
+    kinds = {name: (each.type, each.initial) for name, each in scenario.variables.items()}
+    assert kinds == {
+        "treasury": ("number", 100),
+        "at_war": ("boolean", False),
+        "tax_vote": ("choice", "yes"),
+        "tax": ("integer", 10),
+    }
+    assert scenario.variables["tax_vote"].set_by == ("all",)
+    assert [rule.text for rule in scenario.rules] == [
+        'treasury -= 5 if count(tax_vote, "no") > 1',
+        "treasury -= 20 if at_war",
+    ]
+    assert scenario.rooms["hall"].rounds == 2
+    assert scenario.stop_when == {"treasury": "< 50"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "at_war: false",
+            "cooperation_level: 4",
+            "scenario.yaml:17:22: `cooperation_level` is also a metric",
+        ),
+        ("at_war: false", "max: 4", "scenario.yaml:17:8: `max` cannot be the name of a variable"),
+        ("set_by: port", "set_by: prot", "scenario.yaml:19:57: there is no actor `prot`"),
+        ("initial: 10", "initial: 30", "`tax` cannot be 30 at the beginning"),
+        ("initial: 10", "initial: ten", "`tax` cannot be ten at the beginning"),
+        (", per_actor: true", "", "several actors cannot set one value of `tax_vote`"),
+        ('"no") > 1', '"noo") > 1', "scenario.yaml:21:5: rule 1: `tax_vote` is never `noo`, at character 34"),
+        ("when: at_war", "when: at_sea", "rule 2: there is no variable or metric `at_sea`, at character 19"),
+        ("[port, ferry], rounds", "[port, frey], rounds", "there is no actor `frey`"),
+        ("hall:", "Great Hall:", "`Great Hall` is no name of a room"),
+        ("rounds: 2", "rounds: 0", "`rooms.hall.rounds`"),
+        ("treasury < 50", "tresury < 50", "there is no metric `tresury`"),
+    ],
+)
+def test_what_is_wrong_with_the_world_is_shown_at_its_place(tmp_path, old, new, expected):
+    assert old in WORLD
+    found = problems(tmp_path, scenario=SCENARIO.replace("turns: 3\n", "") + WORLD.replace(old, new))
+
+    assert any(expected in problem for problem in found), found

@@ -11,7 +11,7 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +29,9 @@ RESTARTS = 3
 PRELOADED = ("proctor.agents", "proctor.evaluators", "proctor.models", "proctor.runners")
 """What a launcher that was not forked loads of the driver's modules, with all that they import."""
 LAUNCHER = (
-    "import json, sys; path, modules, end = map(json.loads, sys.argv[1:]); sys.path[:] = path; "
-    "from proctor.batch.engines.worker_process import launch_workers; launch_workers(end, modules)"
+    "import json, sys; path, modules, end = map(json.loads, sys.argv[1:]); "
+    "sys.path[:] = path or sys.path[1:]; from proctor.batch.engines.worker_process import launch_workers; "
+    "launch_workers(end, modules)"
 )
 
 
@@ -55,8 +56,10 @@ def can_be_sent(functions: Functions) -> bool:
 class WorkerLauncher:
     """The driver's connection to the process that forks its workers. Close it to end them."""
 
-    def __init__(self) -> None:
-        """Fork this process where that is safe: then workers have loaded everything. If not, start Python."""
+    def __init__(self, path: Sequence[str] = sys.path) -> None:
+        """Fork this process where that is safe: then workers have loaded everything. If not, start Python.
+
+        `path` is where Python then looks for modules; empty: where it does by itself."""
         self._control, end = socket.socketpair()
         self._program: subprocess.Popen[bytes] | None = None
         self._pid = 0
@@ -66,7 +69,7 @@ class WorkerLauncher:
                 become_launcher(end.fileno())
         else:
             modules = [name for name in sys.modules if name.startswith(PRELOADED)]
-            words = [json.dumps(each) for each in (sys.path, modules, end.fileno())]
+            words = [json.dumps(each) for each in (list(path), modules, end.fileno())]
             self._program = subprocess.Popen(
                 [sys.executable, "-c", LAUNCHER, *words],
                 pass_fds=[end.fileno()],

@@ -6,9 +6,10 @@ started, and the run is resumed from the store.
 """
 
 import asyncio
+import math
 import pickle
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,16 +17,19 @@ from typing import Any, cast
 
 from proctor import __version__
 from proctor.batch.engines import DriverHost
-from proctor.batch.engines.messages import HostCall, SetConcurrency, WorkerSpec
+from proctor.batch.engines.messages import Finish, HostCall, Leftovers, SetConcurrency, WorkerSpec
 from proctor.batch.engines.ray_node import DRIVER_SECONDS, NodeActor, NodeFacts
 from proctor.batch.engines.remote import Link, RemoteEngine
 from proctor.batch.engines.worker_process import HEADER
-from proctor.batch.queue import WorkQueue
+from proctor.batch.queue import WorkItem, WorkQueue
+from proctor.context import EvaluatorSettings
 from proctor.errors import UsageError, WorkerError
+from proctor.item import read_resources
+from proctor.json_values import as_map, texts_in
 from proctor.lazy_import import load
 from proctor.runner import MergeRequest
 from proctor.secrets import machine_part, on_machine
-from proctor.workspace.transfer import FileCopy, RepositoryCopy
+from proctor.workspace.transfer import MAX_MODULES, FileCopy, RepositoryCopy, copy_code
 
 RESTARTS = 3
 """Replacements for the worker of one node. More deaths have a cause that another worker would meet too."""
@@ -33,6 +37,9 @@ NODES_SECONDS = 1.0
 """How often the driver looks for nodes that have joined."""
 NO_NODE_SECONDS = 60.0
 """How long a run without any node waits for one to join."""
+MOST_WAITING = 1000
+"""Items that may wait for resources while others go ahead."""
+ROUNDING = 1e-6
 MOST_CONTENTS = 64
 """Files and repositories that stay in the object store, for nodes that need them next."""
 FILE_METHODS = frozenset({"copy_files", "copy_repository", "starting_repository", "publish_branch"})
@@ -135,12 +142,60 @@ class ActorChannel:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class NodeLink(Link):
-    """The worker of a node, as the driver sees it."""
+    """The worker of a node, as the driver sees it, and what its items use of the node's resources."""
 
     node: Node
     actor: Any
     paths: set[Path] = field(default_factory=set)
     """Repositories of the driver that its sessions have copies of."""
+    _used: Counter[str] = field(default_factory=Counter)
+    _gpus: dict[int, float] = field(default_factory=dict)
+    """The used part of each GPU."""
+    _gpus_of: dict[str, list[int]] = field(default_factory=dict)
+    """By item."""
+
+    def fits(self, needs: Mapping[str, float]) -> bool:
+        """Whether the node has these resources free."""
+        free = {name: self.node.resources.get(name, 0.0) - self._used[name] for name in needs}
+        return all(free[name] >= amount - ROUNDING for name, amount in needs.items())
+
+    def give(self, items: Sequence[WorkItem]) -> None:
+        """Send it items, and reserve what they need."""
+        for work in items:
+            if needs := needs_of(work):
+                self._used.update(needs)
+                work.variables = self._assign_gpus(work.id, needs.get("GPU", 0.0))
+        Link.give(self, items)
+
+    def take_back(self, item_id: str) -> WorkItem:
+        """An item whose attempt there has ended; what it needed is free again."""
+        work = Link.take_back(self, item_id)
+        if needs := needs_of(work):
+            self._used.subtract(needs)
+            for gpu in self._gpus_of.pop(item_id, ()):
+                self._gpus[gpu] -= min(1.0, needs["GPU"])
+        return work
+
+    def _assign_gpus(self, item_id: str, count: float) -> dict[str, str]:
+        """Choose GPUs for an item; the variables by which its programs know them."""
+        if not count:
+            return {}
+        share = min(1.0, count)
+        all_gpus = range(int(self.node.resources.get("GPU", 0)))
+        # A part of one: first of those that others use a part of.
+        fitting = [gpu for gpu in all_gpus if self._gpus.get(gpu, 0.0) + share <= 1 + ROUNDING]
+        fitting.sort(key=lambda gpu: -self._gpus.get(gpu, 0.0))
+        chosen = fitting[: max(1, int(count))]
+        for gpu in chosen:
+            self._gpus[gpu] = self._gpus.get(gpu, 0.0) + share
+        self._gpus_of[item_id] = chosen
+        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, chosen))}
+
+
+def needs_of(work: WorkItem) -> Mapping[str, float]:
+    """The resources that an item needs, by Ray's names; empty: nothing in particular."""
+    declared = work.item.settings.get("resources")
+    return read_resources(declared) if declared else {}
 
 
 class RayEngine(RemoteEngine):
@@ -169,6 +224,11 @@ class RayEngine(RemoteEngine):
         self._concurrency = 1
         self._weights: dict[Link, float] = {}
         self._disconnects = False
+        self._waiting = list[WorkItem]()
+        """Items for which no node has room now."""
+        self._impossible_since = 0.0
+        """When all waiting items could last be run by some node."""
+        self._code: FileCopy | None = None
         self._contents: dict[str, Any] = {}
         """References to what is in the object store, by digest."""
 
@@ -215,7 +275,22 @@ class RayEngine(RemoteEngine):
     ) -> "set[asyncio.Task[None]]":
         self._concurrency = spec.concurrency
         await asyncio.to_thread(self.connect)
+        if spec.evaluators:
+            self._code = await asyncio.to_thread(self._copy_code, spec.evaluators)
         return {asyncio.create_task(self._serve_nodes(queue, host, spec))}
+
+    def _copy_code(self, evaluators: EvaluatorSettings) -> FileCopy | None:
+        """The code of a plan's evaluators as data."""
+        commands = [each for each in evaluators.lambdas.values() if not isinstance(each, str)]
+        for definition in evaluators.definitions.values():
+            commands.append(texts_in(as_map(definition, "evaluatorConfig", "codeBased"), "command"))
+        code = copy_code(evaluators.folder, [word for command in commands for word in command])
+        if code is None:
+            self._note(
+                f"{evaluators.folder} has more than {MAX_MODULES:,} Python files: nodes do not get them, so "
+                "evaluators in Python are found there only if they are installed"
+            )
+        return code
 
     async def _serve_nodes(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
         """Have a worker on every node until the run ends."""
@@ -225,6 +300,7 @@ class RayEngine(RemoteEngine):
         try:
             while True:
                 nodes = await asyncio.to_thread(alive_nodes)
+                self._check_placeable(nodes.values(), clock())
                 if not self._ending:
                     most = min(self._most_nodes or len(nodes), len(nodes), self._concurrency)
                     joined = sorted(nodes.keys() - serving.keys())[: max(0, most - len(serving))]
@@ -286,6 +362,71 @@ class RayEngine(RemoteEngine):
             "Look for what ends it, such as a lack of memory; then resume the run."
         )
 
+    async def _feed(self, queue: WorkQueue) -> None:
+        """Send items to nodes that have what they need. Items that wait for resources hold up no others."""
+        fetching: asyncio.Task[list[WorkItem]] | None = None
+        try:
+            while True:
+                self._waiting = self._place(self._waiting)
+                most_room = max((link.room for link in self._links), default=0)
+                if fetching is None and most_room and len(self._waiting) < MOST_WAITING:
+                    share = math.ceil(queue.ready / len(self._links))
+                    fetching = asyncio.create_task(queue.chunk(min(most_room, max(1, share))))
+                self._has_room.clear()
+                woken = asyncio.create_task(self._has_room.wait())
+                await asyncio.wait({woken, fetching or woken}, return_when=asyncio.FIRST_COMPLETED)
+                woken.cancel()
+                if fetching and fetching.done():
+                    items, fetching = fetching.result(), None
+                    if not items:
+                        break
+                    self._waiting += items
+        finally:
+            if fetching:
+                fetching.cancel()
+        self._end_workers(Finish())
+
+    def _place(self, items: Sequence[WorkItem]) -> list[WorkItem]:
+        """Send items to nodes; those for which no node has room now."""
+        chunks = dict[NodeLink, list[WorkItem]]()
+        left = list[WorkItem]()
+        room = {link: link.room for link in self._links if isinstance(link, NodeLink) and link.room}
+        for work in items:
+            needs = needs_of(work)
+            fitting = [link for link in room if link.fits(needs)] if needs else room
+            link = max(fitting, key=room.__getitem__, default=None)
+            if link is None:
+                left.append(work)
+                continue
+            room[link] -= 1
+            if not room[link]:
+                del room[link]
+            if needs:
+                # At once: the next item must know what is left.
+                link.give([work])
+            else:
+                chunks.setdefault(link, []).append(work)
+        for link, chunk in chunks.items():
+            link.give(chunk)
+        return left
+
+    def _check_placeable(self, nodes: Iterable[Node], now: float) -> None:
+        """Raise `WorkerError` when an item has waited long for a node with the resources that it needs."""
+        impossible = [
+            work
+            for work in self._waiting
+            if (needs := needs_of(work)) and not any(has_resources(node, needs) for node in nodes)
+        ]
+        if not impossible:
+            self._impossible_since = now
+        elif now - self._impossible_since > NO_NODE_SECONDS:
+            needs = needs_of(impossible[0])
+            raise WorkerError(
+                f"no node of the Ray cluster has what item {impossible[0].id} needs: "
+                f"{', '.join(f'{amount:g} {name}' for name, amount in needs.items())}\n"
+                "Add such a node, or change `resources` in the plan; then resume the run."
+            )
+
     async def _work(
         self, node: Node, actor: Any, facts: NodeFacts, queue: WorkQueue, host: DriverHost, spec: WorkerSpec
     ) -> bool:
@@ -296,11 +437,39 @@ class RayEngine(RemoteEngine):
         self._weights[link] = node.cpus
         self._share_concurrency(starting=link)
         try:
-            spec = replace(_on_node(spec, facts), concurrency=max(1, link.concurrency))
+            spec = await self._on_node(spec, link, facts)
             return await self._follow_worker(link, spec, queue, host)
         finally:
             del self._weights[link]
             self._share_concurrency()
+
+    async def _on_node(self, spec: WorkerSpec, link: NodeLink, facts: NodeFacts) -> WorkerSpec:
+        """The same configuration with the paths and programs of a node."""
+        settings, evaluators = spec.settings, spec.evaluators
+        if settings is None:
+            raise TypeError("the executor of this batch was given no settings for workers in other processes")
+        settings = replace(
+            settings,
+            home=facts.home,
+            folders=(),
+            hidden_files=(),
+            environment=on_machine(settings.environment, facts.environment),
+            user_environment=on_machine(settings.user_environment, facts.environment),
+        )
+        sessions = tuple(self._lost_sessions)
+        link.paths |= {Path(session["repo"]) for session in sessions if session["repo"]}
+        if evaluators and self._code:
+            reference = await self._stored(self._code)
+            folder = await link.actor.place.remote(replace(self._code, content=b""), reference)
+            evaluators = replace(evaluators, folder=folder)
+        return replace(
+            spec,
+            settings=settings,
+            evaluators=evaluators,
+            shares_disk=False,
+            leftovers=Leftovers(facts.leftovers, sessions) if facts.leftovers and sessions else None,
+            concurrency=max(1, link.concurrency),
+        )
 
     async def _call_host(self, link: Link, call: HostCall, host: DriverHost) -> object:
         assert isinstance(link, NodeLink)
@@ -333,13 +502,16 @@ class RayEngine(RemoteEngine):
 
     async def _send_content(self, link: NodeLink, copy: FileCopy | RepositoryCopy) -> Path:
         """Send content to a node through the object store, which has it once for all; its path there."""
-        ray = load("ray")
-        if copy.digest not in self._contents:
-            self._contents[copy.digest] = await asyncio.to_thread(ray.put, copy.content)
-        while len(self._contents) > MOST_CONTENTS:
-            del self._contents[next(iter(self._contents))]
-        path: Path = await link.actor.store.remote(copy.digest, self._contents[copy.digest])
+        path: Path = await link.actor.store.remote(copy.digest, await self._stored(copy))
         return path
+
+    async def _stored(self, copy: FileCopy | RepositoryCopy) -> Any:
+        """The reference to content in the object store."""
+        if copy.digest not in self._contents:
+            self._contents[copy.digest] = await asyncio.to_thread(load("ray").put, copy.content)
+            if len(self._contents) > MOST_CONTENTS:
+                del self._contents[next(iter(self._contents))]
+        return self._contents[copy.digest]
 
     def _make_actor(self, node: Node, run_id: str) -> Any:
         ray = load("ray")
@@ -352,7 +524,7 @@ class RayEngine(RemoteEngine):
                 max_task_retries=0,
                 scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node.id, soft=False),
             )
-            .remote(run_id, node.id, self._driver_seconds)
+            .remote(run_id, self._driver_seconds)
         )
 
     async def _end_actor(self, actor: Any) -> None:
@@ -376,6 +548,11 @@ class RayEngine(RemoteEngine):
         self._has_room.set()
 
 
+def has_resources(node: Node, needs: Mapping[str, float]) -> bool:
+    """Whether a node without items has these resources."""
+    return all(node.resources.get(name, 0.0) >= amount - ROUNDING for name, amount in needs.items())
+
+
 def shares(total: int, weights: Sequence[float]) -> list[int]:
     """Whole shares of a number in proportion to weights, each at least 1 while that lasts."""
     whole = sum(weights)
@@ -387,18 +564,3 @@ def shares(total: int, weights: Sequence[float]) -> list[int]:
     for number in by_remainder[: total - sum(result)]:
         result[number] += 1
     return result
-
-
-def _on_node(spec: WorkerSpec, facts: NodeFacts) -> WorkerSpec:
-    """The same configuration with the paths and programs of a node."""
-    settings = spec.settings
-    if settings is None:
-        raise TypeError("the executor of this batch was given no settings for workers in other processes")
-    settings = replace(
-        settings,
-        home=facts.home,
-        folders=(),
-        environment=on_machine(settings.environment, facts.environment),
-        user_environment=on_machine(settings.user_environment, facts.environment),
-    )
-    return replace(spec, settings=settings, shares_disk=False)

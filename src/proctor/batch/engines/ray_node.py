@@ -5,17 +5,20 @@ everything that its attempts have started ends with it, however the actor or the
 """
 
 import asyncio
+import fcntl
 import os
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from proctor import __version__
 from proctor.batch.engines.processes import WorkerLauncher
 from proctor.batch.engines.worker_process import READ_BYTES
 from proctor.secrets import machine_part, private_folder
+from proctor.workspace.transfer import FileCopy, place_files
 from proctor.workspace.worktree import remove_folder
 
 COLLECT_SECONDS = 5.0
@@ -32,6 +35,8 @@ class NodeFacts:
     """Of Proctor."""
     home: Path
     """Folder of the run's files on the node."""
+    leftovers: tuple[Path, ...]
+    """Such folders of actors that have died."""
     environment: Mapping[str, str] = field(repr=False)
     """Variables that depend on the machine."""
 
@@ -39,11 +44,14 @@ class NodeFacts:
 class NodeActor:
     """Relays messages between the driver and a worker process. An asynchronous Ray actor."""
 
-    def __init__(self, run_id: str, node_id: str, driver_seconds: float = DRIVER_SECONDS) -> None:
+    def __init__(self, run_id: str, driver_seconds: float = DRIVER_SECONDS) -> None:
         """The actor ends when the driver has not called for `driver_seconds`."""
         self._driver_seconds = driver_seconds
-        # Several nodes can be on one machine.
-        self._home = Path(tempfile.gettempdir()) / f"proctor-{os.getuid()}" / f"{run_id}-{node_id[:12]}"
+        self._run_id = run_id
+        self._home = (
+            Path(tempfile.gettempdir()) / f"proctor-{os.getuid()}" / f"{run_id}-{uuid.uuid4().hex[:12]}"
+        )
+        self._locks = list[int]()
         self._launcher: WorkerLauncher | None = None
         self._incoming = bytearray()
         self._has_ended = False
@@ -53,12 +61,34 @@ class NodeActor:
 
     async def start(self) -> NodeFacts:
         """Start the worker process."""
+        private_folder(self._home.parent)
+        leftovers = [
+            folder for folder in self._home.parent.glob(f"{self._run_id}-{'?' * 12}") if self._take(folder)
+        ]
         private_folder(self._home)
-        self._launcher = WorkerLauncher()
+        self._take(self._home)
+        # Ray adds the folders of the driver to the path of the actor; those are on another machine.
+        self._launcher = WorkerLauncher(path=())
         end = self._launcher.start_worker()
         self._reader, self._writer = await asyncio.open_unix_connection(sock=end, limit=READ_BYTES)
         self._tasks |= {asyncio.create_task(self._read()), asyncio.create_task(self._watch_driver())}
-        return NodeFacts(version=__version__, home=self._home, environment=machine_part(os.environ))
+        return NodeFacts(
+            version=__version__,
+            home=self._home,
+            leftovers=tuple(leftovers),
+            environment=machine_part(os.environ),
+        )
+
+    def _take(self, folder: Path) -> bool:
+        """Lock a folder for the life of this process; False: another actor has it."""
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        self._locks.append(lock)
+        return True
 
     async def deliver(self, frames: bytes) -> None:
         """Pass messages on to the worker."""
@@ -84,6 +114,11 @@ class NodeActor:
         path = private_folder(self._home / "received") / digest
         await asyncio.to_thread(path.write_bytes, content)
         return path
+
+    async def place(self, copy: FileCopy, content: bytes) -> Path:
+        """Write copied files; where they are."""
+        copy = replace(copy, content=content)
+        return await asyncio.to_thread(place_files, copy, private_folder(self._home / "files"))
 
     async def close(self) -> None:
         """End the worker process. Remove the files of the run, unless worktrees were kept."""

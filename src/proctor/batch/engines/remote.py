@@ -7,7 +7,8 @@ that dies are queued again.
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
@@ -37,6 +38,7 @@ from proctor.formatting import plural
 from proctor.models.rate_limits import PoolState
 from proctor.processes import undisturbed
 from proctor.store import Drawn
+from proctor.store.tables import SessionRow
 
 AHEAD_SECONDS = 0.1
 """A worker has as many items ahead as it finishes in this time: longer than a message takes both ways."""
@@ -93,6 +95,10 @@ class Link:
             self.items[work.id] = work
         self.channel.send(WorkChunk(tuple(items)))
 
+    def take_back(self, item_id: str) -> WorkItem:
+        """An item whose attempt there has ended."""
+        return self.items.pop(item_id)
+
     def count_ends(self, ends: int) -> None:
         """Have as many items ahead as it finishes while a message is under way; none when they take long."""
         self._ends += ends
@@ -102,10 +108,10 @@ class Link:
             self._ends, self._counted_at = 0, self.now()
 
 
-class RemoteEngine:
+class RemoteEngine(ABC):
     """Runs the items of a batch with workers in other processes. Use once.
 
-    Subclasses start the workers in `_run_workers` and follow each with `_follow_worker`.
+    Subclasses start the workers in `_start_workers` and follow each with `_follow_worker`.
     """
 
     worker_noun = "worker process"
@@ -126,7 +132,9 @@ class RemoteEngine:
         self._ending = False
         """Whether workers have been told to finish or to stop."""
         self._stop_reason: AttemptError | None = None
+        self._lost_sessions = list[SessionRow]()
 
+    @abstractmethod
     def close(self) -> None:
         """End all workers. Blocks."""
 
@@ -143,6 +151,10 @@ class RemoteEngine:
         finally:
             await undisturbed(asyncio.to_thread(self.close))
 
+    def add_lost(self, sessions: Iterable[SessionRow]) -> None:
+        """Add attempts that were cut off, whose files may be on the machines of workers."""
+        self._lost_sessions += sessions
+
     def stop(self, reason: AttemptError) -> None:
         """Set the outcome of attempts that are cancelled from now on."""
         self._stop_reason = reason
@@ -153,11 +165,11 @@ class RemoteEngine:
         self._feeding = asyncio.create_task(self._feed(queue))
         await self._wait_for({self._feeding, *await self._start_workers(queue, host, spec)})
 
+    @abstractmethod
     async def _start_workers(
         self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec
     ) -> "set[asyncio.Task[None]]":
         """Start the workers; the tasks that follow them."""
-        raise NotImplementedError
 
     async def _wait_for(self, tasks: "set[asyncio.Task[None]]") -> None:
         """Wait for all tasks; when one fails, stop the workers, and raise its error once all have ended."""
@@ -241,7 +253,7 @@ class RemoteEngine:
         ends = list[AttemptEnd]()
         for packed in report.ends:
             link.sessions.pop(packed[0], None)
-            ends.append(AttemptEnd.unpack(packed, link.items.pop(packed[0])))
+            ends.append(AttemptEnd.unpack(packed, link.take_back(packed[0])))
         await host.write(RowBatch(report.rows, tuple(ends)))
         link.count_ends(len(ends))
         if link.room:
@@ -317,6 +329,7 @@ class RemoteEngine:
             except StoreError:
                 # Nothing more can be written, which ends the batch anyway.
                 return
+            self.add_lost(rows)
             sessions = {row["itemId"]: row for row in rows}
         for work in link.items.values():
             if row := sessions.get(work.id):

@@ -9,6 +9,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -17,12 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from proctor import secrets
 from proctor.batch.attempt import Attempt, AttemptSupport
-from proctor.batch.engines.messages import AttemptEnd, RowBatch, RowBuffer, WorkerSpec
+from proctor.batch.engines.messages import AttemptEnd, Leftovers, RowBatch, RowBuffer, WorkerSpec
 from proctor.batch.queue import WorkItem
 from proctor.batch.rate_limit_sync import adopt_limits, share_limits
 from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.context import AttemptContext, evaluator_registry, make_attempt_context, make_models
-from proctor.errors import AttemptError
+from proctor.errors import AttemptError, ProctorError
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.models.rate_limits import PoolState
@@ -30,6 +31,7 @@ from proctor.processes import undisturbed
 from proctor.runner import MergeRequest, MergeResult, Outcome
 from proctor.store import Drawn
 from proctor.store.recorder import Rows
+from proctor.store.tables import SessionRow
 
 if TYPE_CHECKING:
     from proctor.evaluator import Evidence
@@ -129,6 +131,40 @@ class CopiedFiles:
         """Fetch a session's branch into a repository of the driver."""
         await self._host.publish_branch(repository, branch, sha, bundle)
 
+    async def clear_leftovers(self, leftovers: Leftovers) -> None:
+        """Clear up after workers of the run that died on this machine.
+
+        The changes of attempts that were cut off are committed and published first.
+        """
+        from proctor.workspace.worktree import remove_folder, session_folder
+
+        for home in leftovers.homes:
+            for session in leftovers.sessions:
+                if (folder := session_folder(home, session["id"])).exists():
+                    # What cannot be rescued is lost; the item runs again all the same.
+                    with suppress(ProctorError, OSError):
+                        await self._rescue(session, home)
+                    await asyncio.to_thread(remove_folder, folder)
+            kept = home / "worktrees"
+            if not kept.is_dir() or not any(kept.iterdir()):
+                await asyncio.to_thread(remove_folder, home)
+
+    async def _rescue(self, session: SessionRow, home: Path) -> None:
+        from proctor.processes import end_attempt
+        from proctor.workspace.commit import rescue
+        from proctor.workspace.source_repository import open_source
+        from proctor.workspace.transfer import bundle_branch, place_of_copy
+        from proctor.workspace.worktree import reopen_tree, session_folder
+
+        folder, branch, base_sha = session_folder(home, session["id"]), session["branch"], session["baseSha"]
+        await asyncio.to_thread(end_attempt, session["id"])
+        place = place_of_copy(session["repo"], home / "repositories")
+        source = await asyncio.to_thread(open_source, place, self._environment)
+        await asyncio.to_thread(rescue, folder, source, branch, base_sha)
+        tree = reopen_tree(folder, source, branch, base_sha)
+        sha, bundle = await asyncio.to_thread(bundle_branch, tree)
+        await self._host.publish_branch(source.root, branch, sha, bundle)
+
     def _lock(self, path: Path) -> asyncio.Lock:
         return self._locks.setdefault(path, asyncio.Lock())
 
@@ -158,6 +194,7 @@ class Worker:
             now=context.now,
             commit=self._commit,
         )
+        self._files = None if spec.shares_disk else _copied_files(host, context)
         self._support = AttemptSupport(
             run_id=spec.run_id,
             job=spec.job,
@@ -169,16 +206,19 @@ class Worker:
             merge=host.merge,
             ask_person=host.ask_person,
             redact=secrets.redactor(context.environment),
-            driver_files=None if spec.shares_disk else _copied_files(host, context),
+            driver_files=self._files,
         )
         self._sharing: asyncio.Task[None] | None = None
         self._resources: OrderedDict[str, str] = OrderedDict()
 
     async def open(self) -> None:
-        """Adopt the rate limits that others know, and share this worker's from now on."""
+        """Adopt the rate limits that others know, and share this worker's from now on; clear up after workers
+        that died."""
         pools, holder = self._context.pools, self._spec.holder
         await adopt_limits(pools, self._host, holder)
         self._sharing = asyncio.create_task(share_limits(pools, self._host, holder))
+        if self._files and self._spec.leftovers:
+            await self._files.clear_leftovers(self._spec.leftovers)
 
     async def close(self) -> None:
         """Wait until no money is being drawn."""

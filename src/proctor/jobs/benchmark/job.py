@@ -16,6 +16,7 @@ from proctor.agents import find_agent
 from proctor.batch.preflight import (
     PreflightContext,
     check_agent,
+    check_agents_model,
     check_sandbox,
     has_own_models,
     missing_program,
@@ -42,6 +43,7 @@ from proctor.jobs.benchmark.plan import (
     BenchmarkDefinition,
     BenchmarkOverrides,
     agent_choices,
+    complete_tasks,
     is_stand_in,
     stand_in,
 )
@@ -52,7 +54,7 @@ from proctor.sandbox import MOUNTING
 from proctor.store.tables import BatchRow
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.markdown import read_task
-from proctor.tasks.task import MARKDOWN, Task, TaskSet
+from proctor.tasks.task import MARKDOWN, Task, TaskSet, network_remark
 from proctor.workspace.source_repository import open_source
 
 
@@ -110,11 +112,13 @@ def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: 
     for item in _distinct(benchmark.items()):
         if "places" in item.details and (problem := _unmapped(item, context)):
             yield problem
+        remarks |= _exposed(item, context)
         settings: JsonObject = dict(item.details.get("settings") or {})
         settings |= {name: item.details[name] for name in ("script", "command") if name in item.details}
         sandbox = item.settings.get("sandbox")
         for problem, remedy in (
             *check_agent(item.agent, settings, context, remarks),
+            *check_agents_model(item.agent, item.model, settings, context),
             *check_sandbox(sandbox, item.agent, settings, context, remarks),
         ):
             yield f"{problem}\n{remedy}" if remedy else problem
@@ -146,13 +150,25 @@ def _unmapped(item: Item, context: PreflightContext) -> str:
     except UsageError:
         # `check_sandbox` reports it.
         return ""
-    if kind == MOUNTING:
+    if kind in MOUNTING:
         return ""
     places = ", ".join(item.details["places"])
     return (
-        f"{item.details['task']}: its programs use {places}, and only {MOUNTING} can show folders there "
-        f"(here: {kind})\nInstall the package `{MOUNTING}`, and do not switch `sandbox` off."
+        f"{item.details['task']}: its programs use {places}, and only {MOUNTING[0]} can show folders there "
+        f"(here: {kind})\nInstall the package `{MOUNTING[0]}`, and do not switch `sandbox` off."
     )
+
+
+def _exposed(item: Item, context: PreflightContext) -> set[str]:
+    """A remark if nothing keeps the agent of an item from reading the answer."""
+    try:
+        is_confined = context.sandbox.kind_of(item.settings.get("sandbox")) != "none"
+    except UsageError:
+        # `check_sandbox` reports it.
+        return set()
+    if is_confined or not {"hidden", "testPatch", "checkFiles"} & item.details.keys():
+        return set()
+    return {"agents are not confined: they can read hidden tests, reference solutions and your repository"}
 
 
 def _models(
@@ -225,7 +241,8 @@ class BenchmarkJobPlan(JobPlan):
     ) -> None:
         """Without tasks, the items are in the store already. `output` is the folder of the results; with
         `imports_results`, the results in it are taken over although the run is new."""
-        self.tasks, self.overrides, self.path, self._ctx = task_set.tasks, overrides, path, ctx
+        self.tasks, self.overrides = complete_tasks(task_set.tasks, overrides), overrides
+        self.path, self._ctx = path, ctx
         self.task_set = task_set
         self.output = output
         self.imports_results = imports_results
@@ -310,6 +327,7 @@ class BenchmarkJobPlan(JobPlan):
             models=self.selection.models,
             runs=self.overrides.runs or 1,
             agents=agent_choices(self.overrides.agent),
+            task_network=self.overrides.task_network,
             timeout_seconds=self.overrides.timeout,
             default_timeout_seconds=settings.default_timeout,
             retries=settings.max_retries if settings.retry_on_failure else 0,
@@ -394,6 +412,8 @@ class BenchmarkJobPlan(JobPlan):
         """What was read, where that is not our own format alone."""
         if self.path and (set(self.task_set.formats) != {MARKDOWN} or self.task_set.not_read):
             yield self.task_set.summary(self.path)
+        if remark := network_remark(self.tasks, allowed=self.overrides.task_network):
+            yield remark
         yield from (f"not read: {each}" for each in self.task_set.not_read[:MOST_NOT_READ])
 
     def items(self) -> Iterator[Item]:

@@ -15,8 +15,8 @@ from proctor.job import check_limits
 from proctor.jobs.benchmark.models import Candidate
 from proctor.json_values import JsonObject
 from proctor.sandbox import merge_settings
-from proctor.tasks.options import ReadOverrides
-from proctor.tasks.task import MARKDOWN, Task, TaskFolder, TaskStep
+from proctor.tasks.options import ReadOptions, ReadOverrides
+from proctor.tasks.task import MARKDOWN, Task, TaskCheck, TaskFolder, TaskStep, folder_of
 from proctor.workspace.hidden_tests import read_archive, solution_files
 from proctor.workspace.starting_files import text_files
 
@@ -57,7 +57,7 @@ def agent_choices(agent: str | Sequence[str]) -> tuple[AgentChoice, ...]:
             names = filter(None, (part.strip() for part in entry.split(",")))
             choices |= {each: AgentChoice(name=each, agent=each) for each in names}
         elif not name or not command or "," in name:
-            raise UsageError(f"`{entry}` is no agent\nGive names, or one program as NAME=COMMAND.")
+            raise UsageError(f"`{entry}` is not a valid agent\nGive names, or one program as NAME=COMMAND.")
         else:
             choices[name] = AgentChoice(name=name, agent=COMMAND_AGENT, command=command)
     return tuple(choices.values())
@@ -87,8 +87,14 @@ class BenchmarkOverrides(ReadOverrides):
     """Apply the reference solution in place of a model."""
     noop: bool = False
     """Do nothing in place of a model."""
+    task_network: bool = False
+    """Grant the network access that tasks ask for."""
     stop_when: str = ""
     """When the benchmark stops early: `by=model,width=0.1`."""
+    repo: str = ""
+    """Repository of tasks that name neither files nor a repository."""
+    start: str = ""
+    """Folder with the files that those tasks begin with."""
 
     def __post_init__(self) -> None:
         check_limits(budget_usd=self.budget)
@@ -107,13 +113,15 @@ class BenchmarkOverrides(ReadOverrides):
             agent=self.agent or earlier.get("agent") or "",
             models_config=self.models_config or _existing(options.get("modelsConfig")),
             oracle=self.oracle or (not self.models and bool(earlier.get("oracle"))),
+            task_network=self.task_network or bool(earlier.get("taskNetwork")),
             stop_when=self.stop_when or earlier.get("stopWhen") or "",
             noop=self.noop or (not self.models and bool(earlier.get("noop"))),
         ).with_reading(earlier)
 
     def with_reading(self, options: Mapping[str, Any]) -> "BenchmarkOverrides":
         """The same, with these options of reading tasks for what is not set."""
-        texts: dict[str, Any] = {name: text or options.get(name) or "" for name, text in self.texts().items()}
+        own = {**self.texts(), "repo": self.repo, "start": self.start}
+        texts: dict[str, Any] = {name: text or options.get(name) or "" for name, text in own.items()}
         return replace(self, **texts)
 
     def options(self) -> JsonObject:
@@ -126,9 +134,61 @@ class BenchmarkOverrides(ReadOverrides):
             "replay": str(Path(self.replay).absolute()) if self.replay else None,
             "oracle": self.oracle,
             "noop": self.noop,
+            **({"taskNetwork": True} if self.task_network else {}),
             **({"stopWhen": self.stop_when} if self.stop_when else {}),
             **{name: text for name, text in self.texts().items() if text},
+            **({"repo": self.repo} if self.repo else {}),
+            **({"start": self.start} if self.start else {}),
         }
+
+
+def complete_tasks(tasks: Sequence[Task], overrides: BenchmarkOverrides) -> tuple[Task, ...]:
+    """Tasks with the repository, files and check that they do not name themselves.
+
+    Raises `UsageError` for a task file that would begin with an empty folder and does not say so.
+    """
+    if overrides.repo and overrides.start:
+        raise UsageError(
+            "--repo and --start exclude each other\nA task begins with a repository, or with files."
+        )
+    options = overrides.reading()
+    start = folder_of(_folder("--start", overrides.start)) if overrides.start else None
+    repo = _folder("--repo", overrides.repo) if overrides.repo else None
+    return tuple(_complete(task, options, start, repo) for task in tasks)
+
+
+def _complete(task: Task, options: ReadOptions, start: TaskFolder | None, repo: Path | None) -> Task:
+    if task.format != MARKDOWN:
+        return task
+    if options.check and not task.all_commands and not task.expect:
+        check = TaskCheck(criterion="", command=options.check)
+        task = replace(task, checks=(*task.checks, check))
+    if task.start is None and task.repo is None and not task.starts_empty:
+        named = task.facts.get("repo", "").strip("` ")
+        repo = repo or (options.repository(named, task.file.parent) if named and not start else None)
+        if named and not repo and not start:
+            raise UsageError(
+                f"{task.file}: there is no repository `{named}`, which the task names\n"
+                "Give its path with --repo, or a folder of clones with --repos."
+            )
+        task = replace(task, start=start, repo=repo)
+    if task.repo is None and not task.starts_empty and _is_empty(task.start):
+        raise UsageError(
+            f"{task.file}: the agent would begin with an empty folder\n"
+            "Add `start` or `repo` to the task, or give --start or --repo; `empty: true` if it is meant so."
+        )
+    return task
+
+
+def _is_empty(files: TaskFolder | None) -> bool:
+    return files is None or (files.path is not None and not any(files.path.iterdir()))
+
+
+def _folder(option: str, text: str) -> Path:
+    path = Path(text).expanduser().absolute()
+    if not path.is_dir():
+        raise UsageError(f"there is no folder {path}\nCheck {option}.")
+    return path
 
 
 def _path(text: str | None) -> Path | None:
@@ -154,6 +214,8 @@ class BenchmarkDefinition:
     retries: int = 0
     sandbox: object = None
     """`sandbox` of `batch_settings`; settings of a task take precedence."""
+    task_network: bool = False
+    """Whether tasks get the network access that they ask for."""
     commits: Mapping[str, str] = field(default_factory=dict)
     """The commit each task with a repository starts from, by the task's name."""
 
@@ -249,10 +311,16 @@ class BenchmarkDefinition:
         }
         if task.repo:
             settings["repo"] = str(task.repo)
-        if sandbox := merge_settings(self.sandbox, task.sandbox) if self.sandbox else task.sandbox:
+        granted = {"network": task.network} if task.network and self.task_network else None
+        image = {"container": task.image.name} if task.image else None
+        if task.image:
+            settings["image"] = task.image.setting
+        if sandbox := merge_settings(self.sandbox, task.sandbox, granted, image):
             settings["sandbox"] = sandbox
         if task.test_patch is not None:
             settings["testPatch"] = task.test_patch
+        if task.resources:
+            settings["resources"] = task.resources
         folders = {"start": task.start, "checkFiles": task.check_files, "hidden": task.hidden}
         for number, step in enumerate(task.steps):
             folders |= {f"files{number}": step.files, f"checkFiles{number}": step.check_files}

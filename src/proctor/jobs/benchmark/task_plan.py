@@ -25,6 +25,7 @@ class TaskPlanFile(PlanModel):
     runs: Annotated[int, Field(ge=1)] | None = Field(None, description="Repeats per task and model.")
     concurrency: Annotated[int, Field(ge=1)] | None = Field(None, description="Runs in parallel.")
     timeout_sec: Seconds | None = Field(None, description="Seconds the agent may take.")
+    task_network: bool | None = Field(None, description="Grant the network access that tasks ask for.")
     budget: Usd | None = Field(None, description="US dollars that the whole batch may cost.")
     prompt_column: Text | None = Field(None, description="Column of a dataset with the prompts.")
     expect_column: Text | None = Field(None, description="Column of a dataset with the answers.")
@@ -69,6 +70,7 @@ def read_task_plan(plan: PlanText, overrides: TaskPlanOverrides) -> tuple[Path, 
         models=overrides.model or names,
         agent=overrides.agent or data.get("agent") or "",
         runs=data.get("runs"),
+        task_network=bool(data.get("taskNetwork")),
         parallel=overrides.concurrency or data.get("concurrency"),
         timeout=overrides.timeout_seconds or data.get("timeoutSec"),
         budget=data.get("budget") if overrides.budget is None else overrides.budget,

@@ -43,6 +43,9 @@ _ONLY_WITH_REPO = (
     "mergeOnPass",
     "env",
     "keep",
+    "setupTimeoutSec",
+    "checkTimeoutSec",
+    "baseline",
 )
 _CHECKED = frozenset({"repo", "system", *_ABOUT_AGENTS, *_ONLY_WITH_REPO})
 """Settings that do not go with every other one. Most entries of a long plan have none of them."""
@@ -365,8 +368,12 @@ class CodingPlan:
 
         Raises `PlanError` before the first one for problems that depend on the overrides.
         """
-        layout = self.layout(overrides)
-        return expand(layout.grids, layout.repositories)
+        return self._expanded(self.layout(overrides), overrides)
+
+    def _expanded(self, layout: Layout, overrides: Overrides) -> Iterator[Item]:
+        yield from expand(layout.grids, layout.repositories)
+        # Made again if it is needed once more: a run of 100,000 entries would have 34 MB less.
+        self._layouts.pop(overrides, None)
 
     def representatives(self, overrides: Overrides = NO_OVERRIDES) -> Iterator[tuple[int, Item]]:
         """Items, with their positions, that together name everything the items of the plan name."""

@@ -15,6 +15,7 @@ from proctor.job import RUN_ID
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
+    RESOURCES_TEXT,
     Anything,
     Expectation,
     ModelPrice,
@@ -22,6 +23,7 @@ from proctor.plan.validate import (
     OutagePatience,
     PlanModel,
     PlanSandbox,
+    ResourcesValue,
     Seconds,
     SectionLabel,
     Seed,
@@ -115,7 +117,16 @@ class Defaults(PlanModel):
     json_logs: bool | None = Field(None, description="Keep the agent's event stream. Default: true.")
     timeout_sec: (
         Annotated[list[Seconds], Field(min_length=1), BeforeValidator(as_list), OneOrMany()] | None
-    ) = Field(None, description="Seconds one attempt may take. Default: 900.")
+    ) = Field(None, description="Seconds the agent may take. Default: 900.")
+    setup_timeout_sec: Seconds | None = Field(
+        None, description="Seconds `setup` may take. Default: 900, or `timeoutSec` if that is longer."
+    )
+    check_timeout_sec: Seconds | None = Field(
+        None, description="Seconds the check may take. Default: 900, or `timeoutSec` if that is longer."
+    )
+    baseline: bool | None = Field(
+        None, description="Run the check before the agent, too, and record the result. Default: false."
+    )
     retries: Annotated[int, Field(ge=0, le=1000)] | None = Field(None, description="Default: 0.")
     merge_on_pass: bool | None = Field(None, description="Merge work that passed. Default: false.")
     agent: Texts | None = Field(None, description="Who does the work. Default: amp.")
@@ -139,6 +150,7 @@ class Defaults(PlanModel):
     system: Texts | None = Field(None, description="System prompt of a plain prompt.")
     expect: Expectation | None = Field(None, description="What the answer is checked for.")
     sandbox: PlanSandbox = None
+    resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
 
 
 class Entry(Defaults):

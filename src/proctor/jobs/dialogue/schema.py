@@ -11,8 +11,10 @@ from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
 from proctor.plan.validate import (
+    RESOURCES_TEXT,
     OutagePatience,
     PlanSandbox,
+    ResourcesValue,
     SectionLabel,
     StopWhen,
     check_shape,
@@ -50,6 +52,7 @@ class RoleEntry(BaseModel):
     temperature: Temperature | None = None
     tools: str | list[ToolEntry] | None = None
     policy: Annotated[str, Field(min_length=1)] | None = None
+    previous: str | None = None
 
 
 class AspectEntry(BaseModel):
@@ -135,9 +138,11 @@ class SimulationFile(BaseModel):
     world: str | JsonObject | None = None
     tasks: str | Annotated[list[TaskEntry], Field(min_length=1)] | None = None
     attribution_model: str | None = None
+    human: Literal["terminal", "web"] | None = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None
+    resources: ResourcesValue | None = Field(default=None, description=RESOURCES_TEXT)
 
 
 DEFAULTS = SimulationFile().model_dump(exclude={"clients": True, "therapists": True}) | {

@@ -6,6 +6,7 @@ no longer than writing a row.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
@@ -134,6 +135,15 @@ class OpenedEvaluationPlan(JobPlan):
     def model_options(self) -> ModelOptions:
         """How its judges are reached."""
         return prepare.judge_options(self.folder, self.document)
+
+    def check(self, models: ModelRouter, ctx: RunContext) -> tuple[str, ...]:
+        """Look up its judges, whose limits decide how it is executed. What is wrong was found when it was
+        opened, or costs only the items that need it."""
+        with suppress(UsageError):
+            make_jury(
+                request_of(ctx.store, self.evaluation_id, ctx), self.find_evaluator(ctx), models, models
+            )
+        return ()
 
     def find_evaluator(self, ctx: RunContext) -> FindEvaluator:
         """Finds its evaluators."""

@@ -11,7 +11,6 @@ Statistics of metrics cover the completed runs; the number of the others is alwa
 
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -20,15 +19,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
 from proctor.errors import UsageError
 from proctor.export.tables import write_csv
-from proctor.formatting import chance, elapsed, figure, percent, short, usd
+from proctor.formatting import chance, elapsed, figure, usd
 from proctor.jobs.scenario.experiment import slug_of
+from proctor.jobs.scenario.figures import figures_of, methods_paragraph
 from proctor.json_values import as_datetime
-from proctor.report.charts import Bar, Point, bars, line, scatter
-from proctor.report.render import PLOTS, Drawn, filed, page, text
+from proctor.report.render import PageFiles, filed, page, plots_in_page, text, write_pages
 from proctor.scenario.state import CheckCounts
 from proctor.stats import experiment
 from proctor.stats.experiment import LevelContrast, Number, RunData, Scale, Study
@@ -665,39 +662,21 @@ def analysis_folder(folder: Path, metric: str) -> Path:
 
 
 def write_reports(analyzer: BatchAnalyzer, target: Path) -> list[Path]:
-    """Write the report in Markdown and HTML; the files."""
-    markdown, plots = experiment_markdown(analyzer)
-    pages = {"analysis-report.md": markdown, "analysis-report.html": experiment_html(analyzer)}
-    return write_pages(target, pages | plots)
+    """Write the report in Markdown and HTML, and its figures for print; the files."""
+    markdown, files = experiment_markdown(analyzer)
+    pages = {"analysis-report.md": markdown, "analysis-report.html": experiment_html(analyzer, files=True)}
+    return write_pages(target, pages | files)
 
 
-def write_pages(target: Path, pages: Mapping[str, str]) -> list[Path]:
-    """Write a report and its plots into the folder of an analysis; the files."""
-    # Plots of an earlier report would be misleading.
-    shutil.rmtree(target / PLOTS, ignore_errors=True)
-    (target / PLOTS).mkdir(parents=True)
-    for name, content in pages.items():
-        (target / name).write_text(content, encoding="utf-8")
-    return [target / name for name in pages]
-
-
-DRAWN_VARIATIONS = 30
-DRAWN_METRICS = 12
-DRAWN_LINES = 6
-"""Maximum number of variations with a line of their own in a plot."""
-
-
-def experiment_html(analyzer: BatchAnalyzer) -> str:
-    """The report as one self-contained HTML file."""
-    plots = {
-        name: [(caption, Markup(plot)) for caption, plot in drawn] for name, drawn in _plots(analyzer).items()
-    }
+def experiment_html(analyzer: BatchAnalyzer, *, files: bool = False) -> str:
+    """The report as one self-contained HTML file; with `files`, it links to the figures beside it."""
+    plots = plots_in_page(figures_of(analyzer), files=files)
     return page("experiment.html.j2", plots=plots, **_chart_values(analyzer))
 
 
-def experiment_markdown(analyzer: BatchAnalyzer) -> tuple[str, dict[str, str]]:
-    """The report as Markdown, and its plots: SVG files by name."""
-    plots, files = filed(_plots(analyzer))
+def experiment_markdown(analyzer: BatchAnalyzer) -> tuple[str, PageFiles]:
+    """The report as Markdown, and the files of its figures by name."""
+    plots, files = filed(figures_of(analyzer), methods=methods_paragraph(analyzer))
     return text("experiment.md.j2", plots=plots, **_chart_values(analyzer)), files
 
 
@@ -726,6 +705,7 @@ def _chart_values(analyzer: BatchAnalyzer) -> dict[str, Any]:
             name: [one for one in documents["patterns.json"]["tested_metric_levels"] if one["metric"] == name]
             for name in metrics
         },
+        "methods": methods_paragraph(analyzer),
         "checks": analyzer.checks if analyzer.checks.run else None,
         "figure": figure,
         "chance": chance,
@@ -751,95 +731,3 @@ def cost_limits(one: Mapping[str, Any]) -> str:
         if one["high"]
         else f"from {usd(one['low'])}, no upper limit"
     )
-
-
-def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:
-    """The plots of each metric by its name; those of success rates under the empty name."""
-    statistics = analyzer.calculate_variation_statistics()
-    drawn: dict[str, list[Drawn]] = {"": [_success(statistics)]}
-    for name in analyzer.metrics[:DRAWN_METRICS]:
-        drawn[name] = [
-            *_by_variation(name, statistics),
-            *_over_turns(name, analyzer),
-            *_against_cost(name, statistics),
-        ]
-    return drawn
-
-
-def _label(one: Mapping[str, Any]) -> str:
-    """A variation's name in a plot, its number first: long names are cut off."""
-    return f"{one['variation_id']}: {one['description']}"
-
-
-def _success(statistics: Mapping[int, Mapping[str, Any]]) -> Drawn:
-    rates = [
-        Bar(
-            label=_label(one),
-            value=one["success_rate"],
-            low=one["success_rate_interval"][0],
-            high=one["success_rate_interval"][1],
-            note=f"{one['successful_runs']}/{one['total_runs']}",
-        )
-        for one in list(statistics.values())[:DRAWN_VARIATIONS]
-        if one["total_runs"]
-    ]
-    title = "Completed runs by variation, with 95 % intervals"
-    return title, bars(title, rates, top=1.0, say=percent)
-
-
-def _by_variation(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> list[Drawn]:
-    entries = [
-        Bar(
-            label=_label(one),
-            value=one["metrics"][metric]["mean"],
-            low=one["metrics"][metric]["low"],
-            high=one["metrics"][metric]["high"],
-            note=f"{figure(one['metrics'][metric]['mean'])} (n = {one['metrics'][metric]['n']})",
-        )
-        for one in list(statistics.values())[:DRAWN_VARIATIONS]
-        if metric in one["metrics"]
-    ]
-    # Bars start at 0 and cannot show negative values.
-    if not entries or any((entry.value or 0) < 0 for entry in entries):
-        return []
-    title = f"{metric} by variation: means with 95 % intervals"
-    return [(title, bars(title, entries, say=short))]
-
-
-def _over_turns(metric: str, analyzer: BatchAnalyzer) -> list[Drawn]:
-    numbers = list(analyzer.study.descriptions)
-    chosen: list[int | None] = [*numbers] if 1 < len(numbers) <= DRAWN_LINES else [None]
-    lines = {
-        number: [
-            Point(label=f"turn {one['turn']}", x=one["turn"], y=one["mean"], low=one["low"], high=one["high"])
-            for one in analyzer.turns_of(metric, number)
-        ]
-        for number in chosen
-    }
-    everywhere = [point for points in lines.values() for point in points]
-    plots: list[Drawn] = []
-    for number, points in lines.items():
-        if len(points) > 1:
-            who = "all runs" if number is None else analyzer.study.descriptions[number]
-            title = f"{metric} over the turns: {who}"
-            plots.append((title, line(title, points, x_axis="turn", say_y=short, fits=everywhere)))
-    return plots
-
-
-def _against_cost(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> list[Drawn]:
-    points = [
-        Point(
-            label=_label(one),
-            x=one["cost"]["mean"],
-            y=one["metrics"][metric]["mean"],
-            low=one["metrics"][metric]["low"],
-            high=one["metrics"][metric]["high"],
-        )
-        for one in list(statistics.values())[:DRAWN_VARIATIONS]
-        if metric in one["metrics"] and one["cost"]["mean"]
-    ]
-    if len(points) < 2 or any(point.y < 0 for point in points):
-        return []
-    title = f"What a run costs against {metric}"
-    plot = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=short)
-    return [(title, plot)]

@@ -274,6 +274,8 @@ class Experiment:
             "tags": [],
             **({"evaluators": list(self.judges)} if self.judges else {}),
         }
+        if resources := self._get("resources"):
+            settings["resources"] = resources
         if self.cost_per_run_usd is not None:
             halts = self._get("on_run_limit", "halt") == "halt"
             settings |= {"budget": self.cost_per_run_usd, "haltAtLimit": halts}

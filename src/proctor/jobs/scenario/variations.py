@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from proctor.errors import Problem
-from proctor.jobs.scenario.reader import ACTOR_ALIASES, ALIASES, LoadedScenario, faults_of
+from proctor.jobs.scenario.reader import ACTOR_ALIASES, ALIASES, LoadedScenario, check_world, faults_of
+from proctor.jobs.scenario.reader_rules import FolderReader
 from proctor.jobs.scenario.schema import Shorthand, VariationEntry, vocabulary
 from proctor.plan.source import KeyPath, PlanSource, shortened
 from proctor.plan.validate import MessageWriter, did_you_mean
@@ -176,7 +177,10 @@ def _values_that_cannot_be(
                 problems.append(source.problem(at, "a model has a name", "Write `provider/model`."))
                 continue
             try:
-                scenario_of(changed(loaded.plain, {dimension.path: value}))
+                scenario = scenario_of(changed(loaded.plain, {dimension.path: value}))
+                world = FolderReader()
+                check_world(scenario, world)
+                problems += [source.problem(at, each.problem, each.remedy) for each in world.problems]
             except ValidationError as error:
                 problems += [source.problem(at, text, remedy) for _, text, remedy in faults_of(error)]
     return problems
