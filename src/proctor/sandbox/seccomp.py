@@ -80,13 +80,12 @@ _X32 = 0x40000000
 
 
 @cache
-def filter_program(*, traces: bool, datagrams: bool) -> bytes:
-    """The filter as the kernel reads it; empty: none for this machine.
+def filter_program(*, traces: bool, datagrams: bool, machine: str = os.uname().machine) -> bytes:
+    """The filter as the kernel reads it; empty: there is none for the architecture.
 
     `traces`: programs may reach into their own processes. `datagrams`: they may open IP sockets other than
     TCP.
     """
-    machine = os.uname().machine
     if machine not in AUDIT_ARCHITECTURES:
         return b""
     column = _COLUMNS.index(machine)
