@@ -10,7 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 from command_server import CommandServer, StartedCommand
+from proctor.bootstrap import SIGNING_KEY
 from proctor.store import Store
+from proctor.store.keys import Keys, SigningKeyFile
 
 
 class Command:
@@ -67,9 +69,10 @@ class Command:
         return self._server.program
 
     def open_store(self) -> Store:
-        return Store(
-            self.environment.get("PROCTOR_STORE") or str(self.folder / "proctor-home" / "proctor.db")
-        )
+        """The store, with the key that the command signs results with."""
+        home = self.folder / "proctor-home"
+        keys = Keys(signing=SigningKeyFile(home / SIGNING_KEY))
+        return Store(self.environment.get("PROCTOR_STORE") or str(home / "proctor.db"), keys)
 
 
 def clean_environment(folder: Path) -> dict[str, str]:

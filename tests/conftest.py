@@ -19,6 +19,7 @@ from command_server import GC_THRESHOLD, CommandServer
 from commands import Command, clean_environment
 from databases import query
 from databases import server as server
+from engines import engine_calls as engine_calls
 from proctor.agents import find_agent
 from proctor.batch.create import Extension, create, extend
 from proctor.batch.executor import Executor

@@ -40,6 +40,8 @@ class PostgresServer:
         # It dies with us, however we end.
         parent = ["setpriv", "--pdeathsig=KILL", *become[1:]]
         settings = ("listen_addresses=", "shared_buffers=16MB", "fsync=off", "full_page_writes=off")
+        # Shared memory in its own folder: a killed server leaves none behind.
+        settings += ("dynamic_shared_memory_type=mmap",)
         settings += ("wal_level=minimal", "max_wal_senders=0", "autovacuum=off", "max_wal_size=256MB")
         options = [word for setting in settings for word in ("-c", setting)]
         program = str(programs[-1].parent / "postgres")
@@ -61,9 +63,9 @@ class PostgresServer:
         self._process.wait()
 
     def remove(self) -> None:
-        """Kill it and delete its folder."""
+        """Shut it down at once and delete its folder."""
         if self._process:
-            self._process.kill()
+            self._process.send_signal(signal.SIGQUIT)
             self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
