@@ -170,6 +170,8 @@ def test_commands_are_guessed_from_the_project(tmp_path):
     assert guess_check(git) == ("npx jest --runInBand", "package.json")
     history.commit("Use pytest", pyproject_DOT_toml="[tool.pytest.ini_options]\n")
     assert guess_check(git) == ("python3 -m pytest -q", "pyproject.toml")
+    history.commit("Move the source", src__shop_DOT_py="")
+    assert guess_check(git) == ("env PYTHONPATH=src python3 -m pytest -q", "pyproject.toml")
     assert len(find_candidates(git, "20y", NOW)[0]) == 3
 
 
