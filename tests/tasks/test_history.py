@@ -141,6 +141,18 @@ def test_statements_keep_file_names_with_hints():
     assert "run x" not in body
 
 
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        ("date_signed is a datetime", "date_signed is a datetime"),
+        ("loads() takes bytes", "loads() takes bytes"),
+        ("don't accept the future", "Don't accept the future"),
+    ],
+)
+def test_titles_begin_with_a_capital_unless_a_name_is_first(message: str, title: str):
+    assert title_and_body(message, [], hints=False)[0] == title
+
+
 def test_paragraphs_about_the_solution_are_removed():
     message = "[Fix] `parse`: null crashes at lib/a.js:12\n\nIt throws on line 3.\n\nThe fix wraps it.\n"
     assert title_and_body(message, ["lib/a.js"], hints=False) == (
