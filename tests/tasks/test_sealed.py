@@ -177,6 +177,7 @@ async def test_the_reference_solution_passes_whatever_the_agent_did_to_the_tests
     ran = await run_script(workshop, mined, steps, "none")
     assert ran["outcome"] == ("success", "completed"), ran["error"]
     assert ran["scores"]["hidden tests"]["value"] == 1.0
+    assert ran["scores"]["hidden tests"]["evaluatorDigest"] == "", "scores of different tasks are comparable"
     changed = ran["scores"]["changed tests"]
     assert changed["label"] == "changed"
     assert changed["explanation"] == ".github/workflows/ci.yml, tests/test_shop.py"

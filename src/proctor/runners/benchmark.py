@@ -369,7 +369,6 @@ async def _run_hidden_tests(session: WorkSession, fresh: WorkSession, digest: st
             value=graded.value,
             label="pass" if graded.passed and not finished.timed_out else "fail",
             explanation=clipped(graded.summary, 1000),
-            evaluator_digest=digest[:16],
         )
     )
     return _CheckRun(HIDDEN_TESTS, hidden.command, finished, graded.verdict)
