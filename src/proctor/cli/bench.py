@@ -13,7 +13,9 @@ from proctor.batch import lifecycle
 from proctor.batch.lifecycle import RunResult
 from proctor.cli.live import BenchView
 from proctor.cli.output import (
+    Engine,
     JsonAtEnd,
+    RayAddress,
     Workers,
     count,
     money,
@@ -34,7 +36,7 @@ from proctor.cli.run import (
     run_command,
     terminal_context,
 )
-from proctor.context import RunContext
+from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import interval, percent
 from proctor.job import PlanText
@@ -106,6 +108,8 @@ def bench(
         ),
     ] = "1",
     workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.001, help="Agent timeout in seconds (1800).")
     ] = None,
@@ -150,6 +154,13 @@ def bench(
         ),
     ] = "",
     reading: ReadOverrides = NO_OVERRIDES,
+    repo: Annotated[
+        str,
+        typer.Option("--repo", help="Repository of tasks that name neither files nor one.", metavar="PATH"),
+    ] = "",
+    start: Annotated[
+        str, typer.Option("--start", help="Folder with the files of tasks that name none.", metavar="PATH")
+    ] = "",
     predictions: Annotated[
         Path | None,
         typer.Option("--predictions", help="Write the patches as SWE-bench predictions.", metavar="FILE"),
@@ -179,9 +190,12 @@ def bench(
         noop=noop,
         task_network=task_network,
         stop_when=stop_when,
+        repo=repo,
+        start=start,
     ).with_reading(reading.texts())
     printed = OutputOptions(as_json=as_json)
     with terminal_context(context.obj) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         if not resume:
             plan = _read(task, overrides, ctx)
             if dry_run:

@@ -3,9 +3,9 @@
     starting files → work tree → agent → commit → checks, expectations → outcome
 
 Each check becomes a score; all must pass. Hidden tests run in a fresh tree with the agent's commits once it
-has ended, and decide by test ID. A task without checks passes if the agent changed anything, and has the
-score `unchecked`. A task with steps runs the agent again for each, in the same tree; one with a second try
-runs it again with the output of the failed checks.
+has ended, and decide by test ID. A task without checks ends as `unchecked` if the agent changed anything.
+A task with steps runs the agent again for each, in the same tree; one with a second try runs it again with
+the output of the failed checks.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame
 from proctor.expect import unmet_expectations
 from proctor.formatting import clipped
-from proctor.item import FAIL, TIMEOUT, Item, digest_of
+from proctor.item import FAIL, TIMEOUT, UNCHECKED, Item, digest_of
 from proctor.json_values import JsonMap, as_number, as_text, maps_in, texts_in
 from proctor.processes import ProgramResult, undisturbed
 from proctor.runner import Outcome, Services
@@ -44,6 +44,7 @@ from proctor.workspace.hidden_tests import (
 )
 from proctor.workspace.setup import WorkSession, fresh_session, in_thread, remove_fresh
 from proctor.workspace.starting_files import (
+    Files,
     copy_over,
     files_of,
     image_repository,
@@ -62,7 +63,6 @@ from proctor.workspace.test_reports import (
     with_report,
 )
 
-UNCHECKED = "unchecked"
 """Score name of a task without checks."""
 HIDDEN_TESTS = "hidden tests"
 """Score name of the tests of a commit: the share of them that passes."""
@@ -89,8 +89,10 @@ async def _lay_out_places(session: WorkSession) -> None:
     if "logs" in (session.item.details.get("places") or {}).values():
         for name in ("agent", "verifier", "artifacts"):
             (session.logs / name).mkdir(parents=True, exist_ok=True)
-    if solution := files_of(session.item.settings.get("solution")):
+    if session.item.settings.get("solution"):
         with blame(WorkspaceError, "putting the reference solution beside the tree"):
+            solution = await _task_files(session.services, session.item.settings["solution"])
+            assert solution is not None
             target = session.home.parent / "solution"
             target.mkdir(exist_ok=True)
             if isinstance(solution, Path):
@@ -102,9 +104,18 @@ async def _lay_out_places(session: WorkSession) -> None:
 async def _repository(item: Item, services: Services) -> Path:
     if image := item.settings.get("image"):
         return await image_repository(services.home, image, item.details["start"], services.environment)
-    return await starting_repository(
-        services.home, files_of(item.settings.get("start")), item.details["start"], services.environment
-    )
+    files, digest = files_of(item.settings.get("start")), item.details["start"]
+    if services.driver_files:
+        return await services.driver_files.starting_repository(files, digest)
+    return await starting_repository(services.home, files, digest, services.environment)
+
+
+async def _task_files(services: Services, setting: object) -> Files | None:
+    """The files of a task that a setting names, on this machine; None: none."""
+    files = files_of(setting)
+    if isinstance(files, Path) and services.driver_files:
+        return await services.driver_files.fetch(files)
+    return files
 
 
 class _AnswerCapture:
@@ -350,12 +361,15 @@ def _empty_folder(folder: Path) -> None:
 
 async def _run_hidden_tests(session: WorkSession, fresh: WorkSession, digest: str) -> _CheckRun:
     """Put the agent's work and the hidden tests into a fresh tree, run them, and record their grade."""
-    archive, name = Path(session.item.settings["hidden"]), f"hidden-{uuid.uuid4().hex[:12]}"
+    name = f"hidden-{uuid.uuid4().hex[:12]}"
+    archive = await _task_files(session.services, session.item.settings["hidden"])
+    assert isinstance(archive, Path)
     if await in_thread(digest_of_archive, archive) != digest:
         raise WorkspaceError(f"{archive} has changed since this was planned; start it anew")
     hidden = await in_thread(read_archive, archive)
     await _carry(session, fresh, hidden.solution_paths)
     place = fresh.home / "tmp"
+    place.mkdir(parents=True, exist_ok=True)
     with blame(WorkspaceError, "putting the hidden tests into the tree"):
         await in_thread(lay_tests, archive, fresh.tree, place / name)
     report = place / f"{name}.report"
@@ -408,7 +422,7 @@ def _check_folder(session: WorkSession) -> Path:
 
 
 async def _check_files(session: WorkSession, current: _Round) -> Path:
-    folder = files_of(session.item.settings[current.setting])
+    folder = await _task_files(session.services, session.item.settings[current.setting])
     assert folder is not None
     return await stored_files(session.services.home, folder, current.files_digest)
 
@@ -437,7 +451,7 @@ async def _add_step_files(session: WorkSession, step: JsonMap, number: int) -> N
     if not digest:
         return
     with blame(WorkspaceError, "putting the step's files into the tree"):
-        folder = files_of(session.item.settings[f"files{number}"])
+        folder = await _task_files(session.services, session.item.settings[f"files{number}"])
         assert folder is not None
         files = await stored_files(session.services.home, folder, digest)
         await undisturbed(asyncio.to_thread(copy_over, files, session.tree.folder))
@@ -461,7 +475,7 @@ def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, resul
         Score(
             evaluator=UNCHECKED,
             label="changed" if changed else "unchanged",
-            explanation="nothing checks this task; it passes when anything was changed",
+            explanation="nothing checks this task",
         )
     )
     if done.failure:
@@ -469,4 +483,4 @@ def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, resul
     if not changed:
         why = "the agent changed nothing, and nothing checks this task"
         return Outcome(status=FAIL, reason="no_changes", error=why, result=result)
-    return Outcome(result=result)
+    return Outcome(reason=UNCHECKED, result=result)

@@ -8,7 +8,7 @@ the same names.
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -211,6 +211,14 @@ class Sandbox:
     hidden: tuple[Path, ...] = ()
     user_home: Path = Path("/")
 
+    def for_evaluators(self, own: object = None) -> "Sandbox":
+        """The same for the functions and programs of evaluators of a plan with this `sandbox`."""
+        merged = merge_settings(self.settings, own)
+        if self.settings_of(own).kind == "container":
+            # An image of agents has neither our Python nor the evaluators.
+            merged = merge_settings(merged, "auto")
+        return replace(self, settings=merged)
+
     def settings_of(self, own: object) -> SandboxSettings:
         """The settings of an item with this `sandbox`."""
         try:
@@ -254,6 +262,17 @@ class Sandbox:
         networks.update(settings.network)
         parts = ", ".join(f"{phase} {_network_text(networks[phase])}" for phase in PHASES)
         return f"agents and checks are confined by {kind}; network: {parts}"
+
+    def evaluator_summary(self) -> str:
+        """How the functions and programs of evaluators are confined, as a sentence.
+
+        Raises `UsageError` if the sandbox does not work.
+        """
+        kind = self.kind_of(None)
+        if kind == "none":
+            return "functions and programs of evaluators are NOT confined"
+        network = _network_text(self.settings_of(None).network.get("check") or USUAL_NETWORK["check"])
+        return f"functions and programs of evaluators are confined by {kind}; network: {network}"
 
     def confine(
         self,

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache as cached
 from pathlib import Path
 
@@ -114,7 +114,7 @@ def confine(policy: Policy) -> Confinement:
     name = f"proctor-{uuid.uuid4().hex[:16]}"
     sockets = Path(tempfile.mkdtemp(prefix="proctor-")) if policy.serve else None
 
-    def wrap(arguments: Sequence[str], launch: Launch, channel: int | None) -> list[str]:  # noqa: ARG001
+    def wrap(arguments: Sequence[str], launch: Launch, descriptors: Mapping[str, int]) -> list[str]:  # noqa: ARG001
         command = list(arguments)
         if command[0].startswith("/") and not _is_inside(Path(command[0]), policy):
             # A program of this machine: the image has its own.

@@ -124,6 +124,8 @@ class Task:
     start: TaskFolder | None = None
     image: TaskImage | None = None
     """The image in which all its programs run; its working folder is then `start`."""
+    starts_empty: bool = False
+    """Whether it is meant to begin with an empty folder."""
     repo: Path | None = None
     ref: str = "HEAD"
     setup: str = ""
@@ -149,6 +151,8 @@ class Task:
     """As in a plan; None: as `proctor.toml` says."""
     network: JsonMap = field(default_factory=dict)
     """Network by phase (`agent`, `check`) that a file of another format asks for; the user decides."""
+    resources: object = None
+    """As in a plan; None: it needs nothing in particular."""
     format: str = MARKDOWN
     line: int = 0
     """Where it is in `file`; 0: the file is one task."""
