@@ -132,6 +132,7 @@ async def run_benchmark(workshop: Any, benchmark: BenchmarkDefinition, run_id: s
         "branch": read.session(item["sessionId"])["branch"],
         "factors": next(benchmark.items()).factors,
         "scores": {row["evaluator"]: row for row in read.of_session("scores", item["sessionId"])},
+        "notes": read.session(item["sessionId"])["notes"],
         "results": [str(row["result"]) for row in read.of_session("tool_calls", item["sessionId"])],
     }
 
@@ -198,6 +199,8 @@ async def test_green_exits_without_the_work_fail(workshop, mined, path, content)
     ran = await run_script(workshop, mined, [{"write": {"path": path, "content": content}}], "none")
     assert ran["outcome"] == ("fail", "checks_failed")
     assert ran["scores"]["hidden tests"]["value"] == 0.0
+    is_noted = "refers to the test runner: shop.py: os._exit(0)" in ran["notes"]
+    assert is_noted == (path == "shop.py" and "os._exit" in content)
     assert ran["scores"]["changed tests"]["label"] == ("unchanged" if path == "shop.py" else "changed")
     assert not list(Path(mined["folder"]).rglob(TEST_FILE)), "hidden tests leave nothing behind"
 
