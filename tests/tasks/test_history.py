@@ -118,6 +118,12 @@ def test_the_reference_solution_passes_and_doing_nothing_fails(mined):
     assert rates == {"oracle": 1.0, "noop": 0.0}, done.stderr
 
 
+def test_mined_tasks_can_be_checked(mined):
+    done = mined["proctor"]("tasks", "check", "tasks", "--runs", "1", "--json")
+    [task] = json.loads(done.stdout)["tasks"]
+    assert (task["oracle"], task["noop"], task["ok"]) == ("pass", "fail", True)
+
+
 def test_a_model_rewrites_statements_and_the_original_stays(mined):
     words = (*mined["words"][:-4], "--out", "rewritten", *mined["words"][-2:])
     done = mined["proctor"](*words, "--statement-model", "scripted/echo", "--json")

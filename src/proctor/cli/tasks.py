@@ -57,7 +57,7 @@ def list_tasks(
                 task.name,
                 task.format,
                 len(task.all_commands) + len(task.expect),
-                "yes" if task.solution or task.answer or task.solution_script else "",
+                "yes" if task.has_solution else "",
                 printable(task.title, width=60),
             )
             for task in task_set.tasks

@@ -187,6 +187,11 @@ class Task:
         return (*self.commands, *later)
 
     @property
+    def has_solution(self) -> bool:
+        """Whether there is a reference solution, for `--oracle`."""
+        return bool(self.solution or self.answer or self.solution_script or self.hidden)
+
+    @property
     def start_digest(self) -> str:
         start = self.image or self.start
         return start.digest if start else NOTHING
@@ -262,7 +267,7 @@ def task_document(task: Task, *, full: bool = False) -> JsonObject:
         document["difficulty"] = task.difficulty
     document |= {
         "checks": len(task.all_commands) + (1 if task.expect else 0),
-        "hasSolution": bool(task.solution or task.answer or task.solution_script),
+        "hasSolution": task.has_solution,
         "timeoutSec": task.timeout_seconds,
     }
     if full:
