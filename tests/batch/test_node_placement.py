@@ -36,6 +36,7 @@ def work(number: int, **resources: object) -> WorkItem:
 def engine_of(*links: NodeLink) -> RayEngine:
     engine = RayEngine()
     engine._links = set(links)
+    engine._concurrency = 20
     return engine
 
 
@@ -82,6 +83,21 @@ def test_items_without_resources_go_where_most_room_is():
     left = engine_of(small, large)._place([work(number) for number in range(5)])
 
     assert (len(ids(small)), len(ids(large)), [each.id for each in left]) == (1, 3, ["item4"])
+
+
+def test_a_node_that_joins_gets_items_once_the_others_have_fewer():
+    first, second = node_link("first", 3), node_link("second", 0)
+    engine = engine_of(first, second)
+    engine._concurrency = 3
+    assert engine._place([work(number) for number in range(3)]) == []
+    first.concurrency, second.concurrency = 1, 2
+
+    left = engine._place([work(3), work(4)])
+    assert [each.id for each in left] == ["item3", "item4"], "three are running"
+    first.take_back("item0")
+    left = engine._place(left)
+
+    assert (ids(second), [each.id for each in left]) == (["item3"], ["item4"])
 
 
 def test_items_wait_for_resources_and_hold_up_no_others():

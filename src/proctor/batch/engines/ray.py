@@ -35,6 +35,8 @@ RESTARTS = 3
 """Replacements for the worker of one node. More deaths have a cause that another worker would meet too."""
 NODES_SECONDS = 1.0
 """How often the driver looks for nodes that have joined."""
+START_SECONDS = 60.0
+"""How long items wait for a node whose worker has not started, while others have."""
 NO_NODE_SECONDS = 60.0
 """How long a run without any node waits for one to join."""
 MOST_WAITING = 1000
@@ -224,6 +226,8 @@ class RayEngine(RemoteEngine):
         self._concurrency = 1
         self._weights: dict[Link, float] = {}
         self._disconnects = False
+        self._starting: int | None = None
+        """Nodes whose workers start first; None: not known yet."""
         self._waiting = list[WorkItem]()
         """Items for which no node has room now."""
         self._impossible_since = 0.0
@@ -309,6 +313,8 @@ class RayEngine(RemoteEngine):
                         serving[node_id] = asyncio.create_task(
                             self._serve(nodes[node_id], queue, host, share)
                         )
+                    if self._starting is None:
+                        self._starting = len(serving) or None
                 if serving:
                     last_node_at = clock()
                     await asyncio.wait(
@@ -326,6 +332,8 @@ class RayEngine(RemoteEngine):
                 for node_id, task in list(serving.items()):
                     if task.done():
                         del serving[node_id]
+                        self._starting = min(self._starting or 0, len(serving))
+                        self._has_room.set()
                         task.result()
         finally:
             if serving:
@@ -364,11 +372,12 @@ class RayEngine(RemoteEngine):
 
     async def _feed(self, queue: WorkQueue) -> None:
         """Send items to nodes that have what they need. Items that wait for resources hold up no others."""
+        await self._wait_for_first_nodes()
         fetching: asyncio.Task[list[WorkItem]] | None = None
         try:
             while True:
                 self._waiting = self._place(self._waiting)
-                most_room = max((link.room for link in self._links), default=0)
+                most_room = min(self._room, max((link.room for link in self._links), default=0))
                 if fetching is None and most_room and len(self._waiting) < MOST_WAITING:
                     share = math.ceil(queue.ready / len(self._links))
                     fetching = asyncio.create_task(queue.chunk(min(most_room, max(1, share))))
@@ -386,18 +395,33 @@ class RayEngine(RemoteEngine):
                 fetching.cancel()
         self._end_workers(Finish())
 
+    async def _wait_for_first_nodes(self) -> None:
+        """Wait until the nodes that are there at first have started, so that each gets its share."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                while self._starting is None or len(self._links) < self._starting:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+
+    @property
+    def _room(self) -> int:
+        """How many more items all nodes together can have."""
+        return max(0, self._concurrency + sum(link.ahead - len(link.items) for link in self._links))
+
     def _place(self, items: Sequence[WorkItem]) -> list[WorkItem]:
         """Send items to nodes; those for which no node has room now."""
         chunks = dict[NodeLink, list[WorkItem]]()
         left = list[WorkItem]()
+        room_of_all = self._room
         room = {link: link.room for link in self._links if isinstance(link, NodeLink) and link.room}
         for work in items:
             needs = needs_of(work)
             fitting = [link for link in room if link.fits(needs)] if needs else room
-            link = max(fitting, key=room.__getitem__, default=None)
+            link = max(fitting, key=room.__getitem__, default=None) if room_of_all else None
             if link is None:
                 left.append(work)
                 continue
+            room_of_all -= 1
             room[link] -= 1
             if not room[link]:
                 del room[link]
