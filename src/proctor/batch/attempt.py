@@ -16,7 +16,15 @@ from proctor.batch.queue import WorkItem
 from proctor.budget.budgeted_model import BudgetedModel, spend_guard
 from proctor.budget.reservation import Reservation
 from proctor.context import AttemptContext
-from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError, TimeLimit
+from proctor.errors import (
+    AttemptError,
+    CostLimit,
+    EvaluatorError,
+    Interrupted,
+    StoreError,
+    TimeLimit,
+    blame,
+)
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import ItemFinished
 from proctor.json_values import JsonMap
@@ -34,7 +42,7 @@ from proctor.runner import (
     no_resource,
     no_sessions,
 )
-from proctor.session import Event, Message, ModelCall, Note
+from proctor.session import Event, Message, ModelCall, Note, Workspace
 from proctor.store import Recorder, Totals, timestamp
 from proctor.store.recorder import Rows
 
@@ -243,7 +251,14 @@ class Attempt:
         )
 
     def _evaluator(self, name: str, settings: JsonMap) -> "Evaluator":
-        return self._context.find_evaluator(name, settings, ModelClient(self._models(), self._record))
+        # Loaded with the first evaluator.
+        from proctor.evaluator import sandbox_of
+
+        evaluator = self._context.find_evaluator(name, settings, ModelClient(self._models(), self._record))
+        if sandbox := sandbox_of(evaluator):
+            with blame(EvaluatorError, "confining the evaluator"):
+                self._record(Workspace(sandbox=sandbox.kind_of(None)))
+        return evaluator
 
     def _models(self) -> Model:
         models = self._context.models(
@@ -324,7 +339,7 @@ class Attempt:
     def _record(self, event: Event) -> None:
         self._recorder.record(event)
         if isinstance(event, ModelCall) and self._limit_reached is None:
-            if limit := self._reservation.charge(self._recorder.totals.cost_usd or 0.0):
+            if limit := self._reservation.charge(self._recorder.cost_usd or 0.0):
                 self._cut_off(limit)
         elif isinstance(event, Message) and event.role == "assistant":
             self._answer = event.content

@@ -305,7 +305,8 @@ class CommitNotifier:
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
-        committed = self._writer.flush()
+        # Observers can wait for a full commit: one for each notification would be many small ones.
+        committed = self._writer.flush(at_once=False)
         committed.add_done_callback(
             lambda future: call_on_loop(self._loop, lambda: self._deliver(future, pending))
         )
@@ -502,6 +503,8 @@ class Executor:
             raise self._failure or first_error(group) from group
         if self._failure:
             raise self._failure
+        if not notifier.idle.is_set():
+            writer.flush()
         await notifier.idle.wait()
         self._skipped = queue.skipped
 

@@ -279,7 +279,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     """Check a plan and say what it would change in a run; writes nothing."""
     models = ctx.models(plan.model_options(), records=False)
     try:
-        remarks = plan.check(models, ctx)
+        remarks = [*_remarks(plan, ctx), *plan.check(models, ctx)]
     finally:
         models.close_files()
         if models.recording:
@@ -307,10 +307,15 @@ def find_earlier(job: Job, plan: JobPlan, ctx: RunContext, requested: str = "") 
 
 def _checked_models(plan: JobPlan, ctx: RunContext, rule: StopRule | None = None) -> ModelRouter:
     models = ctx.models(plan.model_options())
-    for remark in plan.check(models, ctx):
+    for remark in (*_remarks(plan, ctx), *plan.check(models, ctx)):
         ctx.note(remark)
     _check_levels(plan, rule)
     return models
+
+
+def _remarks(plan: JobPlan, ctx: RunContext) -> tuple[str, ...]:
+    """Remarks on the settings of a plan's folders."""
+    return ctx.settings_for(plan.model_options().folders).remarks
 
 
 def _check_levels(plan: JobPlan, rule: StopRule | None) -> None:

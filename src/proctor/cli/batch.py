@@ -150,7 +150,7 @@ def batch(
 
 
 def _has_tasks(text: bytes) -> bool:
-    return re.search(rb"^tasks\s*:", text, re.MULTILINE) is not None
+    return re.search(rb"""^(?:\{\s*)?["']?tasks["']?\s*:""", text, re.MULTILINE) is not None
 
 
 def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *, as_json: bool) -> int:

@@ -420,6 +420,8 @@ def _print_estimate(estimate: EvaluationEstimate, forecast: CostAndTime, *, as_j
     if as_json:
         print_json({**estimate.document, "estimate": forecast.document})
         return codes.SUCCEEDED
+    for remark in estimate.remarks:
+        print_note(f"note: {printable(remark)}")
     for each in estimate.evaluators:
         calls = f"{count(each.calls, 'call')} of {each.model}" if each.model else "no model calls"
         cost = f", about {each.tokens:,} tokens, {money(each.cost_usd)}" if each.model else ""

@@ -56,6 +56,7 @@ from proctor.jobs.scenario.single import (
     summed_costs,
     summed_expectations,
 )
+from proctor.scenario.state import CheckCounts
 from proctor.stats.estimate import as_document, earlier_runs, experience
 from proctor.store import RetrySelection
 
@@ -138,6 +139,9 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     print_document(finished.summary, output)
     print_summary(finished.summary)
     folder = printable(finished.summary["output"])
+    checks = CheckCounts(**finished.summary.get("checks", {}))
+    if checks.run:
+        print_note(f"{'warning: ' if checks.unread else ''}{checks}")
     print_note(f"Results:  {folder}  ·  proctor analyze {folder} --report")
 
 

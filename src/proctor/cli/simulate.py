@@ -51,9 +51,10 @@ from proctor.jobs.dialogue.tables import (
     write_session_csv,
     write_turn_csv,
 )
-from proctor.jobs.scenario.analysis import analysis_folder, write_pages
+from proctor.jobs.scenario.analysis import analysis_folder
 from proctor.json_values import JsonObject
 from proctor.plan.source import bytes_of
+from proctor.report.render import write_pages
 from proctor.stats.dialogue import measure_estimate, measures_of
 from proctor.store import RetrySelection
 
@@ -98,6 +99,10 @@ def simulate_command(
         typer.Option("--lang", "--language", help="Language of the roles: en, de, zh, … (default: en)."),
     ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Budget of the whole run in USD.")] = None,
+    human: Annotated[
+        str | None,
+        typer.Option(help="Where a person who plays a role answers: terminal (default) or web."),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Resume the latest run of this simulation, or of --output-dir."),
@@ -131,6 +136,7 @@ def simulate_command(
         temperature=temperature,
         language=lang,
         budget_limit=budget,
+        human=human,
     )
     base = folder or (config.parent if config else None)
     folders = [*([base.resolve()] if base else []), Path.cwd()]
@@ -287,7 +293,7 @@ def analyze_simulation(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
     files = [target / "variance.json"]
     write_json(files[0], document)
     if request.report:
-        markdown, plots = dialogue_markdown(document)
-        pages = {"analysis-report.md": markdown, "analysis-report.html": dialogue_html(document)}
-        files += write_pages(target, pages | plots)
+        markdown, figures = dialogue_markdown(document)
+        pages = {"analysis-report.md": markdown, "analysis-report.html": dialogue_html(document, files=True)}
+        files += write_pages(target, pages | figures)
     return AnalysisOutput(document=document, text=dialogue_text(document), files=files)

@@ -126,6 +126,15 @@ SandboxValue = Annotated[
     ),
 ]
 """`sandbox` of a plan or task."""
+PlanSandbox = Annotated[SandboxValue | None, Field(description="How programs are confined. Default: auto.")]
+OutagePatience = Annotated[
+    Seconds | None,
+    Field(
+        alias="outage_patience",
+        description="Seconds that calls wait for a provider that cannot be reached. Default: 1800.",
+    ),
+]
+"""The same name in every plan."""
 
 
 def _is_resources(value: object) -> object:

@@ -63,7 +63,8 @@ async def run_session(
 
 
 async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
-    await _set_up(session)
+    if left := await set_up(session):
+        session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
     try:
         done = await run_agent(session)
         committed = await undisturbed(commit_and_publish(session))
@@ -76,10 +77,11 @@ async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
     return outcome
 
 
-async def _set_up(session: WorkSession) -> None:
+async def set_up(session: WorkSession) -> list[str]:
+    """Run the setup command of the item; returns the files that it made. Raises `WorkspaceError`."""
     command = session.item.details.get("setup")
     if not command:
-        return
+        return []
     finished = await run_command(session, str(command), "setup")
     if finished.timed_out:
         raise WorkspaceError(f"`{command}` was still running after {session.time_limit:g} s")
@@ -87,9 +89,7 @@ async def _set_up(session: WorkSession) -> None:
         tail = finished.output.strip()[-2000:]
         raise WorkspaceError(f"`{command}` exited with {finished.exit_code}:\n{tail}")
     with blame(WorkspaceError, "listing the files that setup made"):
-        left = await in_thread(ignore_untracked, session.tree)
-    if left:
-        session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
+        return await in_thread(ignore_untracked, session.tree)
 
 
 async def run_agent(session: WorkSession, prompt: str = "") -> WorkDone:

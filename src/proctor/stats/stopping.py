@@ -87,8 +87,16 @@ def arranged(items: Iterable[Item], rule: StopRule, seed: int) -> tuple[list[Ite
     every = list(items)
     reader = InputReader()
     for item in every:
-        top = {"runner": item.runner, "agent": item.agent, "model": item.model, "prompt": item.prompt}
-        reader.add(item.digest, top, json.dumps(dict(item.details)))
+        reader.add(
+            {
+                "digest": item.digest,
+                "runner": item.runner,
+                "agent": item.agent,
+                "model": item.model,
+                "prompt": item.prompt,
+                "details": json.dumps(dict(item.details)),
+            }
+        )
     levels = Labels.of(level_of(item.factors, rule.by) for item in every)
     repeats = [item.repeat for item in every]
     tasks = _tasks(reader, levels, repeats, rule)
@@ -154,8 +162,7 @@ class StopMonitor:
         ids, repeats, names = list[str](), list[int](), list[str]()
         factors = dict[str, None]()
         for row in planned_rows(read, run_id):
-            top = {name: row[name] for name in ("runner", "agent", "model", "prompt")}
-            reader.add(row["digest"], top, row["details"])
+            reader.add(row)
             known = as_map(json.loads(row["factors"]))
             factors |= dict.fromkeys(known)
             ids.append(row["id"])

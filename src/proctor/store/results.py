@@ -22,20 +22,25 @@ _COLUMNS = (
 )
 
 
-class ResultRow(TypedDict):
-    """One finished item, with the work time of its last attempt."""
+class InputRow(TypedDict):
+    """The inputs of one item."""
 
-    runId: str
-    id: str
     digest: str
     """Of the inputs: the same for repeats."""
-    repeat: int
     runner: str
     agent: str
     model: str
     prompt: str
-    factors: str
     details: str
+
+
+class ResultRow(InputRow):
+    """One finished item, with the work time of its last attempt."""
+
+    runId: str
+    id: str
+    repeat: int
+    factors: str
     status: str
     reason: str
     sessionId: str | None
@@ -47,18 +52,12 @@ class ResultRow(TypedDict):
     finishedAt: str | None
 
 
-class PlannedRow(TypedDict):
+class PlannedRow(InputRow):
     """One item of a run, finished or not."""
 
     id: str
-    digest: str
     repeat: int
-    runner: str
-    agent: str
-    model: str
-    prompt: str
     factors: str
-    details: str
 
 
 class FinishedRow(TypedDict):

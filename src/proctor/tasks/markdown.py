@@ -18,8 +18,8 @@ from proctor.plan.source import KeyPath, PlanSource, ValuePlace, open_regular, r
 from proctor.plan.validate import (
     RESOURCES_TEXT,
     Expectation,
+    PlanSandbox,
     ResourcesValue,
-    SandboxValue,
     Seconds,
     SectionLabel,
     Text,
@@ -135,7 +135,7 @@ class Header(BaseModel):
     agent: Text | None = Field(None, description="Who does the work. Default: builtin.")
     solution: Text | None = Field(None, description="Folder with the reference solution's files.")
     answer: Text | None = Field(None, description="What the reference solution says.")
-    sandbox: SandboxValue | None = Field(None, description="How programs are confined. Default: auto.")
+    sandbox: PlanSandbox = None
     resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
 
 

@@ -11,7 +11,7 @@ import re
 import socket
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -266,6 +266,39 @@ def _fill_slots() -> asyncio.Semaphore:
     """One slot per core: filling more worktrees at once is slower overall."""
     loop = asyncio.get_running_loop()
     return _fill_semaphores.setdefault(loop, asyncio.Semaphore(os.cpu_count() or 1))
+
+
+async def fresh_session(session: WorkSession) -> WorkSession:
+    """The same attempt with another tree of its base commit and another HOME, in which nothing has run.
+
+    It is below the folder of the attempt, and sealed; `remove_fresh` removes it.
+    """
+    place, tree = _fresh_place(session), session.tree
+    start = _StartingPoint(
+        source=tree.source,
+        name=tree.branch,
+        base=session.base_branch,
+        base_sha=tree.base_sha,
+        references={},
+        before=session.before,
+    )
+    fresh = await in_thread(_make_tree, start, place, True)
+    async with _fill_slots():
+        await in_thread(fill, fresh)
+    home = place / "home"
+    environment = session_environment(
+        session.item, session.services.environment, home, fresh.folder, session.port
+    )
+    return replace(session, tree=fresh, home=home, environment=environment)
+
+
+async def remove_fresh(session: WorkSession) -> None:
+    """Remove the other tree of an attempt, with the tests in it."""
+    await in_thread(remove_folder, _fresh_place(session))
+
+
+def _fresh_place(session: WorkSession) -> Path:
+    return session.tree.repository.parent / "judged"
 
 
 async def clean_up(session: WorkSession, succeeded: bool) -> None:

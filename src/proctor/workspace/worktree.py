@@ -130,7 +130,7 @@ def tree_name(source: SourceRepository) -> str:
     safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in source.name).strip(".-")
     # git does not allow these in the name of its administrative folder.
     safe = safe.replace("..", "-").removesuffix(".lock")
-    return safe if safe and safe not in ("git", "home") else f"{safe or 'repository'}-tree"
+    return safe if safe and safe not in ("git", "home", "judged") else f"{safe or 'repository'}-tree"
 
 
 def visible_references(references: Mapping[str, str], base: str, base_sha: str) -> dict[str, str]:

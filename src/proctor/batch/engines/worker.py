@@ -330,6 +330,7 @@ def _halts_at_limit(item: Item) -> bool:
 def _cap_usd(work: WorkItem) -> float | None:
     """What the next attempt may spend. One that continues the last attempt has what that left."""
     cap: float | None = work.item.settings.get("budget")
-    if cap is None or not _halts_at_limit(work.item):
+    if cap is None or "haltAtLimit" not in work.item.settings:
         return cap
-    return cap - (work.cost_usd or 0.0)
+    rest = cap - (work.cost_usd or 0.0)
+    return rest if _halts_at_limit(work.item) else max(0.0, rest)

@@ -24,6 +24,8 @@ from proctor.plan.validate import (
     RESOURCES_TEXT,
     Anything,
     ModelPrice,
+    OutagePatience,
+    PlanSandbox,
     ResourcesValue,
     Seconds,
     SectionLabel,
@@ -300,6 +302,8 @@ class EvaluationPlan(_EvaluationModel):
     retries: Annotated[int, Field(ge=0, le=1000)] | None = None
     max_sessions: Annotated[int, Field(ge=1)] | None = None
     prices: dict[str, ModelPrice] | None = None
+    sandbox: PlanSandbox = None
+    outage_patience: OutagePatience = None
     resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
 
 
