@@ -9,7 +9,7 @@ import asyncio
 import math
 import pickle
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -161,6 +161,11 @@ class NodeLink(Link):
         free = {name: self.node.resources.get(name, 0.0) - self._used[name] for name in needs}
         return all(free[name] >= amount - ROUNDING for name, amount in needs.items())
 
+    def set_concurrency(self, concurrency: int) -> None:
+        """Change how many attempts it makes in parallel."""
+        self.concurrency = concurrency
+        self.channel.send(SetConcurrency(concurrency))
+
     def give(self, items: Sequence[WorkItem]) -> None:
         """Send it items, and reserve what they need."""
         for work in items:
@@ -224,7 +229,7 @@ class RayEngine(RemoteEngine):
         self._driver_seconds = driver_seconds
         self._most_nodes = most_nodes
         self._concurrency = 1
-        self._weights: dict[Link, float] = {}
+        self._weights: dict[NodeLink, float] = {}
         self._disconnects = False
         self._starting: int | None = None
         """Nodes whose workers start first; None: not known yet."""
@@ -300,19 +305,17 @@ class RayEngine(RemoteEngine):
         """Have a worker on every node until the run ends."""
         clock = asyncio.get_running_loop().time
         serving = dict[str, asyncio.Task[None]]()
+        refused = dict[str, WorkerError]()
         last_node_at = clock()
         try:
             while True:
                 nodes = await asyncio.to_thread(alive_nodes)
+                nodes = {node_id: node for node_id, node in nodes.items() if node_id not in refused}
                 self._check_placeable(nodes.values(), clock())
                 if not self._ending:
-                    most = min(self._most_nodes or len(nodes), len(nodes), self._concurrency)
-                    joined = sorted(nodes.keys() - serving.keys())[: max(0, most - len(serving))]
-                    for node_id in joined:
-                        share = replace(spec, limit_share=1 / most)
-                        serving[node_id] = asyncio.create_task(
-                            self._serve(nodes[node_id], queue, host, share)
-                        )
+                    for node in self._nodes_to_start(nodes, serving):
+                        share = replace(spec, limit_share=1 / max(1, self._most_of(nodes)))
+                        serving[node.id] = asyncio.create_task(self._serve(node, queue, host, share))
                     if self._starting is None:
                         self._starting = len(serving) or None
                 if serving:
@@ -322,6 +325,8 @@ class RayEngine(RemoteEngine):
                     )
                 elif self._ending:
                     return
+                elif refused and not nodes:
+                    raise list(refused.values())[-1]
                 elif clock() - last_node_at > NO_NODE_SECONDS:
                     raise WorkerError(
                         "no node of the Ray cluster can run items\n"
@@ -334,11 +339,33 @@ class RayEngine(RemoteEngine):
                         del serving[node_id]
                         self._starting = min(self._starting or 0, len(serving))
                         self._has_room.set()
-                        task.result()
+                        try:
+                            task.result()
+                        except WorkerError as error:
+                            # The others can do its work.
+                            refused[node_id] = error
+                            self._note(f"{str(error).splitlines()[0]}; the run goes on without this node")
         finally:
             if serving:
                 self._stop_workers()
                 await asyncio.wait(serving.values())
+
+    def _most_of(self, nodes: Collection[str]) -> int:
+        """How many of the nodes are used: not more than there are items or calls in parallel."""
+        return min(self._most_nodes or len(nodes), len(nodes), self._concurrency)
+
+    def _nodes_to_start(self, nodes: Mapping[str, Node], serving: Collection[str]) -> list[Node]:
+        """The nodes that get a worker next: up to the most, and those that an item waits for."""
+        others = [node for node_id, node in sorted(nodes.items()) if node_id not in serving]
+        chosen = others[: max(0, self._most_of(nodes) - len(serving))]
+        used = [nodes[node_id] for node_id in serving if node_id in nodes] + chosen
+        for work in self._waiting:
+            needs = needs_of(work)
+            if needs and not any(has_resources(node, needs) for node in used):
+                suitable = [node for node in others if has_resources(node, needs)][:1]
+                chosen += suitable
+                used += suitable
+        return chosen
 
     async def _serve(self, node: Node, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
         """Have a worker on a node until the run ends or the node dies."""
@@ -413,19 +440,22 @@ class RayEngine(RemoteEngine):
         chunks = dict[NodeLink, list[WorkItem]]()
         left = list[WorkItem]()
         room_of_all = self._room
-        room = {link: link.room for link in self._links if isinstance(link, NodeLink) and link.room}
+        links = [link for link in self._links if isinstance(link, NodeLink)]
+        room = {link: link.room for link in links}
         for work in items:
             needs = needs_of(work)
-            fitting = [link for link in room if link.fits(needs)] if needs else room
+            # With resources, they decide, and not the node's share of the concurrency.
+            fitting = [link for link in links if (link.fits(needs) if needs else room[link])]
             link = max(fitting, key=room.__getitem__, default=None) if room_of_all else None
             if link is None:
                 left.append(work)
                 continue
             room_of_all -= 1
             room[link] -= 1
-            if not room[link]:
-                del room[link]
             if needs:
+                if room[link] < 0:
+                    room[link] = 0
+                    link.set_concurrency(link.concurrency + 1)
                 # At once: the next item must know what is left.
                 link.give([work])
             else:
@@ -559,16 +589,17 @@ class RayEngine(RemoteEngine):
         with suppress(ray.exceptions.RayError):
             ray.kill(actor)
 
-    def _share_concurrency(self, starting: Link | None = None) -> None:
+    def _share_concurrency(self, starting: NodeLink | None = None) -> None:
         """Share the concurrency of the run between its nodes by their processors.
 
         The worker that is `starting` learns its share with its configuration."""
         links = list(self._weights)
         for link, share in zip(links, shares(self._concurrency, list(self._weights.values())), strict=True):
             if link.concurrency != share:
-                link.concurrency = share
-                if link is not starting:
-                    link.channel.send(SetConcurrency(share))
+                if link is starting:
+                    link.concurrency = share
+                else:
+                    link.set_concurrency(share)
         self._has_room.set()
 
 
