@@ -307,7 +307,7 @@ class StoppingWhenStarted(lifecycle.Observer):
     async def _wait(self, control: Any) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(60):
-                while len(list(self._folder.rglob("half.txt"))) < self._count:
+                while len(list(self._folder.glob("stopped-*/worktrees/*/*/half.txt"))) < self._count:
                     await asyncio.sleep(0.05)
         control.interrupt()
 
@@ -411,7 +411,10 @@ def test_nothing_outlives_a_killed_driver_and_the_run_resumes_with_its_work(proc
     words = ("batch", "plan.yaml", "--engine", "ray", "--ray-address", cluster.address)
     process = proctor.start(*words)
     homes = cluster.folder / f"proctor-{os.getuid()}"
-    eventually(while_running(process, lambda: len(list(homes.rglob("half.txt"))) == 3), timeout=60)
+    eventually(
+        while_running(process, lambda: len(list(homes.glob("killed-*/worktrees/*/*/half.txt"))) == 3),
+        timeout=60,
+    )
     started = processes_with(f"HOME={homes}")
     assert len(started) >= 3 * 2
     process.kill()
