@@ -225,6 +225,8 @@ asyncio.run(main())
     [
         ("", ["--workers", "2"], "`--workers` counts processes on this machine"),
         ("record: calls.jsonl, ", [], "recordings number the calls of one process"),
+        ("", ["--ray-address", "127.0.0.1:1"], "there is no Ray cluster at `127.0.0.1:1`"),
+        ("", ["--ray-address", "somewhere:port"], "there is no Ray cluster at `somewhere:port`"),
     ],
 )
 def test_what_cannot_run_on_a_cluster_is_refused_before_anything_starts(proctor, plan, words, problem):

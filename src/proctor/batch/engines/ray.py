@@ -8,6 +8,7 @@ started, and the run is resumed from the store.
 import asyncio
 import math
 import pickle
+import socket
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -46,6 +47,8 @@ MOST_CONTENTS = 64
 """Files and repositories that stay in the object store, for nodes that need them next."""
 FILE_METHODS = frozenset({"copy_files", "copy_repository", "starting_repository", "publish_branch"})
 """What the worker of a node may call on the driver besides what every worker may."""
+ANSWER_SECONDS = 10.0
+"""How long the head of a cluster may take to accept a connection."""
 CLOSE_SECONDS = 30.0
 """How long an actor may take to remove its files."""
 
@@ -243,6 +246,7 @@ class RayEngine(RemoteEngine):
 
     def connect(self) -> None:
         """Connect to the cluster. Blocks. Raises `UsageError` when there is none."""
+        self._check_address()
         try:
             ray = load("ray")
         except ImportError as error:
@@ -261,10 +265,7 @@ class RayEngine(RemoteEngine):
                 **options,
             )
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            raise UsageError(
-                f"there is no Ray cluster at `{self._address}`: {error}\n"
-                "Start one with `ray start --head`, or let the run start its own: --ray-address local"
-            ) from error
+            raise self._no_cluster(error) from error
         self._disconnects = True
         raylet = load("ray._raylet")
         if raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
@@ -272,6 +273,22 @@ class RayEngine(RemoteEngine):
                 "the Ray cluster has no token authentication: everyone who reaches its ports can run "
                 "programs on its nodes (docs/cluster.md)"
             )
+
+    def _check_address(self) -> None:
+        """Raise `UsageError` for an address where nobody answers; Ray itself would wait for minutes."""
+        host, _, port = self._address.rpartition(":")
+        if not host or "://" in self._address:
+            return
+        try:
+            socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
+        except (OSError, ValueError) as error:
+            raise self._no_cluster(error) from error
+
+    def _no_cluster(self, error: Exception) -> UsageError:
+        return UsageError(
+            f"there is no Ray cluster at `{self._address}`: {error}\n"
+            "Start one with `ray start --head`, or let the run start its own: --ray-address local"
+        )
 
     def close(self) -> None:
         """Disconnect; a cluster of this run's own ends."""
