@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from proctor.errors import UsageError
-from proctor.item import ERROR, SUCCESS, Item
+from proctor.item import ERROR, SUCCESS, UNCHECKED, Item
 from proctor.job import STOP_RULE, ItemFinished, StopRule, StopState
 from proctor.json_values import as_map
 from proctor.stats.intervals import Estimate
@@ -212,6 +212,7 @@ class StopMonitor:
         row = FinishedRow(
             id=item.id,
             status=item.outcome.status,
+            reason=item.outcome.reason,
             sessionId=item.session_id,
             costUsd=item.cost_usd,
             workSeconds=item.work_seconds,
@@ -278,7 +279,7 @@ class StopMonitor:
     def _value(self, row: FinishedRow) -> float | None:
         metric, session = self.rule.metric, row["sessionId"]
         if metric == SUCCESS:
-            return float(row["status"] == SUCCESS)
+            return None if row["reason"] == UNCHECKED else float(row["status"] == SUCCESS)
         if metric in RATIOS:
             amounts = {"cost": row["costUsd"], "time": row["workSeconds"], "tokens": row["tokensTotal"]}
             return amounts[metric] or None
