@@ -22,6 +22,7 @@ import evaluations
 import gateway
 import million
 import pages
+import postgres
 import size
 import throughput
 import trees
@@ -33,6 +34,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "scripted": throughput.scripted,
     "sealed": throughput.sealed,
     "workers": throughput.workers,
+    "postgres": postgres.postgres,
     "trees": trees.starts,
     "slow-calls": throughput.slow_calls,
     "slow-calls-many": throughput.many_slow_calls,
