@@ -20,6 +20,7 @@ import arrivals
 import dialogues
 import evaluations
 import gateway
+import job_items
 import million
 import pages
 import postgres
@@ -43,6 +44,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "memory": size.memory,
     "dry-run": size.dry_run,
     "resume": partial(size.resume, 20_000),
+    "items": job_items.items,
     "dialogues": dialogues.dialogues,
     "arrivals": arrivals.sessions,
     "evaluations": evaluations.evaluations,
