@@ -50,6 +50,8 @@ PAIRINGS = BY_ITEM, BY_TASK, BY_SCENARIO, BY_SESSION = ("item", "task", "scenari
 LONGEST_LABEL = 400
 TREATMENT = ("agent", "model")
 """Inputs that say who worked, not on what."""
+OF_EVERY_ITEM = ("runner", "agent", "model", "prompt")
+"""Inputs that are columns of their own."""
 SIDES = ("client", "therapist")
 """The two sides of a dialogue, each with inputs of its own."""
 OF_SIDES = ("combination", "model", "prompt")
@@ -277,21 +279,22 @@ class InputReader:
         self._line_of: dict[str, int] = {}
         self._digests: dict[str, int] = {}
 
-    def add(self, row: ResultRow) -> None:
-        """The next item: the inputs that every item has, and the others in its details."""
-        line = self._line_of.get(row["digest"])
+    def add(self, digest: str, row: Mapping[str, object], details: str) -> None:
+        """The next item: the digest of its inputs, a row with those of every item, and the others as JSON."""
+        line = self._line_of.get(digest)
         if line is None:
             line = len(self._lines)
-            self._lines.append(self._line(row))
+            self._lines.append(self._line(row, details))
             if len(self._line_of) >= CACHED_INPUTS:
                 self._line_of.clear()
-            self._line_of[row["digest"]] = line
+            self._line_of[digest] = line
         self._rows.append(line)
 
-    def _line(self, row: ResultRow) -> "array[int]":
-        opened: object = json.loads(row["details"])
+    def _line(self, row: Mapping[str, object], details: str) -> "array[int]":
+        opened: object = json.loads(details)
+        top = {name: row[name] for name in OF_EVERY_ITEM}
         # Details of the same name win, as they do in the item's digest.
-        flat = {**_top(row), **{path: value for path, value in _flat("", opened) if path}}
+        flat = {**top, **{path: value for path, value in _flat("", opened) if path}}
         numbers = [self._paths.setdefault(path, len(self._paths)) for path in flat]
         line = array("Q", bytes(8 * len(self._paths)))
         for number, value in zip(numbers, flat.values(), strict=True):
@@ -439,7 +442,7 @@ class _Reader:
         for row, is_evaluation in zip(page, evaluations, strict=True):
             self._figures.extend(_NO_FIGURES if is_evaluation else _figures(row))
         for row in page:
-            self._inputs.add(row)
+            self._inputs.add(row["digest"], row, row["details"])
         self._rows_of_session.update(
             (row["sessionId"], at) for at, row in enumerate(page, first) if row["sessionId"]
         )
@@ -577,15 +580,6 @@ def _range_of(rule: Mapping[str, object]) -> tuple[float, float] | None:
         return 0.0, 1.0
     ends = [end for each in as_list(rule, "range") if (end := as_number(each)) is not None]
     return (ends[0], ends[1]) if len(ends) == 2 and ends[0] < ends[1] else None
-
-
-def _top(row: ResultRow) -> dict[str, str]:
-    return {
-        "runner": row["runner"],
-        "agent": row["agent"],
-        "model": row["model"],
-        "prompt": row["prompt"],
-    }
 
 
 def _figures(row: ResultRow) -> tuple[float, float, float, float]:

@@ -154,8 +154,7 @@ class StopMonitor:
         ids, repeats, names = list[str](), list[int](), list[str]()
         factors = dict[str, None]()
         for row in planned_rows(read, run_id):
-            top = {name: row[name] for name in ("runner", "agent", "model", "prompt")}
-            reader.add(row["digest"], top, row["details"])
+            reader.add(row["digest"], row, row["details"])
             known = as_map(json.loads(row["factors"]))
             factors |= dict.fromkeys(known)
             ids.append(row["id"])
