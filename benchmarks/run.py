@@ -22,6 +22,7 @@ import evaluations
 import gateway
 import job_items
 import million
+import output
 import pages
 import postgres
 import size
@@ -37,6 +38,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "workers": throughput.workers,
     "postgres": postgres.postgres,
     "trees": trees.starts,
+    "output": output.reading,
     "slow-calls": throughput.slow_calls,
     "slow-calls-many": throughput.many_slow_calls,
     "gateway": gateway.overhead,

@@ -270,8 +270,7 @@ class Client:
             return
         progress.has_slot = False
         if error:
-            assert progress.slot is not None
-            progress.pool.unreachable(progress.slot, progress, error, is_connected=True)
+            progress.pool.unreachable(progress.held_slot, progress, error, is_connected=True)
         else:
             progress.pool.answered()
 
@@ -307,12 +306,14 @@ class Client:
                 progress.is_billed |= error.may_be_billed
                 sent(error.may_be_billed)
                 if pool and isinstance(failure.error, RateLimited):
-                    pool.refused(slot, failure.retry_after_seconds)
+                    pool.refused(progress.held_slot, failure.retry_after_seconds)
                     progress.without_hint += failure.retry_after_seconds is None
                     if progress.without_hint < TRIES_WITHOUT_HINT:
                         continue
                 elif pool and (
-                    pool.unreachable(slot, progress, str(error), is_connected=failure.is_connected)
+                    pool.unreachable(
+                        progress.held_slot, progress, str(error), is_connected=failure.is_connected
+                    )
                     or (error.may_be_billed and not self._repeats_billed)
                 ):
                     if error.may_be_billed and not self._repeats_billed:
@@ -514,6 +515,12 @@ class _CallProgress:
     """Whether a try may be billed although it failed."""
     without_hint: int = 0
     """Number of 429 responses without a `Retry-After`."""
+
+    @property
+    def held_slot(self) -> Slot:
+        """The slot of the last try, where there is a pool."""
+        assert self.slot is not None
+        return self.slot
 
 
 async def _wait_for_slot(pool: RatePool, progress: _CallProgress, waited: Waited | None) -> Slot:

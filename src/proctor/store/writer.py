@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -75,6 +75,10 @@ class RowGroups:
             self.count += 1
         else:
             row.update(values)
+
+    def of_table(self, table: str, columns: Sequence[str]) -> list[JsonObject]:
+        """The rows of a table that will never change, by column."""
+        return [dict(zip(columns, row, strict=True)) for row in self.appended.get(table, ())]
 
     def merge(self, later: "RowGroups") -> None:
         """Add rows that were recorded after these."""
@@ -217,7 +221,11 @@ class Writer:
             self._answering = [
                 answer for _, answer in batch.submitted if answer.set_running_or_notify_cancel()
             ]
-        values = in_transaction(connection, lambda: self._write_batch(connection, batch))
+        try:
+            values = in_transaction(connection, lambda: self._write_batch(connection, batch))
+        except OwnershipLost:
+            self._settle_late(connection, batch.rows)
+            raise
         answering, self._answering = self._answering, []
         for answer in answering:
             answer.set_result(values[answer])
@@ -230,6 +238,14 @@ class Writer:
         self._write(connection, batch.rows)
         self._sign(connection, batch.rows)
         return {answer: work(connection) for work, answer in batch.submitted}
+
+    @staticmethod
+    def _settle_late(connection: Connection, rows: RowGroups) -> None:
+        """Write what calls have cost that the batch's new owner could only estimate."""
+        # It imports this module; and this is rare.
+        from proctor.store.ledger import settle_late
+
+        in_transaction(connection, lambda: settle_late(connection, rows, datetime.now(UTC)))
 
     def _check_ownership(self, connection: Connection) -> None:
         if self._ownership is None:
