@@ -147,6 +147,11 @@ def reminder(language: str, left: int) -> str:
     return f"{MARK} {texts.one_left if left == 1 else texts.some_left.format(left=left)}"
 
 
+def has_moderator(language: str) -> bool:
+    """Whether the moderator speaks a language."""
+    return language in _TEXTS or language.partition("-")[0] in _TEXTS
+
+
 def _texts(language: str) -> _ModeratorText:
     return _TEXTS.get(language) or _TEXTS.get(language.partition("-")[0]) or _ENGLISH
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from proctor.dialogue.conversation import has_moderator
 from proctor.dialogue.participant import CLIENT, THERAPIST, Role, every_step
 from proctor.errors import Problem, UsageError
 from proctor.item import Item, digest_of
-from proctor.jobs.dialogue.roles import RoleFolder, Roles, read_profiles
+from proctor.jobs.dialogue.roles import FALLBACK, RoleFolder, Roles, read_profiles
 from proctor.jobs.dialogue.schema import DEFAULTS, DialogueSettings, as_list, read_settings
 from proctor.jobs.dialogue.world import (
     DialogueTask,
@@ -33,6 +34,7 @@ from proctor.plan.criteria import (
     expectation_of,
     is_evaluator,
     read_data,
+    rubric_names,
 )
 from proctor.plan.source import KeyPath, refuse
 from proctor.plan.validate import did_you_mean
@@ -58,8 +60,8 @@ class RoleChoice:
     options: JsonMap = field(default_factory=dict)
     model: str = ""
     parameters: JsonMap = field(default_factory=dict)
-    remark: str = ""
-    """A remark for the user; empty: none."""
+    remarks: Sequence[str] = ()
+    """Remarks for the user."""
     uses: Sequence[str] = ()
     """What it needs to know of the other side and its options do not set."""
     previous: Sequence[JsonMap] = ()
@@ -119,13 +121,12 @@ def cast(
         sides = ", ".join(folder_of_role.plays)
         raise UsageError(f"the role {folder_of_role.name} does not play a {side}\nIt plays: {sides}.")
     role, options = folder_of_role.role(language), dict(entry.get("options") or {})
-    remark = f"{folder_of_role.name} has no templates in `{language}`: it is played in `{role.language}`"
     _check_options(folder_of_role, options)
     if entry.get("tools"):
         role = replace(role, tools=read_tools(entry["tools"], folder))
     if entry.get("policy"):
         role = replace(role, policy=read_policy(entry["policy"], folder))
-    profiles = _profiles(folder_of_role, entry, side, folder)
+    profiles = _profiles(folder_of_role, entry, side, folder, language)
     _check_tasks(folder_of_role, profiles, tasks)
     return RoleChoice(
         label=_label(entry),
@@ -140,8 +141,21 @@ def cast(
         previous=previous_sessions(folder / Path(entry["previous"]).expanduser(), side)
         if entry.get("previous")
         else (),
-        remark=remark if language.partition("-")[0] != role.language.partition("-")[0] else "",
+        remarks=list(
+            _language_remarks(folder_of_role, role, [name for name, _ in profiles], entry, language)
+        ),
     )
+
+
+def _language_remarks(
+    folder: RoleFolder, role: Role, profiles: Sequence[str], entry: JsonMap, language: str
+) -> Iterator[str]:
+    if language.partition("-")[0] != role.language.partition("-")[0]:
+        yield f"{folder.name} has no templates in `{language}`: it is played in `{role.language}`"
+    has_own_words = (role.asks or role.stand_in) and not entry.get("profiles_file")
+    if missing := folder.untranslated(profiles, language) if has_own_words else []:
+        listed = ", ".join(missing)
+        yield f"these profiles of {folder.name} are not in `{language}`, but in `{FALLBACK}`: {listed}"
 
 
 def _check_tasks(
@@ -200,9 +214,9 @@ def _check_options(role: RoleFolder, options: JsonMap) -> None:
 
 
 def _profiles(
-    role: RoleFolder, entry: Mapping[str, Any], side: str, folder: Path
+    role: RoleFolder, entry: Mapping[str, Any], side: str, folder: Path, language: str
 ) -> list[tuple[str, JsonMap]]:
-    there = dict(role.profiles)
+    there = dict(role.profiles_in(language))
     if file := entry.get("profiles_file"):
         there = _from_file(role, folder / Path(file).expanduser())
     if not there:
@@ -330,7 +344,8 @@ class DialoguePlan:
     def remarks(self) -> Sequence[str]:
         """Remarks for the user."""
         cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
-        remarks = [casting.remark for casting in cast_roles if casting.remark]
+        remarks = [remark for casting in cast_roles for remark in casting.remarks]
+        remarks += _other_language_remarks(self.config)
         remarks += [remark for each in self.combinations for remark in _unshared(each)]
         return list(dict.fromkeys(remarks))
 
@@ -504,6 +519,23 @@ def _world_problems(
         found = world_problems(world or {}, each.tasks, sides[under_test], sides[_other(under_test)])
         messages.update(dict.fromkeys(found))
     return [settings.problem((), message) for message in messages]
+
+
+def _other_language_remarks(config: JsonMap) -> Iterator[str]:
+    """What else is in English and not in the language of the dialogues."""
+    language = str(config["lang"])
+    if language.partition("-")[0] == FALLBACK:
+        return
+    if not has_moderator(language):
+        yield f"the moderator does not speak `{language}`: its messages are in `{FALLBACK}`"
+    names = [each if isinstance(each, str) else str(as_map(each).get("name")) for each in _entries(config)]
+    if rubrics := [name for name in names if name in rubric_names()]:
+        yield f"these rubrics are not in `{language}`, but in `{FALLBACK}`: {', '.join(rubrics)}"
+
+
+def _entries(config: JsonMap) -> Sequence[object]:
+    evaluators = config["evaluators"]
+    return evaluators if isinstance(evaluators, list) else []
 
 
 def _unshared(combination: Combination) -> Iterator[str]:

@@ -6,6 +6,7 @@ A role is a folder:
     NAME/templates/LANG/*.j2     prompts in each language
     NAME/profile.schema.yaml     JSON Schema of profiles
     NAME/profiles/*.yaml|json    profiles; a file contains one, or a list
+    NAME/profiles/LANG/*         the same in another language
     NAME/data/*.yaml|json        other data of the templates
 
 Built-in roles are in the package; folders called `roles` of the user take precedence. All problems of a
@@ -13,7 +14,7 @@ role are reported before a dialogue starts.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
@@ -275,6 +276,10 @@ FALLBACK = "en"
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
+def _base(language: str) -> str:
+    return language.partition("-")[0]
+
+
 @dataclass(frozen=True)
 class RoleFolder:
     """A valid role in its folder."""
@@ -287,6 +292,8 @@ class RoleFolder:
     """By language, then by name."""
     profiles: Mapping[str, JsonMap] = field(repr=False)
     """By name: `file` or `file:number`; sorted."""
+    translations: Mapping[str, Mapping[str, JsonMap]] = field(repr=False)
+    """Profiles in other languages: by language, then by name."""
     schema: JsonMap | None = field(repr=False)
 
     @property
@@ -337,6 +344,17 @@ class RoleFolder:
             data=dict(self.data),
             language=language,
         )
+
+    def profiles_in(self, requested: str) -> Mapping[str, JsonMap]:
+        """The profiles, those in a language where there are such."""
+        return {**self.profiles, **self.translations.get(_base(requested), {})}
+
+    def untranslated(self, names: Iterable[str], requested: str) -> list[str]:
+        """The profiles among `names` that are in English and not in a requested language."""
+        if _base(requested) == FALLBACK:
+            return []
+        known = self.translations.get(_base(requested), {})
+        return [name for name in names if name in self.profiles and name not in known]
 
     def check_profile(self, profile: object) -> list[str]:
         """Problems of a profile."""
@@ -439,12 +457,18 @@ def read_role(folder: Path) -> RoleFolder:
         data={path.stem: read_data(path) for path in _data_files(folder / "data")},
         templates=templates,
         profiles=dict(_profiles(folder / "profiles")),
+        translations={
+            language.name: dict(_profiles(language)) for language in sorted((folder / "profiles").glob("*/"))
+        },
         schema=_schema(folder),
     )
     if problems := problems_of(role.source, role.folder, role.templates, role.data):
         refuse(problems)
     for profile_name, profile in role.profiles.items():
         problems += _profile_problems(role, profile_name, profile)
+    for language, profiles in role.translations.items():
+        for profile_name, profile in profiles.items():
+            problems += _profile_problems(role, f"{language}/{profile_name}", profile)
     if problems:
         refuse(problems)
     return role
