@@ -38,6 +38,7 @@ from proctor.jobs.dialogue.files import (
     finished_items,
     read_checkpoint,
     session_document,
+    unjudged_items,
     write_missing,
     write_session,
     write_summary,
@@ -252,8 +253,10 @@ class StoredDialogues(StoredPlan):
 class DialogueFiles(JobFiles):
     """One JSON file for each finished dialogue, and the summary."""
 
-    def __init__(self, folder: Path, run_id: str, ctx: RunContext) -> None:
-        self._folder, self._run_id, self._ctx = folder, run_id, ctx
+    def __init__(
+        self, folder: Path, run_id: str, ctx: RunContext, plan: "DialogueJobPlan | None" = None
+    ) -> None:
+        self._folder, self._run_id, self._ctx, self._plan = folder, run_id, ctx, plan
         self._has_stale_files = False
 
     def begin(self, *, resumed: bool) -> BatchEnd | None:
@@ -261,12 +264,22 @@ class DialogueFiles(JobFiles):
         self._folder.mkdir(parents=True, exist_ok=True)
         read = self._ctx.store.read
         write_missing(self._folder, read, self._run_id, look_inside=True)
+        if resumed and self._plan:
+            self._queue_unjudged(self._plan)
         self._write_summary()
         if resumed and (count := count_interrupted(read, self._run_id)):
             self._ctx.info(
                 f"{plural(count, 'dialogue')} interrupted; will resume after the last completed turn"
             )
         return None
+
+    def _queue_unjudged(self, plan: "DialogueJobPlan") -> None:
+        """Queue finished dialogues again for evaluators that the config has got since."""
+        store = self._ctx.store
+        if items := unjudged_items(store.read, self._run_id, plan.items()):
+            store.requeue(self._run_id, [item.id for item in items])
+            store.extend_batch(self._run_id, {}, add=[], settle=items, drop=[])
+            self._ctx.info(f"{plural(len(items), 'finished dialogue')} will be judged by the new evaluators")
 
     def item_finished(self, item: ItemFinished) -> None:
         """Write the file of a dialogue."""
@@ -400,7 +413,7 @@ class DialogueJob(Job):
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> DialogueFiles:
         """The session files and the summary."""
         assert isinstance(plan, DialogueJobPlan | StoredDialogues) and plan.output
-        return DialogueFiles(plan.output, run_id, ctx)
+        return DialogueFiles(plan.output, run_id, ctx, plan if isinstance(plan, DialogueJobPlan) else None)
 
     def analysis(self, run_id: str, ctx: RunContext) -> str:
         """The variance of each measure between clients, therapists and repeats."""

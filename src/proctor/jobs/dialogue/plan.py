@@ -27,6 +27,7 @@ from proctor.jobs.dialogue.world import (
     world_problems,
 )
 from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, texts_in
+from proctor.judging.rubrics import rubric_names
 from proctor.plan.criteria import (
     criteria_of,
     documents,
@@ -34,7 +35,6 @@ from proctor.plan.criteria import (
     expectation_of,
     is_evaluator,
     read_data,
-    rubric_names,
 )
 from proctor.plan.source import KeyPath, refuse
 from proctor.plan.validate import did_you_mean
