@@ -274,3 +274,20 @@ def test_a_profile_in_the_language_is_used(proctor, talking_desk) -> None:
     )
 
     assert results[0]["messages"][1]["content"] == "Guten Tag."
+
+
+def test_the_summary_is_written_while_the_study_runs(talking_desk, monkeypatch) -> None:
+    monkeypatch.setattr("proctor.jobs.dialogue.job.SUMMARY_SECONDS", 0.0)
+    (talking_desk / "watch.py").write_text(
+        "import json, pathlib\n\n\ndef seen(event):\n"
+        "    path = pathlib.Path(__file__).parent / 'out' / 'batch_summary.json'\n"
+        "    return {'label': str(json.loads(path.read_text())['successful']), 'value': 1}\n"
+    )
+
+    results = run_batch(
+        config(therapists=["eliza"], num_runs=12, max_workers=1, max_turns=1, output_dir="out",
+               evaluators=["watch:seen"])
+    )  # fmt: skip
+
+    known = [int(score["label"]) for result in results for score in result["scores"]]
+    assert max(known) > 0, "dialogues that follow find those before in the summary"

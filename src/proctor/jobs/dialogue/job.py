@@ -5,6 +5,7 @@ Roles are stored with the run under their digests: it finishes with the roles it
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -90,6 +91,7 @@ class DialogueOverrides:
     tasks: str | Sequence[Mapping[str, object]] | None = None
     attribution_model: str | None = None
     human: str | None = None
+    pairs: Sequence[Sequence[str]] | None = None
     record: str | None = None
     replay: str | None = None
 
@@ -250,6 +252,10 @@ class StoredDialogues(StoredPlan):
             yield Resource(kind="role", name=name, digest=path.stem, content=content)
 
 
+SUMMARY_SECONDS = 1.0
+"""Minimum time between two summaries while a simulation runs."""
+
+
 class DialogueFiles(JobFiles):
     """One JSON file for each finished dialogue, and the summary."""
 
@@ -258,6 +264,7 @@ class DialogueFiles(JobFiles):
     ) -> None:
         self._folder, self._run_id, self._ctx, self._plan = folder, run_id, ctx, plan
         self._has_stale_files = False
+        self._next_summary = 0.0
 
     def begin(self, *, resumed: bool) -> BatchEnd | None:
         """Write missing files."""
@@ -287,6 +294,8 @@ class DialogueFiles(JobFiles):
         try:
             for row in read.item(item.id, self._run_id):
                 write_session(self._folder, row, read)
+            if time.monotonic() >= self._next_summary:
+                self._write_summary()
         except OSError:
             self._has_stale_files = True
             raise
@@ -297,8 +306,12 @@ class DialogueFiles(JobFiles):
         return {"outputDir": str(self._folder), "summary": self._write_summary()}
 
     def _write_summary(self) -> JsonObject:
-        read = self._ctx.store.read
-        return write_summary(self._folder, read, read.batch(self._run_id, self._ctx.now()))
+        read, started = self._ctx.store.read, time.monotonic()
+        summary = write_summary(self._folder, read, read.batch(self._run_id, self._ctx.now()))
+        ended = time.monotonic()
+        # It reads all results: at most a twentieth of the time, however many there are.
+        self._next_summary = ended + max(SUMMARY_SECONDS, 20 * (ended - started))
+        return summary
 
 
 class DialogueJob(Job):

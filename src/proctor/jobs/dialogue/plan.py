@@ -9,10 +9,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from proctor.dialogue.conversation import has_moderator
-from proctor.dialogue.participant import CLIENT, THERAPIST, Role, every_step
+from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST, Participant, Role, every_step
 from proctor.errors import Problem, UsageError
 from proctor.item import Item, digest_of
 from proctor.jobs.dialogue.roles import FALLBACK, RoleFolder, Roles, read_profiles
@@ -120,14 +121,28 @@ def cast(
     if side not in folder_of_role.plays:
         sides = ", ".join(folder_of_role.plays)
         raise UsageError(f"the role {folder_of_role.name} does not play a {side}\nIt plays: {sides}.")
-    role, options = folder_of_role.role(language), dict(entry.get("options") or {})
-    _check_options(folder_of_role, options)
-    if entry.get("tools"):
-        role = replace(role, tools=read_tools(entry["tools"], folder))
-    if entry.get("policy"):
-        role = replace(role, policy=read_policy(entry["policy"], folder))
-    profiles = _profiles(folder_of_role, entry, side, folder, language)
-    _check_tasks(folder_of_role, profiles, tasks)
+    faults = Faults()
+    options = dict(entry.get("options") or {})
+    role, profiles = folder_of_role.role(language), list[tuple[str, JsonMap]]()
+    previous = list[JsonObject]()
+    with faults:
+        _label(entry)
+    _check_options(folder_of_role, options, faults)
+    with faults:
+        if entry.get("tools"):
+            role = replace(role, tools=read_tools(entry["tools"], folder))
+    with faults:
+        if entry.get("policy"):
+            role = replace(role, policy=read_policy(entry["policy"], folder))
+    with faults:
+        if entry.get("previous"):
+            previous = previous_sessions(folder / Path(entry["previous"]).expanduser(), side)
+    with faults:
+        profiles = _profiles(folder_of_role, entry, side, folder, language)
+    for name, profile in profiles:
+        for task in tasks or (None,):
+            _check_profile(folder_of_role, role, side, name, profile, task, options, faults)
+    faults.raise_all()
     return RoleChoice(
         label=_label(entry),
         role=role,
@@ -138,9 +153,7 @@ def cast(
         model=entry.get("model") or "",
         parameters={} if entry.get(TEMPERATURE) is None else {TEMPERATURE: entry[TEMPERATURE]},
         uses=[name for name in texts_in(folder_of_role.source.data, "uses") if not options.get(name)],
-        previous=previous_sessions(folder / Path(entry["previous"]).expanduser(), side)
-        if entry.get("previous")
-        else (),
+        previous=previous,
         remarks=list(
             _language_remarks(folder_of_role, role, [name for name, _ in profiles], entry, language)
         ),
@@ -158,13 +171,79 @@ def _language_remarks(
         yield f"these profiles of {folder.name} are not in `{language}`, but in `{FALLBACK}`: {listed}"
 
 
-def _check_tasks(
-    role: RoleFolder, profiles: Sequence[tuple[str, JsonMap]], tasks: Sequence[DialogueTask]
+class Faults:
+    """Collects the errors of several checks, so that all are reported together."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.messages: list[str] = []
+
+    def __enter__(self) -> None:
+        """Begin a check."""
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        """Keep the error of a check."""
+        if isinstance(error, RoleFaults):
+            self.problems += error.faults.problems
+            self.messages += error.faults.messages
+            return True
+        if not isinstance(error, UsageError):
+            return False
+        self.problems += getattr(error, "problems", [])
+        self.messages += [] if hasattr(error, "problems") else [str(error)]
+        return True
+
+    def add(self, message: str) -> None:
+        """Add an error."""
+        if message not in self.messages:
+            self.messages.append(message)
+
+    def raise_all(self) -> None:
+        """Raise what was collected."""
+        if self.problems or self.messages:
+            raise RoleFaults(self)
+
+
+class RoleFaults(UsageError):
+    """All errors of one role of a config."""
+
+    def __init__(self, faults: Faults) -> None:
+        super().__init__("\n\n".join([*map(str, faults.problems), *faults.messages]))
+        self.faults = faults
+
+
+def _check_profile(
+    folder: RoleFolder,
+    role: Role,
+    side: str,
+    name: str,
+    profile: JsonMap,
+    task: DialogueTask | None,
+    options: JsonMap,
+    faults: Faults,
 ) -> None:
-    for task in tasks:
-        for _, profile in profiles:
-            if wrong := role.check_profile(task.profile_of(profile)):
-                raise UsageError(f"the task `{task.name}` does not fit the role {role.name}: {wrong[0]}")
+    """Report every fault of a profile: what its schema says, and members that its role needs."""
+    where = f"the profile {name}"
+    if task is not None:
+        profile, where = task.profile_of(profile), f"the task `{task.name}`"
+        for wrong in folder.check_profile(profile):
+            faults.add(f"{where} does not fit the role {folder.name}: {wrong}")
+    for missing in sorted(set(folder.required_members) - set(profile)):
+        faults.add(f"{where} of {folder.name} has no `{missing}`, which its templates use")
+    if not faults.messages:
+        try:
+            titles = dict.fromkeys(SIDES, "")
+            Participant(role, side, profile, options, ask=_no_model, note=_ignore, rng=Random, titles=titles)
+        except UsageError as error:
+            faults.add(f"{where} of {folder.name}: {error}")
+
+
+def _ignore(text: str) -> None:
+    """Nothing is noted before the start."""
+
+
+async def _no_model(prompt: object) -> str:
+    raise AssertionError(f"no model is called before the start: {prompt}")
 
 
 def _label(entry: JsonMap) -> str:
@@ -201,16 +280,16 @@ def previous_sessions(path: Path, side: str) -> list[JsonObject]:
     return sessions
 
 
-def _check_options(role: RoleFolder, options: JsonMap) -> None:
+def _check_options(role: RoleFolder, options: JsonMap, faults: Faults) -> None:
     choices = role.source.data.get("choices") or {}
     for name, value in options.items():
         if name not in role.options:
             known = ", ".join(role.options) or "none"
             remedy = f"{did_you_mean(name, role.options)} It has: {known}.".strip()
-            raise UsageError(f"the role {role.name} has no option `{name}`\n{remedy}")
+            faults.add(f"the role {role.name} has no option `{name}`\n{remedy}")
         if name in choices and value not in choices[name]:
             allowed = ", ".join(map(str, choices[name]))
-            raise UsageError(f"`{name}` of {role.name} cannot be `{value}`\nIt can be: {allowed}.")
+            faults.add(f"`{name}` of {role.name} cannot be `{value}`\nIt can be: {allowed}.")
 
 
 def _profiles(
@@ -248,13 +327,15 @@ def _from_file(role: RoleFolder, path: Path) -> dict[str, JsonMap]:
     if not path.is_file():
         raise UsageError(f"there is no file {path} with profiles for {role.name}")
     there = read_profiles(path)
+    faults = Faults()
     for name, profile in there.items():
-        if wrong := role.check_profile(profile):
-            raise UsageError(f"{path}: the profile {name} is not valid for {role.name}: {wrong[0]}")
+        for wrong in role.check_profile(profile):
+            faults.add(f"{path}: the profile {name} is not valid for {role.name}: {wrong}")
+    faults.raise_all()
     return there
 
 
-LATER_KEYS = ("world", "tasks", "attribution_model", "human")
+LATER_KEYS = ("world", "tasks", "attribution_model", "human", "pairs")
 """Keys of later versions: without a value, they do not change the digest of a simulation."""
 DEFAULT_MODEL = ("OPENAI", "gpt-4o")
 MOST_ITEMS = 1_000_000
@@ -575,11 +656,35 @@ def _combinations(
     if problems:
         return []
     crossed = [replace(each, tasks=tasks) for each in _crossed(choices, config)]
-    return _unique(settings, crossed, problems)
+    return _unique(settings, _paired(settings, config, crossed, problems), problems)
+
+
+def _paired(
+    settings: DialogueSettings, config: JsonMap, combinations: list[Combination], problems: list[Problem]
+) -> list[Combination]:
+    """The combinations that `pairs` lists; without it, all."""
+    pairs = config["pairs"]
+    if not isinstance(pairs, list):
+        return combinations
+    labels = (
+        list(dict.fromkeys(each.client.label for each in combinations)),
+        list(dict.fromkeys(each.therapist.label for each in combinations)),
+    )
+    for number, pair in enumerate(pairs):
+        for side, label, known in zip((CLIENT, THERAPIST), pair, labels, strict=True):
+            if label not in known:
+                remedy = did_you_mean(label, known) or f"There are: {', '.join(known)}."
+                problems.append(settings.problem(("pairs", number), f"there is no {side} `{label}`", remedy))
+    wanted = {tuple(pair) for pair in pairs}
+    return [each for each in combinations if (each.client.label, each.therapist.label) in wanted]
 
 
 def _problems_at(settings: DialogueSettings, path: KeyPath, error: UsageError) -> list[Problem]:
     """The problems of an error, at their own place if they have one, or at a path of the config."""
+    if isinstance(error, RoleFaults):
+        parts = [message.partition("\n") for message in error.faults.messages]
+        here = [settings.problem(path, problem, remedy) for problem, _, remedy in parts]
+        return [*error.faults.problems, *here]
     if inner := getattr(error, "problems", None):
         return list(inner)
     problem, _, remedy = str(error).partition("\n")
