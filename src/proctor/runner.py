@@ -4,11 +4,11 @@ A runner gets nothing from the batch but its item and these services, so it can 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from proctor.errors import NotFound
 from proctor.item import SUCCESS, Item
@@ -56,6 +56,15 @@ async def no_person(actor: str, prompt: str) -> str:  # noqa: ARG001
     return ""
 
 
+SessionPhase = Literal["checkout", "setup", "agent", "check"]
+"""Parts of a session whose time is measured."""
+
+
+def unmeasured(phase: SessionPhase) -> AbstractContextManager[None]:  # noqa: ARG001
+    """Measure nothing."""
+    return nullcontext()
+
+
 async def no_merge(request: "MergeRequest") -> "MergeResult":
     """Raise: nothing can be merged here."""
     raise NotFound(f"there is no merge queue for {request.repo} here")
@@ -98,6 +107,22 @@ class MergeResult:
         return self.merges[-1]
 
 
+class DriverFiles(Protocol):
+    """Files and repositories of the driver's machine, for attempts on another one."""
+
+    async def fetch(self, path: Path) -> Path:
+        """A copy of a file or folder of the driver, on this machine."""
+
+    async def repository(self, path: Path, base: str) -> Path:
+        """A copy of a repository of the driver on this machine, up to date with the branch `base`."""
+
+    async def starting_repository(self, files: Path | Mapping[str, str] | None, digest: str) -> Path:
+        """The repository of a task's starting files, on the driver's machine."""
+
+    async def publish(self, repository: Path, branch: str, sha: str, bundle: bytes) -> None:
+        """Fetch a session's branch into a repository of the driver; empty `bundle`: it adds no commit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """What a runner may use in one attempt."""
@@ -137,6 +162,10 @@ class Services:
     """Remove the user's secrets from a text."""
     sandbox: Sandbox = NOT_CONFINED
     """Confines the programs of the attempt."""
+    driver_files: DriverFiles | None = None
+    """None: this is the driver's machine, and paths of the item can be used as they are."""
+    phase: Callable[[SessionPhase], AbstractContextManager[None]] = unmeasured
+    """`with phase("agent")`: the time of the body, without waiting, is that of a part of the session."""
     checkpoint: object | None = None
     """Where an interrupted attempt continues, as the job's `checkpoint` reads it from the store; None: start
     over."""

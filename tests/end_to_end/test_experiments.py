@@ -284,9 +284,11 @@ async def test_a_copy_of_an_experiment_is_one_of_its_own(harbour):
 async def test_a_spent_budget_halts_and_more_money_goes_on(harbour):
     config = write_config(harbour.folder, runs=4, more="variations: []\nbudget_limit: 0.20")
 
-    told = await harbour.run("experiment", config, code=3)
+    done = await asyncio.to_thread(harbour.proctor, "experiment", config, "--json")
+    told = json.loads(done.stdout)
 
-    assert told["status"] == "halted"
+    assert (done.returncode, told["status"], told["reason"]) == (3, "halted", "budget")
+    assert "The budget is reached: $0.18 spent." in done.stderr
     summary = harbour.file("batch-summary.json")
     assert summary["cost_summary"]["total_spent"] <= 0.20
     assert summary["runs_completed"] == 2 and summary["runs_pending"] == 2
@@ -303,9 +305,13 @@ async def test_a_spent_budget_halts_and_more_money_goes_on(harbour):
 async def test_a_run_that_reaches_its_own_limit_halts_and_goes_on_once_it_may_spend_more(harbour):
     config = write_config(harbour.folder, runs=2, more="variations: []\ncost_per_run_limit: 0.05")
 
-    told = await harbour.run("experiment", config, code=3)
+    done = await asyncio.to_thread(harbour.proctor, "experiment", config, "--json")
+    told = json.loads(done.stdout)
 
-    assert told["status"] == "halted"
+    assert (done.returncode, told["status"], told["runsOverLimit"]) == (3, "halted", ["var-001-run-001"])
+    assert "var-001-run-001 reached cost_per_run_limit." in done.stderr
+    (failed,) = harbour.file("batch-summary.json")["failed_runs"]
+    assert (failed["run_id"], failed["status"]) == ("var-001-run-001", "cost_limit_exceeded")
     assert all(run["cost"] <= 0.05 for run in harbour.file("batch-costs.json")["run_costs"])
     state = harbour.file("runs/var-001-run-001/scenario-state.json")
     assert (state["status"], state["completed_turns"]) == ("halted", [1])
@@ -333,6 +339,25 @@ async def test_a_run_whose_first_call_passes_its_limit_halts_before_another_begi
 
     write_config(harbour.folder, runs=2, more="variations: []\ncost_per_run_limit: 0.50")
     assert (await harbour.run("experiment", config, "--resume"))["successCount"] == 2
+
+
+async def test_a_run_over_its_limit_fails_alone_where_the_config_says_so(harbour):
+    more = "variations: []\ncost_per_run_limit: {limit}\non_run_limit: fail"
+    config = write_config(harbour.folder, runs=2, more=more.format(limit=0.05))
+
+    told = await harbour.run("experiment", config, code=1)
+
+    assert (told["status"], told["failCount"]) == ("completed", 2)
+    summary = harbour.file("batch-summary.json")
+    assert [run["run_id"] for run in summary["failed_runs"]] == ["var-001-run-001", "var-001-run-002"]
+    assert {run["status"] for run in summary["failed_runs"]} == {"cost_limit_exceeded"}
+
+    write_config(harbour.folder, runs=2, more=more.format(limit=0.50))
+    harbour.server.requests.clear()
+    told = await harbour.run("experiment", config, "--resume", "--retry-failed")
+
+    assert told["successCount"] == 2
+    assert len(harbour.server.requests) == 12, "each goes on behind its first turn"
 
 
 async def test_what_a_run_has_spent_before_counts_towards_its_limit(harbour):

@@ -12,7 +12,7 @@ import pytest
 
 from proctor.batch.create import create
 from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.plan import BenchmarkDefinition
+from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices
 from proctor.store.writer import this_process
 from proctor.tasks.markdown import read_task
 from proctor.tasks.task import Task, TaskCheck, TaskStep, texts_of
@@ -39,7 +39,7 @@ class Bench:
         self.count += 1
         run_id, owner = f"run{self.count}", this_process()
         candidates = tuple(Candidate(name=f"m{n}", model=f"m{n}") for n in range(models))
-        benchmark = _Scripted(tasks=(task,), models=candidates, agent="scripted")
+        benchmark = _Scripted(tasks=(task,), models=candidates, agents=agent_choices("scripted"))
         _Scripted.steps = steps
         create(
             self.workshop.store,
@@ -176,7 +176,7 @@ async def test_a_task_that_nothing_checks_passes_when_anything_changed_and_says_
     changed = await bench.run(task, FIX)
     unchanged = await bench.run(task, [])
 
-    assert changed["outcome"] == ("success", "completed")
+    assert changed["outcome"] == ("success", "unchecked")
     assert unchanged["outcome"] == ("fail", "no_changes")
     assert list(changed["scores"]) == list(unchanged["scores"]) == ["unchecked"]
 
@@ -205,7 +205,7 @@ async def test_an_agent_that_gives_up_without_a_change_has_failed(bench: Bench) 
 
 
 async def test_a_check_that_does_not_end_is_ended_and_is_a_timeout(bench: Bench) -> None:
-    task = bench.task("start: start\ntimeout: 0.5\ncheck: sleep 60")
+    task = bench.task("start: start\ncheck_timeout: 0.5\ncheck: sleep 60")
 
     seen = await asyncio.wait_for(bench.run(task, FIX), 30)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proctor.scenario.definition import Measure, ScenarioEvent
+from proctor.scenario.definition import Measure, ScenarioEvent, TextCondition
 from proctor.scenario.metrics import read_text, typed
 from proctor.scenario.prompts import is_yes, listed, sections
 from proctor.scenario.simulation import events_of_turn, holds
@@ -91,6 +91,8 @@ def test_an_answer_that_is_no_number_is_missing_and_not_zero():
 @pytest.mark.parametrize(
     ("condition", "value", "expected"),
     [
+        ("> 3 and < 7", 5, True),
+        ("> 3 and < 7", 8, False),
         (">= 7", 7, True),
         ("> 7", 7, False),
         ("!= war", "peace", True),
@@ -130,3 +132,36 @@ def test_chance_is_the_same_for_the_same_seed_and_an_added_event_leaves_it_alone
     assert fell(rain, 1) == fell(rain, 1) == fell(more, 1)
     assert fell(rain, 1) != fell(rain, 2)
     assert sum(fell(rain, 1)) == 17
+
+
+def test_an_event_may_be_scheduled_for_several_turns():
+    events = {"review": ScenarioEvent(type="scheduled", description="d", turns=(3, 6), once=False)}
+
+    assert [turn for turn in range(1, 10) if names(events, turn, before=["review"])] == [3, 6]
+
+
+def test_a_trend_with_a_probability_occurs_in_some_turns_the_same_ones_for_the_same_seed():
+    events = {"mood": ScenarioEvent(type="trend", description="d", probability=0.3, once=False)}
+
+    turns = [turn for turn in range(1, 1001) if names(events, turn)]
+
+    assert turns == [turn for turn in range(1, 1001) if names(events, turn)]
+    assert 260 < len(turns) < 340
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("The toll was raised.", ["backlash"]),
+        ("- The toll is old\n- Trust was raised", []),
+        ("The toll is old.\n\nTrust was raised.", []),
+        ("", []),
+    ],
+)
+def test_a_condition_on_the_world_state_needs_both_patterns_in_one_paragraph(state, expected):
+    condition = TextCondition(pattern="berth fee|toll", sensitivity="approved|raised")
+    events = {
+        "backlash": ScenarioEvent(type="conditional", description="d", world_state_contains=(condition,))
+    }
+
+    assert events_of_turn(events, turn=1, seed=1, metrics={}, before=(), world_state=state) == expected

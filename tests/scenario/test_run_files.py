@@ -6,7 +6,7 @@ import pytest
 from stage import Stage
 
 from proctor.scenario.run_files import documents
-from proctor.scenario.state import ScenarioRun
+from proctor.scenario.state import CheckCounts, ScenarioRun
 
 CHECKS = {"world_state_coherence": {"severity": "low"}}
 
@@ -57,3 +57,47 @@ async def test_metrics_are_also_a_table_where_that_is_wanted():
 
     assert made["metrics.csv"] == "run_id,turn,metric,value\nvar-001-run-001,1,trust,\n"
     assert "metrics.csv" not in await files_of(metrics=metrics)
+
+
+@pytest.mark.parametrize(
+    ("reporting", "has", "has_not"),
+    [
+        ({"verbosity": "minimal"}, ["1 check, 1 issue"], ["backwards", "Explanation"]),
+        ({}, ["the tide ran backwards"], ["Explanation", "Suggestion"]),
+        (
+            {"verbosity": "detailed", "include_suggestions": True},
+            ["backwards", "Explanation: moon", "Suggestion: name the tide"],
+            [],
+        ),
+    ],
+)
+async def test_the_reports_of_checks_are_as_long_as_the_scenario_says(reporting, has, has_not):
+    def answer(request):
+        prompt = request.messages[-1]["content"]
+        suggestions = "\nSUGGESTIONS: name the tide" if "SUGGESTIONS" in prompt else ""
+        answer = f"VERDICT: fail\nISSUES: the tide ran backwards\nEXPLANATION: moon{suggestions}"
+        return answer if is_check(request) else None
+
+    stage = Stage(answer, validation={"checks": CHECKS, "reporting": reporting})
+    turn = await stage.play()
+    run = ScenarioRun(item_id="1", label="var-001-run-001", seed=1, total_turns=3, turns=(turn,))
+    made = documents(stage.scenario, run)
+
+    for report in (made["validation-001.md"], made["validation-summary.md"]):
+        assert all(part in report for part in has)
+        assert not any(part in report for part in has_not)
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        (CheckCounts(run=3), "3 checks, 0 issues"),
+        (CheckCounts(run=3, unread=3), "3 checks, no verdict could be read"),
+        (
+            CheckCounts(run=3, issues=1, unread=1),
+            "3 checks: 1 verdict could not be read; 1 issue in the other 2",
+        ),
+    ],
+)
+def test_verdicts_that_cannot_be_read_are_never_no_issues(counts, text):
+    assert str(counts) == text

@@ -360,6 +360,86 @@ async def test_a_check_whose_verdict_cannot_be_read_is_counted_apart(verdict, is
     turn = await stage.play()
 
     assert (turn.checks_run, len(turn.issues), turn.checks_unread) == (1, issues, unread)
-    assert ("could not be read" in turn_report(stage.scenario.validation, turn)["validation-001.md"]) == bool(
-        unread
-    )
+    report = turn_report(stage.scenario.validation, turn)["validation-001.md"]
+    assert ("could be read" in report) == bool(unread)
+    assert ("0 issues" in report) == (not issues and not unread)
+
+
+async def test_the_narrator_reads_the_effects_of_a_turn_as_prose_and_only_in_their_turn():
+    effects = [
+        {"text": "EARLY-STORIES spread.", "turn_range": [1, 1]},
+        {"text": "LATE-STORIES spread.", "turn_range": [2, 3]},
+    ]
+    mood = {"type": "trend", "description": "The mood changes.", "once": False, "effects": effects}
+    stage = Stage(events={"mood": mood})
+
+    await stage.play(2)
+
+    first, second = stage.asked("narrator")
+    assert "- mood: The mood changes. EARLY-STORIES spread.\n" in first and "LATE-STORIES" not in first
+    assert "- mood: The mood changes. LATE-STORIES spread.\n" in second and "EARLY-STORIES" not in second
+
+
+OWN_FORMAT = """\
+Is this consistent with {actor_name}?
+
+Provide your assessment in this format:
+
+CONSISTENT: [Yes/No]
+
+ISSUES FOUND:
+- [List any inconsistencies, or "None" if consistent]
+
+SEVERITY: [Low/Medium/High - only if issues found]
+
+EXPLANATION:
+[Brief explanation of your assessment]
+"""
+
+
+@pytest.mark.parametrize(
+    ("template", "answer", "expected"),
+    [
+        (OWN_FORMAT, "CONSISTENT: Yes\n\nISSUES FOUND:\n- None\n\nEXPLANATION:\nFine.", []),
+        (
+            OWN_FORMAT,
+            "**CONSISTENT:** [No]\n\nISSUES FOUND:\n- too bold, too early\n- too rich\n\nSEVERITY: High",
+            [("high", "too bold, too early"), ("high", "too rich")],
+        ),
+        (OWN_FORMAT, "CONSISTENT: No\nISSUES FOUND: None", [("low", "the check did not pass")]),
+        (OWN_FORMAT, "CONSISTENT: [Yes/No]", None),
+        (OWN_FORMAT, "It depends.", None),
+        ("VALID ACCESS: [Yes/No]", "VALID ACCESS: No\nVIOLATIONS FOUND:\n- it knows", [("low", "it knows")]),
+        ("ISSUES PRESENT: yes or no", "ISSUES PRESENT: No", []),
+        ("ISSUES PRESENT: yes or no", "ISSUES PRESENT: yes\nISSUES: - odd", [("low", "odd")]),
+        ("REALISTIC: <yes|no>", "REALISTIC: no.", [("low", "the check did not pass")]),
+    ],
+)
+async def test_a_check_is_read_in_the_format_that_its_author_asks_for(template, answer, expected):
+    check = {"severity": "low", "prompt_template": template}
+    rules = {"validation_model": "checker", "checks": {"world_state_coherence": check}}
+    stage = Stage(lambda r: answer if r.model == "checker" else None, validation=rules)
+
+    turn = await stage.play()
+
+    (prompt,) = stage.asked("checker")
+    assert "VERDICT" not in prompt, "two formats in one prompt confuse a model"
+    assert turn.checks_unread == (expected is None)
+    assert [(issue.severity, issue.text) for issue in turn.issues] == (expected or [])
+
+
+async def test_rules_of_the_scenario_reach_every_check_once():
+    rules = {
+        "validation_model": "checker",
+        "scenario_specific_rules": "TIDES-NEVER-TURN-BACK",
+        "checks": {
+            "world_state_coherence": {},
+            "own": {"prompt_template": "Mind {scenario_specific_rules} in {actor_action}."},
+            "other": {"prompt_template": "Look at {actor_action}."},
+        },
+    }
+    stage = Stage(validation=rules)
+
+    await stage.play()
+
+    assert [text.count("TIDES-NEVER-TURN-BACK") for text in stage.asked("checker")] == [1] * 5

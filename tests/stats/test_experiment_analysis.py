@@ -3,6 +3,8 @@
 import itertools
 import json
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -578,3 +580,69 @@ def test_no_runs_one_run_and_missing_cells_give_words(tmp_path):
     assert none.compare_pairs("trust") == []
     (level,) = none.identify_patterns()["tested_metric_levels"]
     assert level["p_corrected"] is None and level["note"]
+
+
+def test_each_run_is_a_row_with_its_factors_metrics_cost_and_duration(tmp_path):
+    turns = [
+        {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:02Z"},
+        {"started_at": "2026-01-02T00:00:00Z", "ended_at": "2026-01-02T00:00:01.500Z"},
+    ]
+    more = {"turns": turns, "completed_turns": [1, 2], "execution_metadata": {"seed": 7}}
+    runs = [
+        ("var-001-run-001", "completed", {"trust": 4, "seed": 9, "mood": "calm"}, 0.1, more),
+        ("var-002-run-001", "failed", {}, None, {"halt_reason": "timeout"}),
+    ]
+    variations = [
+        {"variation_id": 1, "description": "port=calm", "factors": {"port": "calm", "status": "new"}},
+        {"variation_id": 2, "description": "port=rash", "factors": {"port": "rash", "status": "old"}},
+    ]
+    analyzer = write_runs(tmp_path, runs, variations)
+
+    first, second = analyzer.run_rows()
+
+    assert first == {
+        "run_id": "var-001-run-001",
+        "variation_id": 1,
+        "variation": "port=calm",
+        "repeat": 1,
+        "seed": 7,
+        "status": "completed",
+        "reason": "",
+        "port": "calm",
+        "factor.status": "new",
+        "metric.seed": 9.0,
+        "trust": 4.0,
+        "mood": "calm",
+        "turns_completed": 2,
+        "cost_usd": 0.1,
+        "tokens": 0,
+        "duration_seconds": 3.5,
+    }
+    assert list(second) == list(first)
+    assert (second["status"], second["trust"], second["duration_seconds"]) == ("failed", None, None)
+    frame = analyzer.to_dataframe()
+    assert list(frame.columns) == list(first)
+    assert frame.groupby("port")["trust"].mean()["calm"] == 4
+    analyzer.save()
+    lines = (tmp_path / "analysis" / "runs.csv").read_text().splitlines()
+    assert lines[0] == ",".join(first)
+    assert lines[1] == "var-001-run-001,1,port=calm,1,7,completed,,calm,new,9.0,4.0,calm,2,0.1,0,3.5"
+
+
+def test_scripts_of_the_original_import_the_analyzer_by_its_name(tmp_path):
+    two_models(tmp_path)
+    script = (
+        "from batch_analyzer import BatchAnalyzer\n"
+        f"analyzer = BatchAnalyzer({str(tmp_path)!r})\n"
+        "analyzer.collect_run_data()\n"
+        "print(analyzer.compare_variations('trust')[0][0])\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    analyzed = subprocess.run(
+        [sys.executable, "-m", "batch_analyzer", str(tmp_path), "--report"], capture_output=True, text=True
+    )
+
+    assert done.stdout == "1\n", done.stderr
+    assert analyzed.returncode == 0, analyzed.stderr
+    assert (tmp_path / "analysis" / "analysis-report.md").is_file()

@@ -7,7 +7,7 @@ calls a model or starts a program.
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from proctor.sandbox import NOT_CONFINED, Sandbox
 
 if TYPE_CHECKING:
     from proctor.agent import Agent
+    from proctor.evaluator import Evaluator
 
 Missing = tuple[str, str]
 """What is wrong, and the remedy (may be empty)."""
@@ -95,6 +96,23 @@ def check_agent(
         remarks.add(mock_agent_remark(name))
 
 
+def check_agents_model(
+    name: str, model: str, settings: JsonMap, context: PreflightContext
+) -> Iterator[Missing]:
+    """An agent that chooses models itself must accept the model; nothing about an agent that is missing."""
+    # Loaded with the first agent.
+    from proctor.agent import refusal_of
+
+    try:
+        agent = context.find_agent(name, settings)
+    except UsageError:
+        return
+    environment = secrets.visible(context.environment, named={"HOME", *getattr(agent, "keys", ())})
+    problem, _, remedy = refusal_of(agent, model, environment).partition("\n")
+    if problem:
+        yield problem, remedy
+
+
 def check_sandbox(
     own: object, agent: str, settings: JsonMap, context: PreflightContext, remarks: set[str]
 ) -> Iterator[Missing]:
@@ -102,6 +120,22 @@ def check_sandbox(
     usual = "full" if _needs_network(agent, settings, context) else None
     try:
         remarks.add(context.sandbox.summary(own, usual))
+    except UsageError as error:
+        problem, _, remedy = str(error).partition("\n")
+        yield problem, remedy
+
+
+def check_evaluators(evaluators: "Iterable[Evaluator]", remarks: set[str]) -> Iterator[Missing]:
+    """The sandbox of evaluators that run code must work; how it confines them is remarked on."""
+    # Loaded with the first evaluator.
+    from proctor.evaluator import sandbox_of
+
+    # Evaluators of a plan have the same sandbox.
+    sandbox = next(filter(None, map(sandbox_of, evaluators)), None)
+    if sandbox is None:
+        return
+    try:
+        remarks.add(sandbox.evaluator_summary())
     except UsageError as error:
         problem, _, remedy = str(error).partition("\n")
         yield problem, remedy

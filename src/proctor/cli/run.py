@@ -20,9 +20,9 @@ from proctor.bootstrap import open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_note, printable, seconds
 from proctor.context import Notice, RunContext
-from proctor.item import SUCCESS, Item
+from proctor.item import SUCCESS, Item, shown_status
 from proctor.job import BatchEnd, ItemFinished, JobPlan, Work
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.store import RetrySelection, Store
 
 LINE_EACH = 2000
@@ -121,7 +121,13 @@ def line_of(end: ItemFinished) -> str:
     item, outcome = end.item, end.outcome
     who = " ".join(part for part in (item.agent, item.model) if part)
     where = str(item.settings.get("label") or item.details.get("repository", ""))
-    parts = [f"{outcome.status:<7}", end.id[:8], where, who, printable(item.prompt, width=50)]
+    parts = [
+        f"{shown_status(outcome.status, outcome.reason):<7}",
+        end.id[:8],
+        where,
+        who,
+        printable(item.prompt, width=50),
+    ]
     parts.append(seconds(end.work_seconds))
     if end.cost_usd is not None:
         parts.append(money(end.cost_usd))
@@ -270,10 +276,15 @@ def exit_code(ending: BatchEnd, document: JsonMap) -> int:
 
 
 def has_failures(document: JsonMap) -> bool:
-    """Whether an item did not succeed; those that a run which stopped early did not need do not count."""
+    """Whether an item did not succeed, or a check of a run has no readable verdict.
+
+    Items that a run which stopped early did not need do not count.
+    """
     names = ("failCount", "timeoutCount", "errorCount")
-    return any(document[name] for name in names) or (
-        bool(document["unfinishedCount"]) and not document.get("stopWhen")
+    return (
+        any(document[name] for name in names)
+        or bool(as_map(document, "checks").get("unread"))
+        or (bool(document["unfinishedCount"]) and not document.get("stopWhen"))
     )
 
 
@@ -340,7 +351,9 @@ def _stop_at_signals(control: RunControl) -> None:
 
 def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None:
     """Print the outcome of a run and the next command; without `executed`, nothing was left to do."""
-    parts = [f"{document['successCount']} of {count(document['itemCount'], 'item')} succeeded"]
+    unchecked = document.get("uncheckedCount", 0)
+    parts = [f"{document['successCount'] - unchecked} of {count(document['itemCount'], 'item')} succeeded"]
+    parts += [f"{unchecked} unchecked"] if unchecked else []
     is_completed = document["status"] == "completed"
     parts += [
         f"{document[name]} {word}"
@@ -366,9 +379,12 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None
         items = count(document["itemCount"], "item")
         print_note(f"{run_id}: nothing to resume, all {items} are finished: {', '.join(parts)}")
     if document["reason"] == "cost_limit":
-        print_note("A run reached cost_per_run_limit. Raise it, then rerun with --resume.")
+        names = ", ".join(map(printable, document.get("runsOverLimit") or ["A run"]))
+        print_note(f"{names} reached cost_per_run_limit. Raise it, then rerun with --resume.")
     elif document["status"] in ("halted", "interrupted"):
         remedy = " --budget USD" if document["reason"] == "budget" else ""
+        if document["reason"] == "budget":
+            print_note(f"The budget is reached: {money(document['costUsd'] or 0.0)} spent.")
         if document["reason"] == "store_budget":
             print_note("The store-wide budget is spent. Raise `usd` under [budget] in proctor.toml.")
         print_note(f"Resume with:  proctor resume {run_id}{remedy}")

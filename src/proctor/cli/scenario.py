@@ -13,8 +13,10 @@ from proctor.batch.create import Extension
 from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
 from proctor.cli.output import (
+    Engine,
     Json,
     JsonAtEnd,
+    RayAddress,
     Workers,
     count,
     money,
@@ -35,7 +37,7 @@ from proctor.cli.run import (
     run_command,
     terminal_context,
 )
-from proctor.context import RunContext
+from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import chance, figure, interval, percent
 from proctor.item import Item
@@ -54,6 +56,7 @@ from proctor.jobs.scenario.single import (
     summed_costs,
     summed_expectations,
 )
+from proctor.scenario.state import CheckCounts
 from proctor.stats.estimate import as_document, earlier_runs, experience
 from proctor.store import RetrySelection
 
@@ -97,6 +100,8 @@ def experiment(
         int | None, typer.Option(min=1, metavar="N", help="Maximum runs in parallel; overrides the config.")
     ] = None,
     workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
     budget: Annotated[
         float | None,
         typer.Option(min=0, metavar="USD", help="Budget of the experiment in USD; overrides the config."),
@@ -117,6 +122,7 @@ def experiment(
     path = (config / CONFIG if config.is_dir() else config).absolute()
     overrides = ExperimentOverrides(max_parallel=max_parallel, budget_usd=budget, human=human)
     with terminal_context(context.obj) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         source = PlanText(text=read_config(config), path=path, folder=Path.cwd())
         plan = JOB.read(source, overrides, ctx)
         if dry_run:
@@ -133,6 +139,9 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     print_document(finished.summary, output)
     print_summary(finished.summary)
     folder = printable(finished.summary["output"])
+    checks = CheckCounts(**finished.summary.get("checks", {}))
+    if checks.run:
+        print_note(f"{'warning: ' if checks.unread else ''}{checks}")
     print_note(f"Results:  {folder}  ·  proctor analyze {folder} --report")
 
 
@@ -233,6 +242,8 @@ def run(
     ] = None,
     max_parallel: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum runs in parallel.")] = 1,
     workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
     budget: Annotated[
         float | None,
         typer.Option("--budget", "--credit-limit", min=0, metavar="USD", help="Budget of all runs in USD."),
@@ -252,6 +263,7 @@ def run(
     """
     overrides = ExperimentOverrides(max_parallel=max_parallel, budget_usd=budget, human=human)
     with terminal_context(context.obj) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         target = (output or Path("runs") / f"{folder.resolve().name}-{ctx.now():%Y%m%d-%H%M%S}").absolute()
         path = target / CONFIG
         if resume:

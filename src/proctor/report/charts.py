@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from proctor.formatting import UNKNOWN, interval, one_line, percent, seconds, short, usd
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
+from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.stats.intervals import Estimate
 from proctor.stats.usage import Durations, ModelUsage
 
@@ -31,6 +32,10 @@ WIDTH = 480
 
 # Approximate width of a letter in the label font.
 LETTER = 6.6
+LABEL_SIZE = 12.0
+"""Font size of labels."""
+LINE = 14.0
+"""Height of a line of a label."""
 ROW = 30
 SMALLEST = 1e-300
 Say = Callable[[float], str]
@@ -73,11 +78,13 @@ def bars(title: str, entries: Sequence[Bar], *, top: float | None = None, say: S
     reach = top or _top([value for entry in entries for value in (entry.value, entry.high)])
     steps = ticks(reach)
     scale = span / max(reach, steps[-1])
-    bottom = 8 + ROW * len(entries)
-    drawn = [_x_axis(steps, left, scale, 8, bottom, say)]
-    for index, entry in enumerate(entries):
-        drawn.append(_bar(entry, left, 8 + ROW * index, scale, say))
-    return _svg(title, bottom + 26, drawn)
+    labels = [wrapped(entry.label, left - 10, LABEL_SIZE) for entry in entries]
+    tops = _row_tops(labels)
+    drawn = [_x_axis(steps, left, scale, 8, tops[-1], say)]
+    for entry, lines, y, below in zip(entries, labels, tops, tops[1:], strict=False):
+        drawn.append(label_mark(left - 10, (y + below) / 2 - 1, lines, "end", title=entry.label))
+        drawn.append(_bar(entry, left, (y + below - ROW) / 2, scale, say))
+    return svg(title, tops[-1] + 26, drawn)
 
 
 def stacked(title: str, entries: Sequence[Bar]) -> str:
@@ -92,19 +99,19 @@ def stacked(title: str, entries: Sequence[Bar]) -> str:
         width = WIDTH * share
         label = f"{entry.label}: {value:,.0f} ({share:.0%})"
         gap = min(2.0, width / 3)
-        drawn.append(_rect(x, 8, width - gap, 30, f"c-fill c-{entry.kind}", label))
+        drawn.append(rect_mark(x, 8, width - gap, 30, f"c-fill c-{entry.kind}", label))
         if width > 46:
-            drawn.append(_text(x + (width - gap) / 2, 28, f"{share:.0%}", "c-on", "middle"))
+            drawn.append(text_mark(x + (width - gap) / 2, 28, f"{share:.0%}", "c-on", "middle"))
         text = f"{entry.label} {value:,.0f}"
         if legend_x + len(text) * LETTER + 32 > WIDTH:
             legend_x, legend_y = 0.0, legend_y + 22
-        drawn.append(_rect(legend_x, legend_y - 10, 11, 11, f"c-fill c-{entry.kind}", label))
-        drawn.append(_text(legend_x + 17, legend_y, text, "c-label", "start"))
+        drawn.append(rect_mark(legend_x, legend_y - 10, 11, 11, f"c-fill c-{entry.kind}", label))
+        drawn.append(text_mark(legend_x + 17, legend_y, text, "c-label", "start"))
         legend_x += len(text) * LETTER + 38
         x += width
     if not total:
-        drawn.append(_text(0, 28, "nothing yet", "c-tick", "start"))
-    return _svg(title, legend_y + 12, drawn)
+        drawn.append(text_mark(0, 28, "nothing yet", "c-tick", "start"))
+    return svg(title, legend_y + 12, drawn)
 
 
 def histogram(
@@ -125,14 +132,14 @@ def histogram(
     for index, ((low, high), count) in enumerate(zip(edges, counts, strict=True)):
         x, tall = left + index * width, count * height
         label = f"{say(low)} to {say(high)}: {count:,}"
-        drawn.append(_rect(x + 1, base - tall, max(width - 2, 1), tall, "c-fill c-main", label))
+        drawn.append(rect_mark(x + 1, base - tall, max(width - 2, 1), tall, "c-fill c-main", label))
         if high - low > 1.5 * (edges[0][1] - edges[0][0]):
             # The long tail, in one bar of its own.
-            drawn.append(_text(x + width, base + 17, "more", "c-tick", "end"))
+            drawn.append(text_mark(x + width, base + 17, "more", "c-tick", "end"))
         elif index % every == 0 and (not index or index < len(counts) - 1):
-            drawn.append(_text(x, base + 17, say(low), "c-tick", "middle" if index else "start"))
-    drawn.append(_text(WIDTH - 8, base + 36, axis, "c-tick", "end"))
-    return _svg(title, base + 44, drawn)
+            drawn.append(text_mark(x, base + 17, say(low), "c-tick", "middle" if index else "start"))
+    drawn.append(text_mark(WIDTH - 8, base + 36, axis, "c-tick", "end"))
+    return svg(title, base + 44, drawn)
 
 
 def scatter(
@@ -145,32 +152,209 @@ def scatter(
     say_y: Say = short,
     y_top: float | None = None,
 ) -> str:
-    """Points with the interval of their height, each with its name beside it."""
-    left, right, base, plot_top = 54, 20, 250, 34
-    x_steps = ticks(_top([point.x for point in points]))
-    y_steps = ticks(y_top or _top([value for point in points for value in (point.y, point.high)]), 4)
-    wide, high = (WIDTH - left - right) / x_steps[-1], (base - plot_top) / y_steps[-1]
-    drawn = [
-        _y_axis(y_steps, left, base, high, say_y),
-        _x_axis(x_steps, left, wide, plot_top, base, say_x),
-        _text(0, 12, y_axis, "c-tick", "start"),
-        _text(WIDTH - right, base + 38, x_axis, "c-tick", "end"),
-    ]
-    names = list[tuple[float, float]]()
-    for point in sorted(points, key=lambda point: -point.y):
-        x, y = left + point.x * wide, base - point.y * high
-        label = f"{point.label}: {say_x(point.x)}, {say_y(point.y)}"
-        if point.low is not None and point.high is not None:
-            drawn.append(_line(x, base - point.low * high, x, base - point.high * high, "c-whisker"))
-        drawn.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" class="c-fill c-main">{_title(label)}</circle>'
+    """Points with the interval of their height, each with its name beside it.
+
+    Names that have no room there stand below the plot, by number: none is cut, and none covers another.
+    """
+    names = [one_line(point.label, 300) for point in points]
+    axes = _ScatterAxes(points, x_axis, y_axis, say_x, say_y, y_top, WIDTH)
+    labels = axes.labels(names)
+    if labels is not None:
+        return svg(title, axes.base + 46, [*axes.drawn, *labels, *axes.marks])
+    # A name may begin with a number of its own.
+    split = [name.partition(": ") for name in names]
+    numbers = [str(number) for number in range(1, len(points) + 1)]
+    if all(number.isdigit() and rest for number, _, rest in split):
+        numbers, names = [number for number, _, _ in split], [rest for _, _, rest in split]
+    axes = _ScatterAxes(points, x_axis, y_axis, say_x, say_y, y_top, WIDTH * 1.5)
+    labels = axes.labels(numbers, is_forced=True) or []
+    entries = list(zip(numbers, names, strict=True))
+    legend, height = legend_marks(entries, axes.base + 58, width=axes.width)
+    return svg(title, height, [*axes.drawn, *labels, *axes.marks, *legend], width=axes.width)
+
+
+class _ScatterAxes:
+    """The axes and marks of a scatter plot of this width."""
+
+    base = 250
+
+    def __init__(
+        self,
+        points: Sequence[Point],
+        x_axis: str,
+        y_axis: str,
+        say_x: Say,
+        say_y: Say,
+        y_top: float | None,
+        width: float,
+    ) -> None:
+        left, right, plot_top, base = 54, 20, 34, self.base
+        y_values = [value for point in points for value in (point.y, point.low, point.high)]
+        x_steps = ticks(_top([point.x for point in points]))
+        y_steps = ticks(y_top or max(0.0, _top(y_values)), 4, bottom=_bottom(y_values))
+        wide = (width - left - right) / x_steps[-1]
+        high = (base - plot_top) / (y_steps[-1] - y_steps[0])
+        zero = base + y_steps[0] * high
+        self.width = width
+        self.drawn = [
+            _y_axis(y_steps, left, zero, high, say_y, width=width),
+            _x_axis(x_steps, left, wide, plot_top, base, say_x),
+            text_mark(0, 12, y_axis, "c-tick", "start", longest=200),
+            text_mark(width - right, base + 38, x_axis, "c-tick", "end", longest=200),
+        ]
+        self.marks: list[str] = []
+        self._frame = Box(left, plot_top - 16, width, base)
+        self._places = [(left + point.x * wide, zero - point.y * high) for point in points]
+        self._taken = [Box(x - 8, y - 8, x + 8, y + 8) for x, y in self._places]
+        for (x, y), point in zip(self._places, points, strict=True):
+            label = f"{point.label}: {say_x(point.x)}, {say_y(point.y)}"
+            if point.low is not None and point.high is not None:
+                low, top = zero - point.low * high, zero - point.high * high
+                self.marks.append(line_mark(x, low, x, top, "c-whisker"))
+                self._taken.append(Box(x - 2, top, x + 2, low))
+            self.marks.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" class="c-fill c-main">{tooltip(label)}</circle>'
+            )
+            if point.is_marked:
+                self.marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9.5" class="c-ring"/>')
+
+    def labels(self, names: Sequence[str], *, is_forced: bool = False) -> list[str] | None:
+        """The name of each point near it; None: one has no room."""
+        return _placed(names, self._places, self._taken, self._frame, is_forced=is_forced)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part of a plot that is covered."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: "Box") -> bool:
+        """Whether the two have a common part."""
+        return (
+            self.left < other.right
+            and other.left < self.right
+            and self.top < other.bottom
+            and other.top < self.bottom
         )
-        if point.is_marked:
-            drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9.5" class="c-ring"/>')
-        names.append((x, _free_height(x, y - 7, names)))
-        beside, anchor = (x + 11, "start") if x < WIDTH * 0.6 else (x - 11, "end")
-        drawn.append(_text(beside, names[-1][1], point.label, "c-label", anchor, longest=26))
-    return _svg(title, base + 46, drawn)
+
+    def is_within(self, other: "Box") -> bool:
+        """Whether it lies in another one."""
+        return (
+            self.left >= other.left
+            and self.right <= other.right
+            and self.top >= other.top
+            and self.bottom <= other.bottom
+        )
+
+
+def _placed(
+    names: Sequence[str],
+    places: Sequence[tuple[float, float]],
+    taken: Sequence[Box],
+    frame: Box,
+    *,
+    is_forced: bool = False,
+) -> list[str] | None:
+    """Each name near its point, where it covers nothing; None: one has no such place.
+
+    With `is_forced`, a name may be farther away, with a line to its point.
+    """
+    boxes, drawn = list(taken), list[str]()
+    for name, (x, y) in zip(names, places, strict=True):
+        width = text_width(name, LABEL_SIZE) * SPACIOUS
+        distances = range(11, 120, 4) if is_forced else (11, 15)
+        best: tuple[Box, int] | None = None
+        for distance in distances:
+            for angle in (0, 180, 315, 45, 225, 135, 270, 90):
+                across, down = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+                middle_x = x + across * (distance + width / 2)
+                middle_y = y + down * (distance + 6)
+                box = Box(middle_x - width / 2, middle_y - 7, middle_x + width / 2, middle_y + 7)
+                if box.is_within(frame) and not any(box.overlaps(other) for other in boxes):
+                    best = box, distance
+                    break
+            if best is not None:
+                break
+        if best is None:
+            if not is_forced:
+                return None
+            best = Box(x + 11, y - 7, x + 11 + width, y + 7), 11
+        box, distance = best
+        if distance > 15:
+            drawn.append(line_mark(x, y, (box.left + box.right) / 2, (box.top + box.bottom) / 2, "c-axis"))
+        boxes.append(box)
+        drawn.append(
+            text_mark((box.left + box.right) / 2, box.bottom - 3, name, "c-label", "middle", longest=300)
+        )
+    return drawn
+
+
+def legend_marks(
+    entries: Sequence[tuple[str, str]], top: float, *, width: float = WIDTH, kinds: Sequence[str] = ()
+) -> tuple[list[str], float]:
+    """A legend with the whole text of each entry behind its sign, in columns; and where it ends.
+
+    `kinds` are classes of lines that are drawn in place of the signs.
+    """
+    sign_width = 34.0 if kinds else max((text_width(sign, LABEL_SIZE) for sign, _ in entries), default=0) + 12
+    columns, texts = _legend_columns([text for _, text in entries], sign_width, width)
+    column_width = width / columns
+    drawn, y = list[str](), top
+    for start in range(0, len(entries), columns):
+        row = range(start, min(start + columns, len(entries)))
+        for column, index in enumerate(row):
+            x = column * column_width
+            if kinds:
+                drawn.append(line_mark(x, y - 4, x + 24, y - 4, kinds[index]))
+                drawn.append(marker(index, x + 12, y - 4))
+            else:
+                drawn.append(text_mark(x + sign_width - 8, y, entries[index][0], "c-number", "end"))
+            drawn += [
+                text_mark(x + sign_width, y + LINE * number, text, "c-label", "start", longest=300)
+                for number, text in enumerate(texts[index])
+            ]
+        y += LINE * max(len(texts[index]) for index in row) + 3
+    return drawn, y
+
+
+def _legend_columns(texts: Sequence[str], sign_width: float, width: float) -> tuple[int, list[list[str]]]:
+    """The number of columns with which a legend is lowest, and its texts in lines."""
+    choices = list[tuple[int, int, list[list[str]]]]()
+    for columns in range(1, min(4, max(1, len(texts))) + 1):
+        if columns > 1 and width / columns < 150:
+            break
+        lines = [wrapped(text, width / columns - sign_width - 10, LABEL_SIZE) for text in texts]
+        starts = range(0, len(lines), columns)
+        height = sum(max(len(each) for each in lines[start : start + columns]) for start in starts)
+        choices.append((height, columns, lines))
+    _, columns, lines = min(choices, key=lambda choice: choice[:2])
+    return columns, lines
+
+
+MARKERS = 6
+"""Kinds of lines and markers. They differ in colour, dashes and shape, also in print without colours."""
+
+
+def marker(series: int, x: float, y: float, *, size: float = 4.5, title: str = "") -> str:
+    """The marker of a series at a place."""
+    kind = f"c-fill c-series-{series % MARKERS}"
+    more = tooltip(title) if title else ""
+    shape = series % MARKERS
+    if shape == 0:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:.1f}" class="{kind}">{more}</circle>'
+    corners = {
+        1: [(-1, -1), (1, -1), (1, 1), (-1, 1)],
+        2: [(0, -1.3), (1.2, 1), (-1.2, 1)],
+        3: [(0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0)],
+        4: [(0, 1.3), (1.2, -1), (-1.2, -1)],
+        5: [(-1.4, -0.5), (1.4, -0.5), (1.4, 0.5), (-1.4, 0.5)],
+    }[shape]
+    points = " ".join(f"{x + dx * size * 0.9:.1f},{y + dy * size * 0.9:.1f}" for dx, dy in corners)
+    return f'<polygon points="{points}" class="{kind}">{more}</polygon>'
 
 
 def line(
@@ -187,7 +371,7 @@ def line(
     """
     left, right, base, plot_top = 54, 20, 200, 14
     if not points:
-        return _svg(title, 40, [_text(0, 28, "nothing yet", "c-tick", "start")])
+        return svg(title, 40, [text_mark(0, 28, "nothing yet", "c-tick", "start")])
     x_steps = ticks(_top([point.x for point in points]))
     y_values = [value for point in (*points, *fits) for value in (point.y, point.low, point.high)]
     y_steps = ticks(max(0.0, _top(y_values)), 4, bottom=_bottom(y_values))
@@ -203,13 +387,13 @@ def line(
         _x_axis(x_steps, left, wide, plot_top, base, short),
         f'<polygon points="{" ".join(band)}" class="c-band"/>',
         f'<polyline points="{" ".join(at(point, None) for point in points)}" class="c-line"/>',
-        _text(WIDTH - right, base + 36, x_axis, "c-tick", "end"),
+        text_mark(WIDTH - right, base + 36, x_axis, "c-tick", "end"),
     ]
     for point in points:
         x, y = at(point, None).split(",")
         label = f"{point.label}: {say_y(point.y)}"
-        drawn.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="c-fill c-main">{_title(label)}</circle>')
-    return _svg(title, base + 44, drawn)
+        drawn.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="c-fill c-main">{tooltip(label)}</circle>')
+    return svg(title, base + 44, drawn)
 
 
 def curves(title: str, series: Mapping[str, Sequence[Point]], *, x_axis: str, say_y: Say = short) -> str:
@@ -221,7 +405,9 @@ def curves(title: str, series: Mapping[str, Sequence[Point]], *, x_axis: str, sa
     # Labels need about 16 units each.
     every = max(1, math.ceil(len(places) * 16 / (WIDTH - left - right)))
     for place in places[::every]:
-        drawn.append(_text(left + (place - places[0]) * wide, base + 17, short(place), "c-tick", "middle"))
+        drawn.append(
+            text_mark(left + (place - places[0]) * wide, base + 17, short(place), "c-tick", "middle")
+        )
     names = list[tuple[float, float]]()
     for number, (name, points) in enumerate(series.items()):
         kind = "c-line" if number == 0 else "c-line c-dashed"
@@ -232,15 +418,15 @@ def curves(title: str, series: Mapping[str, Sequence[Point]], *, x_axis: str, sa
         drawn.append(f'<polyline points="{joined}" class="{kind}"/>')
         for x, y, point in at:
             if point.low is not None and point.high is not None:
-                drawn.append(_line(x, base - point.low * high, x, base - point.high * high, "c-whisker"))
+                drawn.append(line_mark(x, base - point.low * high, x, base - point.high * high, "c-whisker"))
             label = f"{point.label}: {say_y(point.y)}"
             drawn.append(
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" class="c-fill c-main">{_title(label)}</circle>'
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" class="c-fill c-main">{tooltip(label)}</circle>'
             )
         names.append((at[-1][0], _free_height(at[-1][0], at[-1][1] + 4, names)))
-        drawn.append(_text(names[-1][0] + 10, names[-1][1], name, "c-label", "start", longest=12))
-    drawn.append(_text(WIDTH - right, base + 36, x_axis, "c-tick", "end"))
-    return _svg(title, base + 44, drawn)
+        drawn.append(text_mark(names[-1][0] + 10, names[-1][1], name, "c-label", "start", longest=12))
+    drawn.append(text_mark(WIDTH - right, base + 36, x_axis, "c-tick", "end"))
+    return svg(title, base + 44, drawn)
 
 
 def as_file(plot: str) -> str:
@@ -270,50 +456,75 @@ def ticks(top: float, count: int = 5, *, bottom: float = 0.0) -> list[float]:
 def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
     value = entry.note or _formatted(entry.value, say)
     label = f"{entry.label}: {value}"
-    parts = [_text(left - 10, y + 19, entry.label, "c-label", "end", longest=int((left - 10) / LETTER))]
+    parts = list[str]()
     if entry.value is not None:
         # Lighter under a whisker, which would be lost on a full colour.
         kind = f"c-fill c-{entry.kind}" + (" c-estimate" if entry.low is not None else "")
-        parts.append(_rect(left, y + 5, entry.value * scale, ROW - 12, kind, label))
+        parts.append(rect_mark(left, y + 5, entry.value * scale, ROW - 12, kind, label))
     if entry.low is not None and entry.high is not None:
         # What lies below 0 has no place among the names; a whisker without an end says that it goes on.
         low, high, middle = left + max(0.0, entry.low) * scale, left + entry.high * scale, y + ROW / 2 - 1
         ends = (low, high) if entry.low >= 0 else (high,)
-        parts.append(_line(low, middle, high, middle, "c-whisker"))
-        parts += [_line(x, middle - 4, x, middle + 4, "c-whisker") for x in ends]
-    parts.append(_text(WIDTH, y + 19, value, "c-number", "end"))
+        parts.append(line_mark(low, middle, high, middle, "c-whisker"))
+        parts += [line_mark(x, middle - 4, x, middle + 4, "c-whisker") for x in ends]
+    parts.append(text_mark(WIDTH, y + 19, value, "c-number", "end"))
     return "".join(parts)
 
 
 def _x_axis(steps: Sequence[float], left: float, scale: float, top: float, base: float, say: Say) -> str:
-    drawn = [_line(left, top, left, base, "c-axis")]
+    drawn = [line_mark(left, top, left, base, "c-axis")]
     for index, step in enumerate(steps):
         x = left + step * scale
-        drawn.append(_line(x, top, x, base, "c-grid") if index else "")
-        drawn.append(_text(x, base + 17, say(step), "c-tick", "middle"))
+        drawn.append(line_mark(x, top, x, base, "c-grid") if index else "")
+        drawn.append(text_mark(x, base + 17, say(step), "c-tick", "middle"))
     return "".join(drawn)
 
 
-def _y_axis(steps: Sequence[float], left: float, base: float, scale: float, say: Say) -> str:
+def _y_axis(
+    steps: Sequence[float], left: float, base: float, scale: float, say: Say, *, width: float = WIDTH
+) -> str:
     drawn = []
     for step in steps:
         y = base - step * scale
-        drawn.append(_line(left, y, WIDTH - 8, y, "c-grid" if step else "c-axis"))
-        drawn.append(_text(left - 8, y + 4, say(step), "c-tick", "end"))
+        drawn.append(line_mark(left, y, width - 8, y, "c-grid" if step else "c-axis"))
+        drawn.append(text_mark(left - 8, y + 4, say(step), "c-tick", "end"))
     return "".join(drawn)
 
 
-def _svg(title: str, height: float, drawn: Sequence[str]) -> str:
+def svg(title: str, height: float, drawn: Sequence[str], *, width: float = WIDTH) -> str:
+    """A plot of these marks. One wider than usual has a class of its own."""
     name = escape(one_line(title, 200), quote=True)
+    kind = "chart" if width <= WIDTH else "chart c-wide"
     return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{name}" '
+        f'<svg class="{kind}" viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{name}" '
         f'xmlns="http://www.w3.org/2000/svg">{"".join(drawn)}</svg>'
     )
 
 
-def _text(x: float, y: float, text: str, kind: str, anchor: str, *, longest: int = 60) -> str:
+def label_mark(
+    x: float, middle: float, lines: Sequence[str], anchor: str, *, kind: str = "c-label", title: str = ""
+) -> str:
+    """A label in several lines around a height."""
+    first = middle - (len(lines) - 1) * LINE / 2 + 4
+    marks = [
+        text_mark(x, first + number * LINE, line, kind, anchor, longest=300)
+        for number, line in enumerate(lines)
+    ]
+    return f"<g>{tooltip(title)}{''.join(marks)}</g>" if title and len(lines) > 1 else "".join(marks)
+
+
+def _row_tops(labels: Sequence[Sequence[str]]) -> list[float]:
+    """Where the rows of these labels begin, and where the last ends."""
+    tops = [8.0]
+    for lines in labels:
+        tops.append(tops[-1] + max(ROW, len(lines) * LINE + 10))
+    return tops
+
+
+def text_mark(x: float, y: float, text: str, kind: str, anchor: str, *, longest: int = 60) -> str:
+    """A text, in full as a tooltip if it is cut."""
     whole, cut = one_line(text, 300), one_line(text, max(longest, 4))
-    more = _title(whole) if cut != whole else ""
+    more = tooltip(whole) if cut != whole else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(cut)}{more}</text>'
         if cut
@@ -321,12 +532,14 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str, *, longest: int
     )
 
 
-def _rect(x: float, y: float, width: float, height: float, kind: str, title: str) -> str:
+def rect_mark(x: float, y: float, width: float, height: float, kind: str, title: str) -> str:
+    """A rectangle with a tooltip."""
     size = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{max(height, 0):.1f}" rx="2"'
-    return f'<rect {size} class="{escape(kind, quote=True)}">{_title(title)}</rect>'
+    return f'<rect {size} class="{escape(kind, quote=True)}">{tooltip(title)}</rect>'
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+def line_mark(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    """A straight line."""
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
 
 
@@ -337,7 +550,8 @@ def _free_height(x: float, y: float, occupied: Sequence[tuple[float, float]]) ->
     return y
 
 
-def _title(text: str) -> str:
+def tooltip(text: str) -> str:
+    """The tooltip of a mark."""
     return f"<title>{escape(one_line(text, 300))}</title>"
 
 
@@ -489,31 +703,35 @@ def forest(title: str, entries: Sequence[Stem], *, say: Say = short) -> str:
     reach = max(ends, default=0.0) * 1.08 or 1.0
     middle = left + (WIDTH - left - right) / 2
     scale = (WIDTH - left - right) / 2 / reach
-    bottom = 8 + ROW * len(entries)
-    drawn = [_line(middle, 4, middle, bottom, "c-axis")]
+    labels = [wrapped(entry.label, left - 10, LABEL_SIZE) for entry in entries]
+    tops = _row_tops(labels)
+    bottom = tops[-1]
+    drawn = [line_mark(middle, 4, middle, bottom, "c-axis")]
     for share in (-1.0, -0.5, 0.5, 1.0):
         at = middle + share * reach / 1.08 * scale
-        drawn.append(_line(at, 8, at, bottom, "c-grid"))
+        drawn.append(line_mark(at, 8, at, bottom, "c-grid"))
         if abs(share) == 1.0:
-            drawn.append(_text(at, bottom + 17, say(share * reach / 1.08), "c-tick", "middle"))
-    drawn.append(_text(middle, bottom + 17, "0", "c-tick", "middle"))
-    drawn += [_row(entry, 8 + ROW * number, left, middle, scale, say) for number, entry in enumerate(entries)]
-    return _svg(title, bottom + 26, drawn)
+            drawn.append(text_mark(at, bottom + 17, say(share * reach / 1.08), "c-tick", "middle"))
+    drawn.append(text_mark(middle, bottom + 17, "0", "c-tick", "middle"))
+    for entry, lines, y, below in zip(entries, labels, tops, tops[1:], strict=False):
+        drawn.append(label_mark(left - 10, (y + below) / 2 - 1, lines, "end", title=entry.label))
+        drawn.append(_row(entry, (y + below - ROW) / 2, middle, scale, say))
+    return svg(title, bottom + 26, drawn)
 
 
-def _row(entry: Stem, y: float, left: float, middle: float, scale: float, say: Say) -> str:
+def _row(entry: Stem, y: float, middle: float, scale: float, say: Say) -> str:
     value = entry.note or _formatted(entry.value, say)
     height = y + ROW / 2 - 1
-    parts = [_text(left - 10, y + 19, entry.label, "c-label", "end", longest=int((left - 10) / LETTER))]
+    parts = list[str]()
     if entry.low is not None and entry.high is not None:
         low, high = middle + entry.low * scale, middle + entry.high * scale
-        parts.append(_line(low, height, high, height, "c-whisker"))
-        parts += [_line(x, height - 4, x, height + 4, "c-whisker") for x in (low, high)]
+        parts.append(line_mark(low, height, high, height, "c-whisker"))
+        parts += [line_mark(x, height - 4, x, height + 4, "c-whisker") for x in (low, high)]
     if entry.value is not None:
         x = middle + entry.value * scale
         dot = f'<circle cx="{x:.1f}" cy="{height:.1f}" r="5" class="c-fill c-main">'
-        parts.append(f"{dot}{_title(f'{entry.label}: {value}')}</circle>")
-    parts.append(_text(WIDTH, y + 19, value, "c-number", "end"))
+        parts.append(f"{dot}{tooltip(f'{entry.label}: {value}')}</circle>")
+    parts.append(text_mark(WIDTH, y + 19, value, "c-number", "end"))
     return "".join(parts)
 
 

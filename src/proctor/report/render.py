@@ -7,10 +7,13 @@ both. It follows the reader's light or dark mode, and prints.
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
@@ -19,6 +22,7 @@ from markupsafe import Markup
 from proctor import formatting
 from proctor.report import charts
 from proctor.report.charts import as_file
+from proctor.report.print_figures import print_pdf, print_svg
 from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Summary
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from proctor.stats.ranking import Rank
 
 _TEMPLATES = (
+    "figures.html.j2",
     "report.html.j2",
     "report.md.j2",
     "report.css",
@@ -145,23 +150,102 @@ def _sha256(style: str) -> str:
     return base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
 
-PLOTS = "plots"
-"""The folder beside a Markdown report in which its plots are."""
+_METHODS = {
+    "plus": "the plus interval within the scale",
+    "Wilson": "Wilson",
+    "Student's t": "Student's t",
+}
+
+
+def method_words(methods: Iterable[str], *, prefix: str = "95% CI: ") -> str:
+    """The methods of the intervals of a figure, in words."""
+    names = [_METHODS.get(method, method) for method in dict.fromkeys(methods) if method]
+    return f"{prefix}{' or '.join(names)}" if names else "without intervals, which need more runs"
+
+
+def sample_words(counts: Sequence[int], unit: str, group: str, *, total: bool = True) -> str:
+    """The sizes of the samples of a figure: `n = 12 runs per variation, 24 in all`."""
+    low, high = min(counts, default=0), max(counts, default=0)
+    number = formatting.plural(high, unit) if low == high else f"{low:,} to {formatting.plural(high, unit)}"
+    everything = f", {sum(counts):,} in all" if total and len(counts) > 1 else ""
+    return f"n = {number} per {group}{everything}"
+
+
+PLOTS, FIGURES = "plots", "figures"
+"""The folders beside a report with its plots, and with the same figures for print."""
 Drawn = tuple[str, str]
-"""What a plot shows, in words, and the plot, or its file."""
+"""The caption of a plot, and the plot, or its file."""
+PageFiles = dict[str, str | bytes]
+"""Contents of files by name."""
 
 
-def filed(plots: Mapping[str, Sequence[Drawn]]) -> tuple[dict[str, list[Drawn]], dict[str, str]]:
-    """The same plots by the names of their files, and the files by name, numbered in order."""
+@dataclass(frozen=True, slots=True)
+class PagePlot:
+    """A plot of an HTML page."""
+
+    caption: str
+    plot: Markup
+    file: str = ""
+    """Path of its print version without suffix; empty: there is none."""
+
+
+def plots_in_page(plots: Mapping[str, Sequence[Drawn]], *, files: bool) -> dict[str, list[PagePlot]]:
+    """The plots of an HTML page; with `files`, with the paths of their print versions."""
+    names = _file_names(plots)
+    return {
+        part: [
+            PagePlot(caption, Markup(plot), f"{FIGURES}/{names[part, number]}" if files else "")
+            for number, (caption, plot) in enumerate(drawn)
+        ]
+        for part, drawn in plots.items()
+    }
+
+
+def filed(
+    plots: Mapping[str, Sequence[Drawn]], *, methods: str = ""
+) -> tuple[dict[str, list[Drawn]], PageFiles]:
+    """The same plots by the names of their files, and the files by name, numbered in order.
+
+    Each is there as a plot for screens and as SVG and PDF for print; `captions.md` has the captions.
+    """
     named: dict[str, list[Drawn]] = {}
-    files: dict[str, str] = {}
+    files: PageFiles = {}
+    names, captions = _file_names(plots), list[str]()
     for part, drawn in plots.items():
         named[part] = []
-        for caption, plot in drawn:
-            file = f"{PLOTS}/{len(files) + 1:02d}-{_slug(caption)}.svg"
-            files[file] = as_file(plot)
-            named[part].append((caption, file))
+        for number, (caption, plot) in enumerate(drawn):
+            name = names[part, number]
+            files[f"{PLOTS}/{name}.svg"] = as_file(plot)
+            files[f"{FIGURES}/{name}.svg"] = print_svg(plot, caption)
+            files[f"{FIGURES}/{name}.pdf"] = print_pdf(plot, caption)
+            captions.append(f"**{name}**: {formatting.in_markdown(caption, 2000)}\n")
+            named[part].append((caption, f"{PLOTS}/{name}.svg"))
+    if captions:
+        about = [f"## Methods\n\n{formatting.in_markdown(methods, 5000)}\n"] if methods else []
+        files[f"{FIGURES}/captions.md"] = "\n".join(["# Captions\n", *captions, *about])
     return named, files
+
+
+def write_pages(target: Path, pages: PageFiles) -> list[Path]:
+    """Write a report and its figures into the folder of an analysis; the files."""
+    for folder in (PLOTS, FIGURES):
+        # Plots of an earlier report would be misleading.
+        shutil.rmtree(target / folder, ignore_errors=True)
+        (target / folder).mkdir(parents=True)
+    for name, content in pages.items():
+        (target / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return [target / name for name in pages]
+
+
+def _file_names(plots: Mapping[str, Sequence[Drawn]]) -> dict[tuple[str, int], str]:
+    """The name of the file of each plot, by part and position."""
+    places = [
+        (part, number, drawn[number][0]) for part, drawn in plots.items() for number in range(len(drawn))
+    ]
+    return {
+        (part, number): f"{index:02d}-{_slug(caption.partition('. ')[0])}"
+        for index, (part, number, caption) in enumerate(places, start=1)
+    }
 
 
 def _slug(caption: str) -> str:

@@ -37,7 +37,7 @@ from proctor.dialogue.participant import (
 from proctor.dialogue.participant import Role as DialogueRole
 from proctor.dialogue.steps import conclude
 from proctor.dialogue.task import check_task, execute_solution
-from proctor.dialogue.tools import SideTools, World, WorldError, changes, merged
+from proctor.dialogue.tools import DialogueWorld, SideTools, WorldError, changes, merged
 from proctor.errors import AttemptError, CostLimit, NotFound, TimeLimit, UsageError, WorkspaceError
 from proctor.item import FAIL, Item, digest_of
 from proctor.json_values import JsonMap, as_map, as_number, require_map
@@ -81,7 +81,7 @@ class _Dialogue:
         self.conversation = Conversation()
         self.clients = {side: self._client(side) for side in SIDES}
         self.judges: Judges | None = None
-        self.world: World | None = None
+        self.world: DialogueWorld | None = None
         self.tools: dict[str, SideTools] = {}
         self.policy = ""
         self.cause_of_failures = ROLE_UNDER_TEST
@@ -186,7 +186,7 @@ class _Dialogue:
         if "world" not in details:
             return
         state = merged(json.loads(await services.resource(details["world"])), self._task.get("state", {}))
-        self.world = World(require_map(state))
+        self.world = DialogueWorld(require_map(state))
         self.policy = roles[self._under_test].policy
         folder = Path(self.item.settings.get("toolFolder") or services.home)
         self.tools = {
@@ -197,6 +197,7 @@ class _Dialogue:
                 services,
                 folder=folder,
                 is_under_test=side == self._under_test,
+                sandbox=self.item.settings.get("toolSandbox"),
             )
             for side, role in roles.items()
             if role.tools
@@ -229,7 +230,7 @@ class _Dialogue:
         return failures
 
     async def _attribute(
-        self, model: str, world: World, lines: Sequence[tuple[str, str]], failures: Sequence[str]
+        self, model: str, world: DialogueWorld, lines: Sequence[tuple[str, str]], failures: Sequence[str]
     ) -> None:
         """Let a judge decide who caused the failure of the task."""
         self.judges = self.judges or Judges(self.services, self.seed)
@@ -259,7 +260,7 @@ class _Dialogue:
             )
         )
 
-    def _record_world(self, world: World) -> None:
+    def _record_world(self, world: DialogueWorld) -> None:
         """Record what the dialogue changed in the world."""
         changed = dict(changes(world.initial, world.state))
         content = json.dumps(changed, ensure_ascii=False, indent=1) if changed else "unchanged"

@@ -19,6 +19,7 @@ from proctor.item import digest_of
 SHORT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 DURATION = re.compile(r"\d+\s+(second|minute|hour|day|week|month|quarter|year|decade)s?", re.IGNORECASE)
 CONDITION = re.compile(r"(>=|<=|==|!=|>|<)\s*(.+)")
+_SEPARATOR = re.compile(r"\s+and\s+(?=[<>=!])", re.IGNORECASE)
 STRICT = ConfigDict(extra="forbid")
 """Unknown names are errors."""
 
@@ -55,8 +56,13 @@ def _is_span(span: tuple[float, ...] | None) -> tuple[float, ...] | None:
     return span
 
 
+def comparisons_of(condition: str) -> list[str]:
+    """The comparisons of a condition: `> 3 and < 7` has two."""
+    return _SEPARATOR.split(condition.strip())
+
+
 def _is_condition(text: str) -> str:
-    if not CONDITION.fullmatch(text.strip()):
+    if not all(map(CONDITION.fullmatch, comparisons_of(text))):
         raise ValueError('should be a comparison such as ">= 7"')
     return text
 
@@ -68,7 +74,7 @@ Turns = Annotated[int, Field(ge=1, le=10_000)]
 TurnRange = Annotated[tuple[int, ...] | None, AfterValidator(_is_range)]
 Pattern = Annotated[str, AfterValidator(_is_regex)]
 Conditions = dict[str, Annotated[str, AfterValidator(_is_condition)]]
-"""By metric: the comparison its latest value must satisfy."""
+"""By metric: the comparison its latest value must satisfy, or several joined by `and`."""
 Severity = Literal["low", "medium", "high", "critical"]
 
 
@@ -128,19 +134,112 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventEffect:
+    """What an event brings about, in some turns or in all."""
+
+    __pydantic_config__ = STRICT
+    text: Text
+    turn_range: TurnRange = None
+    """The first and last turn in which it applies. None: any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextCondition:
+    """A pattern that the world state must contain."""
+
+    __pydantic_config__ = STRICT
+    pattern: Pattern
+    sensitivity: Pattern = ""
+    """A second pattern that must match in the same paragraph. Empty: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioEvent:
     """An external event, which affects all actors whatever they decide."""
 
     __pydantic_config__ = STRICT
     type: Literal["trend", "random", "conditional", "scheduled"]
     description: Text
+    effects: tuple[EventEffect, ...] = ()
     turn_range: TurnRange = None
     """The first and last turn in which it may occur. None: any."""
     once: bool = True
     frequency: Annotated[int, Field(ge=1)] = 1
-    probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    probability: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Per turn. None: a trend always occurs, a random event never."""
     conditions: Conditions = field(default_factory=dict)
+    world_state_contains: tuple[TextCondition, ...] = ()
+    """Patterns that the world state before the turn must contain, besides the conditions."""
     turn: Annotated[int, Field(ge=1)] | None = None
+    turns: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """The turns of an event that is scheduled more than once."""
+
+    def text_in(self, turn: int) -> str:
+        """The event as the narrator reads it in this turn: the description, and the effects of the turn."""
+        effects = [
+            effect.text.strip()
+            for effect in self.effects
+            if effect.turn_range is None or effect.turn_range[0] <= turn <= effect.turn_range[1]
+        ]
+        is_sentence = not effects or self.description.rstrip().endswith((".", "!", "?", ":", ";"))
+        return " ".join([self.description if is_sentence else f"{self.description.rstrip()}.", *effects])
+
+
+VariableType = Literal["number", "integer", "boolean", "choice", "text"]
+VariableValue = float | int | bool | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A typed value of the world, which rules and actors change."""
+
+    __pydantic_config__ = STRICT
+    type: VariableType
+    initial: VariableValue | dict[str, VariableValue]
+    """The value before the first turn; by actor where each has one of its own."""
+    values: Texts = ()
+    """The values of a choice."""
+    range: Annotated[tuple[Number, ...] | None, AfterValidator(_is_span)] = None
+    """Numbers outside of it become its nearest end."""
+    unit: str = ""
+    description: str = ""
+    per_actor: bool = False
+    """Whether each actor has a value of its own."""
+    set_by: Texts = ()
+    """Short names of the actors that set it in their decisions, or `all`."""
+    visible_to: Texts | None = None
+    """Short names of the actors that know it; `own`: each knows its own value. None: all. The narrator
+    always does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """An assignment that is computed in each turn, after the decisions."""
+
+    __pydantic_config__ = STRICT
+    do: Text
+    when: str = ""
+    """A condition, if `do` has none."""
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        """The rule on one line."""
+        return f"{self.do.strip()} if {self.when.strip()}" if self.when.strip() else self.do.strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """A place where several actors talk in each turn, and hear all that is said."""
+
+    __pydantic_config__ = STRICT
+    members: Texts = ()
+    """Short names, in the order in which they speak. Empty: all actors."""
+    description: str = ""
+    rounds: Annotated[int, Field(ge=1, le=50)] = 1
+    """How often each may speak in a turn."""
+    turn_range: TurnRange = None
+    """The first and last turn in which it meets. None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +252,18 @@ class ValidationCheck:
     description: str = ""
     prompt_template: str = ""
     """With placeholders such as {actor_profile} and {world_state}. Empty: the built-in prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reporting:
+    """What the reports of checks contain."""
+
+    __pydantic_config__ = STRICT
+    verbosity: Literal["minimal", "standard", "detailed"] = "standard"
+    """`minimal`: counts only; `detailed`: the explanation of each issue as well."""
+    include_suggestions: bool = False
+    """Whether the validation model is asked how each issue can be avoided."""
+    halt_on_critical: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +284,9 @@ class Validation:
     """Stop the run at an issue of severity `high` or `critical`."""
     max_issues_before_halt: Annotated[int, Field(ge=1)] | None = None
     severity_thresholds: dict[str, Literal["log", "warn", "halt"]] = field(default_factory=dict)
+    scenario_specific_rules: str = ""
+    """What every check has to consider besides its own question."""
+    reporting: Reporting = field(default_factory=Reporting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,19 +323,40 @@ class Scenario:
     """Whether a run's metrics are also written as CSV."""
     events: dict[str, ScenarioEvent] = field(default_factory=dict)
     validation: Validation | None = None
+    variables: dict[str, Variable] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    """Computed in this order; each sees the results of those before it."""
+    rooms: dict[str, Room] = field(default_factory=dict)
     prompts: dict[str, str] = field(default_factory=dict)
     """Templates that replace built-in ones, by name."""
     about: dict[str, Any] = field(default_factory=dict)
     """Metadata of the author: tags, criteria, dates. Not sent to any model."""
 
     @property
+    def models_by_path(self) -> dict[str, str]:
+        """Every model it may call, by the path of the setting that names it."""
+        named = {
+            f"actors.{short}.llm_model": actor.llm_model
+            for short, actor in self.actors.items()
+            if actor.control == "ai"
+        }
+        named |= {
+            "world_state_model": self.world_state_model,
+            "summarization_model": self.summarization_model,
+        }
+        named |= {
+            f"metrics.{name}.model": measure.model
+            for name, measure in self.metrics.items()
+            if measure.method == "model"
+        }
+        if self.validation:
+            named["validation.validation_model"] = self.validation.validation_model
+        return {path: model for path, model in named.items() if model}
+
+    @property
     def models(self) -> list[str]:
         """Every model it may call, once each."""
-        named = [actor.llm_model for actor in self.actors.values() if actor.control == "ai"]
-        named += [self.world_state_model, self.summarization_model]
-        named += [m.model for m in self.metrics.values() if m.method == "model"]
-        named += [self.validation.validation_model] if self.validation else []
-        return list(dict.fromkeys(filter(None, named)))
+        return list(dict.fromkeys(self.models_by_path.values()))
 
     @property
     def humans(self) -> list[str]:
@@ -252,7 +387,13 @@ def names_of(part: type) -> list[str]:
 
 LONGEST_LEVEL = 80
 """A longer value is represented by its digest in item ids."""
-_PARTS: Mapping[str, type] = {"actors": Actor, "metrics": Measure, "events": ScenarioEvent}
+_PARTS: Mapping[str, type] = {
+    "actors": Actor,
+    "metrics": Measure,
+    "events": ScenarioEvent,
+    "variables": Variable,
+    "rooms": Room,
+}
 
 
 class NoSuchPath(Exception):

@@ -154,11 +154,11 @@ def _bare(label: str) -> str:
     return {"longterm": "longtermgoals", "shortterm": "shorttermpriorities"}.get(bare, bare)
 
 
-def listed(text: str) -> list[str]:
-    """The entries of a list: bullets, numbers, or commas on one line."""
+def listed(text: str, *, by_commas: bool = True) -> list[str]:
+    """The entries of a list: bullets, numbers, or commas on one line unless they are sentences."""
     lines = [re.sub(r"^[\s*\-•\d.)]+", "", line).strip() for line in text.splitlines()]
     entries = [line for line in lines if line]
-    if len(entries) == 1 and "," in entries[0]:
+    if by_commas and len(entries) == 1 and "," in entries[0]:
         entries = [part.strip() for part in entries[0].split(",") if part.strip()]
     return entries
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from proctor.formatting import plural
 from proctor.scenario.definition import Scenario, Validation
 from proctor.scenario.state import (
     COMPLETED,
@@ -34,24 +35,23 @@ _SUFFIXES = {"markdown": (".md",), "json": (".json",), "both": (".md", ".json")}
 
 def turn_report(rules: Validation, turn: ScenarioTurn) -> dict[str, str]:
     """The check report of one turn, by file name."""
-    unread = _unread(turn.checks_unread)
-    head = f"# Checks of turn {turn.number}\n\n{turn.checks_run} run, {len(turn.issues)} issues{unread}\n"
-    text = head + "".join(map(_line, turn.issues))
+    text = f"# Checks of turn {turn.number}\n\n{turn.checks}\n"
+    if rules.reporting.verbosity != "minimal":
+        text += "".join(_line(issue, rules) for issue in turn.issues)
     return _report_files(rules, f"validation-{turn.number:03d}", text, _checks_of(turn))
 
 
 def summary_report(rules: Validation, run: ScenarioRun) -> dict[str, str]:
     """The check report of a run, by file name."""
     issues = [(turn.number, issue) for turn in run.turns for issue in turn.issues]
-    checks = sum(turn.checks_run for turn in run.turns)
-    unread = sum(turn.checks_unread for turn in run.turns)
-    head = f"# Checks of {run.label}\n\n{checks} checks in {len(run.turns)} turns, {len(issues)} issues"
-    head += f"{_unread(unread)}\n\n"
-    lines = [f"- turn {number}: {_line(issue).removeprefix('- ')}" for number, issue in issues]
+    head = f"# Checks of {run.label}\n\n{plural(len(run.turns), 'turn')}, {run.checks}\n\n"
+    lines = [f"- turn {number}: {_line(issue, rules).removeprefix('- ')}" for number, issue in issues]
+    if rules.reporting.verbosity == "minimal":
+        lines = []
     document = {
         "run_id": run.label,
-        "checks_run": checks,
-        "checks_unread": unread,
+        "checks_run": run.checks.run,
+        "checks_unread": run.checks.unread,
         "turns": [_checks_of(turn) for turn in run.turns],
     }
     return _report_files(rules, "validation-summary", head + "".join(lines), document)
@@ -69,13 +69,14 @@ def _checks_of(turn: ScenarioTurn) -> dict[str, Any]:
     return {"turn": turn.number, **counts, "issues": issues}
 
 
-def _unread(number: int) -> str:
-    return f"; of {number} the verdict could not be read" if number else ""
-
-
-def _line(issue: Issue) -> str:
+def _line(issue: Issue, rules: Validation) -> str:
     who = f" ({issue.actor})" if issue.actor else ""
-    return f"- **{issue.severity}** {issue.check}{who}: {issue.text}\n"
+    text = f"- **{issue.severity}** {issue.check}{who}: {issue.text}\n"
+    if issue.explanation and rules.reporting.verbosity == "detailed":
+        text += f"  - Explanation: {_document_line(issue.explanation)}\n"
+    if issue.suggestion:
+        text += f"  - Suggestion: {_document_line(issue.suggestion)}\n"
+    return text
 
 
 LOG = "scenario.log"
@@ -113,6 +114,18 @@ def metrics_document(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
                 **({} if rule.range is None else {"range": list(rule.range)}),
             }
             for name, rule in scenario.metrics.items()
+        }
+        | {
+            name: {
+                "description": variable.description,
+                "type": {"number": "float", "choice": "string", "text": "string"}.get(
+                    variable.type, variable.type
+                ),
+                "unit": variable.unit,
+                "method": "rules",
+                **({} if variable.range is None else {"range": list(variable.range)}),
+            }
+            for name, variable in scenario.variables.items()
         },
         "metrics_by_turn": {str(turn.number): dict(turn.metrics) for turn in run.turns},
         "final_metrics": run.final_metrics,
@@ -210,19 +223,24 @@ def _by_name(turn: ScenarioTurn) -> dict[str, list[PrivateTalk]]:
     """Talks of a turn by file: several of the same participants share one."""
     named: dict[str, list[PrivateTalk]] = {}
     for talk in turn.talks:
-        named.setdefault("-".join((talk.kind, *talk.participants)), []).append(talk)
+        of_room = talk.kind == "room"
+        parts = (talk.kind, talk.purpose) if of_room else (talk.kind, *talk.participants)
+        named.setdefault("-".join(parts), []).append(talk)
     return named
 
 
 def _world(scenario: Scenario, number: int, text: str, turn: ScenarioTurn | None = None) -> str:
     when = "at the beginning" if number == 0 else f"after turn {number}"
     parts = [f"# {scenario.name}: the world {when}", text.strip()]
+    if turn and turn.variables:
+        values = "\n".join(f"- {name}: {_value(value)}" for name, value in turn.variables.items())
+        parts.append(f"## Values\n\n{values}")
     if turn and turn.key_changes:
         parts.append(f"## Key changes\n\n{turn.key_changes}")
     if turn and turn.consequences:
         parts.append(f"## Consequences\n\n{turn.consequences}")
     if turn and turn.events:
-        listed = "\n".join(f"- {name}: {scenario.events[name].description}" for name in turn.events)
+        listed = "\n".join(f"- {name}: {scenario.events[name].text_in(number)}" for name in turn.events)
         parts.append(f"## What happened besides\n\n{listed}")
     return "\n\n".join(parts) + "\n"
 
@@ -295,10 +313,13 @@ def _lines(run: ScenarioRun) -> Iterator[str]:
         yield from (
             f"  {talk.kind}: {', '.join(talk.participants)} {talk.outcome}".rstrip() for talk in turn.talks
         )
+        yield from (f"  {_document_line(note)}" for note in turn.notes)
         yield from (f"  metric {name}: {_value(value)}" for name, value in turn.metrics.items())
         yield from (
             f"  issue ({issue.severity}) {issue.check}: {_document_line(issue.text)}" for issue in turn.issues
         )
+        if turn.checks_unread:
+            yield f"  {turn.checks}"
         yield f"{turn.ended_at} turn {turn.number} done"
     for call in run.lost_calls:
         yield _call_line(call) + " (of a turn that was not finished)"
@@ -378,6 +399,17 @@ def read_run(folder: Path) -> ScenarioRun | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         # A foreign or damaged state cannot be resumed.
         return None
+
+
+def is_intact(folder: Path, run: ScenarioRun, *, whole: bool = True) -> bool:
+    """Whether the files of a run beside its state are there and can be read."""
+    names = [f"world-state-{turn.number:03d}.md" for turn in run.turns] if whole else []
+    try:
+        for name in ("metrics.json", "costs.json"):
+            json.loads((folder / name).read_text(encoding="utf-8"))
+        return all((folder / name).stat().st_size for name in (LOG, *names))
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 def state_document(scenario: Scenario, run: ScenarioRun, *, slim: bool = False) -> dict[str, Any]:

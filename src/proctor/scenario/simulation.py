@@ -1,7 +1,7 @@
 """Run a scenario, turn by turn.
 
-A turn consists of private talks, simultaneous decisions, events, the narrator's new world state, metrics and
-checks. An unfinished turn leaves nothing behind but its cost.
+A turn consists of private talks, simultaneous decisions, events, rules, the narrator's new world state,
+metrics and checks. An unfinished turn leaves nothing behind but its cost.
 
 Public information is in every actor's prompts, a private talk only in those of its participants. Decisions of
 the current turn are in none.
@@ -9,13 +9,22 @@ the current turn are in none.
 
 import operator
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proctor.scenario import metrics as measuring
 from proctor.scenario import validation
-from proctor.scenario.definition import CONDITION, Actor, Scenario, ScenarioEvent
+from proctor.scenario.definition import (
+    CONDITION,
+    Actor,
+    Room,
+    Scenario,
+    ScenarioEvent,
+    TextCondition,
+    comparisons_of,
+)
 from proctor.scenario.prompts import (
     HUMAN,
     Prompts,
@@ -27,6 +36,7 @@ from proctor.scenario.prompts import (
     unlabelled,
 )
 from proctor.scenario.state import Decision, PrivateTalk, ScenarioRun, ScenarioTurn, Value
+from proctor.scenario.world import SET, World, WorldUpdate
 
 REMEMBERED_GOALS = 2
 """Number of turns whose goals are repeated to an actor."""
@@ -45,6 +55,10 @@ class TurnState:
     """Summary of the turns that have left the context window."""
     summarised: int = 0
     """Number of these turns."""
+    variables: Mapping[str, Value] = field(default_factory=dict)
+    """Variables of the world before this turn."""
+    world: World | None = None
+    """None: the scenario has no variables."""
 
     @property
     def recent(self) -> Sequence[ScenarioTurn]:
@@ -76,6 +90,7 @@ class TurnState:
             world_state=self.world_state,
             talks=self._talks_of(actor.short_name),
             goals=self._goals_of(actor.short_name),
+            variables=self.world.visible(self.variables, actor) if self.world else (),
         )
 
     def prompt(self, template: str, actor: Actor, **values: Any) -> str:
@@ -118,7 +133,11 @@ CHARACTERS_PER_TOKEN = 4
 
 
 async def begin_turn(
-    scenario: Scenario, prompts: Prompts, models: ScenarioModels, past: Sequence[ScenarioTurn]
+    scenario: Scenario,
+    prompts: Prompts,
+    models: ScenarioModels,
+    past: Sequence[ScenarioTurn],
+    world: World | None = None,
 ) -> TurnState:
     """State of the turn after `past`; turns that leave the context window are summarized."""
     last = past[-1] if past else None
@@ -128,6 +147,8 @@ async def begin_turn(
         past=past,
         summary=last.summary if last else "",
         summarised=last.summarised if last else 0,
+        variables=last.variables if last else world.initial() if world else {},
+        world=world,
     )
     while _exceeds_window(state):
         leaving = past[state.summarised]
@@ -177,8 +198,12 @@ def all_hold(conditions: Mapping[str, str], values: Mapping[str, Value]) -> bool
 
 
 def holds(condition: str, value: Value) -> bool:
-    """Whether a value satisfies a comparison such as `>= 7`, `== true` or `!= war`."""
-    match = CONDITION.fullmatch(condition.strip())
+    """Whether a value satisfies a condition such as `>= 7`, `== true`, `!= war` or `> 3 and < 7`."""
+    return all(_satisfies(comparison, value) for comparison in comparisons_of(condition))
+
+
+def _satisfies(comparison: str, value: Value) -> bool:
+    match = CONDITION.fullmatch(comparison.strip())
     if match is None or value is None:
         return False
     compare, bound = _COMPARED[match[1]], _parsed(match[2].strip().strip("\"'"))
@@ -203,29 +228,41 @@ def events_of_turn(
     seed: int,
     metrics: Mapping[str, Value],
     before: Iterable[str],
+    world_state: str = "",
 ) -> list[str]:
     """The names of the events of this turn; `before` are those of earlier turns."""
     occurred = set(before)
-    return [
-        name
-        for name, event in events.items()
-        if not (event.once and name in occurred) and _occurs(name, event, turn, seed, metrics)
-    ]
+
+    def occurs(name: str, event: ScenarioEvent) -> bool:
+        first, last = event.turn_range or (1, turn)
+        if not first <= turn <= last or (event.once and name in occurred):
+            return False
+        if event.type == "scheduled":
+            return turn == event.turn or turn in event.turns
+        if event.type == "conditional":
+            return all_hold(event.conditions, metrics) and all(
+                _contains(world_state, condition) for condition in event.world_state_contains
+            )
+        if event.type == "trend" and (turn - first) % event.frequency:
+            return False
+        probability = event.probability
+        if probability is None:
+            return event.type == "trend"
+        return random.Random(f"{seed}|{turn}|{name}").random() < probability
+
+    return [name for name, event in events.items() if occurs(name, event)]
 
 
-def _occurs(name: str, event: ScenarioEvent, turn: int, seed: int, metrics: Mapping[str, Value]) -> bool:
-    first, last = event.turn_range or (1, turn)
-    if not first <= turn <= last:
-        return False
-    match event.type:
-        case "scheduled":
-            return turn == event.turn
-        case "trend":
-            return (turn - first) % event.frequency == 0
-        case "random":
-            return random.Random(f"{seed}|{turn}|{name}").random() < event.probability
-        case "conditional":
-            return all_hold(event.conditions, metrics)
+_PARAGRAPHS = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+#]|\d+[.)]))")
+
+
+def _contains(text: str, condition: TextCondition) -> bool:
+    """Whether both patterns of a condition match in one paragraph or list entry of a text."""
+    patterns = [condition.pattern, *filter(None, [condition.sensitivity])]
+    return any(
+        all(re.search(pattern, paragraph, re.IGNORECASE) for pattern in patterns)
+        for paragraph in _PARAGRAPHS.split(text[: measuring.LONGEST_TEXT])
+    )
 
 
 _DECISION = ("LONG-TERM GOALS", "SHORT-TERM PRIORITIES", "REASONING", "STATEMENT", "ACTION")
@@ -253,17 +290,30 @@ class ScenarioSimulation:
         self._seed = seed
         self._now = now
         self._prompts = Prompts(scenario.prompts)
+        self._world = World(scenario) if scenario.variables else None
 
     async def turn(self, past: Sequence[ScenarioTurn]) -> ScenarioTurn:
         """Run the turn after `past`."""
         scenario, models, started = self._scenario, self._models, self._now()
-        state = await begin_turn(scenario, self._prompts, models, past)
+        state = await begin_turn(scenario, self._prompts, models, past, self._world)
         await hold_talks(state, models)
         actors = list(scenario.actors.values())
         results = await together([self._decide(state, actor) for actor in actors])
-        decisions = {actor.short_name: result for actor, result in zip(actors, results, strict=True)}
-        events = self._events(past, state.turn)
-        world = await self._narrate(state, decisions, events)
+        decisions = {actor.short_name: result[0] for actor, result in zip(actors, results, strict=True)}
+        latest = self._latest(past)
+        events = self._events(past, state, latest)
+        update = WorldUpdate(values={})
+        if self._world:
+            settings = {actor.short_name: result[1] for actor, result in zip(actors, results, strict=True)}
+            update = self._world.update(
+                state.variables,
+                settings=settings,
+                metrics=latest,
+                events=events,
+                turn=state.turn,
+                seed=self._seed,
+            )
+        world = await self._narrate(state, decisions, events, update)
         metrics = await measuring.measure(
             scenario,
             self._prompts,
@@ -281,7 +331,9 @@ class ScenarioSimulation:
             decisions=decisions,
             talks=tuple(state.talks),
             events=tuple(events),
-            metrics=metrics,
+            metrics={**metrics, **update.values},
+            variables=update.values,
+            notes=update.notes,
             summary=state.summary,
             summarised=state.summarised,
             started_at=started,
@@ -300,36 +352,56 @@ class ScenarioSimulation:
         met = met and all_hold(self._scenario.stop_when, run.turns[-1].metrics)
         return TurnVerdict(is_over=met or len(run.turns) >= self._scenario.turns)
 
-    async def _decide(self, state: TurnState, actor: Actor) -> Decision:
+    async def _decide(self, state: TurnState, actor: Actor) -> tuple[Decision, Mapping[str, Value]]:
+        """What an actor does, and the variables that it sets."""
+        settable = self._world.settable(actor, state.variables) if self._world else []
+        prompt, labels = state.prompt("decision", actor), list(_DECISION)
+        if settable:
+            prompt += "\n\n" + self._prompts.render("set_variables", settable=settable, actor=actor)
+            labels.append(SET)
         answer = await self._models.ask(
             actor.short_name,
             "decision",
             model=model_of(actor),
             system=state.system(actor),
-            prompt=state.prompt("decision", actor),
+            prompt=prompt,
             turn=state.turn,
         )
-        fields = sections(answer, _DECISION)
-        return Decision(
+        fields = sections(answer, labels)
+        decision = Decision(
             # An answer without headings is the action.
-            action=fields.get("ACTION") or unlabelled(answer, _DECISION) or NO_ACTION,
+            action=fields.get("ACTION") or unlabelled(answer, labels) or NO_ACTION,
             reasoning=fields.get("REASONING", ""),
             long_term_goals=fields.get("LONG-TERM GOALS", ""),
             short_term_priorities=fields.get("SHORT-TERM PRIORITIES", ""),
             statement=fields.get("STATEMENT", "") if state.scenario.enable_public_statements else "",
         )
+        return decision, self._world.read_settings(actor, answer) if self._world else {}
 
-    def _events(self, past: Sequence[ScenarioTurn], turn: int) -> list[str]:
+    def _latest(self, past: Sequence[ScenarioTurn]) -> dict[str, Value]:
+        """The latest known value of each metric and variable before a turn."""
         latest: dict[str, Value] = measuring.at_start(self._scenario)
+        if self._world:
+            latest |= self._world.initial()
         for one in past:
             latest |= {name: value for name, value in one.metrics.items() if value is not None}
+        return latest
+
+    def _events(
+        self, past: Sequence[ScenarioTurn], state: TurnState, latest: Mapping[str, Value]
+    ) -> list[str]:
         before = [name for one in past for name in one.events]
         return events_of_turn(
-            self._scenario.events, turn=turn, seed=self._seed, metrics=latest, before=before
+            self._scenario.events,
+            turn=state.turn,
+            seed=self._seed,
+            metrics=latest,
+            before=before,
+            world_state=state.world_state,
         )
 
     async def _narrate(
-        self, state: TurnState, decisions: dict[str, Decision], events: Sequence[str]
+        self, state: TurnState, decisions: dict[str, Decision], events: Sequence[str], update: WorldUpdate
     ) -> dict[str, str]:
         scenario = self._scenario
         expected = [
@@ -349,8 +421,12 @@ class ScenarioSimulation:
                 summary=state.summary,
                 world_state=state.world_state,
                 decisions=decisions,
-                events=[(name, scenario.events[name]) for name in events],
+                events=[
+                    (name, replace(event, description=event.text_in(state.turn)))
+                    for name, event in ((name, scenario.events[name]) for name in events)
+                ],
                 wanted=", ".join(expected),
+                variables=self._world.visible(update.values) if self._world else (),
             ),
             turn=state.turn,
         )
@@ -374,6 +450,8 @@ class ScenarioSimulation:
 _OPENING = ("INITIATE_BILATERAL", "TARGET_ACTOR", "PROPOSED_MESSAGE", "REASONING")
 _REPLY = ("RESPONSE", "INTERNAL_NOTES")
 NO_ANSWER = "(no answer)"
+_IN_ROOM = ("SAY", "INTERNAL_NOTES")
+_PASS = re.compile(r"\W*pass(?:es)?\W*", re.IGNORECASE)
 _PROPOSAL = ("PROPOSE_COALITION", "COALITION_MEMBERS", "COALITION_PURPOSE", "REASONING")
 
 
@@ -394,6 +472,52 @@ async def hold_talks(state: TurnState, models: ScenarioModels) -> None:
     if scenario.enable_coalition_formation and len(scenario.actors) > 2:
         for actor in scenario.actors.values():
             await _propose(state, models, actor)
+    for name, room in scenario.rooms.items():
+        first, last = room.turn_range or (1, state.turn)
+        if first <= state.turn <= last:
+            await _meet(state, models, name, room)
+
+
+async def _meet(state: TurnState, models: ScenarioModels, name: str, room: Room) -> None:
+    """Let the members of a room speak in turn, until all pass or the rounds are over."""
+    members = [state.scenario.actors[short] for short in room.members or state.scenario.actors]
+    messages: list[tuple[str, str]] = []
+    notes: dict[str, str] = {}
+    for number in range(room.rounds):
+        has_spoken = False
+        for actor in members:
+            answer = await models.ask(
+                actor.short_name,
+                "word in a room",
+                model=model_of(actor),
+                system=state.system(actor),
+                prompt=state.prompt(
+                    "room",
+                    actor,
+                    members=", ".join(member.name for member in members),
+                    purpose=room.description.strip(),
+                    messages=[(state.scenario.actors[who].name, text) for who, text in messages],
+                ),
+                turn=state.turn,
+                about=f"{name} {number}",
+            )
+            fields = sections(answer, _IN_ROOM)
+            message = fields.get("SAY") or unlabelled(answer, _IN_ROOM)
+            if note := fields.get("INTERNAL_NOTES", ""):
+                notes[actor.short_name] = (
+                    f"{notes[actor.short_name]}\n{note}" if actor.short_name in notes else note
+                )
+            if message and not _PASS.fullmatch(message):
+                messages.append((actor.short_name, message))
+                has_spoken = True
+        if not has_spoken:
+            break
+    participants = tuple(member.short_name for member in members)
+    state.talks.append(
+        PrivateTalk(
+            kind="room", participants=participants, messages=tuple(messages), purpose=name, notes=notes
+        )
+    )
 
 
 async def _open_talk(state: TurnState, models: ScenarioModels, actor: Actor, number: int) -> bool:

@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
+from proctor.formatting import plural
 from proctor.score import Score
 
 RUNNING, COMPLETED, HALTED, FAILED = "running", "completed", "halted", "failed"
 EVALUATORS = "evaluators"
 """`who` of the calls of evaluators."""
+_OF_VARIABLES = ("variables", "notes")
 Value = float | int | bool | str | None
 """Value of a metric. None: it could not be read."""
 
@@ -50,7 +52,7 @@ class PrivateTalk:
     """A private conversation, which only its participants see."""
 
     kind: str
-    """`bilateral` or `coalition`."""
+    """`bilateral`, `coalition` or `room`."""
     participants: tuple[str, ...]
     messages: tuple[tuple[str, str], ...]
     """Speaker and text, in order."""
@@ -70,6 +72,37 @@ class Issue:
     actor: str
     """Empty: it concerns the world state."""
     text: str
+    explanation: str = ""
+    """Why the check did not pass, where its answer has it."""
+    suggestion: str = ""
+    """How it can be avoided, where the scenario asks for suggestions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckCounts:
+    """Number of checks of a run, or of several."""
+
+    run: int = 0
+    issues: int = 0
+    unread: int = 0
+    """Checks whose verdict could not be read: neither passed nor failed."""
+
+    def __add__(self, other: "CheckCounts") -> "CheckCounts":
+        return CheckCounts(
+            run=self.run + other.run, issues=self.issues + other.issues, unread=self.unread + other.unread
+        )
+
+    def __str__(self) -> str:
+        issues = plural(self.issues, "issue")
+        if not self.unread:
+            return f"{plural(self.run, 'check')}, {issues}"
+        if self.unread == self.run:
+            return f"{plural(self.run, 'check')}, no verdict could be read"
+        rest = self.run - self.unread
+        return (
+            f"{plural(self.run, 'check')}: {plural(self.unread, 'verdict')} could not be read; "
+            f"{issues} in the other {rest}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +118,11 @@ class ScenarioTurn:
     events: tuple[str, ...] = ()
     """Names of the events that occurred."""
     metrics: Mapping[str, Value] = field(default_factory=dict)
+    """Including the numbers, texts and truth values of the variables."""
+    variables: Mapping[str, Value] = field(default_factory=dict)
+    """Variables of the world after the turn; `name.actor` where each actor has a value."""
+    notes: tuple[str, ...] = ()
+    """What actors set, and which rules were not applied."""
     issues: tuple[Issue, ...] = ()
     checks_run: int = 0
     checks_unread: int = 0
@@ -96,6 +134,11 @@ class ScenarioTurn:
     calls: tuple[ScenarioCall, ...] = ()
     started_at: str = ""
     ended_at: str = ""
+
+    @property
+    def checks(self) -> CheckCounts:
+        """The number of its checks."""
+        return CheckCounts(run=self.checks_run, issues=len(self.issues), unread=self.checks_unread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +179,11 @@ class ScenarioRun:
         return sum(costs) if costs else None
 
     @property
+    def checks(self) -> CheckCounts:
+        """The number of checks of its turns."""
+        return sum((turn.checks for turn in self.turns), CheckCounts())
+
+    @property
     def final_metrics(self) -> dict[str, Value]:
         """The latest known value of each metric."""
         latest: dict[str, Value] = {}
@@ -157,8 +205,8 @@ class ScenarioRun:
 
 
 def turn_as_plain(turn: ScenarioTurn) -> dict[str, Any]:
-    """A turn in JSON-compatible form."""
-    return asdict(turn)
+    """A turn in JSON-compatible form; variables and notes only where there are any."""
+    return {name: value for name, value in asdict(turn).items() if value or name not in _OF_VARIABLES}
 
 
 def turn_of(plain: Mapping[str, Any]) -> ScenarioTurn:
@@ -170,6 +218,7 @@ def turn_of(plain: Mapping[str, Any]) -> ScenarioTurn:
             "decisions": {short: Decision(**values) for short, values in parts["decisions"].items()},
             "talks": tuple(_talk(talk) for talk in parts.get("talks", ())),
             "events": tuple(parts.get("events", ())),
+            "notes": tuple(parts.get("notes", ())),
             "issues": tuple(Issue(**issue) for issue in parts.get("issues", ())),
             "calls": calls_of(parts.get("calls", ())),
         }

@@ -14,6 +14,7 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 from proctor.formatting import chance, figure, plural
+from proctor.scenario.state import CheckCounts
 from proctor.stats.intervals import FEWEST_TASKS, Estimate, mean, wilson
 
 if TYPE_CHECKING:
@@ -57,7 +58,12 @@ class RunData:
     by_turn: Mapping[int, Mapping[str, Number]] = field(default_factory=dict)
     cost_usd: float | None = None
     tokens: int = 0
+    seconds: float | None = None
+    """Duration of its turns; None: unknown."""
+    turns: int = 0
+    """Number of completed turns."""
     seed: int | None = None
+    checks: CheckCounts = field(default_factory=CheckCounts)
 
     @property
     def is_success(self) -> bool:
@@ -83,6 +89,8 @@ class Study:
     descriptions: Mapping[int, str]
     factors: Mapping[int, Mapping[str, str]]
     """The level of each factor, by variation."""
+    damaged: tuple[str, ...] = ()
+    """Files of runs that cannot be read."""
     planned: int
     metrics: tuple[str, ...] = ()
     """Metrics that are numbers, also those that no run has a value of."""

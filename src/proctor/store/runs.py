@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict, TypeVar, cast
 
+from proctor.formatting import elapsed
 from proctor.item import RUNNING
 from proctor.store.batches import INTERRUPTED, moment, with_current_status
 from proctor.store.database import places, substring_pattern
 from proctor.store.reader import CountRow, ItemTotals, RunIdRow, StatusSums, StoreReader, summed
 from proctor.store.tables import BatchRow
-from proctor.store.writer import is_alive
+from proctor.store.writer import is_alive, timestamp
 
 SEARCHED = ("runId", "planPath", "planText")
 SHOWN = ", ".join(
@@ -198,3 +199,26 @@ def _status_where(read: StoreReader, statuses: Sequence[str], now: datetime) -> 
 
 def _is_one_of(column: str, values: Sequence[object]) -> str:
     return f'"{column}" IN ({places(values)})'
+
+
+class _Interval(TypedDict):
+    startedAt: str | None
+    finishedAt: str | None
+
+
+def active_seconds(read: StoreReader, run_id: str, now: datetime) -> float:
+    """Seconds in which an item of a run was executed: pauses between executions do not count."""
+    rows = read.rows(
+        _Interval,
+        'SELECT "startedAt", "finishedAt" FROM "sessions" WHERE "runId" = ? AND "source" = ? '
+        'ORDER BY "startedAt"',
+        (run_id, "batch"),
+    )
+    seconds, until = 0.0, ""
+    for row in rows:
+        began, ended = row["startedAt"] or "", row["finishedAt"] or timestamp(now)
+        # Timestamps of the store sort by time.
+        if began and ended > max(began, until):
+            seconds += elapsed(moment(max(began, until)), moment(ended)) or 0.0
+            until = ended
+    return seconds

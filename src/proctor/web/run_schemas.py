@@ -158,6 +158,7 @@ class RunState(RowModel):
     finished_at: str | None
     is_stopping: bool = Field(description="A stop was requested and has not completed.")
     counts: dict[str, int] = Field(description="Items by status, with every status.")
+    unchecked_count: int = Field(default=0, description="Successes that nothing checked.")
     item_count: int
     finished_count: int
     tokens: int
@@ -204,6 +205,15 @@ class RunAnswer(RunState):
     stand_ins: list[StandInShape]
     factors: list[str] = Field(description="Factors to group items by.")
     has_analysis: bool = Field(description="Whether its job has an analysis.")
+
+
+class SignaturesAnswer(RowModel):
+    """Whether somebody else has written to the results of a run."""
+
+    is_forged: bool
+    notes: list[str]
+    foreign: list[str]
+    """Items that somebody else has written or changed."""
 
 
 class PlanAnswer(RowModel):

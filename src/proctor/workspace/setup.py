@@ -11,7 +11,7 @@ import re
 import socket
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,7 +24,14 @@ from proctor.processes import undisturbed
 from proctor.runner import Services
 from proctor.session import Note, Workspace
 from proctor.workspace.merge_queue import was_merged
-from proctor.workspace.source_repository import SourceRepository, differences, fingerprint, open_source
+from proctor.workspace.source_repository import (
+    SESSION_REFS,
+    SourceRepository,
+    differences,
+    fingerprint,
+    open_source,
+    own_references,
+)
 from proctor.workspace.worktree import (
     Worktree,
     fill,
@@ -44,6 +51,9 @@ ID_LENGTH = 8
 
 # Linux limits a variable to 128 KiB. Agents also get the prompt in other ways.
 PROMPT_LIMIT_BYTES = 100_000
+
+COMMAND_SECONDS = 900.0
+"""Of setup and of a check, unless the agent's time limit is longer."""
 
 # Below the ephemeral ports, above those of known services.
 FIRST_PORT, PORT_COUNT = 20_000, 10_000
@@ -107,8 +117,14 @@ class WorkSession:
 
     @property
     def time_limit(self) -> float | None:
+        """Seconds the agent may take; None: no limit."""
         seconds = self.item.settings.get("timeoutSec")
         return float(seconds) if seconds else None
+
+    def command_limit(self, phase: "Phase") -> float:
+        """Seconds that setup or a check may take: its own setting, else enough for a cold build."""
+        seconds = self.item.settings.get(f"{phase}TimeoutSec")
+        return float(seconds) if seconds else max(COMMAND_SECONDS, self.time_limit or 0)
 
     @property
     def message(self) -> str:
@@ -163,12 +179,20 @@ async def prepare(item: Item, services: Services) -> WorkSession:
     place = session_folder(services.home, services.session_id).resolve()
     port = reserve_port(services.session_id)
     try:
-        start = await in_thread(_find, item, services)
-        tree = await in_thread(_make_tree, start, place, bool(item.details.get("sealed")))
+        repository = Path(item.settings["repo"])
+        with services.phase("checkout"):
+            if services.driver_files:
+                base = str(item.details["baseBranch"])
+                repository = await services.driver_files.repository(repository, base)
+            start = await in_thread(_find, item, services, repository)
+            tree = await in_thread(_make_tree, start, place, bool(item.details.get("sealed")))
         services.record(_workspace(start, tree, services.sandbox.kind_of(item.settings.get("sandbox"))))
         environment = session_environment(item, services.environment, place / "home", tree.folder, port)
         async with _fill_slots():
-            await in_thread(fill, tree)
+            with services.phase("checkout"):
+                _, before = await asyncio.gather(
+                    in_thread(fill, tree), in_thread(_fingerprint, start.source, start.references)
+                )
     except BaseException:
         release_port(port)
         await in_thread(remove_folder, place)
@@ -180,7 +204,7 @@ async def prepare(item: Item, services: Services) -> WorkSession:
         home=place / "home",
         environment=environment,
         port=port,
-        before=start.before,
+        before=before,
     )
     _note_limitations(session)
     return session
@@ -195,22 +219,27 @@ class _StartingPoint:
     base: str
     base_sha: str
     references: Mapping[str, str]
-    before: Mapping[str, str]
 
 
-def _find(item: Item, services: Services) -> _StartingPoint:
-    source = open_source(Path(item.settings["repo"]), services.environment)
+def _find(item: Item, services: Services, repository: Path) -> _StartingPoint:
+    source = open_source(repository, services.environment)
     base = str(item.details["baseBranch"])
     try:
-        references = source.references()
+        references = source.all_references()
         return _StartingPoint(
             source=source,
             name=_name(item, services, source, references),
             base=base,
-            base_sha=source.base_commit(base),
-            references=references,
-            before=fingerprint(source, references),
+            base_sha=references.get(f"refs/heads/{base}") or source.base_commit(base),
+            references=own_references(references),
         )
+    except (GitError, OSError) as error:
+        raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
+
+
+def _fingerprint(source: SourceRepository, references: Mapping[str, str]) -> Mapping[str, str]:
+    try:
+        return fingerprint(source, references)
     except (GitError, OSError) as error:
         raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
 
@@ -239,17 +268,19 @@ def _workspace(start: _StartingPoint, tree: Worktree, sandbox: str) -> Workspace
 
 
 def _name(item: Item, services: Services, source: SourceRepository, references: Mapping[str, str]) -> str:
-    if "refs/heads/batch" in references:
-        raise WorkspaceError(f"{source.root} has a branch `batch`, so git allows none called `batch/…`")
-    now = services.now()
-    name = session_name(item.prompt, now, item.id, services.attempt)
-    used = source.session_branches(name.rpartition("/")[0])
-    return session_name(item.prompt, now, item.id, services.attempt, used)
+    source.check_names(references)
+    used = {name.removeprefix("refs/heads/") for name in references if name.startswith(SESSION_REFS)}
+    return session_name(item.prompt, services.now(), item.id, services.attempt, used)
 
 
 def _note_limitations(session: WorkSession) -> None:
-    root, named = session.tree.source.root, Path(session.item.settings["repo"])
-    if named.resolve() not in (root.resolve(), session.tree.source.common.resolve()):
+    source, named = session.tree.source, Path(session.item.settings["repo"])
+    root = source.root
+    if source.copy:
+        is_inside = source.copy.is_inside
+    else:
+        is_inside = named.resolve() not in (root.resolve(), source.common.resolve())
+    if is_inside:
         session.note(f"{named} is inside the repository {root}; the session works in all of it")
     if (session.tree.folder / ".gitmodules").exists():
         session.note("the repository has submodules; their folders are empty in the work tree")
@@ -259,6 +290,38 @@ def _fill_slots() -> asyncio.Semaphore:
     """One slot per core: filling more worktrees at once is slower overall."""
     loop = asyncio.get_running_loop()
     return _fill_semaphores.setdefault(loop, asyncio.Semaphore(os.cpu_count() or 1))
+
+
+async def fresh_session(session: WorkSession) -> WorkSession:
+    """The same attempt with another tree of its base commit and another HOME, in which nothing has run.
+
+    It is below the folder of the attempt, and sealed; `remove_fresh` removes it.
+    """
+    place, tree = _fresh_place(session), session.tree
+    start = _StartingPoint(
+        source=tree.source,
+        name=tree.branch,
+        base=session.base_branch,
+        base_sha=tree.base_sha,
+        references={},
+    )
+    fresh = await in_thread(_make_tree, start, place, True)
+    async with _fill_slots():
+        await in_thread(fill, fresh)
+    home = place / "home"
+    environment = session_environment(
+        session.item, session.services.environment, home, fresh.folder, session.port
+    )
+    return replace(session, tree=fresh, home=home, environment=environment)
+
+
+async def remove_fresh(session: WorkSession) -> None:
+    """Remove the other tree of an attempt, with the tests in it."""
+    await in_thread(remove_folder, _fresh_place(session))
+
+
+def _fresh_place(session: WorkSession) -> Path:
+    return session.tree.repository.parent / "judged"
 
 
 async def clean_up(session: WorkSession, succeeded: bool) -> None:

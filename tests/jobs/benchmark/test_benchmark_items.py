@@ -9,8 +9,15 @@ import pytest
 from proctor.agents import find_agent
 from proctor.errors import UsageError
 from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.plan import BenchmarkDefinition, script_of, stand_in
-from proctor.tasks.task import Task, TaskCheck, TaskFolder
+from proctor.jobs.benchmark.plan import (
+    BenchmarkDefinition,
+    BenchmarkOverrides,
+    agent_choices,
+    complete_tasks,
+    script_of,
+    stand_in,
+)
+from proctor.tasks.task import Task, TaskCheck, TaskFolder, folder_of
 
 TASK = Task(
     name="fix",
@@ -77,7 +84,7 @@ def test_the_command_line_wins_over_the_task_and_the_task_over_the_file() -> Non
     assert first(default_timeout_seconds=5).settings["timeoutSec"] == 60
     assert first(timeout_seconds=9).settings["timeoutSec"] == 9
     assert first().agent == "aider"
-    assert first(agent="claude").agent == "claude"
+    assert first(agents=agent_choices("claude")).agent == "claude"
 
 
 def test_the_oracle_writes_the_solution_letter_for_letter(tmp_path: Path) -> None:
@@ -126,3 +133,76 @@ def test_the_oracle_writes_text_that_has_the_same_placeholder_several_times(
     assert "".join(contents) == text
     for placeholder in ("{prompt}", "{model}", "{seed}"):
         assert not any(placeholder in content for content in contents)
+
+
+def test_agents_are_crossed_with_models_and_programs_have_a_name() -> None:
+    agents = agent_choices(["codex, claude", "mine=./agent.sh --fast, --quiet"])
+    items = list(BenchmarkDefinition(tasks=(TASK,), models=(GPT, LLAMA), agents=agents).items())
+
+    crossed = [(item.factors["model"], item.factors["agent"], item.agent) for item in items]
+    assert crossed == [
+        (model, name, agent)
+        for model in ("gpt-4", "ollama/llama3")
+        for name, agent in (("codex", "codex"), ("claude", "claude"), ("mine", "command"))
+    ]
+    assert [item.details.get("command") for item in items[:3]] == [None, None, "./agent.sh --fast, --quiet"]
+    assert len({item.id for item in items}) == 6
+
+
+@pytest.mark.parametrize("entry", ["=./agent.sh", "mine=", "a,b=./agent.sh"])
+def test_a_program_needs_a_name_and_a_command(entry: str) -> None:
+    with pytest.raises(UsageError, match="is not a valid agent"):
+        agent_choices([entry])
+
+
+def test_an_oracle_runs_once_whatever_the_agents_are() -> None:
+    task = replace(TASK, answer="42")
+    benchmark = BenchmarkDefinition(tasks=(task,), models=(stand_in("oracle"),), agents=agent_choices("a,b"))
+    assert [item.agent for item in benchmark.items()] == ["scripted"]
+
+
+# What tasks begin with
+
+
+def bare(folder: Path, **more: Any) -> Task:
+    return Task(name="t", title="T", file=folder / "t.md", prompt="# Task: T", **more)
+
+
+def test_a_task_without_files_is_refused_unless_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="begin with an empty folder"):
+        complete_tasks([bare(tmp_path)], BenchmarkOverrides())
+    (tmp_path / "start").mkdir()
+    with pytest.raises(UsageError, match="begin with an empty folder"):
+        complete_tasks([bare(tmp_path, start=folder_of(tmp_path / "start"))], BenchmarkOverrides())
+
+    meant = bare(tmp_path, starts_empty=True)
+    assert complete_tasks([meant], BenchmarkOverrides()) == (meant,)
+
+
+def test_files_a_repository_and_a_check_can_be_given_to_tasks_that_name_none(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/a.py").write_text("a = 1\n")
+
+    (started,) = complete_tasks(
+        [bare(tmp_path)], BenchmarkOverrides(start=str(tmp_path / "files"), check="make test")
+    )
+    (cloned,) = complete_tasks([bare(tmp_path)], BenchmarkOverrides(repo=str(tmp_path)))
+    (own,) = complete_tasks([replace(TASK, repo=tmp_path)], BenchmarkOverrides(check="make test"))
+
+    assert started.start == folder_of(tmp_path / "files")
+    assert [check.command for check in started.checks] == ["make test"]
+    assert (cloned.repo, cloned.start) == (tmp_path, None)
+    assert own.checks == TASK.checks
+
+
+def test_the_repository_in_the_text_of_a_task_is_used(tmp_path: Path) -> None:
+    (tmp_path / "clones/acme/shop").mkdir(parents=True)
+    (tmp_path / "shop").mkdir()
+    beside = bare(tmp_path, facts={"repo": "`shop`"})
+    hosted = bare(tmp_path, facts={"repo": "acme/shop"})
+
+    assert complete_tasks([beside], BenchmarkOverrides())[0].repo == tmp_path / "shop"
+    clones = BenchmarkOverrides(repos=str(tmp_path / "clones"))
+    assert complete_tasks([hosted], clones)[0].repo == tmp_path / "clones/acme/shop"
+    with pytest.raises(UsageError, match="no repository `acme/shop`"):
+        complete_tasks([hosted], BenchmarkOverrides())

@@ -2,7 +2,7 @@
 """A config comes to its variations and runs, in a fixed order, with ids that survive a changed config."""
 
 import pytest
-from scenario_folders import write_scenario
+from scenario_folders import SCENARIO, write_scenario
 
 from proctor.errors import PlanError
 from proctor.jobs.scenario.experiment import read_experiment
@@ -188,3 +188,22 @@ def test_a_changed_scenario_makes_its_runs_new_and_its_comments_do_not(tmp_path)
 
     assert {item.id for item in same.items()} == before
     assert not {item.id for item in other.items()} & before
+
+
+def test_values_of_the_world_can_be_varied_and_are_checked(tmp_path):
+    scenario = SCENARIO + "variables: {treasury: {initial: 100, range: [0, 200]}}\nrules: [treasury -= 5]\n"
+    write_scenario(tmp_path / "scenario", {"scenario.yaml": scenario})
+
+    def experiment(parameter, values):
+        text = (
+            "experiment_name: Fees\nbase_scenario: scenario\n"
+            f"variations: [{{type: scenario_parameter, parameter: {parameter}, values: {values}}}]\n"
+        )
+        return read_experiment(text, path=tmp_path / "config.yaml", working_folder=tmp_path)
+
+    assert len(list(experiment("variables.treasury.initial", "[50, 150]").items())) == 2
+    assert len(list(experiment("rules", "[[{do: treasury -= 1}], [{do: treasury -= 2}]]").items())) == 2
+    with pytest.raises(PlanError, match="`treasury` cannot be 500 at the beginning"):
+        experiment("variables.treasury.initial", "[50, 500]")
+    with pytest.raises(PlanError, match="there is no variable or metric `tresury`"):
+        experiment("rules", "[[{do: tresury -= 1}]]")

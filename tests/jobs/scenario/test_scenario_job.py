@@ -7,14 +7,18 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from proctor.batch import lifecycle
 from proctor.bootstrap import open_context
+from proctor.cli.run import OutputOptions, exit_code
+from proctor.cli.scenario import present
 from proctor.errors import PlanError, UsageError
 from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
+from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html, experiment_markdown
 from proctor.jobs.scenario.experiment import ExperimentOverrides
 from proctor.jobs.scenario.job import JOB
 
@@ -199,3 +203,101 @@ def files_of(folder):
     """The files of a run, without times."""
     time = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
     return {path.name: time.sub("TIME", path.read_text()) for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "counts", "code", "words"),
+    [
+        ("It depends.", {"run": 6, "issues": 0, "unread": 6}, 1, "6 checks, no verdict could be read"),
+        ("VERDICT: pass", {"run": 6, "issues": 0, "unread": 0}, 0, "6 checks, 0 issues"),
+    ],
+)
+async def test_verdicts_that_cannot_be_read_are_counted_wherever_the_run_is_reported(
+    ctx, folder, capsys, verdict, counts, code, words
+):
+    (folder / "scenario" / "validation-rules.yaml").write_text(
+        "validation_model: scripted/checker\nchecks: {world_state_coherence: true}\n"
+    )
+    (folder / "scenario" / "checker.yaml").write_text(f"rules: [{{reply: '{verdict}'}}]\n")
+
+    result = await lifecycle.start(JOB, read(ctx, folder), ctx)
+    present(ctx, result, OutputOptions())
+
+    assert result.summary["checks"] == counts
+    assert json.loads((folder / "out" / "batch-summary.json").read_text())["checks"] == counts
+    assert exit_code(result.end, result.summary) == code
+    assert words in capsys.readouterr().err
+    analyzer = BatchAnalyzer(folder / "out")
+    assert analyzer.identify_patterns()["checks"] == counts
+    assert f"Checks of the scenario: {words}." in experiment_html(analyzer)
+    assert f"Checks of the scenario: {words}." in experiment_markdown(analyzer)[0]
+    resumed = await lifecycle.resume(JOB, result.run_id, ctx)
+    assert resumed.summary["checks"] == counts
+
+
+@pytest.mark.parametrize(
+    ("variations", "line"),
+    [
+        ("variations: {actor_models: {port: [scripted/nobody]}}", ("plan", 5)),
+        ("variations: [{type: actor_model, actor: port, values: [scripted/act]}]", ("metrics.yaml", 1)),
+        ("variations: [{type: scenario_parameter, parameter: actors.port.role, values: [scripted/nobody]}]",
+         ("port.yaml", 3)),
+    ],
+)  # fmt: skip
+def test_a_model_that_is_missing_is_reported_where_a_run_uses_it(ctx, folder, variations, line):
+    port = folder / "scenario" / "actors" / "port.yaml"
+    port.write_text(port.read_text().replace("scripted/act", "scripted/nobody"))
+    (folder / "scenario" / "metrics.yaml").write_text(
+        "metrics: {mood: {type: str, method: model, model: scripted/nobody}}\n"
+    )
+    text = CONFIG.replace(CONFIG.splitlines()[-1], variations)
+
+    with pytest.raises(PlanError) as refused:
+        lifecycle.preview(read(ctx, folder, text), ctx)
+
+    (problem,) = refused.value.problems
+    assert (Path(problem.at.file).name, problem.at.line) == line
+
+
+def test_errors_of_the_config_its_variations_and_the_scenario_come_together(ctx, folder):
+    text = CONFIG.replace("turns, values: [1, 2]", "turns, values: [-1]") + (
+        "max_paralel: 2\ncost_per_run_limit: much\nevaluators: [nobody]\n"
+    )
+    with pytest.raises(PlanError) as refused:
+        read(ctx, folder, text)
+    assert [problem.at.line for problem in refused.value.problems] == [5, 6, 7, 8]
+
+    (folder / "scenario" / "metrics.yaml").write_text("metrics: {a: {pattern: '('}}\n")
+    text = CONFIG.replace("scenario_parameter", "scenario_parameters") + "max_paralel: 2\n"
+    with pytest.raises(PlanError) as refused:
+        read(ctx, folder, text)
+    places = [(Path(problem.at.file).name, problem.at.line) for problem in refused.value.problems]
+    assert places == [("metrics.yaml", 1), ("plan", 5), ("plan", 6)]
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "costs.json", "scenario-state.json", "world-state-001.md"])
+async def test_a_damaged_file_of_a_run_is_rebuilt_from_the_store(ctx, folder, name):
+    result = await lifecycle.start(JOB, read(ctx, folder), ctx)
+    path = folder / "out" / "runs" / "var-001-run-001" / name
+    before = path.read_bytes()
+    path.write_bytes(before[:40] if name.endswith("json") else b"")
+    (folder / "out" / "batch-state.json").write_text('{"run_')
+
+    notes = " ".join(BatchAnalyzer(folder / "out").identify_patterns()["notes"])
+    plan = read(ctx, folder, CONFIG + "description: Changed.\n")
+    resumed = await lifecycle.resume(JOB, JOB.earlier(plan, ctx), ctx, plan=plan)
+
+    assert (f"Damaged, and not in these figures: var-001-run-001/{name}." in notes) == name.endswith("json")
+    assert path.read_bytes() == before
+    assert (resumed.run_id, resumed.executed) == (result.run_id, False)
+
+
+async def test_pauses_between_executions_do_not_count_as_time_of_the_experiment(ctx, folder):
+    result = await lifecycle.start(JOB, read(ctx, folder), ctx)
+    with closing(sqlite3.connect(folder / "store.db")) as store, store:
+        store.execute("UPDATE batches SET \"createdAt\" = '2020-01-01T00:00:00.000Z'")
+
+    resumed = await lifecycle.resume(JOB, result.run_id, ctx)
+
+    assert resumed.summary["durationSec"] < 60
+    assert json.loads((folder / "out" / "batch-summary.json").read_text())["duration_seconds"] < 60

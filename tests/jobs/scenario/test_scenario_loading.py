@@ -244,3 +244,124 @@ def test_two_events_of_one_name_are_refused_wherever_they_stand(tmp_path):
     assert [text.split(": ", 1)[1] for text in problems(tmp_path, scenario=SCENARIO + swans)] == [
         "there are two events called `Storm`"
     ]
+
+
+FULL_EVENTS = r"""
+trends:
+  - name: mood
+    description: The mood in town changes
+    probability_per_turn: 0.4
+    effects:
+      - {turn_range: [1, 2], description: Stories about calm ports, impact: Patience grows}
+      - {turn_range: [3, 9], description: Stories about strikes, impact: Patience shrinks.}
+random_events:
+  - {name: breach, description: A dyke breaks., probability: 0.2, effect: "Two berths\nare lost."}
+conditional_events:
+  - name: backlash
+    conditions:
+      - {type: world_state_contains, pattern: "berth fee|toll", sensitivity: "approved|raised"}
+  - name: praise
+    conditions:
+      - {type: metrics, metric: cooperation_level, operator: ">", value: 5.0}
+      - cooperation_level < 9
+scheduled_events:
+  - {name: review, description: A budget review., schedule: {turns: [3, 6, 9]}}
+"""
+
+
+def test_events_of_the_richest_dialect_are_read(tmp_path):
+    loaded = load(tmp_path, exogenous_events=FULL_EVENTS)
+    events = loaded.scenario.events
+
+    assert loaded.remarks == ()
+    mood = events["mood"]
+    assert (mood.probability, mood.once) == (0.4, False)
+    assert mood.text_in(1) == "The mood in town changes. Stories about calm ports. Patience grows."
+    assert mood.text_in(3) == "The mood in town changes. Stories about strikes. Patience shrinks."
+    assert mood.text_in(10) == "The mood in town changes"
+    assert events["breach"].text_in(1) == "A dyke breaks. Two berths are lost."
+    assert events["backlash"].world_state_contains[0].sensitivity == "approved|raised"
+    assert events["praise"].conditions == {"cooperation_level": "> 5.0 and < 9"}
+    assert (events["review"].turns, events["review"].once) == ((3, 6, 9), False)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ("{name: a, conditions: [{type: moods, mood: bad}]}", "there is no condition of type `moods`"),
+        ("{name: a, conditions: [{metric: cooperation_level}]}", "`metric`, `operator` and `value`"),
+        ("{name: a, conditions: [{type: world_state_contains, pattern: '('}]}", "valid regular expression"),
+        ("{name: a, conditions: [{type: metrics, metric: joy, operator: '>', value: 1}]}", "no metric `joy`"),
+        ("{name: a, conditions: [5]}", "a condition is a text or a mapping"),
+    ],
+)
+def test_conditions_in_a_list_are_checked_at_their_place(tmp_path, event, expected):
+    with pytest.raises(PlanError) as refused:
+        load(tmp_path, exogenous_events=f"conditional_events:\n  - {event}\n")
+
+    assert expected in str(refused.value)
+    assert "exogenous-events.yaml:2:" in str(refused.value)
+
+
+WORLD = """
+variables:
+  treasury: 100
+  at_war: false
+  tax_vote: {values: [yes, no], per_actor: true, set_by: all, visible_to: own}
+  tax: {type: int, initial: 10, range: [0, 20], set_by: port}
+rules:
+  - treasury -= 5 if count(tax_vote, "no") > 1
+  - {name: war chest, do: treasury -= 20, when: at_war}
+rooms:
+  hall: {members: [port, ferry], rounds: 2}
+scenario_length: {type: condition, condition: treasury < 50, turns: 9}
+"""
+
+
+def test_variables_rules_and_rooms_are_read(tmp_path):
+    loaded = load(tmp_path, scenario=SCENARIO.replace("turns: 3\n", "") + WORLD)
+    scenario = loaded.scenario
+
+    assert loaded.remarks == ()
+    kinds = {name: (each.type, each.initial) for name, each in scenario.variables.items()}
+    assert kinds == {
+        "treasury": ("number", 100),
+        "at_war": ("boolean", False),
+        "tax_vote": ("choice", "yes"),
+        "tax": ("integer", 10),
+    }
+    assert scenario.variables["tax_vote"].set_by == ("all",)
+    assert [rule.text for rule in scenario.rules] == [
+        'treasury -= 5 if count(tax_vote, "no") > 1',
+        "treasury -= 20 if at_war",
+    ]
+    assert scenario.rooms["hall"].rounds == 2
+    assert scenario.stop_when == {"treasury": "< 50"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "at_war: false",
+            "cooperation_level: 4",
+            "scenario.yaml:17:22: `cooperation_level` is also a metric",
+        ),
+        ("at_war: false", "max: 4", "scenario.yaml:17:8: `max` cannot be the name of a variable"),
+        ("set_by: port", "set_by: prot", "scenario.yaml:19:57: there is no actor `prot`"),
+        ("initial: 10", "initial: 30", "`tax` cannot be 30 at the beginning"),
+        ("initial: 10", "initial: ten", "`tax` cannot be ten at the beginning"),
+        (", per_actor: true", "", "several actors cannot set one value of `tax_vote`"),
+        ('"no") > 1', '"noo") > 1', "scenario.yaml:21:5: rule 1: `tax_vote` is never `noo`, at character 34"),
+        ("when: at_war", "when: at_sea", "rule 2: there is no variable or metric `at_sea`, at character 19"),
+        ("[port, ferry], rounds", "[port, frey], rounds", "there is no actor `frey`"),
+        ("hall:", "Great Hall:", "`Great Hall` is no name of a room"),
+        ("rounds: 2", "rounds: 0", "`rooms.hall.rounds`"),
+        ("treasury < 50", "tresury < 50", "there is no metric `tresury`"),
+    ],
+)
+def test_what_is_wrong_with_the_world_is_shown_at_its_place(tmp_path, old, new, expected):
+    assert old in WORLD
+    found = problems(tmp_path, scenario=SCENARIO.replace("turns: 3\n", "") + WORLD.replace(old, new))
+
+    assert any(expected in problem for problem in found), found

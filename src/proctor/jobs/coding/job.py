@@ -10,6 +10,7 @@ from proctor import secrets
 from proctor.batch.preflight import (
     PreflightContext,
     check_agent,
+    check_agents_model,
     check_model,
     check_sandbox,
     has_own_models,
@@ -75,6 +76,7 @@ class ItemCheck:
             yield from self._once(self._repository, repo, details["baseBranch"])
             program = _ByValue(agent_settings(item))
             yield from self._once(self._agent, item.agent, program)
+            yield from self._once(self._agents_model, item.agent, item.model, program)
             yield from self._once(self._sandbox, _ByValue(settings.get("sandbox")), item.agent, program)
             for key in ("scriptCommand", "setup"):
                 if key in details:
@@ -115,6 +117,10 @@ class ItemCheck:
     def _agent(self, name: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
         for problem, remedy in check_agent(name, settings.given, self._context, self.remarks):
             yield "agent", problem, remedy
+
+    def _agents_model(self, name: str, model: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
+        for problem, remedy in check_agents_model(name, model, settings.given, self._context):
+            yield "model", problem, remedy
 
     def _sandbox(
         self, own: "_ByValue[object]", agent: str, settings: "_ByValue[JsonObject]"
@@ -227,12 +233,9 @@ class CodingJobPlan(JobPlan):
         """The columns of the batch row that record the plan."""
         options = {
             "notify": self.plan.notify,
-            "prices": self.plan.prices,
-            "record": self.plan.record,
-            "replay": self.plan.replay,
+            **self.model_options().stored(),
             "folder": str(self.plan.folder),
             **({"workers": self.workers} if self.workers else {}),
-            **({} if self.plan.outage_patience is None else {"outagePatience": self.plan.outage_patience}),
         }
         return {
             "planPath": self.path,
@@ -309,13 +312,7 @@ class CodingJob(Job):
         folder = Path(options.get("folder") or Path(batch["planPath"]).parent)
         return StoredPlan(
             worker_count=options.get("workers"),
-            options=ModelOptions(
-                folders=(folder, Path.cwd()),
-                prices=options.get("prices"),
-                record=options.get("record"),
-                replay=options.get("replay"),
-                outage_patience_seconds=options.get("outagePatience"),
-            ),
+            options=ModelOptions.restored(options, (folder, Path.cwd())),
         )
 
     def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:

@@ -11,16 +11,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, Side, parse_conversation
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
-from proctor.formatting import chance, figure, percent
+from proctor.formatting import chance, figure, percent, plural
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT, Item
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, json_object
 from proctor.model_client import ClientTotals
 from proctor.report.charts import Bar, bars
-from proctor.report.render import Drawn, filed, page, text
+from proctor.report.panels import Cell, TableRow, dot_table, heat_map
+from proctor.report.render import (
+    Drawn,
+    PageFiles,
+    filed,
+    method_words,
+    page,
+    plots_in_page,
+    sample_words,
+    text,
+)
 from proctor.score import LEVELS, Score
 from proctor.stats.dialogue import is_data, runs_of, summary_of
 from proctor.store import ItemFilter, StoreReader
@@ -397,31 +405,32 @@ def _record(item: ItemRow, session: SessionRow | None) -> JsonObject:
 
 
 DRAWN_CELLS = 40
+DRAWN_MAPS = 6
+"""Maximum number of heat maps for each measure."""
 
 
-def dialogue_html(document: JsonMap) -> str:
-    """The analysis as one self-contained HTML file."""
-    plots = {
-        name: [(caption, Markup(plot)) for caption, plot in drawn] for name, drawn in _plots(document).items()
-    }
+def dialogue_html(document: JsonMap, *, files: bool = False) -> str:
+    """The analysis as one self-contained HTML file; with `files`, it links to the figures beside it."""
+    plots = plots_in_page(_plots(document), files=files)
     return page(
-        "dialogue.html.j2", document=document, plots=plots, figure=figure, around=around, chance=chance
+        "dialogue.html.j2", document=document, plots=plots, methods=methods_paragraph(document), **_WORDS
     )
 
 
-def dialogue_markdown(document: JsonMap) -> tuple[str, dict[str, str]]:
-    """The analysis as Markdown, and its plots: SVG files by name."""
-    plots, files = filed(_plots(document))
-    return _markdown(document, plots), files
+def dialogue_markdown(document: JsonMap) -> tuple[str, PageFiles]:
+    """The analysis as Markdown, and the files of its figures by name."""
+    methods = methods_paragraph(document)
+    plots, files = filed(_plots(document), methods=methods)
+    return _markdown(document, plots, methods=methods), files
 
 
 def dialogue_text(document: JsonMap) -> str:
     """The analysis as text for a terminal, without plots."""
-    return _markdown(document, {})
+    return _markdown(document, {}, methods="")
 
 
-def _markdown(document: JsonMap, plots: Mapping[str, Sequence[Drawn]]) -> str:
-    return text("dialogue.md.j2", document=document, plots=plots, figure=figure, around=around, chance=chance)
+def _markdown(document: JsonMap, plots: Mapping[str, Sequence[Drawn]], *, methods: str) -> str:
+    return text("dialogue.md.j2", document=document, plots=plots, methods=methods, **_WORDS)
 
 
 def around(estimate: Mapping[str, Any]) -> str:
@@ -432,40 +441,123 @@ def around(estimate: Mapping[str, Any]) -> str:
     return f"{figure(estimate['low'])} to {figure(estimate['high'])}"
 
 
+_WORDS = {"figure": figure, "around": around, "chance": chance}
+"""Functions of the templates."""
+
+
 def _plots(document: Mapping[str, Any]) -> dict[str, list[Drawn]]:
     """The plots by measure."""
     return {
         each["measure"]: [
+            *_heat_map(each["measure"], each["cells"]),
             *_means(each["measure"], each["cells"]),
-            *_shares(each["measure"], each["components"]),
+            *_shares(each["measure"], each["components"], each["overall"]["n"]),
         ]
         for each in document["measures"]
     }
 
 
-def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
-    entries = [
-        Bar(
-            label=" × ".join((cell["client"], cell["therapist"], *cell["settings"].values())),
-            value=cell["mean"]["value"],
-            low=cell["mean"]["low"],
-            high=cell["mean"]["high"],
-            note=figure(cell["mean"]["value"]),
+def _heat_map(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+    """Client by therapist, for each combination of the other settings."""
+    drawn: list[Drawn] = []
+    settings = list(dict.fromkeys(tuple(cell["settings"].items()) for cell in cells))
+    for setting in settings[:DRAWN_MAPS]:
+        chosen = [
+            cell
+            for cell in cells
+            if tuple(cell["settings"].items()) == setting and cell["mean"]["value"] is not None
+        ]
+        clients = list(dict.fromkeys(cell["client"] for cell in chosen))
+        therapists = list(dict.fromkeys(cell["therapist"] for cell in chosen))
+        if len(chosen) < 2:
+            continue
+        where = ", ".join(f"{name} = {value}" for name, value in setting)
+        title = f"{measure} by client and therapist" + (f": {where}" if where else "")
+        caption = f"{title}. {_about(chosen)} Colour: the mean."
+        plot = heat_map(
+            title,
+            {
+                (cell["client"], cell["therapist"]): Cell(
+                    value=cell["mean"]["value"],
+                    low=cell["mean"]["low"],
+                    high=cell["mean"]["high"],
+                    n=cell["mean"]["n"],
+                )
+                for cell in chosen
+            },
+            rows=clients,
+            columns=therapists,
+            row_axis="client",
+            column_axis="therapist",
+            say=figure,
         )
-        for cell in cells[:DRAWN_CELLS]
-    ]
-    # A bar begins at 0; what lies below it cannot be drawn as one.
-    if any((entry.value or 0) < 0 for entry in entries):
+        drawn.append((caption, plot))
+    return drawn
+
+
+def _about(cells: Sequence[Mapping[str, Any]]) -> str:
+    """What the means of a figure are, with their method and n."""
+    methods = (cell["mean"].get("method", "") for cell in cells if cell["mean"]["low"] is not None)
+    sizes = sample_words([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
+    return f"Mean of the finished dialogues of a combination; {method_words(methods)}; {sizes}."
+
+
+def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+    known = [cell for cell in cells if cell["mean"]["value"] is not None]
+    if not known:
         return []
-    title = f"{measure} by combination: means with 95 % intervals"
-    return [(title, bars(title, entries))]
+    rows = [
+        TableRow(
+            cells=[cell["client"], cell["therapist"], *map(str, cell["settings"].values())],
+            entry=Bar(
+                label=" × ".join((cell["client"], cell["therapist"], *cell["settings"].values())),
+                value=cell["mean"]["value"],
+                low=cell["mean"]["low"],
+                high=cell["mean"]["high"],
+                note=f"{figure(cell['mean']['value'])} (n = {cell['mean']['n']})",
+            ),
+        )
+        for cell in known[:DRAWN_CELLS]
+    ]
+    title = f"{measure} by combination"
+    more = f" The first {DRAWN_CELLS} of {len(known)} combinations." if len(known) > DRAWN_CELLS else ""
+    headings = ["client", "therapist", *known[0]["settings"]]
+    return [(f"{title}. {_about(known)}{more}", dot_table(title, headings, rows, axis=measure))]
 
 
-def _shares(measure: str, components: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+def methods_paragraph(document: Mapping[str, Any]) -> str:
+    """How the dialogues were made and analyzed, as a paragraph for a paper."""
+    from proctor import __version__
+
+    cells = document["measures"][0]["cells"] if document["measures"] else []
+    clients, therapists = ({cell[side] for cell in cells} for side in ("client", "therapist"))
+    sizes = sample_words([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
+    left_out = f"; {document['left_out']} that were broken off are excluded" if document["left_out"] else ""
+    measures = ", ".join(each["measure"] for each in document["measures"])
+    mocks = document["stand_ins"]
+    sentences = [
+        f"We simulated dialogues of {plural(len(clients), 'client')} with "
+        f"{plural(len(therapists), 'therapist')} ({sizes}{left_out}). Measures: {measures}.",
+        "Means have 95% confidence intervals for dialogues like these: with these roles, profiles, and "
+        "settings. Those of shares between 0 and 1 stay within them.",
+        "Variance components come from a random-effects model: mean squares with generalized pivotal "
+        "intervals for balanced data, otherwise restricted maximum likelihood.",
+        "Differences between levels come from a mixed model in which the other factors are a sample; "
+        "intervals and p values of all of them are Bonferroni-corrected.",
+        f"The dialogues used mock models ({', '.join(mocks)}): they say nothing about real ones."
+        if mocks
+        else "",
+        f"Dialogues and analysis: Proctor {__version__}.",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _shares(measure: str, components: Sequence[Mapping[str, Any]], n: int) -> list[Drawn]:
     known = [
         Bar(label=each["source"], value=each["share"]) for each in components if each["share"] is not None
     ]
     if not known:
         return []
     title = f"{measure}: share of the variance"
-    return [(title, bars(title, known, top=1.0, say=percent))]
+    caption = f"{title}. Variance components of a random-effects model; n = {plural(n, 'dialogue')}."
+    return [(caption, bars(title, known, top=1.0, say=percent))]

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
-from proctor.batch.preflight import check_model
+from proctor.batch.preflight import check_evaluators, check_model
 from proctor.batch.questions import StoreQuestions
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.dialogue.participant import SIDES
@@ -167,15 +167,12 @@ class DialogueJobPlan(JobPlan):
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
-        config = self.simulation.config
-        return ModelOptions(
-            folders=self.folders, prices=config["prices"], record=config["record"], replay=config["replay"]
-        )
+        return ModelOptions.of_plan(self.simulation.config, self.folders)
 
     def columns(self) -> Mapping[str, object]:
         """The columns of the batch row that record the simulation."""
         config = self.simulation.config
-        options = {name: config[name] for name in ("notify", "prices", "record", "replay")}
+        options = {"notify": config["notify"], **self.model_options().stored()}
         if config["human"]:
             options["human"] = config["human"]
         return {
@@ -200,16 +197,19 @@ class DialogueJobPlan(JobPlan):
         ]
         if problems:
             raise UsageError("\n\n".join(problems))
-        if named := self.simulation.evaluators_by_name:
-            find = self.attempts(ctx, models).find_evaluator
-            for each in named:
-                find(each["name"], each["judging"], models)
-        return self.simulation.remarks
+        find, remarks = self.attempts(ctx, models).find_evaluator, set[str]()
+        evaluators = [
+            find(each["name"], each["judging"], models) for each in self.simulation.evaluators_by_name
+        ]
+        for problem, remedy in check_evaluators(evaluators, remarks):
+            raise UsageError(f"`sandbox`: {problem}\n{remedy}")
+        return [*self.simulation.remarks, *remarks]
 
     def attempts(self, ctx: RunContext, models: ModelRouter) -> AttemptContext:
         """Dependencies of its attempts."""
         names = [each["name"] for each in self.simulation.evaluators_by_name]
-        return ctx.with_evaluators(ctx.attempts(models), names, folder=self.folders[0])
+        sandbox = self.model_options().sandbox
+        return ctx.with_evaluators(ctx.attempts(models), names, folder=self.folders[0], sandbox=sandbox)
 
     def resources(self) -> Iterator[Resource]:
         """The roles, and the initial state of the world."""
@@ -377,12 +377,7 @@ class DialogueJob(Job):
         evaluators = json.loads(batch["defaultsJson"]).get("evaluators") or ()
         folder = Path(batch["planPath"]).parent if batch["planPath"] else Path.cwd()
         return StoredDialogues(
-            options=ModelOptions(
-                folders=(folder, Path.cwd()),
-                prices=options.get("prices"),
-                record=options.get("record"),
-                replay=options.get("replay"),
-            ),
+            options=ModelOptions.restored(options, (folder, Path.cwd())),
             evaluators=[each if isinstance(each, str) else each["name"] for each in evaluators],
             folder=folder,
             output=_output_of(batch),
@@ -415,7 +410,8 @@ class DialogueJob(Job):
         if isinstance(plan, DialogueJobPlan):
             return plan.attempts(ctx, models)
         assert isinstance(plan, StoredDialogues)
-        return ctx.with_evaluators(ctx.attempts(models), plan.evaluators, folder=plan.folder)
+        sandbox = plan.options.sandbox
+        return ctx.with_evaluators(ctx.attempts(models), plan.evaluators, folder=plan.folder, sandbox=sandbox)
 
     def people(self, run_id: str, ctx: RunContext) -> People:
         """The person at the terminal, or people elsewhere, who are asked through the store."""

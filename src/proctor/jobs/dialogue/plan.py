@@ -335,7 +335,7 @@ def _from_file(role: RoleFolder, path: Path) -> dict[str, JsonMap]:
     return there
 
 
-LATER_KEYS = ("world", "tasks", "attribution_model", "human", "pairs")
+LATER_KEYS = ("world", "tasks", "attribution_model", "human", "pairs", "resources")
 """Keys of later versions: without a value, they do not change the digest of a simulation."""
 DEFAULT_MODEL = ("OPENAI", "gpt-4o")
 MOST_ITEMS = 1_000_000
@@ -395,10 +395,13 @@ class DialoguePlan:
 
     @property
     def digest(self) -> str:
-        """Digest of the settings, without output folder and concurrency."""
-        aside = ("output_dir", "max_workers", "notify", "record", "replay", "num_runs")
-        unset = {name for name in LATER_KEYS if self.config[name] is None}
-        return digest_of({name: value for name, value in self.config.items() if name not in {*aside, *unset}})
+        """Digest of the settings, without output folder, concurrency and how programs are confined."""
+        aside = {
+            *("output_dir", "max_workers", "notify", "record", "replay", "num_runs"),
+            *("sandbox", "outage_patience"),
+            *(name for name in LATER_KEYS if self.config[name] is None),
+        }
+        return digest_of({name: value for name, value in self.config.items() if name not in aside})
 
     @property
     def item_count(self) -> int:
@@ -501,6 +504,8 @@ class DialoguePlan:
             "checks": task.checks if task else None,
             "attributionModel": config["attribution_model"] if task else None,
             "toolFolder": str(self.folder) if combination.has_tools else None,
+            "toolSandbox": config["sandbox"] if combination.has_tools else None,
+            "resources": config["resources"],
         }
         return {name: value for name, value in settings.items() if value is not None}
 

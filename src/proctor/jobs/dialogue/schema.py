@@ -11,7 +11,16 @@ from proctor.jobs.dialogue.world import TASK_KEYS, TOOL_KEYS, TaskEntry, ToolEnt
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
-from proctor.plan.validate import SectionLabel, StopWhen, check_shape, names_of
+from proctor.plan.validate import (
+    RESOURCES_TEXT,
+    OutagePatience,
+    PlanSandbox,
+    ResourcesValue,
+    SectionLabel,
+    StopWhen,
+    check_shape,
+    names_of,
+)
 from proctor.plan.yaml_loader import read_source
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -135,6 +144,9 @@ class SimulationFile(BaseModel):
         Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)] | None
     ) = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
+    sandbox: PlanSandbox = None
+    outage_patience: OutagePatience = None
+    resources: ResourcesValue | None = Field(default=None, description=RESOURCES_TEXT)
 
 
 DEFAULTS = SimulationFile().model_dump(exclude={"clients": True, "therapists": True}) | {

@@ -11,7 +11,6 @@ Statistics of metrics cover the completed runs; the number of the others is alwa
 
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -20,18 +19,21 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
 from proctor.errors import UsageError
-from proctor.formatting import chance, figure, percent, short, usd
+from proctor.export.tables import write_csv
+from proctor.formatting import chance, elapsed, figure, usd
 from proctor.jobs.scenario.experiment import slug_of
-from proctor.report.charts import Bar, Point, bars, line, scatter
-from proctor.report.render import PLOTS, Drawn, filed, page, text
+from proctor.jobs.scenario.figures import figures_of, methods_paragraph
+from proctor.json_values import as_datetime
+from proctor.report.render import PageFiles, filed, page, plots_in_page, text, write_pages
+from proctor.scenario.state import CheckCounts
 from proctor.stats import experiment
 from proctor.stats.experiment import LevelContrast, Number, RunData, Scale, Study
 from proctor.stats.intervals import per_success, wilson
 
 if TYPE_CHECKING:
+    import pandas
+
     from proctor.stats.differences import Difference
 
 _LABEL = re.compile(r"var-(\d+)-run-(\d+)")
@@ -46,7 +48,8 @@ def read_study(folder: Path) -> Study:
     failed = [_mapping(one) for one in _list(state.get("failed_runs"))]
     reasons = {one["run_id"]: one for one in failed if isinstance(one.get("run_id"), str)}
     paths = sorted(path for path in (folder / "runs").glob("var-*") if path.is_dir())
-    runs = [run for path in paths if (run := _run(path, reasons)) is not None]
+    damaged: list[str] = []
+    runs = [run for path in paths if (run := _run(path, reasons, damaged)) is not None]
     variations = [one for one in _list(state.get("variations")) if isinstance(one, dict)]
     numbered = {_id_of(one, position): one for position, one in enumerate(variations, 1)}
     present = {run.variation_id for run in runs}
@@ -62,6 +65,7 @@ def read_study(folder: Path) -> Study:
         metrics=names,
         scales=scales,
         planned=_whole(summary.get("total_runs_planned")) or len(runs),
+        damaged=tuple(damaged),
         stand_ins=tuple(map(str, _list(summary.get("stand_ins")))),
         description=str(summary.get("description") or ""),
     )
@@ -127,16 +131,17 @@ def _metrics_of(paths: Sequence[Path], runs: Sequence[RunData]) -> tuple[tuple[s
     return tuple(sorted(names)), scales
 
 
-def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]]) -> RunData | None:
+def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]], damaged: list[str]) -> RunData | None:
     named = _LABEL.fullmatch(folder.name)
     if named is None:
         return None
-    state, known = _mapping(_read(folder / "scenario-state.json")), reasons.get(folder.name, {})
+    state = _mapping(_read(folder / "scenario-state.json", damaged))
+    known = reasons.get(folder.name, {})
     status = str(state.get("status") or "failed")
     if known and status != "completed":
         status = "failed"
-    final, by_turn = _metrics(_read(folder / "metrics.json"))
-    costs = _mapping(_read(folder / "costs.json"))
+    final, by_turn = _metrics(_read(folder / "metrics.json", damaged))
+    costs = _mapping(_read(folder / "costs.json", damaged))
     totals = _mapping(costs.get("totals"))
     cost = costs.get("total_cost", totals.get("total_cost_usd"))
     seed = _mapping(state.get("execution_metadata")).get("seed")
@@ -155,7 +160,25 @@ def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]]) -> RunData | No
         by_turn={turn: _numbers(values) for turn, values in by_turn.items()},
         cost_usd=_numbers({"cost": cost}).get("cost"),
         tokens=_whole(totals.get("total_tokens")),
+        seconds=_duration([_mapping(turn) for turn in _list(state.get("turns"))]),
+        turns=len(_list(state.get("completed_turns"))) or len(by_turn),
         seed=seed if isinstance(seed, int) else None,
+        checks=sum((_checks(_mapping(turn)) for turn in _list(state.get("turns"))), CheckCounts()),
+    )
+
+
+def _duration(turns: Sequence[Mapping[str, Any]]) -> float | None:
+    """Seconds that the turns took, without the time between them."""
+    durations = [elapsed(as_datetime(turn, "started_at"), as_datetime(turn, "ended_at")) for turn in turns]
+    known = [seconds for seconds in durations if seconds is not None]
+    return round(sum(known), 3) if known else None
+
+
+def _checks(turn: Mapping[str, Any]) -> CheckCounts:
+    return CheckCounts(
+        run=_whole(turn.get("checks_run")),
+        issues=len(_list(turn.get("issues"))),
+        unread=_whole(turn.get("checks_unread")),
     )
 
 
@@ -222,14 +245,22 @@ def _id_of(variation: Mapping[str, Any], position: int) -> int:
     return variation_id if isinstance(variation_id, int) else position
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, damaged: list[str] | None = None) -> Any:
+    """A JSON document; empty when it cannot be read, which is added to `damaged` if the file is there."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
+        if damaged is not None and path.exists():
+            damaged.append(f"{path.parent.name}/{path.name}")
         return {}
 
 
 FOLDER = "analysis"
+RUNS = "runs.csv"
+_RUN_COLUMNS = ("run_id", "variation_id", "variation", "repeat", "seed", "status", "reason")
+_COST_COLUMNS = ("turns_completed", "cost_usd", "tokens", "duration_seconds")
+LISTED_DAMAGE = 5
+"""Damaged files that are named; the others are counted."""
 MOST_PAIRED = 12
 """With more variations than this, each is compared only with the first: all pairs would be too many."""
 
@@ -386,7 +417,7 @@ class BatchAnalyzer:
         judged = sum(run.is_judged for run in study.runs)
         errors = sum(run.is_error for run in study.runs)
         rate = wilson(passed, judged)
-        tried = self.level_contrasts
+        tried, checks = self.level_contrasts, self.checks
         clear = [experiment.statement(one) for one in tried if one.is_clear and not one.metric]
         by_metric = [experiment.statement(one) for one in tried if one.is_clear and one.metric]
         statistics = self.calculate_variation_statistics()
@@ -413,9 +444,30 @@ class BatchAnalyzer:
             "errors": errors,
             "unfinished_runs": total - judged - errors,
             "best_variation": None if best is None else {"variation_id": -best[1], "success_rate": best[0]},
-            "notes": [*experiment.limitations(study, tried), *experiment.of_no_spread(study, self.metrics)],
+            "notes": [
+                *self._damage(),
+                *experiment.limitations(study, tried),
+                *experiment.of_no_spread(study, self.metrics),
+            ],
             "stand_ins": list(study.stand_ins),
+            **({"checks": asdict(checks)} if checks.run else {}),
         }
+
+    def _damage(self) -> list[str]:
+        """Which files of runs could not be read."""
+        names = self.study.damaged
+        if not names:
+            return []
+        more = f" and {len(names) - LISTED_DAMAGE} more" if len(names) > LISTED_DAMAGE else ""
+        return [
+            f"Damaged, and not in these figures: {', '.join(names[:LISTED_DAMAGE])}{more}. "
+            "Resume the experiment (--resume): files are rebuilt from the store, nothing is run again."
+        ]
+
+    @property
+    def checks(self) -> CheckCounts:
+        """The number of checks in all runs."""
+        return sum((run.checks for run in self.study.runs), CheckCounts())
 
     def turns_of(self, metric_name: str, number: int | None = None) -> list[dict[str, Any]]:
         """A metric's mean after each turn with its CI, for one variation or for all."""
@@ -446,11 +498,58 @@ class BatchAnalyzer:
             "effects.json": {name: self.factor_effects(name) for name in self.metrics},
         }
 
+    def run_rows(self) -> list[dict[str, Any]]:
+        """One row per run: its variation, the levels of the factors, seed, final metrics, cost and duration.
+
+        The rows have the same columns. A factor or metric with the name of another column has a prefix.
+        """
+        study = self.study
+        factors = list(dict.fromkeys(name for levels in study.factors.values() for name in levels))
+        labels = sorted({name for run in study.runs for name in run.labels})
+        columns = dict.fromkeys((*_RUN_COLUMNS, *_COST_COLUMNS))
+        named: dict[str, dict[str, str]] = {"factor": {}, "metric": {}}
+        for kind, names in (("factor", factors), ("metric", [*self.metrics, *labels])):
+            for name in names:
+                column = f"{kind}.{name}" if name in columns else name
+                columns[column] = None
+                named[kind][name] = column
+        return [self._run_row(run, named) for run in study.runs]
+
+    def _run_row(self, run: RunData, named: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+        levels = self.study.factors.get(run.variation_id, {})
+        values = {**run.labels, **run.metrics}
+        return {
+            "run_id": run.run_id,
+            "variation_id": run.variation_id,
+            "variation": self.study.descriptions[run.variation_id],
+            "repeat": run.repeat,
+            "seed": run.seed,
+            "status": run.status,
+            "reason": run.reason,
+            **{column: levels.get(name) for name, column in named["factor"].items()},
+            **{column: values.get(name) for name, column in named["metric"].items()},
+            "turns_completed": run.turns,
+            "cost_usd": run.cost_usd,
+            "tokens": run.tokens,
+            "duration_seconds": run.seconds,
+        }
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """The rows of `run_rows` as a pandas DataFrame."""
+        # pandas is an optional dependency.
+        try:
+            import pandas
+        except ImportError as error:
+            raise UsageError("this needs pandas\nInstall it: pip install 'proctor[pandas]'") from error
+        return pandas.DataFrame(self.run_rows())
+
     def save(self, target: Path | None = None) -> list[Path]:
         """Write the analysis into the experiment's folder, or into another; the files."""
         target = target or self.folder / FOLDER
         target.mkdir(parents=True, exist_ok=True)
-        written = []
+        rows = self.run_rows()
+        write_csv(target / RUNS, list(rows[0]) if rows else [*_RUN_COLUMNS, *_COST_COLUMNS], rows)
+        written = [target / RUNS]
         for name, document in self.documents().items():
             path = target / name
             path.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
@@ -563,39 +662,21 @@ def analysis_folder(folder: Path, metric: str) -> Path:
 
 
 def write_reports(analyzer: BatchAnalyzer, target: Path) -> list[Path]:
-    """Write the report in Markdown and HTML; the files."""
-    markdown, plots = experiment_markdown(analyzer)
-    pages = {"analysis-report.md": markdown, "analysis-report.html": experiment_html(analyzer)}
-    return write_pages(target, pages | plots)
+    """Write the report in Markdown and HTML, and its figures for print; the files."""
+    markdown, files = experiment_markdown(analyzer)
+    pages = {"analysis-report.md": markdown, "analysis-report.html": experiment_html(analyzer, files=True)}
+    return write_pages(target, pages | files)
 
 
-def write_pages(target: Path, pages: Mapping[str, str]) -> list[Path]:
-    """Write a report and its plots into the folder of an analysis; the files."""
-    # Plots of an earlier report would be misleading.
-    shutil.rmtree(target / PLOTS, ignore_errors=True)
-    (target / PLOTS).mkdir(parents=True)
-    for name, content in pages.items():
-        (target / name).write_text(content, encoding="utf-8")
-    return [target / name for name in pages]
-
-
-DRAWN_VARIATIONS = 30
-DRAWN_METRICS = 12
-DRAWN_LINES = 6
-"""Maximum number of variations with a line of their own in a plot."""
-
-
-def experiment_html(analyzer: BatchAnalyzer) -> str:
-    """The report as one self-contained HTML file."""
-    plots = {
-        name: [(caption, Markup(plot)) for caption, plot in drawn] for name, drawn in _plots(analyzer).items()
-    }
+def experiment_html(analyzer: BatchAnalyzer, *, files: bool = False) -> str:
+    """The report as one self-contained HTML file; with `files`, it links to the figures beside it."""
+    plots = plots_in_page(figures_of(analyzer), files=files)
     return page("experiment.html.j2", plots=plots, **_chart_values(analyzer))
 
 
-def experiment_markdown(analyzer: BatchAnalyzer) -> tuple[str, dict[str, str]]:
-    """The report as Markdown, and its plots: SVG files by name."""
-    plots, files = filed(_plots(analyzer))
+def experiment_markdown(analyzer: BatchAnalyzer) -> tuple[str, PageFiles]:
+    """The report as Markdown, and the files of its figures by name."""
+    plots, files = filed(figures_of(analyzer), methods=methods_paragraph(analyzer))
     return text("experiment.md.j2", plots=plots, **_chart_values(analyzer)), files
 
 
@@ -624,6 +705,8 @@ def _chart_values(analyzer: BatchAnalyzer) -> dict[str, Any]:
             name: [one for one in documents["patterns.json"]["tested_metric_levels"] if one["metric"] == name]
             for name in metrics
         },
+        "methods": methods_paragraph(analyzer),
+        "checks": analyzer.checks if analyzer.checks.run else None,
         "figure": figure,
         "chance": chance,
         "around": around,
@@ -648,95 +731,3 @@ def cost_limits(one: Mapping[str, Any]) -> str:
         if one["high"]
         else f"from {usd(one['low'])}, no upper limit"
     )
-
-
-def _plots(analyzer: BatchAnalyzer) -> dict[str, list[Drawn]]:
-    """The plots of each metric by its name; those of success rates under the empty name."""
-    statistics = analyzer.calculate_variation_statistics()
-    drawn: dict[str, list[Drawn]] = {"": [_success(statistics)]}
-    for name in analyzer.metrics[:DRAWN_METRICS]:
-        drawn[name] = [
-            *_by_variation(name, statistics),
-            *_over_turns(name, analyzer),
-            *_against_cost(name, statistics),
-        ]
-    return drawn
-
-
-def _label(one: Mapping[str, Any]) -> str:
-    """A variation's name in a plot, its number first: long names are cut off."""
-    return f"{one['variation_id']}: {one['description']}"
-
-
-def _success(statistics: Mapping[int, Mapping[str, Any]]) -> Drawn:
-    rates = [
-        Bar(
-            label=_label(one),
-            value=one["success_rate"],
-            low=one["success_rate_interval"][0],
-            high=one["success_rate_interval"][1],
-            note=f"{one['successful_runs']}/{one['total_runs']}",
-        )
-        for one in list(statistics.values())[:DRAWN_VARIATIONS]
-        if one["total_runs"]
-    ]
-    title = "Completed runs by variation, with 95 % intervals"
-    return title, bars(title, rates, top=1.0, say=percent)
-
-
-def _by_variation(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> list[Drawn]:
-    entries = [
-        Bar(
-            label=_label(one),
-            value=one["metrics"][metric]["mean"],
-            low=one["metrics"][metric]["low"],
-            high=one["metrics"][metric]["high"],
-            note=f"{figure(one['metrics'][metric]['mean'])} (n = {one['metrics'][metric]['n']})",
-        )
-        for one in list(statistics.values())[:DRAWN_VARIATIONS]
-        if metric in one["metrics"]
-    ]
-    # Bars start at 0 and cannot show negative values.
-    if not entries or any((entry.value or 0) < 0 for entry in entries):
-        return []
-    title = f"{metric} by variation: means with 95 % intervals"
-    return [(title, bars(title, entries, say=short))]
-
-
-def _over_turns(metric: str, analyzer: BatchAnalyzer) -> list[Drawn]:
-    numbers = list(analyzer.study.descriptions)
-    chosen: list[int | None] = [*numbers] if 1 < len(numbers) <= DRAWN_LINES else [None]
-    lines = {
-        number: [
-            Point(label=f"turn {one['turn']}", x=one["turn"], y=one["mean"], low=one["low"], high=one["high"])
-            for one in analyzer.turns_of(metric, number)
-        ]
-        for number in chosen
-    }
-    everywhere = [point for points in lines.values() for point in points]
-    plots: list[Drawn] = []
-    for number, points in lines.items():
-        if len(points) > 1:
-            who = "all runs" if number is None else analyzer.study.descriptions[number]
-            title = f"{metric} over the turns: {who}"
-            plots.append((title, line(title, points, x_axis="turn", say_y=short, fits=everywhere)))
-    return plots
-
-
-def _against_cost(metric: str, statistics: Mapping[int, Mapping[str, Any]]) -> list[Drawn]:
-    points = [
-        Point(
-            label=_label(one),
-            x=one["cost"]["mean"],
-            y=one["metrics"][metric]["mean"],
-            low=one["metrics"][metric]["low"],
-            high=one["metrics"][metric]["high"],
-        )
-        for one in list(statistics.values())[:DRAWN_VARIATIONS]
-        if metric in one["metrics"] and one["cost"]["mean"]
-    ]
-    if len(points) < 2 or any(point.y < 0 for point in points):
-        return []
-    title = f"What a run costs against {metric}"
-    plot = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=short)
-    return [(title, plot)]

@@ -19,18 +19,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import PlanError, Problem
+from proctor.context import ModelOptions
+from proctor.errors import PlanError, Problem, UsageError
 from proctor.item import Item, digest_of
 from proctor.job import check_limits
 from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
 from proctor.jobs.scenario.schema import ExperimentConfig, vocabulary
-from proctor.jobs.scenario.variations import Variation, expand_variations
+from proctor.jobs.scenario.variations import Variation, expand_variations, variation_problems
 from proctor.plan import source as sources
 from proctor.plan.criteria import judge_models, judges_of
 from proctor.plan.source import PlanSource, bytes_of
 from proctor.plan.validate import check_shape, stop_settings
 from proctor.plan.yaml_loader import read_source
-from proctor.scenario.definition import Scenario, changed, flattened, scenario_of
+from proctor.scenario.definition import changed, flattened, scenario_of
 
 DEFAULT_TIMEOUT_SECONDS = 1800
 CONFIG, STATE = "batch-config.yaml", "batch-state.json"
@@ -145,6 +146,11 @@ class Experiment:
         return {model: {k: v for k, v in price.items() if v is not None} for model, price in prices.items()}
 
     @property
+    def model_options(self) -> ModelOptions:
+        """How its models are reached and its evaluators are confined, without folders."""
+        return replace(ModelOptions.of_plan(self.source.data, ()), prices=self.prices)
+
+    @property
     def run_count(self) -> int:
         """Number of all runs."""
         return len(self.variations) * self.runs_per_variation
@@ -154,7 +160,7 @@ class Experiment:
         """What the store keeps besides the text: enough to rewrite every file."""
         return {
             "notify": self._get("notify"),
-            "prices": dict(self.prices),
+            **self.model_options.stored(),
             "experiment": self.name,
             "description": self._get("description", ""),
             "baseScenario": str(self._get("base_scenario")),
@@ -190,10 +196,17 @@ class Experiment:
     @property
     def models(self) -> list[str]:
         """Every model that a variation or an evaluator uses, once each."""
-        names: dict[str, None] = {}
+        return list(dict.fromkeys([*self._model_uses, *judge_models(self.judges)]))
+
+    @cached_property
+    def _model_uses(self) -> dict[str, tuple[str, Variation]]:
+        """Every model that a run calls: the path of its setting, and the first variation that has it."""
+        uses: dict[str, tuple[str, Variation]] = {}
         for variation in self.variations:
-            names |= dict.fromkeys(scenario_of(changed(self.loaded.plain, variation.changes)).models)
-        return list(names | dict.fromkeys(judge_models(self.judges)))
+            scenario = scenario_of(changed(self.loaded.plain, variation.changes))
+            for path, model in scenario.models_by_path.items():
+                uses.setdefault(model, (path, variation))
+        return uses
 
     def items(self, numbers: Mapping[str, int] | None = None) -> Iterator[Item]:
         """The runs, variation by variation.
@@ -218,18 +231,24 @@ class Experiment:
         return self.source.problem(path, problem, remedy)
 
     def model_problem(self, model: str, problem: str, remedy: str = "") -> Problem:
-        """A problem with a model, at the place that names it: a variation, an actor, the scenario."""
-        for index, entry in enumerate(self._entries()):
-            for position, value in enumerate(entry.get("values") or ()):
-                if value == model:
-                    return self.problem(("variations", index, "values", position), problem, remedy)
-        if model in judge_models(self.judges) and model not in self.loaded.scenario.models:
-            return self.problem(("judge_model",), problem, remedy)
-        return self.loaded.problem(_named_at(self.loaded.scenario, model), problem, remedy)
+        """A problem with a model, at the place that makes a run use it."""
+        use = self._model_uses.get(model)
+        if use is None:
+            return self._judge_problem(model, problem, remedy)
+        path, variation = use
+        changed_at = [each for each in variation.origins if path == each or path.startswith(f"{each}.")]
+        if changed_at:
+            return self.problem(variation.origins[max(changed_at, key=len)], problem, remedy)
+        return self.loaded.problem(path, problem, remedy)
 
-    def _entries(self) -> list[dict[str, Any]]:
-        written = self._get("variations") or []
-        return written if isinstance(written, list) else []
+    def _judge_problem(self, model: str, problem: str, remedy: str) -> Problem:
+        """A problem with a model that only evaluators use."""
+        for index, entry in enumerate(self._get("evaluators") or ()):
+            if isinstance(entry, dict) and entry.get("model") == model:
+                return self.problem(("evaluators", index, "model"), problem, remedy)
+        if self._get("judge_model") == model:
+            return self.problem(("judge_model",), problem, remedy)
+        return self.loaded.problem("world_state_model", problem, remedy)
 
     def _numbered(self, known: Mapping[str, int]) -> Iterator[tuple[int, Variation, Item]]:
         following = max(known.values(), default=0)
@@ -255,8 +274,11 @@ class Experiment:
             "tags": [],
             **({"evaluators": list(self.judges)} if self.judges else {}),
         }
+        if resources := self._get("resources"):
+            settings["resources"] = resources
         if self.cost_per_run_usd is not None:
-            settings |= {"budget": self.cost_per_run_usd, "haltAtLimit": True}
+            halts = self._get("on_run_limit", "halt") == "halt"
+            settings |= {"budget": self.cost_per_run_usd, "haltAtLimit": halts}
         branch = self._get("branch")
         return Item(
             runner="scenario",
@@ -295,14 +317,27 @@ def read_experiment(
     """
     source = read_source(text, file=file or str(path))
     shape = check_shape(source, ExperimentConfig, vocabulary)
-    if shape.problems:
+    invalid = {key_path[0] for key_path in shape.paths if key_path}
+    if not isinstance(source.data, dict) or "base_scenario" in invalid:
         sources.refuse(shape.problems)
-    base, folder = _scenario_folder(source, path, working_folder)
-    loaded = read_scenario(folder)
-    variations, problems = expand_variations(source, loaded)
-    judges, unknown = judges_of(source, loaded.scenario.world_state_model)
-    if problems or unknown:
-        sources.refuse([*problems, *unknown])
+    # What is invalid is reported, and left out of the further checks.
+    valid = replace(source, data={key: value for key, value in source.data.items() if key not in invalid})
+    problems = list(shape.problems)
+    try:
+        base, folder = _scenario_folder(valid, path, working_folder)
+        loaded = read_scenario(folder)
+    except PlanError as error:
+        sources.refuse([*problems, *error.problems, *variation_problems(valid)])
+    except UsageError as error:
+        if not problems:
+            raise
+        problem, _, remedy = str(error).partition("\n")
+        sources.refuse([*problems, valid.problem(("base_scenario",), problem, remedy)])
+    variations, variation_faults = expand_variations(valid, loaded)
+    judges, unknown = judges_of(valid, loaded.scenario.world_state_model)
+    problems += [*variation_faults, *unknown]
+    if problems:
+        sources.refuse(problems)
     output = _output(source, path, base)
     bases = (working_folder, path.parent, *path.parent.parents)
     experiment = Experiment(
@@ -358,20 +393,6 @@ def _output(source: PlanSource, path: Path, base: Path) -> Path:
 def _models(models: Sequence[str]) -> str:
     """The models of a run in one text, mock models first: with one of them, the run is a mock run."""
     return ", ".join(sorted(models, key=lambda model: (not model.startswith(STAND_INS), model)))
-
-
-def _named_at(scenario: Scenario, model: str) -> str:
-    """The path of the setting of a scenario that names a model."""
-    for short, actor in scenario.actors.items():
-        if actor.llm_model == model:
-            return f"actors.{short}.llm_model"
-    for name, measure in scenario.metrics.items():
-        if measure.model == model:
-            return f"metrics.{name}.model"
-    if scenario.validation and scenario.validation.validation_model == model:
-        return "validation.validation_model"
-    is_summary = model == scenario.summarization_model != scenario.world_state_model
-    return "summarization_model" if is_summary else "world_state_model"
 
 
 def _refuse_duplicates(experiment: Experiment) -> None:

@@ -9,14 +9,14 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from proctor.context import RunContext
 from proctor.errors import UsageError
-from proctor.formatting import elapsed, plural
+from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import BatchEnd, ItemFinished, JobFiles, StepFinished
 from proctor.jobs.scenario.analysis import BatchAnalyzer
@@ -24,9 +24,10 @@ from proctor.jobs.scenario.experiment import CONFIG, KEPT_SCENARIO, STAND_INS, S
 from proctor.scenario import state
 from proctor.scenario.definition import Scenario, changed, scenario_of
 from proctor.scenario.prompts import run_seed
-from proctor.scenario.run_files import as_json, read_run, write_run, write_whole
+from proctor.scenario.run_files import as_json, is_intact, read_run, write_run, write_whole
 from proctor.scenario.state import (
     EVALUATORS,
+    CheckCounts,
     ScenarioCall,
     ScenarioRun,
     ScenarioTurn,
@@ -38,9 +39,9 @@ from proctor.scenario.state import (
 from proctor.score import Score
 from proctor.session import Iteration, Metric, ModelCall, Usage, Workspace
 from proctor.store import Recorder, Store, StoreReader, Writer, item_of, timestamp
-from proctor.store.batches import moment
 from proctor.store.database import Row, extended
 from proctor.store.items import ItemState, item_settings, item_states
+from proctor.store.runs import active_seconds
 from proctor.store.tables import BatchRow, ItemRow, ScoreRow
 from proctor.store.transcripts import calls_after_step, step_text
 
@@ -242,7 +243,9 @@ def _status(row: Mapping[str, Any]) -> tuple[str, str]:
     halted = row["reason"] in RESUMABLE_REASONS or (
         row["status"] == FAIL and row["reason"] == "validation_failed"
     )
-    return (state.HALTED if halted else state.FAILED), row["reason"]
+    # An attempt that a budget has stopped is halted.
+    reason = "budget" if row["reason"] == "halted" else row["reason"]
+    return (state.HALTED if halted else state.FAILED), reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +296,8 @@ class ExperimentFolder(JobFiles):
         """Folders of running items, by item id."""
         self._current = set[str]()
         """Items that are finished and whose folders are complete."""
+        self._checks: dict[str, CheckCounts] = {}
+        """Checks of the runs whose folders were read or written, by item id."""
 
     def begin(self, *, resumed: bool) -> BatchEnd | None:  # noqa: ARG002
         """Write what the runs need, import runs from elsewhere, and bring all files in sync."""
@@ -331,7 +336,23 @@ class ExperimentFolder(JobFiles):
         self._sync()
         if self._options.get("aggregateMetrics") and end.status == "completed":
             BatchAnalyzer(self.path).save()
-        return {"experiment": self._options["experiment"], "output": str(self.path)}
+        documents = self._documents()
+        return {
+            "experiment": self._options["experiment"],
+            "output": str(self.path),
+            "durationSec": documents.seconds,
+            **documents.checks(),
+            **({"runsOverLimit": over} if (over := documents.over_limit()) else {}),
+        }
+
+    def _documents(self) -> "_ExperimentDocuments":
+        return _ExperimentDocuments(
+            self._batch(),
+            self._options,
+            self._items(),
+            seconds=round(active_seconds(self.store.read, self.run_id, self._ctx.now()), 3),
+            checks=sum(self._checks.values(), CheckCounts()),
+        )
 
     def _report_import(self, imported: ImportedRuns) -> None:
         finished = sum(imported.runs[item.id].status == state.COMPLETED for item in imported.items)
@@ -366,7 +387,7 @@ class ExperimentFolder(JobFiles):
 
     def write(self) -> None:
         """Write state, summary and costs from the store."""
-        files = _ExperimentDocuments(self._batch(), self._options, self._items(), self._ctx.now())
+        files = self._documents()
         write_whole(self.path / STATE, as_json(files.state()))
         write_whole(self.path / COSTS, as_json(files.costs()))
         write_whole(self.path / SUMMARY, as_json(files.summary()))
@@ -374,9 +395,14 @@ class ExperimentFolder(JobFiles):
 
     def _is_current(self, row: ItemState) -> bool:
         """Whether the folder of a run holds what the store does. Its state is written last."""
-        written = read_run(self._run_path(json.loads(row["settings"])))
+        settings = json.loads(row["settings"])
+        path = self._run_path(settings)
+        written = read_run(path)
         if written is None or written.item_id != row["id"]:
             return False
+        if not is_intact(path, written, whole=bool(settings.get("saveIndividualRuns", True))):
+            return False
+        self._checks[row["id"]] = written.checks
         if row["status"] == SUCCESS:
             return written.status == state.COMPLETED
         stored = run_from_store(self.store.read, self._item(row["id"]))
@@ -389,10 +415,12 @@ class ExperimentFolder(JobFiles):
     def _folder_of(self, row: ItemRow) -> _RunFolder:
         """The folder of a run with what the store has of it."""
         settings = item_of(row).settings
+        run = run_from_store(self.store.read, row)
+        self._checks[row["id"]] = run.checks
         return _RunFolder(
             path=self._run_path(settings),
             scenario=scenario_of(changed(self._options["scenario"], settings.get("changes") or {})),
-            run=run_from_store(self.store.read, row),
+            run=run,
             whole=bool(settings.get("saveIndividualRuns", True)),
         )
 
@@ -437,18 +465,26 @@ class _ExperimentDocuments:
         batch: Mapping[str, Any],
         options: Mapping[str, Any],
         rows: Sequence[ItemState],
-        now: datetime,
+        *,
+        seconds: float,
+        checks: CheckCounts,
     ) -> None:
-        self._batch, self._options = batch, options
+        self._batch, self._options, self._checks = batch, options, checks
+        self.seconds = seconds
+        """In which runs were executed, without the pauses between executions of the experiment."""
         self._rows = [
             extended(Row, row, values=json.loads(row["settings"]))
             for row in rows
             if row["reason"] != "removed"
         ]
-        began = moment(batch["createdAt"])
-        ended = moment(batch["finishedAt"]) or now
-        took = elapsed(began, ended)
-        self._seconds = None if took is None else round(took, 3)
+
+    def over_limit(self) -> list[str]:
+        """Labels of the runs that have reached their cost limit."""
+        return [row["values"]["label"] for row in self._rows if _is_over_limit(row)]
+
+    def checks(self) -> dict[str, Any]:
+        """The number of checks, where the scenario has any."""
+        return {"checks": asdict(self._checks)} if self._options["scenario"].get("validation") else {}
 
     def state(self) -> dict[str, Any]:
         batch = self._batch
@@ -484,11 +520,14 @@ class _ExperimentDocuments:
             "total_runs_planned": len(self._rows),
             "runs_completed": completed,
             "runs_failed": len(self._failed()),
-            "runs_pending": sum(row["status"] in (QUEUED, RUNNING) for row in self._rows),
-            "duration_seconds": self._seconds,
+            "runs_pending": sum(
+                row["status"] in (QUEUED, RUNNING) and not _is_over_limit(row) for row in self._rows
+            ),
+            "duration_seconds": self.seconds,
             "cost_summary": self._cost_summary(),
             "failed_runs": self._failed(),
             "stand_ins": self._stand_ins(),
+            **self.checks(),
         }
 
     def costs(self) -> dict[str, Any]:
@@ -533,7 +572,7 @@ class _ExperimentDocuments:
             "runs_failed": len(self._failed()),
             "runs_budget_exceeded": sum(row["reason"] in ("cost_limit", "halted") for row in self._rows),
             "avg_cost_per_run": _mean(done),
-            "duration_seconds": self._seconds,
+            "duration_seconds": self.seconds,
             "start_time": batch["createdAt"],
             "end_time": batch["finishedAt"],
         }
@@ -546,12 +585,12 @@ class _ExperimentDocuments:
         return [
             {
                 "run_id": row["values"]["label"],
-                "error": row["error"],
+                "error": row["error"] or ("its cost limit was reached" if _is_over_limit(row) else ""),
                 "status": "cost_limit_exceeded" if row["reason"] == "cost_limit" else _word(row["status"]),
                 "reason": row["reason"],
             }
             for row in self._rows
-            if row["status"] in FINISHED and row["status"] != SUCCESS
+            if (row["status"] in FINISHED and row["status"] != SUCCESS) or _is_over_limit(row)
         ]
 
     def _variations(self) -> list[dict[str, Any]]:
@@ -579,6 +618,11 @@ class _ExperimentDocuments:
                 },
             )
         return [variations[number] for number in sorted(variations)]
+
+
+def _is_over_limit(row: Mapping[str, Any]) -> bool:
+    """Whether a run has reached its cost limit; it may be queued until the limit is raised."""
+    return bool(row["reason"] == "cost_limit" and row["status"] != SUCCESS)
 
 
 def _word(status: str) -> str:

@@ -6,7 +6,8 @@ The folder may have all this below `definition/`. All problems of all files are 
 its line; what is only unusual becomes a remark.
 """
 
-from collections.abc import Mapping
+import keyword
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
@@ -33,8 +34,12 @@ from proctor.jobs.scenario.reader_rules import (
 from proctor.plan.source import PlanSource, ValuePlace, open_regular
 from proctor.plan.validate import did_you_mean, expected_value, value_text
 from proctor.scenario.definition import SHORT_NAME, Actor, Plain, Scenario, names_of, scenario_of
+from proctor.scenario.expressions import FUNCTIONS
 from proctor.scenario.prompts import SUFFIX, built_in, fault_of
+from proctor.scenario.world import ALL, OWN, has_value, in_words, rule_problems
 
+VARIABLE_TYPES = {"int": "integer", "float": "number", "bool": "boolean", "str": "text", "string": "text"}
+RESERVED = ("true", "false", "turn", *keyword.kwlist, *FUNCTIONS)
 DEFAULT_MODEL = "openai/gpt-4o-mini"
 ACTOR_ALIASES = {
     "model": "llm_model",
@@ -224,6 +229,8 @@ def read_scenario(folder: Path) -> LoadedScenario:
     plain["prompts"] = _prompts(folders, findings)
     _check_names(plain, findings)
     definition = checked(plain, findings)
+    if definition is not None:
+        check_world(definition, findings)
     refuse(findings)
     assert definition is not None
     return LoadedScenario(
@@ -278,6 +285,10 @@ def _of_main(source: PlanSource, findings: FolderReader) -> Plain:
                 )
             plain[name] = as_text(value) if name in ("system_prompt", "description") else value
             findings.came_from((name,), source, (key,))
+            if name == "variables":
+                plain[name] = _variables(source, value, findings)
+            elif name == "rules" and isinstance(value, list):
+                plain[name] = [{"do": rule} if isinstance(rule, str) else rule for rule in value]
         elif name not in _OWN:
             about[key] = value
             if key not in _ABOUT:
@@ -287,6 +298,78 @@ def _of_main(source: PlanSource, findings: FolderReader) -> Plain:
     left = ("features", "scenario_length", "actors", "black_swans", "enable_black_swans")
     plain["about"] = {name: value for name, value in about.items() if name not in left}
     return plain
+
+
+def _variables(source: PlanSource, written: Any, findings: FolderReader) -> Any:
+    """Variables by name; a value alone is the initial one and gives the type."""
+    if not isinstance(written, dict):
+        return written
+    variables: dict[str, Any] = {}
+    for name, entry in written.items():
+        values = dict(entry) if isinstance(entry, dict) else {"initial": entry}
+        if "type" not in values:
+            initial = values.get("initial")
+            is_choice = "values" in values
+            kinds = {bool: "boolean", int: "number", float: "number", str: "text"}
+            values["type"] = "choice" if is_choice else kinds.get(type(initial), "number")
+        values["type"] = VARIABLE_TYPES.get(values["type"], values["type"])
+        for key in ("set_by", "visible_to", "values"):
+            if isinstance(values.get(key), str):
+                values[key] = [values[key]]
+        if isinstance(values.get("values"), list):
+            # YAML reads `yes` and `no` as truth values.
+            values["values"] = [_choice(value) for value in values["values"]]
+            if values["type"] == "choice":
+                values["initial"] = _choice(
+                    values.get("initial", values["values"][0] if values["values"] else "")
+                )
+        variables[str(name)] = values
+        findings.came_from(("variables", str(name)), source, ("variables", name))
+    return variables
+
+
+def _choice(value: Any) -> Any:
+    return {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
+
+
+def check_world(scenario: Scenario, findings: FolderReader) -> None:
+    """Check variables, rules and rooms against each other and the actors."""
+    for name, variable in scenario.variables.items():
+        at = ("variables", name)
+        if not name.isidentifier() or name in RESERVED:
+            findings.problem(at, f"`{name}` cannot be the name of a variable", "Use letters, digits and `_`.")
+        if name in scenario.metrics:
+            findings.problem(at, f"`{name}` is also a metric", "A variable is measured as it is: rename one.")
+        _check_actors((*at, "set_by"), [one for one in variable.set_by if one != ALL], scenario, findings)
+        known_to = variable.visible_to or ()
+        _check_actors((*at, "visible_to"), [one for one in known_to if one != OWN], scenario, findings)
+        if (len(variable.set_by) > 1 or ALL in variable.set_by) and not variable.per_actor:
+            remedy = "Add `per_actor: true`: then each has a value of its own."
+            findings.problem((*at, "set_by"), f"several actors cannot set one value of `{name}`", remedy)
+        initials = variable.initial if isinstance(variable.initial, dict) else {"": variable.initial}
+        if variable.per_actor and isinstance(variable.initial, dict):
+            missing = [short for short in scenario.actors if short not in initials]
+            if missing:
+                findings.problem((*at, "initial"), f"`initial` has no value of {', '.join(missing)}")
+        for value in initials.values():
+            if not has_value(variable, value):
+                findings.problem((*at, "initial"), f"`{name}` cannot be {in_words(value)} at the beginning")
+    for index, error in rule_problems(scenario):
+        text = scenario.rules[index].text
+        problem = f"rule {index + 1}: {error.problem}, at character {error.column} of `{text}`"
+        findings.problem(("rules", index), problem, error.remedy)
+    for name, room in scenario.rooms.items():
+        if not SHORT_NAME.fullmatch(name):
+            remedy = "Use small letters, digits and dashes: it becomes part of file names."
+            findings.problem(("rooms", name), f"`{name}` is no name of a room", remedy)
+        _check_actors(("rooms", name, "members"), room.members, scenario, findings)
+
+
+def _check_actors(at: Steps, names: Sequence[str], scenario: Scenario, findings: FolderReader) -> None:
+    for name in names:
+        if name not in scenario.actors:
+            remedy = did_you_mean(name, scenario.actors) or f"There are: {', '.join(scenario.actors)}."
+            findings.problem(at, f"there is no actor `{name}`", remedy)
 
 
 def _length(source: PlanSource, plain: Plain, findings: FolderReader) -> None:
@@ -372,7 +455,8 @@ def _prompts(folders: list[Path], findings: FolderReader) -> dict[str, str]:
 
 def _check_names(plain: Plain, findings: FolderReader) -> None:
     """Check that conditions name existing metrics."""
-    known: Mapping[str, Any] = plain["metrics"]
+    variables = plain.get("variables")
+    known: Mapping[str, Any] = {**plain["metrics"], **(variables if isinstance(variables, dict) else {})}
     if not known and findings.problems:
         # The metrics could not be read, which is already reported.
         return

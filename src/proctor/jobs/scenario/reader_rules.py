@@ -10,7 +10,15 @@ from proctor.plan import source as sources
 from proctor.plan.source import PlanSource, bytes_of
 from proctor.plan.validate import did_you_mean
 from proctor.plan.yaml_loader import read_source
-from proctor.scenario.definition import Measure, Plain, ScenarioEvent, Validation, ValidationCheck, names_of
+from proctor.scenario.definition import (
+    Measure,
+    Plain,
+    Reporting,
+    ScenarioEvent,
+    Validation,
+    ValidationCheck,
+    names_of,
+)
 
 Steps = tuple[str | int, ...]
 
@@ -120,8 +128,17 @@ _SYNONYMS = {
     "condition": "conditions",
     "interval": "frequency",
     "chance": "probability",
+    "probability_per_turn": "probability",
 }
-_NEEDED = {"random": "probability", "conditional": "conditions", "scheduled": "turn"}
+_NEEDED = {
+    "random": ("probability",),
+    "conditional": ("conditions", "world_state_contains"),
+    "scheduled": ("turn", "turns"),
+}
+
+
+_OF_EVENT = ("name", "effect", "effects", "start_turn", "end_turn", "schedule")
+"""Keys of an event that are read by themselves."""
 
 
 def read_events(folders: list[Path], findings: FolderReader) -> dict[str, Plain]:
@@ -176,11 +193,15 @@ def conditions_of(written: Any) -> Any:
         for mark in (">=", "<=", "==", "!=", ">", "<"):
             if mark in part:
                 name, _, value = part.partition(mark)
-                names[name.strip()] = f"{mark} {value.strip()}"
+                _add_comparison(names, name.strip(), f"{mark} {value.strip()}")
                 break
         else:
             names[name] = ""
     return names
+
+
+def _add_comparison(conditions: dict[str, str], metric: str, comparison: str) -> None:
+    conditions[metric] = f"{conditions[metric]} and {comparison}" if metric in conditions else comparison
 
 
 def _entries(source: PlanSource, findings: FolderReader) -> list[tuple[Steps, str, Any]]:
@@ -205,23 +226,139 @@ def _event(
     event: Plain = {"type": kind} if kind else {}
     for key, value in entry.items():
         known = _SYNONYMS.get(key, key)
-        if known in ("name", "effects", "start_turn", "end_turn") or value is None:
+        if known in _OF_EVENT or value is None:
             continue
         if known not in names_of(ScenarioEvent):
             findings.unknown(source, (*at, key), [*names_of(ScenarioEvent), *_SYNONYMS], "an event")
             continue
-        event[known] = conditions_of(value) if known == "conditions" else value
         findings.came_from(("events", name, known), source, (*at, key))
+        if known == "conditions" and isinstance(value, list):
+            _list_conditions(source, (*at, key), name, event, value, findings)
+        else:
+            event[known] = conditions_of(value) if known == "conditions" else value
     if "start_turn" in entry or "end_turn" in entry:
         event.setdefault("turn_range", [entry.get("start_turn", 1), entry.get("end_turn", 10_000)])
-    if entry.get("effects"):
-        event["description"] = f"{event.get('description', name)} {_effects(entry['effects'])}"
     event.setdefault("description", name)
+    _schedule(source, at, name, event, entry, findings)
+    _effects(source, at, name, event, entry, findings)
     _check(event, name, findings)
-    if event.get("type") == "trend":
-        # An event that occurs once is not a trend unless its type says so.
+    if event.get("type") == "trend" or len(as_list(event.get("turns"))) > 1:
+        # An event that occurs once is neither a trend nor a series unless the author says so.
         event.setdefault("once", False)
     return event
+
+
+def _list_conditions(
+    source: PlanSource, at: Steps, name: str, event: Plain, entries: list[Any], findings: FolderReader
+) -> None:
+    """Conditions as a list: comparisons of metrics, and patterns of the world state."""
+    conditions: dict[str, str] = {}
+    patterns: list[Plain] = []
+    for index, entry in enumerate(entries):
+        place = (*at, index)
+        if isinstance(entry, dict) and entry.get("type") == "world_state_contains":
+            findings.came_from(("events", name, "world_state_contains", len(patterns)), source, place)
+            patterns.append({key: part for key, part in entry.items() if key != "type"})
+            continue
+        for metric, comparison in _comparisons(source, place, entry, findings).items():
+            findings.came_from(("events", name, "conditions", metric), source, place)
+            _add_comparison(conditions, metric, comparison)
+    if conditions or not patterns:
+        event["conditions"] = conditions
+    if patterns:
+        event["world_state_contains"] = patterns
+
+
+def _comparisons(source: PlanSource, at: Steps, entry: Any, findings: FolderReader) -> dict[str, str]:
+    """The comparisons of one entry: a text, a mapping by metric, or `metric`, `operator` and `value`."""
+    known = ("metrics", "world_state_contains")
+    if isinstance(entry, str):
+        return dict(conditions_of(entry))
+    if not isinstance(entry, dict):
+        findings.problems.append(source.problem(at, "a condition is a text or a mapping"))
+    elif "type" not in entry and "metric" not in entry:
+        return {str(metric): str(comparison) for metric, comparison in entry.items()}
+    elif entry.get("type", "metrics") not in ("metric", "metrics"):
+        remedy = did_you_mean(str(entry["type"]), known) or f"There are: {', '.join(known)}."
+        problem = f"there is no condition of type `{entry['type']}`"
+        findings.problems.append(source.problem((*at, "type"), problem, remedy))
+    elif not isinstance(entry.get("metric"), str) or entry.get("value") is None:
+        problem = "a condition of type `metrics` has `metric`, `operator` and `value`"
+        findings.problems.append(source.problem(at, problem))
+    else:
+        mark = str(entry.get("operator", "=="))
+        return {entry["metric"]: f"{'==' if mark == '=' else mark} {entry['value']}"}
+    return {}
+
+
+def _schedule(
+    source: PlanSource, at: Steps, name: str, event: Plain, entry: dict[str, Any], findings: FolderReader
+) -> None:
+    """`schedule: {turns: [3, 6]}`, or `{turn: 3}`."""
+    schedule = entry.get("schedule")
+    if schedule is None:
+        return
+    place = (*at, "schedule")
+    if not isinstance(schedule, dict):
+        findings.problems.append(source.problem(place, "`schedule` is a mapping: `{turns: [3, 6]}`"))
+        return
+    for key, value in schedule.items():
+        if key in ("turn", "turns"):
+            event[key] = [value] if key == "turns" and isinstance(value, int) else value
+            findings.came_from(("events", name, key), source, (*place, key))
+        else:
+            findings.unknown(source, (*place, key), ("turn", "turns"), "`schedule`")
+
+
+def _effects(
+    source: PlanSource, at: Steps, name: str, event: Plain, entry: dict[str, Any], findings: FolderReader
+) -> None:
+    """`effect`, a text, and `effects`: texts, named values, or mappings with the turns they apply to."""
+    effects: list[Plain] = []
+    if entry.get("effect"):
+        effects.append({"text": " ".join(_words(entry["effect"]).split())})
+    written = entry.get("effects")
+    if isinstance(written, list) and any(isinstance(part, dict) for part in written):
+        effects += [_effect(part) for part in written]
+    elif written:
+        parts = [written] if isinstance(written, str) else as_texts(written)
+        event["description"] = f"{event['description']} {'; '.join(map(str, parts))}"
+    if effects:
+        event["effects"] = effects
+        findings.came_from(("events", name, "effects"), source, (*at, "effects" if written else "effect"))
+
+
+def _effect(part: Any) -> Plain:
+    """One effect of an event, with the turns it is limited to."""
+    if not isinstance(part, dict):
+        return {"text": _words(part)}
+    values = dict(part)
+    effect: Plain = {}
+    span = values.pop("turn_range", None)
+    first, last = values.pop("start_turn", None), values.pop("end_turn", None)
+    turn = values.pop("turn", None)
+    if span is None and turn is not None:
+        span = [turn, turn]
+    if span is None and (first is not None or last is not None):
+        span = [first or 1, last or 10_000]
+    if span is not None:
+        effect["turn_range"] = span
+    texts = [_words(values.pop(key)) for key in ("description", "impact", "effect") if values.get(key)]
+    texts += [
+        f"{key.replace('_', ' ')}: {_words(value)}" for key, value in values.items() if value is not None
+    ]
+    effect["text"] = " ".join(_sentence(text) for text in texts if text.strip())
+    return effect
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split())
+    return text if text.endswith((".", "!", "?", ";", ":")) else f"{text}."
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list; anything else as an empty one."""
+    return value if isinstance(value, list) else []
 
 
 def _check(event: Plain, name: str, findings: FolderReader) -> None:
@@ -232,16 +369,9 @@ def _check(event: Plain, name: str, findings: FolderReader) -> None:
         event["type"] = "trend"
         return
     needed = _NEEDED.get(kind)
-    if needed and needed not in event:
-        findings.problem(("events", name), f"the {kind} event `{name}` has no `{needed}`", f"Add `{needed}`.")
-
-
-def _effects(effects: Any) -> str:
-    if isinstance(effects, list):
-        return "; ".join(map(str, effects))
-    if isinstance(effects, dict):
-        return "; ".join(f"{name}: {value}" for name, value in effects.items())
-    return str(effects)
+    if needed and not any(key in event for key in needed):
+        problem = f"the {kind} event `{name}` has no `{needed[0]}`"
+        findings.problem(("events", name), problem, f"Add `{needed[0]}`.")
 
 
 METRIC_TYPES = {
@@ -397,10 +527,21 @@ def read_validation(folders: list[Path], findings: FolderReader) -> Plain | None
                 findings.problem(("validation", name), "what checks cost is always counted", remedy)
         elif name not in names_of(Validation):
             findings.unknown(source, (key,), names_of(Validation), "validation-rules.yaml")
+        elif name == "reporting" and isinstance(value, dict):
+            rules[name] = _reporting(source, value, findings)
+        elif name == "scenario_specific_rules":
+            rules[name] = as_text(value)
         else:
             rules[name] = _REPORTS.get(str(value).lower(), value) if name == "report_format" else value
     rules["checks"] = _checks(source, findings)
     return rules
+
+
+def _reporting(source: PlanSource, written: Plain, findings: FolderReader) -> Plain:
+    for key in written:
+        if key not in names_of(Reporting):
+            findings.unknown(source, ("reporting", key), names_of(Reporting), "`reporting`")
+    return {key: value for key, value in written.items() if key in names_of(Reporting) and value is not None}
 
 
 def _checks(source: PlanSource, findings: FolderReader) -> dict[str, Plain]:

@@ -7,8 +7,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
+    RESOURCES_TEXT,
     Anything,
     ModelPrice,
+    OutagePatience,
+    PlanSandbox,
+    ResourcesValue,
     Seconds,
     SectionLabel,
     Seed,
@@ -59,6 +63,7 @@ class ExperimentConfig(_ExperimentModel):
     timeout_per_run: Seconds | None = None
     budget_limit: Usd | None = None
     cost_per_run_limit: Usd | None = None
+    on_run_limit: Literal["halt", "fail"] | None = None
     variations: Any = None
     combine: Literal["product", "zip"] | None = None
     exclude: list[dict[str, Anything]] | None = None
@@ -75,6 +80,9 @@ class ExperimentConfig(_ExperimentModel):
     judge_model: Text | None = None
     branch: dict[str, Anything] | None = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
+    sandbox: PlanSandbox = None
+    outage_patience: OutagePatience = None
+    resources: ResourcesValue | None = Field(default=None, description=RESOURCES_TEXT)
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:

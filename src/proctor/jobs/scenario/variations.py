@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from proctor.errors import Problem
-from proctor.jobs.scenario.reader import ACTOR_ALIASES, ALIASES, LoadedScenario, faults_of
+from proctor.jobs.scenario.reader import ACTOR_ALIASES, ALIASES, LoadedScenario, check_world, faults_of
+from proctor.jobs.scenario.reader_rules import FolderReader
 from proctor.jobs.scenario.schema import Shorthand, VariationEntry, vocabulary
 from proctor.plan.source import KeyPath, PlanSource, shortened
 from proctor.plan.validate import MessageWriter, did_you_mean
@@ -46,14 +47,18 @@ class Variation:
     """By path."""
     factors: Mapping[str, str]
     """The level of each dimension, by its name."""
+    origins: Mapping[str, KeyPath]
+    """Place of each changed value in the config, by path."""
 
 
 def expand_variations(source: PlanSource, loaded: LoadedScenario) -> tuple[list[Variation], list[Problem]]:
     """The variations of a config, and all problems with them."""
     dimensions, problems = _dimensions(source, loaded)
-    if problems:
-        return [], problems
+    is_whole = not problems
     problems += _values_that_cannot_be(source, loaded, dimensions)
+    if not is_whole:
+        # Exclusions may refer to the dimensions that could not be read.
+        return [], problems
     excluded = _exclusions(source, dimensions, problems)
     if problems:
         return [], problems
@@ -62,6 +67,13 @@ def expand_variations(source: PlanSource, loaded: LoadedScenario) -> tuple[list[
         problems.append(source.problem(("exclude",), "everything is excluded", of_key=True))
     variations = [_variation(number, dimensions, values) for number, values in enumerate(combinations, 1)]
     return variations, problems
+
+
+def variation_problems(source: PlanSource) -> list[Problem]:
+    """The problems of the variations of a config that can be told without its scenario."""
+    problems: list[Problem] = []
+    _entries(source, problems)
+    return problems
 
 
 def _dimensions(source: PlanSource, loaded: LoadedScenario) -> tuple[list[VariationDimension], list[Problem]]:
@@ -165,7 +177,10 @@ def _values_that_cannot_be(
                 problems.append(source.problem(at, "a model has a name", "Write `provider/model`."))
                 continue
             try:
-                scenario_of(changed(loaded.plain, {dimension.path: value}))
+                scenario = scenario_of(changed(loaded.plain, {dimension.path: value}))
+                world = FolderReader()
+                check_world(scenario, world)
+                problems += [source.problem(at, each.problem, each.remedy) for each in world.problems]
             except ValidationError as error:
                 problems += [source.problem(at, text, remedy) for _, text, remedy in faults_of(error)]
     return problems
@@ -262,6 +277,14 @@ def _variation(number: int, dimensions: Sequence[VariationDimension], values: tu
         description=", ".join(parts) or BASE,
         changes={d.path: value for d, value in pairs},
         factors={d.name: value if isinstance(value, str) else _short(value) for d, value in pairs},
+        origins={d.path: (*d.at, _position(d.values, value)) for d, value in pairs},
+    )
+
+
+def _position(values: Sequence[Any], value: Any) -> int:
+    """The position of a value in a list where 1, 1.0 and true differ."""
+    return next(
+        (index for index, each in enumerate(values) if each == value and type(each) is type(value)), 0
     )
 
 

@@ -1,0 +1,341 @@
+"""Figures of an experiment's analysis with their captions, and the paragraph about its methods."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from proctor.formatting import figure, percent, plural, short, usd
+from proctor.report.charts import Bar, Point, scatter
+from proctor.report.panels import Cell, Panel, TableRow, dot_table, dots, interaction, small_multiples
+from proctor.report.render import Drawn, method_words, sample_words
+from proctor.stats import experiment
+from proctor.stats.experiment import RunData
+from proctor.stats.intervals import Estimate
+
+if TYPE_CHECKING:
+    from proctor.jobs.scenario.analysis import BatchAnalyzer
+
+DRAWN_VARIATIONS = 60
+DRAWN_PANELS = 30
+DRAWN_METRICS = 12
+DRAWN_PAIRS = 6
+"""Maximum number of figures of two factors for each metric."""
+MOST_COLUMNS = 4
+LONGEST_HEADING = 30
+"""Columns of a grid of panels, and letters of a level above one."""
+DRAWN_SERIES = 6
+"""Maximum number of levels with a line of their own in a figure of two factors."""
+LAST_VALUE = "the last value of each completed run"
+
+
+def figures_of(analyzer: "BatchAnalyzer") -> dict[str, list[Drawn]]:
+    """The figures of each metric by its name; those of success rates under the empty name."""
+    statistics = list(analyzer.calculate_variation_statistics().values())
+    drawn: dict[str, list[Drawn]] = {"": _success(statistics)}
+    for name in analyzer.metrics[:DRAWN_METRICS]:
+        drawn[name] = [
+            *_by_variation(name, statistics),
+            *_main_effects(name, analyzer),
+            *_interactions(name, analyzer),
+            *_over_turns(name, analyzer),
+            *_against_cost(name, statistics),
+        ]
+    return drawn
+
+
+def _label(one: Mapping[str, Any]) -> str:
+    return f"{one['variation_id']}: {one['description']}"
+
+
+def _shown(number: int, most: int, what: str) -> str:
+    """What a figure leaves out, as the beginning of a sentence; empty: nothing."""
+    return f" The first {most} of {number} {what}." if number > most else ""
+
+
+def _success(statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+    known = [one for one in statistics if one["total_runs"]]
+    entries = [
+        Bar(
+            label=_label(one),
+            value=one["success_rate"],
+            low=one["success_rate_interval"][0],
+            high=one["success_rate_interval"][1],
+            note=f"{one['successful_runs']}/{one['judged_runs']}",
+        )
+        for one in known[:DRAWN_VARIATIONS]
+    ]
+    if not entries:
+        return []
+    title = "Completed runs by variation"
+    caption = (
+        f"{title}. Share of the runs that completed, without infrastructure errors; 95% CI: Wilson; "
+        f"{sample_words([one['judged_runs'] for one in known], 'run', 'variation')}."
+        f"{_shown(len(known), DRAWN_VARIATIONS, 'variations')}"
+    )
+    plot = _variation_plot(title, known, entries, say=percent, axis="completed", limits=(0.0, 1.0))
+    return [(caption, plot)]
+
+
+def _variation_plot(
+    title: str,
+    variations: Sequence[Mapping[str, Any]],
+    entries: Sequence[Bar],
+    *,
+    say: Callable[[float], str],
+    axis: str,
+    limits: tuple[float, float] | None = None,
+) -> str:
+    """Estimates by variation: beside columns of factors where all have the same, else beside their names."""
+    factors = list(variations[0]["factors"])
+    if not factors or any(list(one["factors"]) != factors for one in variations):
+        return dots(title, {"": entries}, say=say, axis=axis, limits=limits)
+    rows = [
+        TableRow(cells=[*map(str, one["factors"].values()), str(one["variation_id"])], entry=entry)
+        for one, entry in zip(variations, entries, strict=False)
+    ]
+    return dot_table(title, [*factors, "no."], rows, say=say, axis=axis, limits=limits)
+
+
+def _by_variation(metric: str, statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+    known = [one for one in statistics if metric in one["metrics"]]
+    entries = [
+        Bar(
+            label=_label(one),
+            value=one["metrics"][metric]["mean"],
+            low=one["metrics"][metric]["low"],
+            high=one["metrics"][metric]["high"],
+            note=f"{figure(one['metrics'][metric]['mean'])} (n = {one['metrics'][metric]['n']})",
+        )
+        for one in known[:DRAWN_VARIATIONS]
+    ]
+    if not entries:
+        return []
+    values = [one["metrics"][metric] for one in known]
+    title = f"{metric} by variation"
+    caption = (
+        f"{title}. Mean of {LAST_VALUE}; {method_words(each['method'] for each in values if _has_ci(each))}; "
+        f"{sample_words([each['n'] for each in values], 'run', 'variation')}."
+        f"{_shown(len(known), DRAWN_VARIATIONS, 'variations')}"
+    )
+    return [(caption, _variation_plot(title, known, entries, say=short, axis=metric))]
+
+
+def _has_ci(one: Mapping[str, Any]) -> bool:
+    return one["low"] is not None and one["high"] is not None
+
+
+def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
+    """The mean at each level of each factor."""
+    study, runs = analyzer.study, _measured(metric, analyzer)
+    groups: dict[str, list[Bar]] = {}
+    estimates: list[Estimate] = []
+    for factor, levels in experiment.levels_of(study).items():
+        for level in levels:
+            chosen = [run for run in runs if experiment.level_of(study, run, factor) == level]
+            if not chosen:
+                continue
+            estimate = _estimate(metric, analyzer, chosen)
+            estimates.append(estimate)
+            groups.setdefault(factor, []).append(
+                Bar(
+                    label=level or "(empty)",
+                    value=estimate.value,
+                    low=estimate.low,
+                    high=estimate.high,
+                    note=f"{figure(estimate.value)} (n = {len(chosen)})",
+                )
+            )
+    if not groups:
+        return []
+    title = f"{metric}: main effects"
+    overall = sum(run.metrics[metric] for run in runs) / len(runs)
+    caption = (
+        f"{title}. Mean of {LAST_VALUE} at each level of each factor, over all levels of the other factors; "
+        f"{method_words(one.method for one in estimates if one.low is not None)}; "
+        f"{sample_words([one.runs for one in estimates], 'run', 'level', total=False)}. "
+        f"Dashed line: mean of all {plural(len(runs), 'run')}. Differences are tested in the table of levels."
+    )
+    return [(caption, dots(title, groups, say=short, axis=metric, reference=overall))]
+
+
+def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
+    """The means of the cells of two factors."""
+    study, runs, drawn = analyzer.study, _measured(metric, analyzer), list[Drawn]()
+    factors = experiment.levels_of(study)
+    tested = {one["factor"]: one for one in analyzer.factor_effects(metric)}
+    for first, second in list(combinations(factors, 2))[:DRAWN_PAIRS]:
+        # The factor with fewer levels has the lines.
+        rows, by = (first, second) if len(factors[first]) >= len(factors[second]) else (second, first)
+        if len(factors[by]) > DRAWN_SERIES:
+            continue
+        cells: dict[str, dict[str, Cell]] = {}
+        estimates: list[Estimate] = []
+        for level in factors[rows]:
+            for other in factors[by]:
+                chosen = [
+                    run
+                    for run in runs
+                    if experiment.level_of(study, run, rows) == level
+                    and experiment.level_of(study, run, by) == other
+                ]
+                if chosen:
+                    estimate = _estimate(metric, analyzer, chosen)
+                    estimates.append(estimate)
+                    assert estimate.value is not None
+                    cells.setdefault(level, {})[other] = Cell(
+                        value=estimate.value, low=estimate.low, high=estimate.high, n=len(chosen)
+                    )
+        if not estimates:
+            continue
+        title = f"{metric}: {rows} by {by}"
+        test = tested.get(f"{first} × {second}", {}).get("p_corrected")
+        p = "" if test is None else f" Interaction: F test, p = {test:.2g} (Bonferroni)."
+        caption = (
+            f"{title}. Mean of {LAST_VALUE} in each combination of levels; "
+            f"{method_words(one.method for one in estimates if one.low is not None)}; "
+            f"{sample_words([one.runs for one in estimates], 'run', 'combination')}. "
+            f"Lines that are not parallel show an interaction.{p}"
+        )
+        drawn.append((caption, interaction(title, rows, cells, by=by, axis=metric)))
+    return drawn
+
+
+def _over_turns(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
+    descriptions = analyzer.study.descriptions
+    numbers = list(descriptions)
+    rows = {number: analyzer.turns_of(metric, number) for number in numbers[:DRAWN_PANELS]}
+    places = _places(analyzer, numbers)
+    panels = [
+        Panel(
+            row=places[number][0],
+            column=places[number][1],
+            label=f"{number}: {descriptions[number]}" if len(numbers) > 1 else "all runs",
+            points=_points(turns),
+        )
+        for number, turns in rows.items()
+        if len(turns) > 1
+    ]
+    if not panels:
+        return []
+    counts = [turn["n"] for turns in rows.values() for turn in turns]
+    title = f"{metric} over the turns"
+    caption = (
+        f"{title}. Mean over the completed runs of a variation after each turn, with its 95% CI; "
+        f"{sample_words(counts, 'run', 'turn and variation', total=False)}. All panels have the same axes."
+        f"{_shown(len(numbers), DRAWN_PANELS, 'variations')}"
+    )
+    return [(caption, small_multiples(title, panels, x_axis="turn", y_axis=metric))]
+
+
+def _places(analyzer: "BatchAnalyzer", numbers: Sequence[int]) -> dict[int, tuple[str, str]]:
+    """The row and column of each variation in a grid of panels; empty: they make no grid."""
+    study = analyzer.study
+    factors = experiment.levels_of(study)
+    columns = [name for name, levels in factors.items() if len(levels) <= MOST_COLUMNS]
+    known = all(set(factors) <= set(study.factors.get(number, {})) for number in numbers)
+    if not columns or not known:
+        return dict.fromkeys(numbers, ("", ""))
+    # The factor with the longest texts has no room above the panels.
+    by = min(columns, key=lambda name: (max(map(len, factors[name])) > LONGEST_HEADING, -len(factors[name])))
+    places = {}
+    for number in numbers:
+        levels = study.factors[number]
+        others = ", ".join(f"{name} = {levels[name]}" for name in factors if name != by)
+        places[number] = others, f"{by} = {levels[by]}"
+    return places if len(set(places.values())) == len(places) else dict.fromkeys(numbers, ("", ""))
+
+
+def _points(turns: Sequence[Mapping[str, Any]]) -> list[Point]:
+    return [
+        Point(label=f"turn {one['turn']}", x=one["turn"], y=one["mean"], low=one["low"], high=one["high"])
+        for one in turns
+    ]
+
+
+def _against_cost(metric: str, statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+    known = [one for one in statistics if metric in one["metrics"] and one["cost"]["mean"]]
+    points = [
+        Point(
+            label=_label(one),
+            x=one["cost"]["mean"],
+            y=one["metrics"][metric]["mean"],
+            low=one["metrics"][metric]["low"],
+            high=one["metrics"][metric]["high"],
+        )
+        for one in known[:DRAWN_PANELS]
+    ]
+    if len(points) < 2:
+        return []
+    values = [one["metrics"][metric] for one in known]
+    title = f"{metric} against the cost of a run"
+    caption = (
+        f"{title}. Mean of {LAST_VALUE} and mean cost of all runs, by variation; "
+        f"{method_words(each['method'] for each in values if _has_ci(each))}; "
+        f"{sample_words([each['n'] for each in values], 'run', 'variation')}."
+        f"{_shown(len(known), DRAWN_PANELS, 'variations')}"
+    )
+    plot = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=short)
+    return [(caption, plot)]
+
+
+def _measured(metric: str, analyzer: "BatchAnalyzer") -> list[RunData]:
+    return [run for run in analyzer.study.runs if run.is_success and metric in run.metrics]
+
+
+def _estimate(metric: str, analyzer: "BatchAnalyzer", runs: Sequence[RunData]) -> Estimate:
+    scale = analyzer.study.scales.get(metric)
+    return experiment.estimate_of([run.metrics[metric] for run in runs], scale)
+
+
+def methods_paragraph(analyzer: "BatchAnalyzer") -> str:
+    """How the experiment was made and analyzed, as a paragraph for a paper."""
+    from proctor import __version__
+
+    study = analyzer.study
+    runs, done = study.runs, sum(run.is_success for run in study.runs)
+    failed = sum(run.is_judged and not run.is_success for run in runs)
+    errors = sum(run.is_error for run in runs)
+    factors = experiment.levels_of(study)
+    design = "The scenario was run without variations"
+    if factors:
+        named = "; ".join(f"{name} ({', '.join(map(str, levels))})" for name, levels in factors.items())
+        design = (
+            f"We varied {plural(len(factors), 'factor')} of a multi-actor scenario: {named}, which makes "
+            f"{plural(len(study.descriptions), 'variation')}"
+        )
+    per_variation = [sum(run.variation_id == number for run in runs) for number in study.descriptions]
+    left_out = f", {failed} failed, and {errors} ended in infrastructure errors" if failed or errors else ""
+    seeds = any(run.seed is not None for run in runs)
+    sentences = [
+        f"{design} ({sample_words(per_variation, 'run', 'variation')}). {done} runs completed{left_out}; "
+        "metrics are the last values of completed runs.",
+        "Runs of equal number have the same random seed in every variation, and comparisons are paired by "
+        "seed where both runs completed."
+        if seeds and factors
+        else "",
+        _interval_sentence(analyzer),
+        "Levels of factors were compared within blocks of equal seed and equal other factors, variations "
+        "pair by pair (paired t or Welch's t test); intervals and p values of each family are "
+        "Bonferroni-corrected, with a significance level of 0.05. Interactions of two factors were tested "
+        "with F tests of linear models."
+        if factors
+        else "",
+        f"The runs used mock models ({', '.join(study.stand_ins)}): they say nothing about real ones."
+        if study.stand_ins
+        else "",
+        f"Runs and analysis: Proctor {__version__}.",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _interval_sentence(analyzer: "BatchAnalyzer") -> str:
+    statistics = analyzer.calculate_metric_statistics()
+    by_method: dict[str, list[str]] = {}
+    for name, one in statistics.items():
+        if _has_ci(one):
+            by_method.setdefault(one["method"], []).append(name)
+    parts = [
+        f"{method_words([method], prefix='')} for {', '.join(names)}" for method, names in by_method.items()
+    ]
+    success = "Wilson's method for success rates"
+    return f"95% confidence intervals are for runs like these: {'; '.join([success, *parts])}."

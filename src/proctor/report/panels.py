@@ -1,0 +1,515 @@
+"""Figures of studies with whole labels: dot plots, small multiples, effects, interactions, heat maps.
+
+They are drawn like the plots of `charts`, and wider where they have several columns. Estimates are dots with
+their intervals: unlike bars, they need no zero.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from proctor.formatting import short
+from proctor.report.charts import (
+    LABEL_SIZE,
+    LINE,
+    WIDTH,
+    Bar,
+    Point,
+    Say,
+    label_mark,
+    legend_marks,
+    line_mark,
+    marker,
+    rect_mark,
+    svg,
+    text_mark,
+    ticks,
+    tooltip,
+)
+from proctor.report.text_layout import SPACIOUS, text_width, wrapped
+
+WIDE = 720
+"""Width of figures with several columns."""
+TICK_SIZE = 11.0
+ROW = 24.0
+HEATS = 10
+"""Steps of the colour scale of a heat map."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One of several small plots with common axes."""
+
+    label: str
+    points: Sequence[Point]
+    row: str = ""
+    column: str = ""
+    """Where it stands in a grid of panels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One combination of two factors."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+
+
+def dots(
+    title: str,
+    groups: Mapping[str, Sequence[Bar]],
+    *,
+    say: Say = short,
+    axis: str = "",
+    reference: float | None = None,
+    limits: tuple[float, float] | None = None,
+) -> str:
+    """Rows of dots with intervals on one axis, in groups with a heading; the notes stand at the right.
+
+    The dots of a group are joined by a line if it has a heading. `reference` is a line through all rows.
+    """
+    entries = [entry for group in groups.values() for entry in group]
+    left = _column([entry.label for entry in entries], WIDTH * 0.42)
+    right = max((text_width(entry.note, LABEL_SIZE) * SPACIOUS for entry in entries), default=0.0) + 16
+    width = WIDTH if left + right < WIDTH * 0.62 else WIDE
+    steps = _scale([value for entry in entries for value in (entry.value, entry.low, entry.high)], limits)
+    inner = (width - left - right - 14) / (steps[-1] - steps[0])
+
+    def at(value: float) -> float:
+        return left + 7 + (value - steps[0]) * inner
+
+    y, drawn, rows = 6.0, list[str](), list[str]()
+    for heading, group in groups.items():
+        if heading:
+            lines = wrapped(heading, width, LABEL_SIZE)
+            rows.append(label_mark(0, y + len(lines) * LINE / 2 + 2, lines, "start", kind="c-strong"))
+            y += len(lines) * LINE + 4
+        joined = list[str]()
+        for entry in group:
+            lines = wrapped(entry.label, left - 12, LABEL_SIZE)
+            height = max(ROW, len(lines) * LINE + 8)
+            middle = y + height / 2
+            rows.append(label_mark(left - 10, middle, lines, "end", title=entry.label))
+            rows.append(text_mark(width, middle + 4, entry.note, "c-number", "end", longest=300))
+            if entry.value is not None:
+                joined.append(f"{at(entry.value):.1f},{middle:.1f}")
+                rows.append(_dot(entry, at, middle))
+            y += height
+        if heading and len(joined) > 1:
+            drawn.append(f'<polyline points="{" ".join(joined)}" class="c-line c-thin"/>')
+        y += 6 if heading else 0
+    grid = [_grid_x(step, at(step), 4, y, say) for step in steps]
+    if reference is not None:
+        grid.append(line_mark(at(reference), 4, at(reference), y, "c-reference"))
+    name = text_mark(width, y + 34, axis, "c-tick", "end", longest=200)
+    return svg(title, y + (42 if axis else 24), [*grid, *drawn, *rows, name], width=width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """One estimate of a table of dots, with the texts of its columns."""
+
+    cells: Sequence[str]
+    entry: Bar
+
+
+def dot_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[TableRow],
+    *,
+    say: Say = short,
+    axis: str = "",
+    limits: tuple[float, float] | None = None,
+) -> str:
+    """Rows of dots with intervals on one axis, beside columns of texts; equal texts are one block."""
+    widths = _column_widths(
+        [[heading, *(row.cells[index] for row in rows)] for index, heading in enumerate(headings)]
+    )
+    left = sum(widths) + 10
+    right = max((text_width(row.entry.note, LABEL_SIZE) * SPACIOUS for row in rows), default=0.0) + 16
+    steps = _scale(
+        [value for row in rows for value in (row.entry.value, row.entry.low, row.entry.high)], limits
+    )
+    inner = (WIDE - left - right - 14) / (steps[-1] - steps[0])
+    names = [
+        wrapped(heading, width - 10, LABEL_SIZE) for heading, width in zip(headings, widths, strict=True)
+    ]
+    top = max((len(lines) for lines in names), default=0) * LINE + 8
+    blocks = _blocks([row.cells for row in rows], widths)
+    heights = _row_heights(len(rows), blocks)
+    tops = [top + sum(heights[:index]) for index in range(len(rows) + 1)]
+
+    def at(value: float) -> float:
+        return left + 7 + (value - steps[0]) * inner
+
+    drawn = [_grid_x(step, at(step), top - 2, tops[-1], say) for step in steps]
+    for column, lines in enumerate(names):
+        middle = top - 4 - len(lines) * LINE / 2
+        drawn.append(label_mark(sum(widths[:column]), middle, lines, "start", kind="c-strong"))
+    for block in blocks:
+        x, y = sum(widths[: block.column]), tops[block.first]
+        drawn += [
+            text_mark(x, y + 15 + LINE * number, line, "c-label", "start", longest=300)
+            for number, line in enumerate(block.lines)
+        ]
+        if block.first:
+            drawn.append(line_mark(x, y - 1, x + widths[block.column] - 6, y - 1, "c-grid"))
+    for index, row in enumerate(rows):
+        middle = tops[index] + 11
+        drawn.append(_dot(row.entry, at, middle))
+        drawn.append(text_mark(WIDE, middle + 4, row.entry.note, "c-number", "end", longest=300))
+    drawn.append(text_mark(WIDE, tops[-1] + 34, axis, "c-tick", "end", longest=200))
+    return svg(title, tops[-1] + (42 if axis else 24), drawn, width=WIDE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """Rows of a table that have one text in a column."""
+
+    column: int
+    first: int
+    last: int
+    lines: Sequence[str]
+
+
+def _blocks(rows: Sequence[Sequence[str]], widths: Sequence[float]) -> list[_Block]:
+    """The blocks of all columns; one ends where a column to its left has a new text."""
+    blocks: list[_Block] = []
+    for column, width in enumerate(widths):
+        first = 0
+        for index in range(1, len(rows) + 1):
+            if index == len(rows) or rows[index][: column + 1] != rows[first][: column + 1]:
+                lines = wrapped(rows[first][column], width - 8, LABEL_SIZE)
+                blocks.append(_Block(column=column, first=first, last=index, lines=lines))
+                first = index
+    return blocks
+
+
+def _row_heights(number: int, blocks: Sequence[_Block]) -> list[float]:
+    """Heights of rows that have room for every block."""
+    heights = [ROW] * number
+    for block in sorted(blocks, key=lambda block: block.last - block.first):
+        missing = len(block.lines) * LINE + 8 - sum(heights[block.first : block.last])
+        if missing > 0:
+            for index in range(block.first, block.last):
+                heights[index] += missing / (block.last - block.first)
+    return heights
+
+
+def _column_widths(columns: Sequence[Sequence[str]], most: float = WIDE * 0.56) -> list[float]:
+    """Widths of columns of texts, which are wrapped if all of them together are wider than `most`."""
+    natural = [max(text_width(text, LABEL_SIZE) * SPACIOUS for text in texts) + 14 for texts in columns]
+    # The longest give way first.
+    while sum(natural) > most and max(natural) > MIN_COLUMN:
+        longest = natural.index(max(natural))
+        natural[longest] = max(MIN_COLUMN, natural[longest] - 8)
+    return natural
+
+
+MIN_COLUMN = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """The common axes of panels: steps, and units of the drawing for each unit of the values."""
+
+    x_steps: Sequence[float]
+    y_steps: Sequence[float]
+    wide: float
+    high: float
+
+
+def _axes(panels: Sequence[Panel], width: float, height: float) -> _Axes:
+    points = [point for panel in panels for point in panel.points]
+    x_steps = _whole_steps([point.x for point in points])
+    y_steps = _scale([value for point in points for value in (point.y, point.low, point.high)], None, 3)
+    return _Axes(
+        x_steps, y_steps, width / max(x_steps[-1] - x_steps[0], 1e-9), height / (y_steps[-1] - y_steps[0])
+    )
+
+
+def small_multiples(
+    title: str, panels: Sequence[Panel], *, x_axis: str, y_axis: str, say: Say = short
+) -> str:
+    """A line with its band in each panel, all on the same axes.
+
+    Panels with a row and a column make a grid; the others follow each other under their labels.
+    """
+    if all(panel.row or panel.column for panel in panels):
+        return _panel_grid(title, panels, x_axis=x_axis, y_axis=y_axis, say=say)
+    columns = min(3, len(panels))
+    gap, left, height = 18.0, 46.0, 104.0
+    width = (WIDE - left - gap * columns) / columns
+    axes = _axes(panels, width, height)
+    titles = [wrapped(panel.label, width, LABEL_SIZE) for panel in panels]
+    drawn = [text_mark(0, 12, y_axis, "c-tick", "start", longest=200)]
+    top = 18.0
+    for start in range(0, len(panels), columns):
+        row = range(start, min(start + columns, len(panels)))
+        base = top + LINE * max(len(titles[index]) for index in row) + 8 + height
+        for column, index in enumerate(row):
+            x = left + column * (width + gap)
+            first = base - height - 8 - LINE * len(titles[index])
+            drawn += [
+                text_mark(x, first + LINE * (number + 1) - 2, line, "c-label", "start", longest=300)
+                for number, line in enumerate(titles[index])
+            ]
+            drawn.append(_panel(panels[index], axes, x, base, (width, height), say, names_y=column == 0))
+            drawn.append(_names_x(axes, x, base))
+        top = base + 26
+    drawn.append(text_mark(WIDE, top + 6, x_axis, "c-tick", "end"))
+    return svg(title, top + 14, drawn, width=WIDE)
+
+
+def _panel_grid(title: str, panels: Sequence[Panel], *, x_axis: str, y_axis: str, say: Say) -> str:
+    rows = list(dict.fromkeys(panel.row for panel in panels))
+    columns = list(dict.fromkeys(panel.column for panel in panels))
+    labels_width = _column(rows, WIDE * 0.27) if any(rows) else 0.0
+    left, gap = labels_width + 44, 20.0
+    width = (WIDE - left) / len(columns) - gap
+    labels = [wrapped(row, labels_width - 12, LABEL_SIZE) for row in rows]
+    height = max([64.0, *(len(lines) * LINE for lines in labels)])
+    axes = _axes(panels, width, height)
+    headings = [wrapped(column, width, LABEL_SIZE) for column in columns]
+    deepest = max(map(len, headings)) * LINE
+    drawn = [text_mark(left - 6, 12 + deepest, y_axis, "c-tick", "end", longest=200)]
+    for number, lines in enumerate(headings):
+        x = left + number * (width + gap)
+        drawn.append(label_mark(x, deepest - len(lines) * LINE / 2 + 4, lines, "start", kind="c-strong"))
+    by_place = {(panel.row, panel.column): panel for panel in panels}
+    base = deepest + 26.0
+    for row, lines in zip(rows, labels, strict=True):
+        base += height
+        drawn.append(label_mark(0, base - height / 2, lines, "start", title=row))
+        for number, column in enumerate(columns):
+            x = left + number * (width + gap)
+            panel = by_place.get((row, column))
+            if panel is not None:
+                drawn.append(_panel(panel, axes, x, base, (width, height), say, names_y=number == 0))
+        base += 22
+    drawn += [_names_x(axes, left + number * (width + gap), base - 22) for number in range(len(columns))]
+    drawn.append(text_mark(WIDE - gap, base + 12, x_axis, "c-tick", "end"))
+    return svg(title, base + 20, drawn, width=WIDE)
+
+
+def _panel(
+    panel: Panel, axes: _Axes, x: float, base: float, size: tuple[float, float], say: Say, *, names_y: bool
+) -> str:
+    """One panel with its grid; the names of the steps are beside the first of a row."""
+    parts = list[str]()
+    for step in axes.y_steps:
+        y = base - (step - axes.y_steps[0]) * axes.high
+        parts.append(line_mark(x, y, x + size[0], y, "c-grid"))
+        if names_y:
+            parts.append(text_mark(x - 6, y + 4, say(step), "c-tick", "end"))
+    parts.append(line_mark(x, base, x + size[0], base, "c-axis"))
+    parts.append(_series(panel, x, base, (axes.x_steps[0], axes.wide), (axes.y_steps[0], axes.high), say))
+    return "".join(parts)
+
+
+def _names_x(axes: _Axes, x: float, base: float) -> str:
+    return "".join(
+        text_mark(x + (step - axes.x_steps[0]) * axes.wide, base + 15, short(step), "c-tick", "middle")
+        for step in axes.x_steps
+    )
+
+
+def interaction(
+    title: str,
+    factor: str,
+    levels: Mapping[str, Mapping[str, Cell]],
+    *,
+    by: str,
+    axis: str = "",
+    say: Say = short,
+) -> str:
+    """The cells of two factors: a row for each level of one, a line for each level of the other."""
+    series = list(dict.fromkeys(name for cells in levels.values() for name in cells))
+    left = _column(list(levels), WIDTH * 0.42)
+    cells = [cell for row in levels.values() for cell in row.values()]
+    steps = _scale([value for cell in cells for value in (cell.value, cell.low, cell.high)], None)
+    width = WIDTH if left < WIDTH * 0.3 else WIDE
+    inner = (width - left - 24) / (steps[-1] - steps[0])
+    y = 6.0
+    heading = wrapped(factor, left - 12, LABEL_SIZE)
+    rows = [label_mark(left - 10, y + len(heading) * LINE / 2, heading, "end", kind="c-strong")]
+    y += len(heading) * LINE + 2
+    lines: dict[str, list[str]] = {name: [] for name in series}
+    step_height = 13.0
+    for level, row in levels.items():
+        label = wrapped(level, left - 12, LABEL_SIZE)
+        height = max(len(series) * step_height + 14, len(label) * LINE + 10)
+        rows.append(label_mark(left - 10, y + height / 2, label, "end", title=level))
+        for number, name in enumerate(series):
+            cell = row.get(name)
+            if cell is None:
+                continue
+            middle = y + height / 2 + (number - (len(series) - 1) / 2) * step_height
+            x = left + 7 + (cell.value - steps[0]) * inner
+            lines[name].append(f"{x:.1f},{middle:.1f}")
+            if cell.low is not None and cell.high is not None:
+                low, high = (left + 7 + (end - steps[0]) * inner for end in (cell.low, cell.high))
+                rows.append(line_mark(low, middle, high, middle, "c-whisker c-thin"))
+            words = f"{factor} = {level}, {by} = {name}: {say(cell.value)}, n = {cell.n}"
+            rows.append(marker(number, x, middle, title=words))
+        y += height
+        rows.append(line_mark(left, y, width, y, "c-grid"))
+    drawn = [_grid_x(step, left + 7 + (step - steps[0]) * inner, 4, y, say) for step in steps]
+    kinds = [f"c-line c-thin c-stroke-{number % 6}" for number in range(len(series))]
+    drawn += [
+        f'<polyline points="{" ".join(points)}" class="{kind}"/>'
+        for points, kind in zip(lines.values(), kinds, strict=True)
+        if len(points) > 1
+    ]
+    rows.append(text_mark(width, y + 34, axis, "c-tick", "end", longest=200))
+    y += 54
+    rows.append(text_mark(0, y, by, "c-strong", "start", longest=200))
+    legend, bottom = legend_marks([("", name) for name in series], y + 18, width=width, kinds=kinds)
+    return svg(title, bottom, [*drawn, *rows, *legend], width=width)
+
+
+def heat_map(
+    title: str,
+    cells: Mapping[tuple[str, str], Cell],
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    row_axis: str,
+    column_axis: str,
+    say: Say = short,
+) -> str:
+    """Cells coloured by value, each with its interval and n; many columns go into several bands."""
+    left = _column([*rows, row_axis], WIDE * 0.3)
+    texts = [part for cell in cells.values() for part in _in_cell(cell, say)]
+    needed = max([*(text_width(part, TICK_SIZE) * SPACIOUS for part in texts), 60.0]) + 12
+    per_band = max(1, min(len(columns), int((WIDE - left) // needed)))
+    # Bands of about the same length.
+    per_band = math.ceil(len(columns) / math.ceil(len(columns) / per_band))
+    cell_width = min((WIDE - left) / per_band, 170.0)
+    values = [cell.value for cell in cells.values()]
+    low, high = min(values), max(values)
+    cell_height = 52.0
+    drawn, y = list[str](), 4.0
+    for start in range(0, len(columns), per_band):
+        band = columns[start : start + per_band]
+        headings = [wrapped(name, cell_width - 8, LABEL_SIZE) for name in band]
+        deepest = max(map(len, headings)) * LINE
+        drawn.append(text_mark(left, y + 11, column_axis, "c-tick", "start", longest=200))
+        y += 18
+        for number, lines in enumerate(headings):
+            middle = y + deepest - len(lines) * LINE / 2
+            x = left + (number + 0.5) * cell_width
+            drawn.append(label_mark(x, middle, lines, "middle", title=band[number]))
+        drawn.append(text_mark(left - 10, y + deepest - 4, row_axis, "c-tick", "end", longest=200))
+        y += deepest + 6
+        for row in rows:
+            lines = wrapped(row, left - 12, LABEL_SIZE)
+            height = max(cell_height, len(lines) * LINE + 8)
+            drawn.append(label_mark(left - 10, y + height / 2, lines, "end", title=row))
+            for number, column in enumerate(band):
+                x = left + number * cell_width
+                drawn.append(_heat(cells.get((row, column)), (x, y, cell_width, height), (low, high), say))
+            y += height
+        y += 14
+    drawn += _heat_scale(left, y, low, high, say)
+    return svg(title, y + 34, drawn, width=WIDE)
+
+
+def _heat(
+    cell: Cell | None, box: tuple[float, float, float, float], ends: tuple[float, float], say: Say
+) -> str:
+    x, y, width, height = box
+    middle = x + width / 2
+    if cell is None:
+        return text_mark(middle, y + height / 2 + 4, "–", "c-tick", "middle")
+    heat = _heat_of(cell.value, *ends)
+    value, interval, n = _in_cell(cell, say)
+    on = "c-inverse" if heat >= HEATS * 0.6 else ""
+    words = f"{value} ({interval}), {n}"
+    parts = [rect_mark(x + 1, y + 1, width - 2, height - 2, f"c-heat-{heat}", words)]
+    for text, below, kind in ((value, -11.0, "c-strong"), (interval, 4.0, "c-small"), (n, 18.0, "c-small")):
+        parts.append(text_mark(middle, y + height / 2 + below, text, f"{kind} {on}".strip(), "middle"))
+    return "".join(parts)
+
+
+def _heat_of(value: float, low: float, high: float) -> int:
+    return min(HEATS - 1, int((value - low) / (high - low) * HEATS)) if high > low else HEATS // 3
+
+
+def _in_cell(cell: Cell, say: Say) -> tuple[str, str, str]:
+    limits = (
+        "no interval" if cell.low is None or cell.high is None else f"{say(cell.low)} to {say(cell.high)}"
+    )
+    return say(cell.value), limits, f"n = {cell.n}"
+
+
+def _heat_scale(left: float, y: float, low: float, high: float, say: Say) -> list[str]:
+    if high <= low:
+        return []
+    drawn = [rect_mark(left + 16 * heat, y, 16, 10, f"c-heat-{heat}", "") for heat in range(HEATS)]
+    drawn.append(text_mark(left, y + 24, say(low), "c-tick", "start"))
+    drawn.append(text_mark(left + 16 * HEATS, y + 24, say(high), "c-tick", "end"))
+    return drawn
+
+
+def _dot(entry: Bar, place: Callable[[float], float], middle: float) -> str:
+    parts = list[str]()
+    if entry.low is not None and entry.high is not None:
+        low, high = place(entry.low), place(entry.high)
+        parts.append(line_mark(low, middle, high, middle, "c-whisker"))
+        parts += [line_mark(x, middle - 4, x, middle + 4, "c-whisker") for x in (low, high)]
+    if entry.value is not None:
+        dot = f'<circle cx="{place(entry.value):.1f}" cy="{middle:.1f}" r="4.5" class="c-fill c-main">'
+        parts.append(f"{dot}{tooltip(f'{entry.label}: {entry.note}')}</circle>")
+    return "".join(parts)
+
+
+def _series(
+    panel: Panel, x0: float, base: float, x: tuple[float, float], y: tuple[float, float], say: Say
+) -> str:
+    """The line and the band of one panel; `x` and `y` are the first value and the scale of an axis."""
+
+    def at(point: Point, value: float | None) -> str:
+        height = base - ((point.y if value is None else value) - y[0]) * y[1]
+        return f"{x0 + (point.x - x[0]) * x[1]:.1f},{height:.1f}"
+
+    points = panel.points
+    band = [at(point, point.high) for point in points] + [at(point, point.low) for point in reversed(points)]
+    parts = [
+        f'<polygon points="{" ".join(band)}" class="c-band"/>',
+        f'<polyline points="{" ".join(at(point, None) for point in points)}" class="c-line"/>',
+    ]
+    for point in points:
+        across, down = at(point, None).split(",")
+        words = tooltip(f"{panel.label}, {point.label}: {say(point.y)}")
+        parts.append(f'<circle cx="{across}" cy="{down}" r="3" class="c-fill c-main">{words}</circle>')
+    return "".join(parts)
+
+
+def _grid_x(step: float, x: float, top: float, base: float, say: Say) -> str:
+    return line_mark(x, top, x, base, "c-grid") + text_mark(x, base + 17, say(step), "c-tick", "middle")
+
+
+def _column(labels: Sequence[str], most: float) -> float:
+    """The width of a column with these labels, which are wrapped if they are longer than `most`."""
+    longest = max((text_width(label, LABEL_SIZE) * SPACIOUS for label in labels), default=0.0)
+    return min(longest, most) + 14
+
+
+def _scale(values: Sequence[float | None], limits: tuple[float, float] | None, count: int = 5) -> list[float]:
+    """Round steps around all values, or from limit to limit."""
+    known = [value for value in values if value is not None]
+    low, high = limits or (min(known, default=0.0), max(known, default=1.0))
+    if high - low < 1e-12 * max(1.0, abs(high)):
+        low, high = low - 0.5 * (abs(low) or 1.0), high + 0.5 * (abs(high) or 1.0)
+    return ticks(high, count, bottom=low)
+
+
+def _whole_steps(values: Sequence[float]) -> list[float]:
+    """At most six whole numbers from the first to the last."""
+    first, last = math.floor(min(values, default=0.0)), math.ceil(max(values, default=1.0))
+    step = max(1, math.ceil((last - first) / 5))
+    return [float(value) for value in range(first, max(last, first + 1) + 1, step)]

@@ -1,0 +1,235 @@
+"""Variables and rules: a world that is computed, and rooms in which several actors talk."""
+
+import pytest
+from stage import PLAIN, Stage, prompt_of
+
+from proctor.scenario.definition import scenario_of
+from proctor.scenario.expressions import ExpressionError, parse_rule
+from proctor.scenario.run_files import documents
+from proctor.scenario.state import ScenarioRun, turn_as_plain, turn_of
+from proctor.scenario.world import World, names_of
+
+VARIABLES = {
+    "treasury": {"type": "number", "initial": 100, "range": [0, 1000], "unit": "gold"},
+    "ships": {"type": "integer", "initial": 3},
+    "at_war": {"type": "boolean", "initial": False},
+    "season": {"type": "choice", "values": ["spring", "winter"], "initial": "spring"},
+    "vote": {
+        "type": "choice",
+        "values": ["yes", "no"],
+        "initial": "yes",
+        "per_actor": True,
+        "set_by": ["all"],
+        "visible_to": ["own"],
+    },
+    "tax": {"type": "number", "initial": 10, "set_by": ["port"], "range": [0, 20], "description": "per ship"},
+}
+METRICS = {"mood": {"type": "float", "method": "regex", "pattern": r"mood: (\d+)"}}
+EVENTS = {"storm": {"type": "scheduled", "turn": 1, "description": "A storm."}}
+
+
+def computed(*rules, turn=1, metrics=None, events=(), settings=None, seed=1, **changed):
+    """The variables after one turn with these rules, and its notes."""
+    plain = {**PLAIN, "variables": VARIABLES, "metrics": METRICS, "events": EVENTS}
+    world = World(scenario_of({**plain, "rules": [{"do": rule} for rule in rules]}))
+    return world.update(
+        {**world.initial(), **changed},
+        settings=settings or {},
+        metrics=metrics or {},
+        events=events,
+        turn=turn,
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "value"),
+    [
+        ('treasury -= 5 if vote.port == "no"', "treasury", 100),
+        ('treasury -= 5 if vote.port == "yes"', "treasury", 95),
+        ("treasury -= 5 * ships if turn >= 1 and not at_war", "treasury", 85),
+        ("treasury = 5000", "treasury", 1000),
+        ("treasury -= 101", "treasury", 0),
+        ("treasury *= 1.1", "treasury", pytest.approx(110)),
+        ("treasury /= 4 if treasury > 50", "treasury", 25),
+        ("treasury = 1 if at_war else 2", "treasury", 2),
+        ("treasury = (1 if at_war else 2) if true", "treasury", 2),
+        ("ships += 0.6", "ships", 4),
+        ("ships = floor(7 / 2) + 2 ** 3 - 7 % 4", "ships", 8),
+        ("at_war = treasury > 99 or event('storm')", "at_war", True),
+        ('season = "winter" if season in ["spring"]', "season", "winter"),
+        ('treasury = count(vote, "yes")', "treasury", 2),
+        ('vote.ferry = "no"', "vote.ferry", "no"),
+        ('treasury = 7 if of(vote, "port") == "yes"', "treasury", 7),
+        ("treasury = clamp(tax, 12, 15) + min(1, 2, 3) + abs(-4)", "treasury", 17),
+        ("treasury += mood", "treasury", 104),
+        ("treasury = 1 if 0 < ships < 5", "treasury", 1),
+    ],
+)
+def test_rules_compute_the_variables(rule, name, value):
+    update = computed(rule, metrics={"mood": 4})
+
+    assert update.values[name] == value
+    assert update.notes == ()
+
+
+def test_rules_are_computed_in_their_order():
+    assert computed("ships += 1", "ships *= 10").values["ships"] == 40
+
+
+def test_events_of_the_turn_and_a_seeded_chance_are_part_of_the_rules():
+    assert computed("ships -= 1 if event('storm')", events=["storm"]).values["ships"] == 2
+    assert computed("ships -= 1 if event('storm')").values["ships"] == 3
+    drawn = {computed("treasury = 1000 * random()", seed=seed).values["treasury"] for seed in range(20)}
+    assert len(drawn) == 20
+    assert computed("treasury = random()", seed=3) == computed("treasury = random()", seed=3)
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ("treasury = 1 / (ships - 3)", "division by zero"),
+        ("treasury += mood", "`mood` has no value"),
+        ("treasury = 10 ** 300 * 10 ** 300", "too large"),
+        ("treasury = 9 ** 999999999", ""),
+        ("treasury = sqrt(-1)", ""),
+        ('season = season if at_war else "spring" if false else "spring"', None),
+    ],
+)
+def test_a_rule_without_a_value_changes_nothing_and_is_noted(rule, why):
+    update = computed(rule)
+
+    assert (update.values["treasury"], update.values["season"]) == (100, "spring")
+    if why is None:
+        assert update.notes == ()
+    else:
+        (note,) = update.notes
+        assert f"rule `{rule}` was not applied" in note and why in note
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem", "column"),
+    [
+        ("tresury -= 5", "there is no variable or metric `tresury`", 1),
+        ("treasury -= tx", "there is no variable or metric `tx`", 13),
+        ('treasury -= 5 if vote.port == "maybe"', "`vote` is never `maybe`", 31),
+        ('season = "autumn"', "`season` is never `autumn`", 10),
+        ("treasury = at_war", "`treasury` is a number, and this is a boolean", 12),
+        ("at_war += true", "`at_war` is a boolean; only `=` sets it", 8),
+        ("treasury = ships + season", "a number is needed here, and this is a text", 20),
+        ("treasury -= 5 if ships", "a condition is true or false", 18),
+        ("treasury = vote", "`vote` has a value for each actor", 12),
+        ('vote = "no"', "`vote` has a value for each actor", 1),
+        ('vote.nobody = "no"', "there is no actor `nobody`", 6),
+        ("treasury = vote.nobody", "`vote` has no value of `nobody`", 12),
+        ("treasury -= (5", "cannot be read", None),
+        ("treasury -=", "something is missing here", 12),
+        ("treasury -= 5 if", "something is missing here", 17),
+        ("treasury", "a rule assigns a value", 1),
+        ("treasury = event('flood')", "`event` needs the name of an event", 18),
+        ("treasury = max(1)", "`max` has other arguments", 12),
+        ("treasury = tan(1)", "there is no function `tan`", 12),
+        ("treasury = (lambda: 1)()", "not part of the language", 12),
+        ("treasury = [1 for x in (1, 2)]", "not part of the language", 12),
+        ("treasury = ships.__class__", "`ships` has no value of `__class__`", 12),
+        ("treasury = ().__class__", "not part of the language", 12),
+        ("treasury = __import__('os')", "there is no function `__import__`", 12),
+        ("treasury = f'{ships}'", "not part of the language", 12),
+        ("treasury = (ships := 4)", "not part of the language", None),
+        ("treasury = 1; ships = 2", "cannot be read", None),
+        ("treasury = " + "-" * 400 + "1", "too long", None),
+        ("treasury = " + "(" * 400 + "1" + ")" * 400, "", None),
+        ("treasury = 1 if true\nships = 2", "a rule is one line", 1),
+    ],
+)
+def test_a_rule_that_cannot_be_computed_is_refused_at_its_place(rule, problem, column):
+    plain = {**PLAIN, "variables": VARIABLES, "metrics": METRICS, "events": EVENTS}
+
+    with pytest.raises(ExpressionError) as refused:
+        parse_rule(rule, names_of(scenario_of(plain)))
+
+    assert problem in str(refused.value)
+    if column is not None:
+        assert refused.value.column == column
+
+
+async def test_actors_set_variables_and_the_narrator_reads_what_the_rules_made_of_them():
+    def answer(request):
+        if request.model == "model-port":
+            return "ACTION: lowers the tax\nSET:\n- vote = **no**\n- tax = 25\n- ships = 99"
+        return "ACTION: waits\nSET: vote: perhaps" if request.model == "model-ferry" else None
+
+    rules = [{"do": 'treasury -= 5 if count(vote, "no") > 0'}, {"do": "ships += 1", "when": "tax == 20"}]
+    stage = Stage(answer, variables=VARIABLES, rules=rules, events=EVENTS)
+
+    turn = await stage.play()
+    await stage.play()
+
+    assert turn.variables == {
+        "treasury": 95, "ships": 4, "at_war": False, "season": "spring",
+        "vote.port": "no", "vote.ferry": "yes", "tax": 20,
+    }  # fmt: skip
+    assert turn.notes == (
+        "port sets vote.port = no",
+        "port sets tax = 20",
+        "ferry gives vote.ferry a value that it cannot have; it stays as it is",
+    )
+    assert turn.decisions["port"].action == "lowers the tax"
+    narrated, _ = stage.asked("narrator")
+    assert "- treasury: 95 gold" in narrated and "- vote.port: no" in narrated
+    first, second = stage.asked("model-port")
+    assert "- tax: a number from 0 to 20 (per ship); now 10" in first
+    assert "- treasury: 95 gold" in second and "vote.ferry" not in second
+    assert "- tax:" not in stage.asked("model-ferry")[0].partition("You also decide")[2]
+    assert turn.metrics["treasury"] == 95
+    assert turn_of(turn_as_plain(turn)) == turn
+    run = ScenarioRun(item_id="1", label="var-001-run-001", seed=1, total_turns=3, turns=(turn,))
+    files = documents(stage.scenario, run)
+    assert "- treasury: 95" in files["world-state-001.md"]
+    assert "port sets vote.port = no" in files["scenario.log"]
+
+
+async def test_a_scenario_without_variables_has_the_prompts_it_had():
+    stage = Stage()
+
+    await stage.play()
+
+    assert not any("alues" in prompt_of(request) or "SET" in prompt_of(request) for request in stage.requests)
+    assert "variables" not in turn_as_plain(stage.turns[0])
+
+
+async def test_several_actors_talk_in_a_room_and_hear_each_other_and_nobody_else_does():
+    def answer(request):
+        prompt = prompt_of(request)
+        if "in one room" not in prompt:
+            return None
+        if request.model == "model-council":
+            return "PASS"
+        return (
+            f"SAY: WORDS-OF-{request.model}\nINTERNAL_NOTES: SLY"
+            if "Said so far" not in prompt
+            else "SAY: Pass."
+        )
+
+    others = ("council", "guild")
+    actors = {
+        **PLAIN["actors"],
+        **{name: {"name": name.title(), "short_name": name, "llm_model": f"model-{name}"} for name in others},
+    }
+    room = {"members": ["port", "ferry", "council"], "rounds": 3, "turn_range": [1, 1]}
+    stage = Stage(answer, actors=actors, rooms={"hall": room})
+
+    turn = await stage.play()
+    await stage.play()
+
+    (talk,) = turn.talks
+    assert (talk.kind, talk.participants) == ("room", ("port", "ferry", "council"))
+    assert talk.messages == (("port", "WORDS-OF-model-port"),)
+    assert dict(talk.notes) == {"port": "SLY"}
+    assert len([r for r in stage.requests if "in one room" in prompt_of(r)]) == 6, "the second round passed"
+    assert all("WORDS-OF-model-port" in text for text in stage.asked("model-ferry")[1:])
+    assert not any("WORDS-OF" in text for text in stage.asked("model-guild") + stage.asked("narrator"))
+    assert not any("SLY" in text for text in stage.asked("model-council"))
+    assert stage.turns[1].talks == ()
+    run = ScenarioRun(item_id="1", label="var-001-run-001", seed=1, total_turns=3, turns=(turn,))
+    assert "WORDS-OF-model-port" in documents(stage.scenario, run)["room-hall-001.md"]
