@@ -14,7 +14,7 @@ INSPECT := build/inspect
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check format bench bench-peers docs screenshots constraints browser inspect sandbox test-agents mutants chaos clean
+.PHONY: help setup demo test check format bench bench-peers docs screenshots constraints browser inspect sandbox test-agents test-ray mutants chaos clean
 
 help:
 	@echo "make demo          run a small batch with stand-in agents: no key, no network, a minute"
@@ -23,6 +23,7 @@ help:
 	@echo "make check         lint and types only"
 	@echo "make format        put the code in order"
 	@echo "make test-agents   install every agent and try each for real on a model on loopback"
+	@echo "make test-ray      start a Ray cluster on this machine and run batches on its nodes"
 	@echo "make mutants       change the code at random and report how many changes the tests detect"
 	@echo "make chaos         kill and disturb all jobs at random and count what is lost: MINUTES=5"
 	@echo "make bench         measure speed against bare scripts"
@@ -78,6 +79,11 @@ inspect: $(DEV_STAMP)
 test-agents: $(DEV_STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/install_agents.py
 	@PROCTOR_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -n $(WORKERS) --dist worksteal
+
+# Ray's own processes take half a minute to start; `make test` leaves these tests out.
+test-ray: $(DEV_STAMP) sandbox
+	@$(UV) --constraint constraints.txt --editable '.[dev,ray]'
+	@PROCTOR_RAY=1 $(BIN)/python -m pytest tests/batch/test_ray_engine.py
 
 # An hour unless told otherwise: make mutants MUTANTS="--package store --count 20 --minutes 10"
 mutants: $(DEV_STAMP) browser inspect sandbox

@@ -39,18 +39,18 @@ def large_run() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
         home = Path(name)
         _stock(home)
-        with _serving(home) as (url, pid):
+        with serving(home) as (url, pid):
             for what, question in QUESTIONS.items():
                 # The first answer is the slow one: what was added up for it is kept.
-                first = _seconds(f"{url}/api/runs/bench{question}")
-                again = middle([_seconds(f"{url}/api/runs/bench{question}") for _ in range(5)])
+                first = seconds_of(f"{url}/api/runs/bench{question}")
+                again = middle([seconds_of(f"{url}/api/runs/bench{question}") for _ in range(5)])
                 name = f"run page of {ITEMS:,} items: {what} (beside: once more)"
                 yield Figure(name, first, "s", again, promise=0.5, lower_is_better=True)
-            with _watching(url, WATCHERS, "bench"):
+            with watching(url, WATCHERS, "bench"):
                 time.sleep(3)
             yield Figure(
                 f"server's peak memory, {ITEMS:,} items, {WATCHERS} pages",
-                _peak_mb(pid),
+                peak_mb(pid),
                 "MB",
                 promise=400,
                 lower_is_better=True,
@@ -63,7 +63,7 @@ def watchers() -> Iterator[Figure]:
         home = Path(name)
         (home / "quick.yaml").write_text(json.dumps(QUICK))
         alone = _run(home, "alone")
-        with _serving(home) as (url, _), _watching(url, WATCHERS):
+        with serving(home) as (url, _), watching(url, WATCHERS):
             watched = _run(home, "watched")
     yield Figure(f"run of {BUSY_ITEMS:,} items with {WATCHERS} pages (beside: alone)", watched, "s", alone)
     yield Figure(f"{WATCHERS} pages : nobody", watched / alone, "", promise=1.3, lower_is_better=True)
@@ -110,7 +110,7 @@ def _run(home: Path, name: str) -> float:
 
 
 @contextmanager
-def _serving(home: Path) -> Iterator[tuple[str, int]]:
+def serving(home: Path) -> Iterator[tuple[str, int]]:
     """A server over the store in `home`; its address and process."""
     command = _proctor("serve", "--no-token", "--port", "0", "--json")
     with subprocess.Popen(
@@ -124,7 +124,7 @@ def _serving(home: Path) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def _watching(url: str, pages: int, run: str = "") -> Iterator[None]:
+def watching(url: str, pages: int, run: str = "") -> Iterator[None]:
     """So many pages that watch a run, else the newest, and the list; each over a channel of its own."""
     over = threading.Event()
 
@@ -155,14 +155,16 @@ def _watching(url: str, pages: int, run: str = "") -> Iterator[None]:
             thread.join(timeout=10)
 
 
-def _seconds(url: str) -> float:
+def seconds_of(url: str) -> float:
+    """Seconds until a URL has answered."""
     began = time.perf_counter()
     with urlopen(url, timeout=60) as answer:
         answer.read()
     return time.perf_counter() - began
 
 
-def _peak_mb(pid: int) -> float:
+def peak_mb(pid: int) -> float:
+    """Peak memory of a process so far; 0: it has ended."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 

@@ -20,11 +20,12 @@ import arrivals
 import dialogues
 import evaluations
 import gateway
+import million
 import pages
 import size
 import throughput
 import trees
-from results import Figure, table
+from results import Figure, row_of, table
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
@@ -53,6 +54,8 @@ LARGE: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "memory-entries": size.memory_of_entries,
     "resume-large": partial(size.resume, 100_000),
 }
+HUGE: Mapping[str, Callable[[], Iterator[Figure]]] = {"million": million.million}
+"""Measured only by name."""
 
 
 def main() -> None:
@@ -60,14 +63,17 @@ def main() -> None:
     asked = _arguments()
     wanted = {**MEASUREMENTS, **(LARGE if asked.large else {})}
     if asked.only:
-        wanted = {name: {**MEASUREMENTS, **LARGE}[name] for name in asked.only}
+        wanted = {name: {**MEASUREMENTS, **LARGE, **HUGE}[name] for name in asked.only}
     # An installed program comes compiled; one in a checkout is compiled anew at each start where Python
     # was told to leave no files behind.
     compileall.compile_dir(SOURCE, quiet=1)
     figures = list[Figure]()
     for name, measure in wanted.items():
         print(f"measuring {name} …", file=sys.stderr, flush=True)
-        figures.extend(measure())
+        for figure in measure():
+            figures.append(figure)
+            # At once: what was measured is not lost when a later measurement fails or is stopped.
+            print(row_of(figure), file=sys.stderr, flush=True)
     if asked.json:
         document = {"machine": machine(), "figures": [figure.document() for figure in figures]}
         print(json.dumps(document, indent=2, ensure_ascii=False))
@@ -93,7 +99,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure Proctor's speed and size beside bare loops.")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--large", action="store_true", help="also measure what takes minutes")
-    names = [*MEASUREMENTS, *LARGE]
+    names = [*MEASUREMENTS, *LARGE, *HUGE]
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"only: {', '.join(names)}")
     return parser.parse_args()
 

@@ -1,9 +1,9 @@
 """Runs `proctor` commands in forks of one process that has loaded it already.
 
 Loading `proctor` takes half a second of processor time, most commands a few milliseconds. A fork is still a
-process: working folder, environment, signal handlers, event loop, caches and exit are its own, and several
-commands can run at the same time. What it does not show is how `proctor` starts; `Command.process` and
-`Command.start` are for that.
+process: working folder, environment, signal handlers, event loop, caches and exit are its own, it can be
+killed, and several commands can run at the same time. What it does not show is how `proctor` starts;
+`Command.process` is for that.
 
 Run as a program, this file is the server. It imports nothing of the tests.
 """
@@ -28,6 +28,8 @@ from typing import Any, NoReturn
 
 MAX_REQUEST_BYTES = 1 << 17
 MAX_REPLY_BYTES = 1 << 10
+GC_THRESHOLD = (100_000, 50, 100)
+"""A search for garbage is only worth its time in processes that live longer."""
 FORWARDING = Path(__file__).parent / "forwarded_command.py"
 
 
@@ -74,6 +76,21 @@ class CommandServer:
             printed, notes = (_text(file.fileno()) for file in (out, err))
         return subprocess.CompletedProcess(["proctor", *words], returncode, printed, notes)
 
+    def start(
+        self, words: Sequence[str], *, folder: Path, environment: Mapping[str, str]
+    ) -> "StartedCommand":
+        """Start one command and go on; whoever starts it ends it."""
+        self._start()
+        request = {"words": words, "folder": str(folder), "environment": dict(environment)}
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.connect(str(self._path))
+        reading, writing = os.pipe()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        socket.send_fds(connection, [json.dumps(request).encode()], [nothing, writing, writing])
+        os.close(nothing)
+        os.close(writing)
+        return StartedCommand(["proctor", *words], connection, reading)
+
     def close(self) -> None:
         """End the server. Commands that are still running go on."""
         self._listener.close()
@@ -89,12 +106,11 @@ class CommandServer:
             socket.send_fds(connection, [json.dumps(request).encode()], files)
             connection.settimeout(timeout)
             try:
-                reply = connection.recv(MAX_REPLY_BYTES)
+                _receive(connection)
+                return _receive(connection)
             except TimeoutError:
                 # The server kills a command whose client has gone.
                 raise subprocess.TimeoutExpired(request["words"], timeout) from None
-        assert reply, "the server of commands has ended"
-        return int(reply)
 
     def _start(self) -> None:
         if self._process is None:
@@ -104,6 +120,77 @@ class CommandServer:
                 stdin=subprocess.PIPE,
                 pass_fds=[self._listener.fileno()],
             )
+
+
+class StartedCommand:
+    """A command that runs in a fork, with the members of `subprocess.Popen` that tests use.
+
+    Both of its outputs are `stdout`.
+    """
+
+    def __init__(self, args: Sequence[str], connection: socket.socket, output: int) -> None:
+        self.args, self._connection = args, connection
+        self.stdout = open(output, encoding="utf-8")  # noqa: SIM115  closed by `__exit__` and `communicate`
+        self.returncode: int | None = None
+        self.pid = _receive(connection)
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; the exit code."""
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                self.returncode = _receive(self._connection)
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+            self._connection.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """Wait for its end and for that of its output; the output."""
+        until = None if timeout is None else time.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.stdout, selectors.EVENT_READ)
+            parts = []
+            while not parts or parts[-1]:
+                left = None if until is None else max(0.0, until - time.monotonic())
+                if not selector.select(left):
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
+                parts.append(os.read(self.stdout.fileno(), 1 << 16))
+        self.stdout.close()
+        self.wait(None if until is None else max(0.1, until - time.monotonic()))
+        return b"".join(parts).decode(), None
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> "StartedCommand":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stdout.close()
+        self.wait()
+
+
+def _receive(connection: socket.socket) -> int:
+    """A number from the server: first the id of the process, then its exit code."""
+    reply = connection.recv(MAX_REPLY_BYTES)
+    assert reply, "the server of commands has ended"
+    return int(reply)
 
 
 def _text(file: int) -> str:
@@ -160,6 +247,7 @@ def serve(listener: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The folder of this file: a command has its working folder there.
     del sys.path[0]
+    gc.set_threshold(*GC_THRESHOLD)
     _load("proctor.__main__")
     selector = selectors.DefaultSelector()
     selector.register(sys.stdin, selectors.EVENT_READ)
@@ -201,6 +289,7 @@ def _fork(request: Mapping[str, Any], files: Sequence[int], client: socket.socke
     os.close(writing)
     for file in files:
         os.close(file)
+    client.send(str(pid).encode())
     return _Running(pid, client, reading)
 
 

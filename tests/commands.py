@@ -9,8 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from command_server import CommandServer
+from command_server import CommandServer, StartedCommand
+from proctor.bootstrap import SIGNING_KEY
 from proctor.store import Store
+from proctor.store.keys import Keys, SigningKeyFile
 
 
 class Command:
@@ -43,17 +45,9 @@ class Command:
             timeout=120,
         )
 
-    def start(self, *words: str) -> "subprocess.Popen[str]":
-        """Start it as a shell would and go on; whoever starts it ends it."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "proctor", *words],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def start(self, *words: str) -> StartedCommand:
+        """Start it and go on, in a fork as well; whoever starts it ends it."""
+        return self._server.start(words, folder=self.folder, environment=self.environment)
 
     def json(self, *words: str) -> Any:
         """What it prints with `--json`, read."""
@@ -65,9 +59,10 @@ class Command:
         return self._server.program
 
     def open_store(self) -> Store:
-        return Store(
-            self.environment.get("PROCTOR_STORE") or str(self.folder / "proctor-home" / "proctor.db")
-        )
+        """The store, with the key that the command signs results with."""
+        home = self.folder / "proctor-home"
+        keys = Keys(signing=SigningKeyFile(home / SIGNING_KEY))
+        return Store(self.environment.get("PROCTOR_STORE") or str(home / "proctor.db"), keys)
 
 
 def clean_environment(folder: Path) -> dict[str, str]:

@@ -135,5 +135,7 @@ def _create(server: str, template: str) -> str:
 
     name = f"t{uuid.uuid4().hex}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        # A third of the time of the default, which writes each page to the log.
+        strategy = "STRATEGY file_copy" if connection.info.server_version >= 150000 else ""
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} {strategy}")
     return server.replace("/postgres?", f"/{name}?")

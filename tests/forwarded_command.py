@@ -19,6 +19,8 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         "session": os.getsid(0) == os.getpid(),
     }
     socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
+    # The id of the process, then its exit code.
+    connection.recv(100)
     reply = connection.recv(100)
 code = int(reply or 1)
 if code < 0:

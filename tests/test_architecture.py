@@ -46,6 +46,7 @@ SPEAKS = {
     *("cli", "web", "__main__", "bootstrap"),
     *("processes/warden.py", "sandbox/launcher.py", "sandbox/relay.py", "models/local_server.py"),
     *("evaluators/function_worker.py", "batch/engines/worker_process.py"),
+    "batch/engines/ray_node.py",
 }
 """Who may print, read the environment and exit. Those after the first line are programs of their own."""
 

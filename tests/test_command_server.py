@@ -105,3 +105,20 @@ def test_who_kills_a_program_that_forwards_kills_the_command(proctor):
     process.wait()
 
     eventually(lambda: [run["status"] for run in proctor.json("runs")["runs"]] == ["interrupted"])
+
+
+def test_a_started_command_is_a_process_that_can_be_waited_for_and_killed(proctor):
+    (proctor.folder / "slow.yaml").write_text("{latency_seconds: 60, rules: [{reply: late}]}")
+    done = proctor.start("batch", write(proctor, "short"))
+    output, _ = done.communicate(timeout=60)
+    assert (done.returncode, done.poll()) == (0, 0) and "short completed" in output
+
+    with proctor.start("batch", write(proctor, "long", "slow")) as running:
+        eventually(lambda: "running" in [run["status"] for run in proctor.json("runs")["runs"]])
+        assert running.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.wait(0.01)
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.communicate(0.01)
+        running.kill()
+        assert running.wait(60) == -9

@@ -1,13 +1,14 @@
 """What tests wait for with `eventually`."""
 
-import subprocess
 from collections.abc import Callable
 from typing import TypeVar
+
+from command_server import StartedCommand
 
 Value = TypeVar("Value")
 
 
-def while_running(process: "subprocess.Popen[str]", condition: Callable[[], Value]) -> Callable[[], Value]:
+def while_running(process: StartedCommand, condition: Callable[[], Value]) -> Callable[[], Value]:
     """The condition; it fails at once, with what the process has printed, when the process has ended."""
 
     def checked() -> Value:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from proctor.config import FILE, read_config
+from proctor.config import FILE, read_config, redirected_keys
 from proctor.context import Notice, People, RunContext, Settings
 from proctor.errors import UsageError
 from proctor.models.rate_limits import OUTAGE_PATIENCE_SECONDS
@@ -54,18 +54,24 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
     user_folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "proctor"
     shared = [home_folder, user_folder]
     config = read_config([*folders, Path.cwd(), *shared], os.environ)
-    if config.encryption and config.encryption != read_config(shared, os.environ).encryption:
+    trusted = read_config(shared, os.environ)
+    places = f"{home_folder / FILE} or {user_folder / FILE}"
+    if config.encryption and config.encryption != trusted.encryption:
         # Every process must use the same key for one store, whichever folder it is started in.
         raise UsageError(
             "a proctor.toml in a working folder names a key for the store, which others would not find\n"
-            f"Move its section [encryption] to {home_folder / FILE} or {user_folder / FILE}."
+            f"Move its section [encryption] to {places}."
         )
-    if config.tokens and config.tokens != read_config(shared, os.environ).tokens:
-        # A folder that somebody else wrote must not let them in.
-        raise UsageError(
-            "a proctor.toml in a working folder names tokens of the server\n"
-            f"Move its sections [serve.tokens] to {home_folder / FILE} or {user_folder / FILE}."
-        )
+    for section, own, others in (
+        ("tokens", config.tokens, trusted.tokens),
+        ("access_keys", config.access_keys, trusted.access_keys),
+    ):
+        if own != others:
+            # A folder that somebody else wrote must not let them in.
+            raise UsageError(
+                f"a proctor.toml in a working folder names {section.replace('_', ' ')} of the server\n"
+                f"Move its section [serve.{section}] to {places}."
+            )
     return Settings(
         home=home_folder,
         store_url=store_url,
@@ -87,6 +93,7 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         evaluation=config.evaluation,
         encryption=config.encryption,
         sandbox=config.sandbox,
+        remarks=tuple(redirected_keys(config.variables, trusted.variables)),
     )
 
 

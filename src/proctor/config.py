@@ -9,7 +9,7 @@ that may sign requests: `AKID = "secret"`, or `"${VARIABLE}"`. `[serve.tokens.NA
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -54,6 +54,8 @@ class EvaluationSection(TypedDict, total=False):
     """Limits of the server."""
     lambdas: Mapping[str, str | Sequence[str]]
     """By ARN: `module:function`, or a program and its arguments."""
+    models: Mapping[str, str]
+    """Judges by the model id of a definition, as provider/model; `default` is for ids without an entry."""
 
 
 EVALUATION = tuple(EvaluationSection.__annotations__)
@@ -222,10 +224,13 @@ def _check_evaluation(path: Path, entries: object) -> None:
             raise UsageError(f"{path}: [evaluation]: `judge` should be `provider/model`")
         if setting == "harmful_value" and value not in (0, 1):
             raise UsageError(f"{path}: [evaluation]: `harmful_value` should be 0 or 1")
-        if setting in ("limits", "lambdas") and not isinstance(value, dict):
+        if setting in ("limits", "lambdas", "models") and not isinstance(value, dict):
             raise UsageError(
                 f"{path}: `evaluation.{setting}` is not a section\nWrite [evaluation.{setting}]."
             )
+    for id_, model in entries.get("models", {}).items():
+        if not isinstance(model, str) or "/" not in model.strip("/"):
+            raise UsageError(f'{path}: [evaluation.models]: "{id_}" should be "provider/model"')
     for arn, run in entries.get("lambdas", {}).items():
         is_words = isinstance(run, list) and run and all(isinstance(word, str) for word in run)
         if not isinstance(run, str) and not is_words:
@@ -390,6 +395,26 @@ def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[
         if variable := settings.get("key", "").removeprefix("${").removesuffix("}"):
             variables[f"{variable_prefix(name)}{KEY_VARIABLE}"] = variable
     return variables
+
+
+def redirected_keys(variables: Mapping[str, str], trusted: Mapping[str, str]) -> Iterator[str]:
+    """Remarks on usual keys of providers that go to an address which only a working folder names."""
+    if not variables:
+        return
+    from proctor.models.providers import PROVIDERS, base_variable, is_loopback, variable_prefix
+
+    usual = {key for provider in PROVIDERS.values() for key in provider.key_variables}
+    prefixes = {variable_prefix(name): name for name in PROVIDERS}
+    for variable, address in variables.items():
+        if trusted.get(variable) == address or is_loopback(address):
+            continue
+        prefix = variable.removesuffix("_BASE_URL")
+        named = variables.get(f"{prefix}{KEY_VARIABLE}")
+        provider = prefixes.get(prefix, "")
+        own = PROVIDERS[provider].key_variables if provider else ()
+        keys = [key for key in ((named,) if named else own) if key in usual]
+        if variable != prefix and variable in {base_variable(provider), f"{prefix}_BASE_URL"} and keys:
+            yield f"the key {keys[0]} goes to {address}, as a {FILE} in a working folder says"
 
 
 _CHECKS: Mapping[str, Callable[[Path, object], None]] = {

@@ -11,17 +11,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from proctor.config import EvaluationSection
 from proctor.errors import NotFound, UsageError
-from proctor.json_values import JsonMap
+from proctor.json_values import JsonMap, JsonObject, as_number, as_text
 from proctor.model import Model, Request
 from proctor.models import ModelRouter, is_stand_in
 from proctor.models.prices import SpendingRequest
 from proctor.models.rate_limits import OUTAGE_PATIENCE_SECONDS, RatePools
 from proctor.models.router import LazyGateway
 from proctor.models.routes import CallableRoute
+from proctor.models.scripted import ScriptedModel
 from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.sandbox import NOT_CONFINED, Sandbox
@@ -76,14 +77,25 @@ class Settings:
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
     sandbox: object = None
     """`[sandbox]` of `proctor.toml`."""
+    remarks: tuple[str, ...] = ()
+    """What the user should know about where these settings come from."""
+
+    hidden_files: tuple[Path, ...] = ()
+    """Files of the store, for a worker that does not know the store: programs must not see them."""
+
+    @property
+    def store_files(self) -> tuple[Path, ...]:
+        """The files of the store, if it is one on this machine."""
+        if not self.store_url or "://" in self.store_url:
+            return self.hidden_files
+        # SQLite keeps two more files beside the store.
+        return tuple(Path(f"{self.store_url}{end}").resolve() for end in ("", "-wal", "-shm"))
 
     @property
     def confinement(self) -> Sandbox:
         """The sandbox of this machine under these settings."""
         user_home = Path(self.user_environment.get("HOME") or "/").resolve()
-        # SQLite keeps two more files beside the store.
-        files = [] if "://" in self.store_url else [f"{self.store_url}{end}" for end in ("", "-wal", "-shm")]
-        hidden = tuple(path.resolve() for path in (self.home, user_home, *map(Path, files)))
+        hidden = tuple(path.resolve() for path in (self.home, user_home, *self.store_files))
         return Sandbox(settings=self.sandbox, hidden=hidden, user_home=user_home)
 
 
@@ -98,7 +110,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """Settings of a plan that decide how its models are reached."""
+    """Settings that any plan may have: how its models are reached and its evaluators are confined."""
 
     folders: Sequence[Path] = ()
     """Where scripted models are looked up."""
@@ -111,6 +123,41 @@ class ModelOptions:
     """Addresses and keys that take precedence over the environment."""
     outage_patience_seconds: float | None = None
     """How long calls wait for a provider that cannot be reached; None: as the settings say."""
+    sandbox: object = None
+    """`sandbox` of the plan, for the programs of its evaluators; None: as the settings say."""
+    scripts: Mapping[str, ScriptedModel] = field(default_factory=dict)
+    """Scripted models by name, for a worker that does not see the folders; others are looked up there."""
+
+    @classmethod
+    def of_plan(cls, plan: JsonMap, folders: Sequence[Path]) -> "ModelOptions":
+        """The options in the checked settings of a plan."""
+        return cls._read(plan, folders, plan.get("outage_patience"))
+
+    @classmethod
+    def restored(cls, options: JsonMap, folders: Sequence[Path]) -> "ModelOptions":
+        """The options of a run, from what `stored` returned for it."""
+        return cls._read(options, folders, options.get("outagePatience"))
+
+    @classmethod
+    def _read(cls, source: JsonMap, folders: Sequence[Path], patience: object) -> "ModelOptions":
+        return cls(
+            folders=folders,
+            prices=cast("Mapping[str, Mapping[str, float]] | None", source.get("prices")),
+            record=as_text(source, "record") or None,
+            replay=as_text(source, "replay") or None,
+            outage_patience_seconds=as_number(patience),
+            sandbox=source.get("sandbox"),
+        )
+
+    def stored(self) -> JsonObject:
+        """As members of the options that a run keeps."""
+        added = {"outagePatience": self.outage_patience_seconds, "sandbox": self.sandbox}
+        return {
+            "prices": self.prices,
+            "record": self.record,
+            "replay": self.replay,
+            **{name: value for name, value in added.items() if value is not None},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +238,12 @@ class EvaluatorSettings:
     definitions: Mapping[str, Any]
     """Definitions from files and from the store, copied when the run began, by name."""
     lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    model_names: Mapping[str, str] = field(default_factory=dict)
+    """Judges by the model id of a definition."""
     mark: str = "evaluation"
     """Label of the processes they start."""
+    sandbox: object = None
+    """`sandbox` of the plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +301,7 @@ def make_models(
     router = ModelRouter(
         {**settings.environment, **options.variables},
         folders=options.folders,
+        scripts=options.scripts,
         prices={**settings.prices, **(options.prices or {})},
         recording=recording,
         pools=RatePools(
@@ -278,8 +330,9 @@ def evaluator_registry(settings: Settings, evaluators: EvaluatorSettings) -> "Ev
         environment=visible(settings.user_environment, named={"HOME"}),
         folders=[evaluators.folder / "evaluators", settings.home / "evaluators"],
         lambdas=evaluators.lambdas,
+        model_names=evaluators.model_names,
         mark=evaluators.mark,
-        sandbox=settings.confinement,
+        sandbox=settings.confinement.for_evaluators(evaluators.sandbox),
     )
 
 
@@ -331,6 +384,19 @@ def make_attempt_context(
     )
 
 
+EngineName = Literal["local", "ray"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Where the items of a run are executed."""
+
+    name: EngineName = "local"
+    """`local`: on this machine; `ray`: on the nodes of a Ray cluster."""
+    ray_address: str = "auto"
+    """Of the cluster; `auto`: the one that this machine is part of; `local`: one on this machine alone."""
+
+
 class RunContext:
     """Settings, store and clock of one run, on its driver. Close it to close the store."""
 
@@ -359,6 +425,8 @@ class RunContext:
         self._given_store = store
         self.people = people
         """Without it, questions to people go through the store."""
+        self.engine = EngineOptions()
+        """Where items are executed, unless the caller of a run gives it an engine."""
         self.functions = Functions()
         """Functions of this process that stand as agents, models and evaluators; looked up first."""
 
@@ -432,12 +500,16 @@ class RunContext:
         )
 
     def with_evaluators(
-        self, attempts: AttemptContext, names: Sequence[str], *, folder: Path
+        self, attempts: AttemptContext, names: Sequence[str], *, folder: Path, sandbox: object = None
     ) -> AttemptContext:
-        """The same dependencies with these evaluators, looked up in plan folder, home and store."""
+        """The same dependencies with these evaluators, looked up in plan folder, home and store.
+
+        `sandbox` is the plan's, for their programs.
+        """
         if not names:
             return attempts
-        return self.with_definitions(attempts, self.evaluators(folder).copies(names), folder=folder)
+        definitions = self.evaluators(folder).copies(names)
+        return self.with_definitions(attempts, definitions, folder=folder, sandbox=sandbox)
 
     def with_definitions(
         self,
@@ -446,21 +518,31 @@ class RunContext:
         *,
         folder: Path,
         mark: str = "evaluation",
+        sandbox: object = None,
     ) -> AttemptContext:
         """The same dependencies with evaluators whose definitions were copied when the run began."""
-        evaluators = self._evaluator_settings(folder, definitions, mark)
-        find = self.evaluators(folder, mark=mark).finder(definitions)
+        evaluators = self._evaluator_settings(folder, definitions, mark, sandbox)
+        find = self.evaluators(folder, mark=mark, sandbox=sandbox).finder(definitions)
         return replace(attempts, find_evaluator=find, evaluators=evaluators)
 
-    def evaluators(self, folder: Path, *, mark: str = "evaluation") -> "EvaluatorRegistry":
-        """Registry of the evaluators that a plan in `folder` can name."""
-        registry = evaluator_registry(self.settings, self._evaluator_settings(folder, {}, mark))
+    def evaluators(
+        self, folder: Path, *, mark: str = "evaluation", sandbox: object = None
+    ) -> "EvaluatorRegistry":
+        """Registry of the evaluators that a plan in `folder` with this `sandbox` can name."""
+        registry = evaluator_registry(self.settings, self._evaluator_settings(folder, {}, mark, sandbox))
         return replace(
             registry, definitions=self.store.definitions.document, objects=self.functions.evaluators
         )
 
     def _evaluator_settings(
-        self, folder: Path, definitions: Mapping[str, Any], mark: str
+        self, folder: Path, definitions: Mapping[str, Any], mark: str, sandbox: object
     ) -> EvaluatorSettings:
-        lambdas = self.settings_for([folder]).evaluation.get("lambdas", {})
-        return EvaluatorSettings(folder=folder, definitions=definitions, lambdas=lambdas, mark=mark)
+        section = self.settings_for([folder]).evaluation
+        return EvaluatorSettings(
+            folder=folder,
+            definitions=definitions,
+            lambdas=section.get("lambdas", {}),
+            model_names=section.get("models", {}),
+            mark=mark,
+            sandbox=sandbox,
+        )

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from proctor.json_values import JsonMap
 from proctor.model import Model
+from proctor.sandbox import Sandbox
 from proctor.score import Level, Score
 from proctor.session import Message, ModelCall, ToolCall
 
@@ -38,6 +39,8 @@ class Reference:
     """Expected tool calls, in order. None: not specified; empty: none expected."""
     responses: Mapping[int, str] = field(default_factory=dict)
     """Expected answer by turn number, from 0."""
+    arguments: Mapping[int, tuple[str, JsonMap]] = field(default_factory=dict)
+    """Expected arguments by position in the trajectory, with how they are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,12 @@ class Evaluator(Protocol):
 
         A target that cannot be scored is a score with an `error`. Raise only when nothing can be scored.
         """
+
+
+def sandbox_of(evaluator: Evaluator) -> Sandbox | None:
+    """The sandbox of the functions and programs that an evaluator runs; None: it runs none."""
+    sandbox: Sandbox | None = getattr(evaluator, "sandbox", None)
+    return sandbox
 
 
 FindEvaluator = Callable[[str, JsonMap, Model], Evaluator]

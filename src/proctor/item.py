@@ -6,6 +6,7 @@ an item has the same id in every file, order and machine. Resuming, extending an
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,3 +68,41 @@ def id_of(digest: str, repeat: int) -> str:
 def digest_of(value: Any) -> str:
     """The SHA-256 of JSON data, independent of the order of keys."""
     return hashlib.sha256(_CANONICAL.encode(value).encode()).hexdigest()
+
+
+RESOURCES = {"cpu": "CPU", "gpu": "GPU", "memory": "memory"}
+"""Names of a plan's `resources`, and the names that Ray has for them."""
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?")
+_SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def read_resources(value: object) -> dict[str, float]:
+    """The amounts of `resources` in a plan, by the names that Ray has for them; memory in bytes.
+
+    Raises `ValueError` with what is wrong, as the end of a sentence about them.
+    """
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError("should name amounts: cpu, memory, gpu or custom")
+    amounts = dict[str, float]()
+    for name, amount in value.items():
+        if name == "custom":
+            if not isinstance(amount, Mapping) or not amount:
+                raise ValueError("has a `custom` that names no amounts of the cluster's own resources")
+            amounts |= {str(own): _amount(f"custom.{own}", number) for own, number in amount.items()}
+        elif name in RESOURCES:
+            amounts[RESOURCES[name]] = _amount(name, amount)
+        else:
+            raise ValueError(f"has no `{name}`; it may have: cpu, memory, gpu, custom")
+    gpus = amounts.get("GPU", 0.0)
+    if gpus > 1 and gpus != int(gpus):
+        raise ValueError("has a `gpu` that is neither a whole number nor a part of one GPU")
+    return amounts
+
+
+def _amount(name: str, value: object) -> float:
+    if isinstance(value, str) and name == "memory" and (match := _SIZE.fullmatch(value.strip())):
+        value = float(match[1]) * _SIZE_UNITS[match[2]]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**62:
+        example = " and no size like 4GiB" if name == "memory" else ""
+        raise ValueError(f"has a `{name}` that is no number above 0{example}")
+    return float(value)

@@ -82,14 +82,15 @@ def tool_arguments(written: object) -> JsonMap:
 def member(value: object, *path: str) -> object:
     """The value at the end of a path of names; None when there is none."""
     for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
+        # The first check is an order of magnitude faster than that of the abstract class.
+        value = value.get(name) if type(value) is dict or isinstance(value, Mapping) else None
     return value
 
 
 def as_map(value: object, *path: str) -> JsonMap:
     """The object at the end of a path of names; empty when there is none."""
     value = member(value, *path)
-    return value if isinstance(value, Mapping) else {}
+    return value if type(value) is dict or isinstance(value, Mapping) else {}
 
 
 def as_list(value: object, *path: str) -> list[object]:
@@ -100,7 +101,7 @@ def as_list(value: object, *path: str) -> list[object]:
 
 def require_map(value: object) -> JsonMap:
     """The value if it is an object; a `TypeError` otherwise."""
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise TypeError(f"{short_text(value)} is not an object")
     return value
 

@@ -98,6 +98,22 @@ class MergeResult:
         return self.merges[-1]
 
 
+class DriverFiles(Protocol):
+    """Files and repositories of the driver's machine, for attempts on another one."""
+
+    async def fetch(self, path: Path) -> Path:
+        """A copy of a file or folder of the driver, on this machine."""
+
+    async def repository(self, path: Path, base: str) -> Path:
+        """A copy of a repository of the driver on this machine, up to date with the branch `base`."""
+
+    async def starting_repository(self, files: Path | Mapping[str, str] | None, digest: str) -> Path:
+        """The repository of a task's starting files, on the driver's machine."""
+
+    async def publish(self, repository: Path, branch: str, sha: str, bundle: bytes) -> None:
+        """Fetch a session's branch into a repository of the driver; empty `bundle`: it adds no commit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """What a runner may use in one attempt."""
@@ -137,6 +153,8 @@ class Services:
     """Remove the user's secrets from a text."""
     sandbox: Sandbox = NOT_CONFINED
     """Confines the programs of the attempt."""
+    driver_files: DriverFiles | None = None
+    """None: this is the driver's machine, and paths of the item can be used as they are."""
     checkpoint: object | None = None
     """Where an interrupted attempt continues, as the job's `checkpoint` reads it from the store; None: start
     over."""

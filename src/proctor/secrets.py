@@ -18,6 +18,14 @@ HARMLESS = frozenset(
     }
 )
 """Variables that every agent gets: program paths, locale, certificates."""
+MACHINE_VARIABLES = HARMLESS - {
+    *("LANG", "LANGUAGE", "TERM", "TZ", "COLUMNS", "LINES", "CI", "NO_COLOR", "FORCE_COLOR"),
+} | {
+    *("HOME", "TMPDIR", "HOSTNAME", "PWD", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH"),
+    *("CUDA_VISIBLE_DEVICES", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"),
+}
+"""Variables that depend on the machine: paths, the user, certificates, proxies."""
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
@@ -38,6 +46,21 @@ def visible(environment: Mapping[str, str], *, named: Iterable[str] = ()) -> dic
         for name, value in environment.items()
         if name in HARMLESS or name in names or name.startswith("LC_") or name.endswith("_BIN")
     }
+
+
+def machine_part(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of an environment that depend on the machine."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in MACHINE_VARIABLES or name.endswith("_BIN")
+    }
+
+
+def on_machine(environment: Mapping[str, str], machine: Mapping[str, str]) -> dict[str, str]:
+    """An environment on another machine: with the variables of that machine in place of its own."""
+    own = machine_part(environment)
+    return {name: value for name, value in environment.items() if name not in own} | dict(machine)
 
 
 def referenced(values: Iterable[str]) -> set[str]:

@@ -24,13 +24,17 @@ from job_runs import (
     files_of,
 )
 
+from proctor.batch import lifecycle
 from proctor.batch.engines import LocalEngine
 from proctor.batch.engines.messages import RowBatch, RowBuffer, Stop, WorkChunk
 from proctor.batch.engines.worker import Worker, make_worker_context
+from proctor.job import PlanText, make_overrides
+from proctor.jobs.benchmark.job import JOB as BENCHMARK
 from proctor.jobs.dialogue.job import JOB as DIALOGUE
 from proctor.jobs.evaluation.job import JOB as EVALUATION
 from proctor.jobs.scenario.job import JOB as SCENARIO
 from proctor.processes import undisturbed
+from proctor.store import Scope, Store
 from proctor.testing import make_git_repository
 
 
@@ -153,6 +157,15 @@ class PicklingEngine:
             for work in chunk.items:
                 end = await worker.run(work)
                 await undisturbed(host.write(RowBatch(rows.take(), (end,))))
+
+
+class OtherMachine(PicklingEngine):
+    """The same, for a worker that does not see the driver's files."""
+
+    shares_disk = False
+
+    async def run(self, queue, host, spec) -> None:
+        await super().run(queue, host, replace(spec, shares_disk=False))
 
 
 @pytest.fixture
@@ -423,3 +436,88 @@ async def test_sessions_are_merged_by_the_driver_wherever_they_ran(runs):
     (merged,) = (runs.folder / "home" / "repos").glob("*.merged")
     assert len(merged.read_text().split()) == 3
     assert not list((runs.folder / "worker-home").rglob("*.merge*"))
+
+
+async def test_coding_sessions_work_on_a_copy_where_the_disk_is_not_shared(runs):
+    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n", "sub/a.txt": "a\n"})
+    runs.far = OtherMachine(runs.folder / "worker-home")
+    far = await runs.run(
+        """
+        concurrency: 2
+        defaults: {agent: command, scriptCommand: test -f shop.py, mergeOnPass: true}
+        matrix:
+          - {repo: ./shop, prompt: one, command: "echo RUN > one.txt"}
+          - {repo: ./shop, prompt: two, command: "echo RUN > two.txt"}
+          - repo: ./shop/sub
+            prompt: three
+            command: "git log --format=%s > three.txt; git add -A; git commit -m own"
+        """,
+        runs.far,
+        "far",
+    )
+
+    assert [item["reason"] for item in far["items"]] == ["completed"] * 3
+    assert (repository / "one.txt").read_text() == "far\n"
+    assert (repository / "three.txt").is_file()
+    assert {"copy_repository", "publish_branch", "merge"} <= runs.far.messages
+    assert not [path for path in runs.far.paths if path.startswith(str(repository))]
+    with Store(runs.store) as store:
+        sessions = store.read.sessions(Scope(run_id="far"), limit=10)
+    assert {row["repo"] for row in sessions} == {str(repository)}
+    notes = " ".join(row["notes"] for row in sessions)
+    assert "is inside the repository" in notes and "the repository at" not in notes
+
+
+async def test_files_of_tasks_travel_where_the_disk_is_not_shared(runs):
+    folder = runs.folder / "tasks"
+    files = {
+        "words.md": "---\nstart: start\ncheck: sh check.sh\ncheck_files: checks\n---\nSay hello\n",
+        "start/answer.txt": "hello",
+        "checks/check.sh": "grep -q hello answer.txt",
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    far = OtherMachine(runs.folder / "worker-home")
+    facts = {}
+    for run_id, engine in (("local", LocalEngine()), ("far", far)):
+        with runs.context() as ctx:
+            overrides = make_overrides(BENCHMARK, {"noop": True, "output": str(runs.folder / run_id)})
+            source = PlanText(text="", path=folder / "words.md", folder=folder)
+            plan = BENCHMARK.read(source, overrides, ctx)
+            result = await lifecycle.start(BENCHMARK, plan, ctx, run_id=run_id, engine=engine)
+            facts[run_id] = {"end": result.end, **runs.facts(ctx.store, run_id)}
+
+    assert facts["local"] == facts["far"]
+    assert [item["status"] for item in facts["far"]["items"]] == ["success"]
+    assert {"starting_repository", "copy_repository", "copy_files"} <= far.messages
+    assert not [path for path in far.paths if path.startswith(str(folder))]
+
+
+async def test_scripted_models_travel_where_the_disk_is_not_shared(runs):
+    (runs.folder / "mine.yaml").write_text("{rules: [{reply: mine}]}")
+    far = OtherMachine(runs.folder / "worker-home")
+
+    result = await runs.run("matrix: [{prompt: hello, model: scripted/mine}]", far, "far")
+
+    assert [texts[-1] for texts in result["texts"]] == [("assistant", "mine")]
+    assert not [path for path in far.paths if "mine.yaml" in path]
+
+
+class Capturing(PicklingEngine):
+    """Remembers the configuration of its worker."""
+
+    async def run(self, queue, host, spec) -> None:
+        self.settings = pickle.loads(pickle.dumps(spec.settings))
+        await super().run(queue, host, spec)
+
+
+async def test_programs_of_a_worker_do_not_see_the_store_that_the_worker_does_not_know(runs):
+    far = Capturing(runs.folder / "worker-home")
+
+    await runs.run("matrix: [{prompt: hello, model: scripted/echo}]", far, "far")
+
+    assert far.settings.store_url == ""
+    hidden = set(far.settings.confinement.hidden)
+    assert {Path(f"{runs.store}{end}") for end in ("", "-wal", "-shm")} <= hidden
+    assert Path.cwd() not in hidden

@@ -129,6 +129,18 @@ async def test_a_call_that_was_cut_off_counts_with_its_worst_case():
     assert purse.rows.positions["s"] == list(range(1, len(purse.rows.positions["s"]) + 1))
 
 
+async def test_a_call_that_was_cut_off_in_mid_answer_counts_once_with_its_worst_case():
+    purse = Purse(1.0)
+    reservation = await purse.open("s")
+    cut = await reservation.hold(worst(0.25))
+    reservation.charge(0.1)
+    reservation.lose(cut, 0.1)
+
+    reservation.close(0.1)
+
+    assert purse.rows.spent == pytest.approx(0.25)
+
+
 async def test_what_a_running_call_may_cost_is_committed_before_it_is_sent():
     purse, committed = Purse(1.0), list[float]()
 

@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 
 from chaos.trials import JOBS, Job, Trial
+from command_server import CommandServer
 from databases import new_database
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 @pytest.mark.parametrize("kind", ["file", "postgresql"])
 def test_a_job_that_is_killed_and_disturbed_loses_and_doubles_nothing(
-    job: Job, kind: str, tmp_path: Path, request: pytest.FixtureRequest
+    job: Job, kind: str, tmp_path: Path, command_server: CommandServer, request: pytest.FixtureRequest
 ) -> None:
     store = new_database(request.getfixturevalue("server")) if kind == "postgresql" else ""
 
-    tally = Trial(job, tmp_path, seed=len(job.name) + len(kind), store=store).run(kills=2)
+    trial = Trial(job, tmp_path, seed=len(job.name) + len(kind), store=store, server=command_server)
+    tally = trial.run(kills=2)
 
     assert tally.problems == 0, tally.notes
     assert tally.items == job.items

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from chaos.provider import Provider, running_provider
+from command_server import CommandServer, StartedCommand
 from databases import query
 from proctor.store import Store
 
@@ -219,8 +220,12 @@ JOBS = (
 class Trial:
     """A job in a folder, with a provider and a store."""
 
-    def __init__(self, job: Job, folder: Path, seed: int, store: str = "") -> None:
+    def __init__(
+        self, job: Job, folder: Path, seed: int, store: str = "", server: CommandServer | None = None
+    ) -> None:
+        """With a server of commands, processes are forks of it where that makes no difference."""
         self.job, self.folder, self.chance = job, folder, random.Random(seed)
+        self._server = server
         self.tally = Tally(trials=1)
         self._key = f"sk-chaos-{self.chance.getrandbits(64):016x}"
         self._budget_usd = AMPLE_USD
@@ -261,7 +266,10 @@ class Trial:
 
     def _start(
         self, words: Sequence[str], *, file_bytes: int = 0, clock: bool = False
-    ) -> "subprocess.Popen[str]":
+    ) -> "subprocess.Popen[str] | StartedCommand":
+        if self._server and not file_bytes and not clock:
+            return self._server.start(words, folder=self.folder, environment=self._environment)
+
         def limit_files() -> None:
             if file_bytes:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
@@ -322,7 +330,9 @@ class Trial:
         self._end(process, killed=True)
         self._check_money(provider)
 
-    def _wait_for_calls(self, process: "subprocess.Popen[str]", provider: Provider, number: int) -> None:
+    def _wait_for_calls(
+        self, process: "subprocess.Popen[str] | StartedCommand", provider: Provider, number: int
+    ) -> None:
         """Wait until the provider was called so often, the process has ended, or it takes too long."""
         until = time.monotonic() + MOST_WAITING_SECONDS
         calls = sum(provider.faults.values()) + number
@@ -353,7 +363,7 @@ class Trial:
             if exit_code == 0 and self._unfinished() == 0:
                 return
 
-    def _end(self, process: "subprocess.Popen[str]", *, killed: bool) -> int:
+    def _end(self, process: "subprocess.Popen[str] | StartedCommand", *, killed: bool) -> int:
         try:
             output, _ = process.communicate(timeout=DEADLINE_SECONDS)
         except subprocess.TimeoutExpired:

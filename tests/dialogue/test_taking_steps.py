@@ -5,8 +5,15 @@ from typing import Any
 
 import pytest
 
-from proctor.dialogue.participant import ConversationState, Participant, Role, RolePrompt, Utterance
-from proctor.dialogue.steps import BrokenRole, speak
+from proctor.dialogue.participant import (
+    BrokenRole,
+    ConversationState,
+    Participant,
+    Role,
+    RolePrompt,
+    Utterance,
+)
+from proctor.dialogue.steps import speak
 from proctor.errors import UsageError
 
 

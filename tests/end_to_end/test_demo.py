@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,10 +31,15 @@ def _run(command: list[str] | str, folder: Path) -> "subprocess.CompletedProcess
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, subprocess.CompletedProcess[str]]":
     folder = tmp_path_factory.mktemp("demo")
-    # Twice: the second run replaces what the first one left.
-    for _ in range(2):
-        done = _run([sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"], folder)
-        assert done.returncode == 0, done.stderr
+    # What an earlier run left is replaced.
+    (folder / "demo" / "home").mkdir(parents=True)
+    (folder / "demo" / "home" / "left").touch()
+    shutil.copy(ROOT / "examples" / "demo" / "plan.yaml", folder / "demo")
+    shutil.copytree(ROOT / "examples" / "demo" / "repos", folder / "demo" / "repos")
+    (folder / "demo" / "repos" / "slugs" / "left.py").touch()
+    done = _run([sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"], folder)
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.rglob("left*"))
     return folder, done
 
 

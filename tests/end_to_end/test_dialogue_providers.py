@@ -4,6 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from conversations import read, split
 
 from proctor.testing.model_server import ModelServer, ServerReply, failure, reply
@@ -96,3 +97,37 @@ async def test_a_dialogue_that_takes_too_long_is_cut_and_kept(proctor, talking_d
     assert done.returncode == 1
     assert (session["status"], session["reason"], session["caused_by"]) == ("timeout", "timeout", "limits")
     assert 0 < len(session["messages"]) < 100
+
+
+def strict(request: dict) -> ServerReply:
+    """A chat template that accepts a system prompt, then user and assistant in turn, and the user last."""
+    roles = [message["role"] for message in request["messages"]]
+    turns = roles[1:] if roles[0] == "system" else roles
+    if turns != [("user", "assistant")[number % 2] for number in range(len(turns))] or len(turns) % 2 == 0:
+        return failure(400, f"Conversation roles must alternate user/assistant: {' '.join(roles)}")
+    if "Answer with one JSON object" in request["messages"][-1]["content"]:
+        fields = {"Deny": 20, "Downplay": 20, "Blame": 20, "Inform": 20, "Engage": 20, "number": 1}
+        counselor = {"stage": "Contemplation", "strategies": ["Affirm", "Reframe"], "move": "Switch"}
+        marks = {"topic": "Economy", "best": 1, "topic_score": 1, "strategy_score": 1, "advice": "shorter"}
+        return reply(json.dumps(fields | counselor | marks | {"patience": 5, "solved": False}))
+    return reply(f"Words {len(json.dumps(request))}.")
+
+
+@pytest.mark.parametrize(
+    "sides", ["--clients patientPsi,consistentMI --therapists CBT,MI", "--clients customer"]
+)
+async def test_a_strict_chat_template_accepts_every_history(proctor, talking_desk, sides: str) -> None:
+    words = f"simulate {sides} --num-runs 1 --max-turns 4 --output-dir out"
+    async with ModelServer(strict) as server:
+        done = await run(proctor, server, words)
+
+    assert done.returncode == 0, done.stderr
+    opener = "customer" if "customer" in sides else "therapist"
+    histories = [
+        [message["content"] for message in request["messages"] if message["role"] == "user"]
+        for request in server.requests
+        if len(request["messages"]) > 5
+    ]
+    opened = [users for users in histories if users[0] == "[Moderator] You may start the session now."]
+    assert opened, f"the {opener} sees in its history who asked it to begin"
+    assert any("2 turns are left" in text for users in opened for text in users[:-1])

@@ -73,8 +73,8 @@ def evidence_for(name):
     return skilled() if name.startswith("Skill") else session(turn(1, "Hi", "Hello", *called("greet")))
 
 
-def test_there_are_eighteen():
-    assert len(builtin_names()) == 18
+def test_there_are_those_of_aws_and_three_matchers():
+    assert len(builtin_names()) == 21
     assert set(builtin_names()) >= {f"Builtin.{name}" for name in SCALES}
 
 

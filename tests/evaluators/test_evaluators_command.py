@@ -39,7 +39,7 @@ def test_the_list_has_what_comes_with_proctor_and_what_stands_in_files(desk):
         each["name"]: each for each in json.loads(desk("evaluators", "list", "--json").stdout)["evaluators"]
     }
 
-    assert len(found) == 20
+    assert len(found) == 23
     assert found["Builtin.ToolSelectionAccuracy"]["level"] == "TOOL_CALL"
     assert (found["politeness"]["level"], found["politeness"]["problem"]) == ("TRACE", "")
     assert "cannot be used" in found["broken"]["problem"]

@@ -1,10 +1,13 @@
-"""The three matchers compare the tools that were called with those that should have been."""
+"""The matchers compare the tools that were called with those that should have been."""
 
 import pytest
 from judged_sessions import Judge, called, session, turn
 
-from proctor.evaluator import Reference
+from proctor.evaluator import Evidence, Reference
 from proctor.evaluators import EvaluationSettings, find_evaluator
+from proctor.evaluators.matchers import TrajectoryMatcher, match_trajectory
+from proctor.jobs.evaluation.ground_truth import reference_of
+from proctor.session import ToolCall
 
 EXACT, IN_ORDER, ANY_ORDER = (
     f"Builtin.Trajectory{kind}Match" for kind in ("ExactOrder", "InOrder", "AnyOrder")
@@ -66,3 +69,81 @@ async def test_ground_truth_a_matcher_has_no_use_for_is_named():
     (score,) = await evaluator.judge(session(turn(1, "go", "done", *called("a")), reference=truth))
 
     assert score.ignored == ("assertions", "expectedResponse")
+
+
+UNORDERED, SUBSET, SUPERSET = (
+    f"Builtin.Trajectory{mode}Match" for mode in ("Unordered", "Subset", "Superset")
+)
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "unordered", "subset", "superset"),
+    [
+        (["a", "b"], ["b", "a"], 1, 1, 1),
+        (["a", "b"], ["a"], 0, 1, 0),
+        (["a"], ["a", "b"], 0, 0, 1),
+        (["a", "a"], ["a"], 0, 1, 0),
+        ([], [], 1, 1, 1),
+        ([], ["a"], 0, 0, 1),
+    ],
+)
+async def test_sets_of_calls_are_compared_in_any_order(expected, actual, unordered, subset, superset):
+    calls = [ToolCall(name=name) for name in actual]
+    evidence = Evidence(tool_calls=calls, reference=Reference(trajectory=expected))
+
+    values = {}
+    for name in (UNORDERED, SUBSET, SUPERSET):
+        (score,) = await TrajectoryMatcher(name).judge(evidence)
+        values[name] = score.value
+
+    assert values == {UNORDERED: unordered, SUBSET: subset, SUPERSET: superset}
+
+
+@pytest.mark.parametrize(
+    ("how", "given", "value"),
+    [
+        ("exact", {"day": "Monday", "seat": "aisle"}, 1.0),
+        ("exact", {"day": "Monday"}, 0.0),
+        ("subset", {"day": "Monday"}, 1.0),
+        ("subset", {"day": "Sunday"}, 0.0),
+        ("superset", {"day": "Monday", "seat": "aisle", "meal": "none"}, 1.0),
+        ("superset", {"day": "Monday"}, 0.0),
+        ("ignore", {"day": "Sunday"}, 1.0),
+    ],
+)
+@pytest.mark.parametrize("name", [EXACT, IN_ORDER, ANY_ORDER, UNORDERED])
+async def test_arguments_are_compared_as_the_ground_truth_says(name, how, given, value):
+    entry = {
+        "groundTruth": {
+            "inline": {"expectedTrajectory": ["look", {"name": "book", "arguments": given, "match": how}]}
+        }
+    }
+    calls = [ToolCall(name="look"), ToolCall(name="book", args={"day": "Monday", "seat": "aisle"})]
+
+    (score,) = await TrajectoryMatcher(name).judge(Evidence(tool_calls=calls, reference=reference_of(entry)))
+
+    assert score.value == value
+
+
+async def test_a_call_with_arguments_gets_the_one_that_fits_it():
+    """Without pairing anew, the first expected call would take what only the second can use."""
+    calls = [ToolCall(name="get", args={"x": 1, "y": 2}), ToolCall(name="get", args={"x": 1})]
+
+    def differs(*expected):
+        return match_trajectory(expected, calls, mode="any_order", arguments="subset")
+
+    assert differs(("get", {"x": 1}), ("get", {"y": 2})) == ""
+    assert differs(("get", {"y": 2}), ("get", {"y": 2})) == "missing [get]"
+
+
+def test_evaluators_of_ones_own_compare_arguments_in_their_own_way():
+    calls = [ToolCall(name="search", args={"q": "WEATHER"})]
+
+    def alike(expected, actual):
+        return expected["q"].lower() == actual["q"].lower()
+
+    expected = [("search", {"q": "weather"})]
+    assert match_trajectory(expected, calls, overrides={"search": alike}) == ""
+    assert match_trajectory(expected, calls) == "call 1, search, has other arguments"
+    with pytest.raises(ValueError, match="there is no mode sideways"):
+        match_trajectory(expected, calls, mode="sideways")

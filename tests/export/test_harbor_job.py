@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from proctor.export.harbor import write
+from proctor.export.harbor import reward_of, write
 from proctor.score import Score
 from proctor.session import Session
 
@@ -44,3 +44,11 @@ def test_a_job_has_a_result_for_each_trial_with_its_reward(tmp_path: Path) -> No
     assert trials["a"]["verifier_result"] == {"rewards": {"reward": 0.5}}
     assert trials["b"]["verifier_result"] is None
     assert trials["b"]["exception_info"]["exception_type"] == "RuntimeError"
+
+
+def test_the_reward_of_a_mined_task_is_the_share_of_its_hidden_tests() -> None:
+    scores = [
+        Score(evaluator="hidden tests", value=0.25),
+        Score(evaluator="changed tests", label="unchanged"),
+    ]
+    assert reward_of(Session(external_id="1", source="proctor", scores=scores, status="fail")) == 0.25

@@ -10,7 +10,9 @@ Knows no agent by name.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +65,19 @@ class LoopbackModel:
     async def __aexit__(self, *_: object) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
+
+    @asynccontextmanager
+    async def serve(self, listener: socket.socket) -> AsyncIterator[None]:
+        """Also listen on this socket, which may be in the network of a sandbox; closes it at the end."""
+        assert self._runner is not None
+        listener.setblocking(False)
+        site = web.SockSite(self._runner, listener)
+        await site.start()
+        try:
+            yield
+        finally:
+            await site.stop()
+            listener.close()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         path = request.path

@@ -5,13 +5,26 @@ import subprocess
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from proctor.agent import Access, Agent, Assignment, WorkDone
+from proctor.processes import Serve
+from proctor.sandbox import Sandbox
 from proctor.session import Event
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "build" / "agents" / "bin"
 TOKEN = "token-of-this-attempt-0123456789abcdef"
+
+
+class ServesSockets(Protocol):
+    """A model, or the gateway to it."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def serve(self) -> Serve: ...
 
 
 @dataclass
@@ -36,7 +49,14 @@ class Desk:
             "LANG": "C.UTF-8",
         }
 
-    async def work(self, agent: Agent, url: str, prompt: str, *, token: str = TOKEN) -> WorkDone:
+    async def work(self, agent: Agent, server: ServesSockets, prompt: str, *, token: str = TOKEN) -> WorkDone:
+        """Confined as in a batch: of the network, it reaches only the server."""
+        port = urlsplit(server.url).port
+        assert port is not None
+        confinement = Sandbox(hidden=(Path.home(),), user_home=Path.home()).confine(
+            "agent", "auto", folders=[self.home.parent], home=self.home, serve={port: server.serve}
+        )
+        assert confinement, "no sandbox works here"
         assignment = Assignment(
             prompt=prompt,
             folder=self.folder,
@@ -44,7 +64,8 @@ class Desk:
             environment=self.environment(),
             attempt=self.attempt,
             model="loopback/edit",
-            access=Access(url=url, token=token),
+            access=Access(url=server.url, token=token),
+            confinement=confinement,
         )
         return await agent.work(assignment, self.events.append)
 

@@ -1,4 +1,4 @@
-"""Each real agent edits a file, is refused, has a tool fail, and is stopped."""
+"""Each real agent, confined by `sandbox: auto`, edits a file, is refused, has a tool fail, and is stopped."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ def agent(name, desk):
 
 async def test_it_edits_the_file_and_tells_what_it_did(desk, name, agent):
     async with LoopbackModel() as model:
-        done = await asyncio.wait_for(desk.work(agent, model.url, "Add a line to hello.txt"), 120)
+        done = await asyncio.wait_for(desk.work(agent, model, "Add a line to hello.txt"), 120)
 
     assert (done.exit_code, done.failure) == (0, ""), done.output
     assert (desk.folder / "hello.txt").read_text() == "hello\nedited by the agent\n"
@@ -53,9 +53,7 @@ async def test_it_edits_the_file_and_tells_what_it_did(desk, name, agent):
 async def test_a_failure_of_its_model_is_told_from_its_own(desk, name, agent, status, reason):
     async with LoopbackModel(status=status) as model:
         with pytest.raises(ModelError) as raised:
-            await asyncio.wait_for(
-                desk.work(agent, model.url, "Add a line to hello.txt"), MOST_PATIENT_SECONDS
-            )
+            await asyncio.wait_for(desk.work(agent, model, "Add a line to hello.txt"), MOST_PATIENT_SECONDS)
 
     assert raised.value.reason == reason
     assert isinstance(raised.value, RateLimited) is (status == 429)
@@ -67,7 +65,7 @@ async def test_a_failure_of_its_model_is_told_from_its_own(desk, name, agent, st
 @pytest.mark.parametrize("name", [name for name in ready_names() if records_transcript(ready_agent(name))])
 async def test_a_command_that_fails_is_never_told_as_a_success(desk, name, agent):
     async with LoopbackModel(command="sh -c 'echo oops; exit 3'") as model:
-        await asyncio.wait_for(desk.work(agent, model.url, "Add a line to hello.txt"), 120)
+        await asyncio.wait_for(desk.work(agent, model, "Add a line to hello.txt"), 120)
     (tool,) = desk.recorded(ToolCall)
     assert tool.success is not True
     assert "oops" in tool.result
@@ -77,7 +75,7 @@ async def test_a_command_that_fails_is_never_told_as_a_success(desk, name, agent
 async def test_stopping_it_in_the_middle_of_a_command_leaves_nothing_running(desk, name, agent):
     started = desk.folder / "started.txt"
     async with LoopbackModel(command="echo started > started.txt; sleep 300") as model:
-        working = asyncio.create_task(desk.work(agent, model.url, "Add a line to hello.txt"))
+        working = asyncio.create_task(desk.work(agent, model, "Add a line to hello.txt"))
         async with asyncio.timeout(120):
             while not started.exists() and not working.done():
                 await asyncio.sleep(0.1)

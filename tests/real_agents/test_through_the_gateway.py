@@ -28,7 +28,7 @@ async def test_its_calls_are_counted_exactly_and_what_it_did_is_told_once(desk, 
                 record=desk.events.append, model="openai/edit", reads_traffic=not records_transcript(agent)
             )
             access = gateway.open(caller)
-            work = desk.work(agent, gateway.url, "Add a line to hello.txt", token=access.token)
+            work = desk.work(agent, gateway, "Add a line to hello.txt", token=access.token)
             done = await asyncio.wait_for(work, 180)
             gateway.shut(access.token)
         finally:

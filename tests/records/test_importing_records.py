@@ -4,7 +4,15 @@ import json
 import os
 from datetime import UTC, datetime
 
-from records_by_hand import SESSION, claude_lines, write_every_kind, write_json, write_lines
+from records_by_hand import (
+    SESSION,
+    atif,
+    claude_lines,
+    sessions,
+    write_every_kind,
+    write_json,
+    write_lines,
+)
 
 from proctor.batch.ingest import import_paths
 from proctor.records import kind_names
@@ -151,3 +159,16 @@ def test_records_in_folders_of_folders_get_the_service_and_the_log_group_they_do
 
     assert len(rows) == len(kind_names())
     assert {(row["service"], row["logGroup"]) for row in rows} == {("travel", "/agents/travel")}
+
+
+def test_trajectories_of_one_session_id_in_several_files_stay_apart(proctor, tmp_path):
+    folder = tmp_path / "trial"
+    for name in ("trajectory.json", "trajectory.cont-1.json"):
+        write_json(folder / name, atif())
+
+    first = json.loads(proctor("import", "atif", "trial", "--json").stdout)["sessions"]
+    again = json.loads(proctor("import", "atif", "trial", "--json").stdout)["sessions"]
+
+    in_one_file = len(sessions("atif", folder / "trajectory.json"))
+    assert len(set(first)) == 2 * in_one_file
+    assert again == first

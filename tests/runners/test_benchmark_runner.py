@@ -12,7 +12,7 @@ import pytest
 
 from proctor.batch.create import create
 from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.plan import BenchmarkDefinition
+from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices
 from proctor.store.writer import this_process
 from proctor.tasks.markdown import read_task
 from proctor.tasks.task import Task, TaskCheck, TaskStep, texts_of
@@ -39,7 +39,7 @@ class Bench:
         self.count += 1
         run_id, owner = f"run{self.count}", this_process()
         candidates = tuple(Candidate(name=f"m{n}", model=f"m{n}") for n in range(models))
-        benchmark = _Scripted(tasks=(task,), models=candidates, agent="scripted")
+        benchmark = _Scripted(tasks=(task,), models=candidates, agents=agent_choices("scripted"))
         _Scripted.steps = steps
         create(
             self.workshop.store,

@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 
 LIBC = ctypes.CDLL(None, use_errno=True)
+NUMBERS = {"unshare": (272, 97), "bpf": (321, 280), "keyctl": (250, 219)}
+CLONE_NEWUSER = 0x10000000
 PTRACE_ATTACH, PTRACE_DETACH, MS_REMOUNT, MS_BIND = 16, 17, 32, 4096
 
 
@@ -112,6 +114,35 @@ def name_a_program_for_the_kernel_to_run(targets):
     file.write_text(file.read_text())
 
 
+def system_call(name, *arguments):
+    """Make a system call by its number here; raises when it fails."""
+    number = NUMBERS[name][os.uname().machine == "aarch64"]
+    if LIBC.syscall(number, *arguments) < 0:
+        raise OSError(ctypes.get_errno(), name)
+
+
+def become_root_in_a_namespace(targets):
+    """In a child: whoever is there stays there."""
+    child = os.fork()
+    if child == 0:
+        try:
+            system_call("unshare", CLONE_NEWUSER)
+        except OSError as error:
+            os._exit(error.errno)
+        os._exit(0)
+    if failure := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise OSError(failure, "unshare")
+
+
+def load_data_into_the_kernel(targets):
+    """A map of `bpf`: type, size of keys, size of values, number."""
+    system_call("bpf", 0, (ctypes.c_uint32 * 32)(1, 4, 4, 1), 128)
+
+
+def use_keys_in_the_kernel(targets):
+    system_call("keyctl", 0, -4, 1)
+
+
 def reach_another_port_on_loopback(targets):
     socket.create_connection(("127.0.0.1", targets["port"]), timeout=3).close()
 
@@ -176,6 +207,7 @@ TRIES = [
     *(read_the_checkout_of_the_user, write_a_hook_of_the_user, write_objects_of_the_user),
     *(write_to_the_home_of_the_user, write_to_the_system, write_another_tree, remount_the_system_writable),
     name_a_program_for_the_kernel_to_run,
+    *(become_root_in_a_namespace, load_data_into_the_kernel, use_keys_in_the_kernel),
     *(reach_another_port_on_loopback, reach_another_address, send_datagrams, reach_an_abstract_socket),
     *(reach_a_socket_in_a_folder, see_other_processes, signal_proctor, signal_a_sibling, survive),
 ]

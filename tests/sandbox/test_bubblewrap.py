@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -124,6 +125,88 @@ async def test_resource_limits_hold(room: Room, kind: str) -> None:
 
     assert ended.output.splitlines()[0] == "50"
     assert (room.tree / "big").stat().st_size == 1 << 20
+
+
+FORKS = """
+import os, sys, time
+end = time.monotonic() + 30
+
+def fork(depth):
+    for _ in range(3):
+        if depth and os.fork() == 0:
+            if sys.argv[1] == "sessions":
+                os.setsid()
+            fork(depth - 1)
+            break
+fork(4)
+while time.monotonic() < end:
+    time.sleep(0.1)
+"""
+"""At most 121 processes, for 30 seconds."""
+
+
+@pytest.mark.parametrize("way", ["one session", "sessions"])
+async def test_a_program_with_too_many_processes_is_ended(room: Room, kind: str, way: str) -> None:
+    settings = {"kind": kind, "limits": {"processes": 60}}
+    began = time.monotonic()
+
+    ended = await room.run([sys.executable, "-c", FORKS, way], settings)
+
+    # The kernel refuses the fork of an ordinary user in bubblewrap; the others are counted and killed.
+    assert ended.exit_code in (137, 1)
+    if os.geteuid() == 0:
+        assert "more than 60 processes (limits.processes): all were killed" in ended.output
+    assert time.monotonic() - began < 20
+    assert not ended.leftovers
+
+
+async def test_fewer_processes_than_the_limit_run_on(room: Room, kind: str) -> None:
+    settings = {"kind": kind, "limits": {"processes": 60}}
+
+    ended = await room.run("for n in 1 2 3; do sleep 0.3 & done; wait; echo done", settings)
+
+    assert (ended.exit_code, ended.output) == (0, "done\n")
+
+
+SOCKETS = """
+import json, socket
+kinds = {"tcp": (2, 1), "udp": (2, 2), "udp6": (10, 2), "raw": (2, 3), "unix": (1, 1), "netlink": (16, 3),
+         "host of a virtual machine": (40, 1), "kernel crypto": (38, 5), "bluetooth": (31, 3)}
+opened = []
+for name, (family, kind) in kinds.items():
+    try:
+        socket.socket(family, kind).close()
+        opened.append(name)
+    except OSError:
+        pass
+print(json.dumps(opened))
+"""
+
+
+async def test_only_the_usual_kinds_of_sockets_can_be_opened(room: Room, kind: str) -> None:
+    command = [sys.executable, "-c", SOCKETS]
+    confined = await room.run(command, {"kind": kind, "network": "none"})
+    full = await room.run(command, {"kind": kind, "network": "full"})
+
+    usual = {"tcp", "unix", "netlink"}
+    # In a network of its own, datagrams reach nothing.
+    assert {*json.loads(confined.output)} == usual | ({"udp", "udp6"} if kind == "bubblewrap" else set())
+    assert {*json.loads(full.output)} == usual | {"udp", "udp6"}
+
+
+async def test_threads_and_debuggers_work(room: Room, bubblewrap: str) -> None:
+    """Leak checkers of compilers trace their own process."""
+    script = """
+import ctypes, os, signal, threading
+threading.Thread(target=print, args=["thread"]).start()
+child = os.fork()
+if child == 0:
+    signal.pause()
+print("traced", ctypes.CDLL(None).ptrace(16, child, 0, 0))
+os.kill(child, 9)
+"""
+    ended = await room.run([sys.executable, "-c", script], bubblewrap)
+    assert ended.output.split() == ["thread", "traced", "0"], ended.output
 
 
 async def test_a_folder_of_the_plan_can_be_read_and_not_changed(room: Room, kind: str) -> None:
@@ -273,7 +356,7 @@ def test_an_ordinary_user_is_confined_too(room: Room, bubblewrap: str) -> None:
             together=True,
         )
         ended = subprocess.run(
-            confinement.wrap(launch.arguments, launch, None),
+            confinement.wrap(launch.arguments, launch, {}),
             env=launch.environment,
             user=65534,
             cwd=folder,

@@ -4,9 +4,7 @@ import asyncio
 import json
 import os
 import socket
-import stat
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -17,59 +15,6 @@ from proctor.errors import UsageError
 from proctor.processes import run
 from proctor.sandbox import Sandbox, available_kind, container, problem_of
 
-ENGINE = """#!{python}
-import json, os, re, sys
-arguments = sys.argv[1:]
-log = open({log!r}, "a")
-print(json.dumps([arguments, sorted(os.environ)]), file=log, flush=True)
-if arguments[0] != "run":
-    sys.exit(0)
-VALUED = {{"--name", "--label", "--cap-drop", "--security-opt", "--user", "--network", "--pids-limit",
-          "--memory", "--ulimit", "--volume", "--workdir", "--env"}}
-FLAGS = {{"--rm", "--interactive", "--init"}}
-volumes, folder, environment, position = {{}}, "/", {{}}, 1
-while arguments[position].startswith("--"):
-    option = arguments[position]
-    if option in FLAGS:
-        position += 1
-        continue
-    if option not in VALUED:
-        sys.exit(f"unknown flag: {{option}}")
-    value = arguments[position + 1]
-    if option == "--volume":
-        source, target = value.split(":")[:2]
-        volumes[target] = source
-    elif option == "--workdir":
-        folder = value
-    elif option == "--env":
-        name, equals, given = value.partition("=")
-        environment[name] = given if equals else os.environ[name]
-    position += 2
-image, *command = arguments[position:]
-if image != "image:1":
-    sys.exit(f"no such image: {{image}}")
-targets = re.compile("|".join(map(re.escape, sorted(volumes, reverse=True))))
-command = [targets.sub(lambda match: volumes[match[0]], word) for word in command]
-os.chdir(volumes.get(folder, folder))
-os.execvpe(command[0], command, {{"PATH": os.environ["PATH"], **environment}})
-"""
-
-
-@pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The file with the calls of an engine on the PATH."""
-    engine, log = tmp_path / "bin" / "podman", tmp_path / "calls"
-    engine.parent.mkdir()
-    engine.write_text(ENGINE.format(python=sys.executable, log=str(log)))
-    engine.chmod(engine.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{engine.parent}:{os.environ['PATH']}")
-    caches = (available_kind, problem_of, container.engine)
-    for each in caches:
-        each.cache_clear()
-    yield log
-    for each in caches:
-        each.cache_clear()
-
 
 def place_of(folder: Path) -> Path:
     place = folder / "place"
@@ -78,7 +23,7 @@ def place_of(folder: Path) -> Path:
     return place
 
 
-async def test_the_command_line_of_a_container(calls: Path, tmp_path: Path) -> None:
+async def test_the_command_line_of_a_container(engine_calls: Path, tmp_path: Path) -> None:
     place, user = place_of(tmp_path), tmp_path / "user"
     (user / ".npm").mkdir(parents=True)
     sandbox = Sandbox(user_home=user)
@@ -100,7 +45,7 @@ async def test_the_command_line_of_a_container(calls: Path, tmp_path: Path) -> N
 
     assert ended.exit_code == 4
     assert ended.output.split() == ["two", "lines", str(place / "home"), str(place / "tree")]
-    [info, ran, removed] = [json.loads(line) for line in calls.read_text().splitlines()]
+    [info, ran, removed] = [json.loads(line) for line in engine_calls.read_text().splitlines()]
     assert info[0] == ["info"]
     line = ran[0]
     pairs = list(pairwise(line))
@@ -143,7 +88,7 @@ async def answering(listener: socket.socket) -> AsyncIterator[None]:
         server.close()
 
 
-async def test_a_container_without_network_reaches_the_gateway(calls: Path, tmp_path: Path) -> None:
+async def test_a_container_without_network_reaches_the_gateway(engine_calls: Path, tmp_path: Path) -> None:
     place = place_of(tmp_path)
     confinement = Sandbox(user_home=tmp_path).confine(
         "agent",
@@ -162,7 +107,7 @@ async def test_a_container_without_network_reaches_the_gateway(calls: Path, tmp_
     )
 
     assert ended.output == "from the gateway\n", ended.output
-    line = json.loads(calls.read_text().splitlines()[1])[0]
+    line = json.loads(engine_calls.read_text().splitlines()[1])[0]
     assert ("--network", "none") in list(pairwise(line))
 
 

@@ -22,7 +22,7 @@ DAEMON = "proctor-test-daemon"
 NOT_STOPPED = {
     # It has ended all the same: the test looks for it.
     "bubblewrap": {"survive"},
-    "landlock": {"survive", "send_datagrams", "reach_a_socket_in_a_folder", "see_other_processes"},
+    "landlock": {"survive", "reach_a_socket_in_a_folder", "see_other_processes"},
 }
 """Tries that a kind of sandbox does not stop, as docs/trust.md says."""
 
@@ -143,7 +143,7 @@ def test_an_agent_cannot_escape(proctor: Command, targets: dict[str, object], ki
 
     report = run_escape(proctor, targets, {"kind": kind, "network": "gateway"})
 
-    assert len(report) == 26
+    assert len(report) == 29
     succeeded = {name for name, end in report.items() if end == "succeeded"}
     assert succeeded == NOT_STOPPED[kind], json.dumps(report, indent=1)
     assert not processes_with(str(targets["daemon"]))
@@ -160,8 +160,9 @@ def test_without_a_sandbox_the_same_tries_succeed(proctor: Command, targets: dic
     assert {"read_the_store", "read_ssh_keys", "reach_another_port_on_loopback"} <= succeeded
     assert {"write_a_hook_of_the_user", "read_another_tree", "alter_its_result"} <= succeeded
     if os.geteuid() == 0:
-        # /usr is a mount only in a sandbox.
-        assert report.keys() - succeeded == {"remount_the_system_writable"}
+        # /usr is a mount only in a sandbox. A machine in a container may lack the others.
+        kernel = {"become_root_in_a_namespace", "load_data_into_the_kernel", "use_keys_in_the_kernel"}
+        assert report.keys() - succeeded - kernel == {"remount_the_system_writable"}
     assert not processes_with(str(targets["daemon"]))
 
 

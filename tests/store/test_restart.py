@@ -38,6 +38,7 @@ def test_readers_transactions_and_the_writer_go_on_when_the_server_is_back(resta
         writer = store.writer(ownership)
         writer.append("ledger", ledger_row(0))
         writer.flush().result(timeout=20)
+        commits = store.commits()
 
         restarting.stop()
         for number in range(1, 20):
@@ -53,6 +54,8 @@ def test_readers_transactions_and_the_writer_go_on_when_the_server_is_back(resta
         restarting.start(waits=False)
 
         flushed.result(timeout=60)
+        # What was committed meanwhile is unknown: pages look again.
+        eventually(lambda: store.commits() != commits)
         drawing.join(timeout=60)
         assert drawn and drawn[0] >= 0.1
         assert store.read.batch("run", NOW)["runId"] == "run"

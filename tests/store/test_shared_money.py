@@ -4,13 +4,15 @@ import json
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from stocked import NOW, add_batch
+from stocked import NOW, add_batch, owned, session
 
 from databases import new_store, query
 from proctor.errors import OwnershipLost
-from proctor.store import MoneyLimits, RetrySelection, Store, ledger
+from proctor.session import ModelCall
+from proctor.store import MoneyLimits, RetrySelection, Store, batches, ledger
 from proctor.store.database import open_database
 from proctor.store.writer import this_process
 from proctor.testing import eventually
@@ -208,6 +210,44 @@ def test_who_lost_its_batch_draws_nothing_more(store):
     assert total(store) == 0, "what it had drawn and not spent was given back"
     with pytest.raises(OwnershipLost):
         store.draw_money("run", holder, wanted_usd=0.1, least_usd=0.1, limits=limits, now=NOW)
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_process_that_was_taken_for_dead_settles_what_its_calls_came_to(store, has_ended):
+    """It was cut off from the store: another has resumed its batch meanwhile, and estimated its calls."""
+    away = "elsewhere:1:1:x"
+    add_batch(store, count=1, owner=away)
+    writer = store.writer(owned("run", away))
+
+    def entry(position, kind, reserved, spent=0.0):
+        writer.append("ledger", ("one", position, "run", "item", "t", kind, reserved, spent, away))
+
+    recorder = session(writer, "one")
+    entry(1, "reserve", 0.05)
+    entry(2, "call", 0.03)
+    writer.flush().result()
+
+    def take_over(connection):
+        """While nothing can be written, one of two calls ends, or the whole attempt does."""
+        batches.claim(connection, "run", this_process(), datetime.now(UTC) + timedelta(minutes=1))
+        ledger.release(connection, "run", away, NOW)
+        recorder.record(ModelCall(model="m", cost_usd=0.002))
+        entry(3, "call", -0.02)
+        if has_ended:
+            entry(4, "settle", -0.05, 0.004)
+        return writer.flush()
+
+    with pytest.raises(OwnershipLost):
+        store._transaction(take_over).result()
+
+    rows = query(store, 'SELECT * FROM "ledger" WHERE "kind" = \'estimate\'')
+    assert [(row["reservedUsd"], row["spentUsd"]) for row in rows] == [(-0.05, 0.03)]
+    # One has cost 0.002, and the other may cost 0.01.
+    spent = 0.004 if has_ended else 0.012
+    assert store.read.reserved_and_spent("run") == (pytest.approx(0, abs=1e-9), pytest.approx(spent))
+    limits = MoneyLimits(run_usd=0.1)
+    drawn = store.draw_money("run", "me", wanted_usd=1, least_usd=0, limits=limits, now=NOW)
+    assert drawn.usd == pytest.approx(0.1 - spent)
 
 
 def test_the_document_of_a_run_names_the_budget_of_the_store(shop):

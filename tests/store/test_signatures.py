@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.store import Store
+from proctor.store import Store, signatures
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
 from proctor.store.signatures import SignatureCheck
 
@@ -60,6 +60,11 @@ FORGERIES = {
     "session": 'UPDATE "batch_items" SET "sessionId" = \'other\' WHERE "id" = ?',
     "time": 'UPDATE "sessions" SET "workSeconds" = 0.001 WHERE "itemId" = ?',
     "mock": 'UPDATE "sessions" SET "standIn" = 0 WHERE "itemId" = ?',
+    "status of the attempt": 'UPDATE "sessions" SET "status" = \'success\' WHERE "itemId" = ?',
+    "cost of a call": 'UPDATE "model_calls" SET "costUsd" = 0.5 WHERE "sessionId" IN '
+    '(SELECT "id" FROM "sessions" WHERE "itemId" = ?)',
+    "a call less": 'DELETE FROM "model_calls" WHERE "sessionId" IN '
+    '(SELECT "id" FROM "sessions" WHERE "itemId" = ?)',
 }
 
 
@@ -181,9 +186,40 @@ async def test_a_failed_item_that_is_tried_again_cannot_be_put_back(workshop):
     assert check(workshop.store).changed == [before["id"]]
 
 
-async def test_a_run_from_before_is_unsigned_and_not_forged(workshop):
+async def test_removing_all_signatures_of_a_run_is_noticed(workshop):
     await workshop.run(PLAN)
     change(workshop.store, 'DELETE FROM "signatures"')
+    change(workshop.store, 'UPDATE "batch_items" SET "status" = \'success\'')
+
+    result = check(workshop.store)
+
+    assert (result.is_signed, result.is_forged, len(result.foreign)) == (True, True, 3)
+    assert result.notes()[0].startswith("3 results of run run were written or changed by someone else")
+
+
+async def test_signatures_of_earlier_versions_stay_valid(workshop):
+    """Those cover neither attempts nor calls."""
+    await workshop.run(PLAN)
+
+    def sign_again(connection):
+        for item in connection.tuples(signatures._ITEMS, ("run",)):
+            scores = connection.tuples(f'{signatures._SCORES} WHERE c."sessionId" = ?', (item[4],))
+            digest = signatures._digest(item, signatures._by_session(scores), None)
+            signatures._append(connection, "run", [(str(item[0]), digest)])
+        signatures.sign_end(connection, "run")
+
+    workshop.store._transaction(sign_again)
+    change(workshop.store, 'UPDATE "model_calls" SET "costUsd" = 0.5')
+    assert not check(workshop.store).is_forged
+
+    change(workshop.store, 'UPDATE "batch_items" SET "costUsd" = 0.5')
+    assert len(check(workshop.store).changed) == 3
+
+
+async def test_a_run_from_before_is_unsigned_and_not_forged(workshop, tmp_path):
+    await workshop.run(PLAN)
+    change(workshop.store, 'DELETE FROM "signatures"')
+    (tmp_path / "home" / "signed-runs").unlink()
 
     result = check(workshop.store)
 

@@ -297,3 +297,22 @@ def test_a_store_that_is_damaged_meanwhile_ends_the_writing_with_a_clear_error(t
 
         with pytest.raises(StoreError, match="no such table: metrics"):
             writer.close()
+
+
+def test_a_commit_of_any_connection_shows_and_nothing_else_does(url):
+    with Store(url) as watching, Store(url) as writing:
+        before = watching.commits()
+        assert watching.commits() == before
+
+        writing.change_batch("none", {"status": "running"})
+        writing.add_resources("none", [])
+        assert uses_sqlite(url) or watching.commits() == before
+
+        add_batch(writing, "run")
+        eventually(lambda: watching.commits() != before)
+        after = watching.commits()
+        assert watching.commits() == after
+
+
+def uses_sqlite(url):
+    return not url.startswith("postgresql")

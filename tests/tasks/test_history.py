@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +14,10 @@ from histories import FIX_MESSAGE, TEST_FILE, TOKEN, make_history
 
 from proctor.errors import UsageError
 from proctor.git import Git
-from proctor.tasks.history import find_candidates, guess_check, judge_runs, since_date
-from proctor.tasks.statement import new_names, title_and_body
+from proctor.processes import end_attempt
+from proctor.tasks.history import find_candidates, guess_check, judge_runs, remove_trials, since_date
+from proctor.tasks.statement import linked_issue, new_names, read_issues, title_and_body
+from proctor.testing import eventually
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 HIDDEN = "hidden.tar.xz"
@@ -185,3 +189,76 @@ def test_a_folder_that_is_no_repository_is_refused(proctor, tmp_path: Path):
     done = proctor("tasks", "from-history", "empty")
     assert done.returncode == 2
     assert "not a git repository" in done.stderr
+
+
+ISSUES = [
+    {"number": 11, "title": "How the pull request solved it", "pull_request": {}},
+    {
+        "number": 12,
+        "title": "The total of a basket is too low",
+        "body": "Two items cost as much as the first.",
+    },
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(ISSUES),
+        "\n".join(map(json.dumps, ISSUES)),
+        json.dumps({"12": {"title": ISSUES[1]["title"], "body": ISSUES[1]["body"]}}),
+    ],
+    ids=["list", "lines", "map"],
+)
+def test_a_linked_issue_is_the_statement_where_issues_are_given(tmp_path: Path, text: str):
+    (tmp_path / "issues.json").write_text(text)
+    issues = read_issues(tmp_path / "issues.json")
+    assert list(issues) == [12]
+    statement = linked_issue(FIX_MESSAGE, issues)
+    assert statement.startswith("The total of a basket is too low\n\nTwo items")
+    assert linked_issue("See o/r#12 and https://example.com/o/r/issues/13", issues) == statement
+    assert linked_issue("Nothing of &#12; or 12", issues) == ""
+
+
+def test_a_file_without_issues_is_refused(tmp_path: Path):
+    (tmp_path / "issues.json").write_text("[1, 2]")
+    with pytest.raises(UsageError, match="no issue with"):
+        read_issues(tmp_path / "issues.json")
+
+
+def test_a_task_has_the_text_of_its_issue(mined):
+    (mined["folder"] / "issues.json").write_text(json.dumps(ISSUES))
+    words = (*mined["words"][:-4], "--out", "linked", *mined["words"][-2:], "--issues", "issues.json")
+    [task] = json.loads(mined["proctor"](*words, "--json").stdout)["tasks"]
+    text = (mined["folder"] / "linked" / task["folder"] / f"{task['folder']}.md").read_text()
+    assert "# Task: The total of a basket is too low" in text
+    assert "Two items cost as much as the first." in text
+
+
+def test_the_tree_of_a_killed_miner_is_removed_and_its_programs_are_ended(tmp_path: Path):
+    make_history(tmp_path / "shop")
+    home = tmp_path / "home"
+    mark = tmp_path / "started"
+    script = (
+        "import asyncio, os, sys\nfrom datetime import UTC, datetime\nfrom pathlib import Path\n"
+        "from proctor.sandbox import NOT_CONFINED\n"
+        "from proctor.tasks.history import HistoryMiner, MiningOptions\n"
+        "folder = Path(sys.argv[1])\n"
+        "options = MiningOptions(repo=folder / 'shop', out=folder / 'tasks', since='20y', parallel=1,\n"
+        "    check=f'touch {folder}/started; sleep 600')\n"
+        "miner = HistoryMiner(options, home=folder / 'home', environment=dict(os.environ),\n"
+        "    sandbox=NOT_CONFINED, now=datetime(2026, 2, 1, tzinfo=UTC))\n"
+        "asyncio.run(miner.mine())\n"
+    )
+    miner = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
+    try:
+        eventually(mark.exists)
+        [lock] = (home / "worktrees").glob("history-*.lock")
+        remove_trials(home)
+        assert lock.exists() and lock.with_suffix("").is_dir(), "a running miner keeps its trees"
+    finally:
+        miner.kill()
+        miner.wait()
+    remove_trials(home)
+    assert list((home / "worktrees").iterdir()) == []
+    assert end_attempt(lock.stem) == [], "its programs have ended"

@@ -146,11 +146,12 @@ def test_a_thousand_rows_load_in_a_second(tmp_path: Path) -> None:
     rows = [{**FUNCTION, "task_id": f"Own/{number}"} for number in range(1000)]
     file = write_lines(tmp_path / "own.jsonl", rows)
 
-    started = time.perf_counter()
+    # Of this process: others on the machine must not decide.
+    started = time.process_time()
     found = read_task_set(file)
 
     assert len(found.tasks) == 1000
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_parquet_rows_are_read_like_lines(tmp_path: Path) -> None:

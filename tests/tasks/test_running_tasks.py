@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from proctor.sandbox import container
+
 DOUBLE = 'def double(x: int) -> int:\n    """Twice x."""\n'
 FUNCTION = {
     "task_id": "Own/0",
@@ -195,6 +197,7 @@ def test_a_harbor_task_runs_at_its_own_paths(proctor: Any) -> None:
     assert outcomes(proctor, "hello", "--oracle", "--noop") == {"oracle": "success", "noop": "fail"}
 
 
+@pytest.mark.skipif(bool(container.engine()), reason="it would run in its image")
 def test_a_harbor_task_that_needs_its_image_is_refused_with_the_reason(proctor: Any) -> None:
     harbor(proctor.folder, "FROM ubuntu:24.04\nRUN apt-get update && apt-get install -y gcc\n")
 
@@ -202,6 +205,24 @@ def test_a_harbor_task_that_needs_its_image_is_refused_with_the_reason(proctor: 
 
     assert done.returncode == 2
     assert "it needs its image, which runs `apt-get update" in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
+def test_tasks_get_network_access_only_with_the_users_consent(proctor: Any) -> None:
+    place = harbor(proctor.folder)
+    (place / "task.toml").write_text(
+        '[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["example.com"]\n'
+        '[verifier]\nnetwork_mode = "public"\n'
+    )
+
+    words = ("bench", "--task", "hello", "--noop", "--dry-run")
+    refused, granted = proctor.json(*words)["remarks"], proctor.json(*words, "--task-network")["remarks"]
+
+    wish = "(hello: agent example.com, check full)"
+    assert f"1 task asks for network access, not granted; --task-network grants it {wish}" in refused
+    assert f"1 task asks for network access, granted by --task-network {wish}" in granted
+    assert any("agent gateway, check none" in remark for remark in refused)
+    assert any("agent example.com, check full" in remark for remark in granted if "confined" in remark)
 
 
 def test_a_promptfoo_configuration_runs_on_its_own_providers(proctor: Any) -> None:
@@ -222,6 +243,82 @@ def test_a_batch_plan_may_name_tasks(proctor: Any) -> None:
 
     assert [item["task"] for item in document["items"]] == ["rows-2", "rows-2"]
     assert "proctor resume RUN" in wrong.stderr
+
+
+def task_of_one_file(folder: Path) -> None:
+    (folder / "tasks/fix/start").mkdir(parents=True)
+    (folder / "tasks/fix/start/a.txt").write_text("open\n")
+    header = "start: fix/start\ncheck: grep -q done a.txt\n"
+    (folder / "tasks/fix.md").write_text(f"---\n{header}---\n# Task: Fix it\n\nWrite done.\n")
+
+
+AGENTS = ("good=echo done > a.txt", "bad=true")
+
+
+def test_agents_of_a_benchmark_are_compared_with_each_other(proctor: Any) -> None:
+    task_of_one_file(proctor.folder)
+    words = ("bench", "--task", "tasks", *(word for agent in AGENTS for word in ("--agent", agent)))
+
+    planned = proctor.json(*words, "--dry-run")
+    done = proctor.json(*words, "--output", "out")
+
+    assert [(item["model"], item["agent"]) for item in planned["items"]] == [
+        ("default", "good"),
+        ("default", "bad"),
+    ]
+    rates = {model["model"]: model["success_rate"]["value"] for model in done["comparison"]["models"]}
+    assert rates == {"default (good)": 1, "default (bad)": 0}
+    assert sorted(file.name for file in (proctor.folder / "out").glob("*_result.json")) == [
+        "default__bad__result.json",
+        "default__good__result.json",
+    ]
+    resumed = proctor.json("bench", "--resume", "out", "--runs", "2")
+    assert [model["success_rate"]["n"] for model in resumed["comparison"]["models"]] == [2, 2]
+
+
+def test_success_before_and_after_the_end_of_the_training_data_is_told_apart(proctor: Any) -> None:
+    for name, day in (("old", "2025-01-31"), ("new", "2026-01-31")):
+        (proctor.folder / f"tasks/{name}").mkdir(parents=True)
+        (proctor.folder / f"tasks/{name}/{name}.txt").write_text("")
+        header = f"start: {name}\ncheck: test -f done\ndate: '{day}'\n"
+        (proctor.folder / f"tasks/{name}.md").write_text(f"---\n{header}---\n# Task: {name}\n\nDo it.\n")
+    model = {"name": "echo", "provider": "scripted", "enabled": True, "cutoff": "2025-06"}
+    (proctor.folder / "models_config.yaml").write_text(json.dumps({"models": [model]}))
+
+    words = ("--models", "echo", "--agent", "recalls=test ! -f old.txt || touch done", "--output", "out")
+    done = proctor("bench", "--task", "tasks", *words)
+
+    assert "of 1 runs before" in done.stdout and "after the end of its training data" in done.stdout
+    report = json.loads((proctor.folder / "out/comparison_report.json").read_text())
+    [figures] = report["models"]
+    rates = [figures[f"success_rate_{when}_cutoff"]["value"] for when in ("before", "after")]
+    assert rates == [1.0, 0.0]
+    assert "Newer tasks" in (proctor.folder / "out/comparison_report.html").read_text()
+
+
+def test_checking_finds_flaky_checks(proctor: Any) -> None:
+    folder = proctor.folder / "tasks"
+    (folder / "fix/solution").mkdir(parents=True)
+    (folder / "fix/solution/done.txt").write_text("done\n")
+    mark = proctor.folder / "mark"
+    check = f"test -f done.txt && if test -f {mark}; then rm {mark}; false; else touch {mark}; fi"
+    header = {"solution": "fix/solution", "check": check, "sandbox": "none"}
+    (folder / "fix.md").write_text(f"---\n{json.dumps(header)}\n---\n# Task: Fix it\n\nWrite done.\n")
+
+    done = proctor("tasks", "check", "tasks", "--runs", "2", "--parallel", "1", "--json")
+
+    [task] = json.loads(done.stdout)["tasks"]
+    assert (task["oracle"], task["noop"], task["ok"]) == ("flaky", "fail", False)
+    assert "the check is flaky" in task["note"]
+
+
+def test_a_plan_of_tasks_may_name_several_agents(proctor: Any) -> None:
+    task_of_one_file(proctor.folder)
+    (proctor.folder / "plan.yaml").write_text(json.dumps({"tasks": "tasks", "agent": AGENTS}))
+
+    planned = proctor.json("batch", "plan.yaml", "--dry-run")
+
+    assert [item["agent"] for item in planned["items"]] == ["good", "bad"]
 
 
 def test_a_plan_of_tasks_reports_unknown_keys_at_their_place(proctor: Any) -> None:
@@ -280,3 +377,16 @@ def test_the_patches_of_a_run_are_predictions(proctor: Any, repository: Path) ->
     assert {line["instance_id"] for line in lines} == {"acme__pkg-1"}
     assert "+    return a + b" in patches["oracle"] and "test_sum" not in patches["oracle"]
     assert patches["noop"] == ""
+
+    run = proctor.json("runs")["runs"][0]["runId"]
+    files = [
+        Path(file)
+        for file in proctor.json("export", "--run", run, "--format", "swe-bench", "--out", "p")["files"]
+    ]
+    assert sorted(file.name for file in files) == [
+        f"swe-bench-{run}-{name}.jsonl" for name in ("noop", "oracle")
+    ]
+    exported = [
+        json.loads(line) for file in files for line in (proctor.folder / file).read_text().splitlines()
+    ]
+    assert sorted(exported, key=str) == sorted(lines, key=str)

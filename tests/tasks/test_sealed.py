@@ -1,23 +1,29 @@
 """Sealed tasks: an agent that hunts for the answer finds nothing, and tests it changed decide nothing."""
 
 import asyncio
+import json
 import os
 import subprocess
+import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from histories import TEST_FILE, TOKEN, make_history
+from histories import FIXED, TEST_FILE, TOKEN, make_history
 
 from proctor.batch.create import create
 from proctor.jobs.benchmark.job import commits_of
 from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.plan import BenchmarkDefinition
+from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices
 from proctor.sandbox import NOT_CONFINED, problem_of
 from proctor.store.writer import this_process
+from proctor.tasks.formats import read_task_set
 from proctor.tasks.history import HistoryMiner, MiningOptions
 from proctor.tasks.markdown import read_task
+from proctor.tasks.options import ReadOptions
+from proctor.tasks.task import Task
 
 GIT_HUNT = (
     "git log --all --oneline --stat",
@@ -65,7 +71,8 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     [task] = asyncio.run(miner.mine()).tasks
     later = [commits[name] for name in ("fix", "same", "flaky", "release")]
-    return {"folder": folder, "file": folder / "tasks" / task.folder / f"{task.folder}.md", "later": later}
+    file = folder / "tasks" / task.folder / f"{task.folder}.md"
+    return {"folder": folder, "file": file, "later": later, "base": commits["docs"]}
 
 
 class _Scripted(BenchmarkDefinition):
@@ -88,11 +95,16 @@ async def run_script(
         task = read_task(file)
     finally:
         file.write_text(text)
+    return await run_task(workshop, task, steps)
+
+
+async def run_task(workshop: Any, task: Task, steps: list[Any], run_id: str = "run") -> dict[str, Any]:
+    """Run any task with a scripted agent."""
     _Scripted.steps = steps
     benchmark = _Scripted(
         tasks=(task,),
         models=(Candidate(name="m", model="m", cutoff="2026-01-31"),),
-        agent="scripted",
+        agents=agent_choices("scripted"),
         commits=commits_of((task,), {"PATH": os.environ["PATH"]}),
     )
     owner = this_process()
@@ -101,13 +113,13 @@ async def run_script(
         "benchmark",
         {"concurrency": 1},
         benchmark.items(),
-        run_id="run",
+        run_id=run_id,
         owner=owner,
         version="0",
         now=workshop.context.now(),
     )
-    await workshop.executor(owner, "run").run()
-    [item] = workshop.items("run")
+    await workshop.executor(owner, run_id).run()
+    [item] = workshop.items(run_id)
     read = workshop.store.read
     return {
         "outcome": (item["status"], item["reason"]),
@@ -181,3 +193,137 @@ async def test_green_exits_without_the_work_fail(workshop, mined, path, content)
     assert ran["scores"]["hidden tests"]["value"] == 0.0
     assert ran["scores"]["changed tests"]["label"] == ("unchanged" if path == "shop.py" else "changed")
     assert not list(Path(mined["folder"]).rglob(TEST_FILE)), "hidden tests leave nothing behind"
+
+
+NO_WORK = "def total(items):\n    return 0\n\n\ndef quokka_total(items):\n    return total(items)\n"
+"""Has the interface, and does nothing."""
+ALL_PASS = (
+    "import unittest\n"
+    "def run(self, result=None):\n"
+    "    result.startTest(self); result.addSuccess(self); result.stopTest(self)\n"
+    "unittest.TestCase.run = run\n"
+)
+"""Makes every test pass where it is loaded."""
+PLANT_BYTECODE = """echo __pycache__ > .gitignore; python3 - <<'END'
+import importlib.util, marshal, os, struct
+about = os.stat("tests/__init__.py")
+head = importlib.util.MAGIC_NUMBER + struct.pack("<III", 0, int(about.st_mtime), about.st_size)
+place = importlib.util.cache_from_source("tests/__init__.py")
+os.makedirs(os.path.dirname(place), exist_ok=True)
+open(place, "wb").write(head + marshal.dumps(compile(open("evil.txt").read(), "x", "exec")))
+END"""
+PLANT_IN_HOME = (
+    "place=$(python3 -c 'import site; print(site.getusersitepackages())') && mkdir -p \"$place\""
+    ' && cp evil.txt "$place/usercustomize.py"'
+)
+WATCH = "(while true; do cat evil.txt > tests/__init__.py; sleep 0.05; done) > /dev/null 2>&1 &"
+
+
+@pytest.mark.parametrize("command", [PLANT_BYTECODE, PLANT_IN_HOME, WATCH])
+async def test_what_an_agent_plants_outside_its_commits_decides_nothing(workshop, mined, command):
+    steps = [
+        {"write": {"path": "shop.py", "content": NO_WORK}},
+        {"write": {"path": "evil.txt", "content": ALL_PASS}},
+        {"run": command},
+    ]
+    ran = await run_script(workshop, mined, steps, "none")
+    assert ran["outcome"] == ("fail", "checks_failed")
+    assert ran["scores"]["hidden tests"]["value"] == 0.0
+
+
+async def test_a_module_in_place_of_the_test_runner_is_left_out_and_reported(workshop, mined):
+    passed = {"tests.test_wombat.Wombat.test_two": "passed", "tests.test_shop.Totals.test_empty": "passed"}
+    forged = f"import json, sys\njson.dump({passed}, open(sys.argv[1], 'w'))\n"
+    steps = [
+        {"write": {"path": path, "content": forged}} for path in ("unittest.py", "src/_pytest/__init__.py")
+    ]
+    ran = await run_script(workshop, mined, steps, "none")
+    assert ran["outcome"] == ("fail", "checks_failed")
+    assert ran["scores"]["changed tests"]["explanation"] == "src/_pytest/__init__.py, unittest.py"
+
+
+@pytest.fixture(scope="module")
+def row(mined: dict[str, Any]) -> Task:
+    """The same task as a row of SWE-bench."""
+    repository, fix = mined["folder"] / "shop.git", mined["later"][0]
+
+    def patch(*paths: str) -> str:
+        words = ("git", "diff", mined["base"], fix, "--", *paths)
+        return subprocess.run(words, cwd=repository, check=True, capture_output=True, text=True).stdout
+
+    file = mined["folder"] / "swe.jsonl"
+    file.write_text(
+        json.dumps(
+            {
+                "instance_id": "ada__shop-1",
+                "repo": "ada/shop",
+                "base_commit": mined["base"],
+                "patch": patch("shop.py"),
+                "test_patch": patch("tests"),
+                "problem_statement": "Totals are wrong.",
+                "FAIL_TO_PASS": ["tests/test_wombat.py::Wombat::test_two"],
+                "PASS_TO_PASS": ["tests/test_shop.py::Totals::test_empty"],
+                "created_at": "2026-01-04T12:00:00Z",
+            }
+        )
+    )
+    check = f'{sys.executable} -m pytest -q -p no:xdist --junitxml="$PROCTOR_TEST_REPORT" tests'
+    options = ReadOptions(repos={"ada/shop": repository}, check=check)
+    [task] = read_task_set(file, options).tasks
+    return replace(task, sandbox="none")
+
+
+async def test_a_row_of_swe_bench_is_sealed_as_a_mined_task_is(workshop, mined, row):
+    names = {"token": TOKEN, "commit": mined["later"][0], "short": mined["later"][0][:10]}
+    steps = [{"run": f"({each.format(**names)}) 2>&1 | sed 's/^/> /'"} for each in GIT_HUNT]
+    ran = await run_task(workshop, row, steps)
+    assert ran["outcome"] == ("fail", "checks_failed")
+    text = "\n".join(ran["results"])
+    lines = [line for line in text.splitlines() if not line.startswith(("> fatal:", "> error:"))]
+    for secret in (TOKEN, "test_wombat", "v1.0", *mined["later"]):
+        assert not [line for line in lines if secret in line]
+    assert ran["factors"]["after_cutoff"] == "no"
+
+
+async def test_a_row_of_swe_bench_has_its_tests_restored_and_changes_reported(workshop, mined, row):
+    solution = [{"write": {"path": "shop.py", "content": NO_WORK.replace("return 0", "return sum(items)")}}]
+    cheats = [
+        {"write": {"path": "tests/test_wombat.py", "content": "broken("}},
+        {"write": {"path": "conftest.py", "content": "raise SystemExit(0)\n"}},
+        {"write": {"path": "pytest.ini", "content": "[pytest]\naddopts = --collect-only\n"}},
+    ]
+    ran = await run_task(workshop, row, [*solution, *cheats])
+    assert ran["outcome"] == ("success", "completed"), ran["error"]
+    changed = "conftest.py, pytest.ini, tests/test_wombat.py"
+    assert ran["scores"]["changed tests"]["explanation"] == changed
+
+
+async def test_a_report_hook_of_the_agent_does_not_pass_a_row(workshop, row):
+    hook = (
+        "import pytest\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport():\n"
+        "    result = (yield).get_result()\n    result.outcome = 'passed'\n"
+    )
+    steps = [
+        {"write": {"path": "shop.py", "content": NO_WORK}},
+        {"write": {"path": "tests/conftest.py", "content": hook}},
+    ]
+    ran = await run_task(workshop, row, steps)
+    assert ran["outcome"] == ("fail", "checks_failed")
+
+
+async def test_a_confined_agent_cannot_read_an_earlier_solution(workshop, mined):
+    if problem := problem_of("bubblewrap"):
+        pytest.skip(problem)
+    task = replace(read_task(mined["file"]), sandbox="bubblewrap")
+    solved = await run_task(workshop, task, [{"write": {"path": "shop.py", "content": FIXED}}], "oracle")
+    assert solved["outcome"] == ("success", "completed"), solved["error"]
+    stored = b"".join(file.read_bytes() for file in workshop.folder.glob("proctor.db*"))
+    assert TOKEN.encode() in stored, "the solution is in the store"
+
+    places = f"{workshop.folder} {mined['folder']} {workshop.folder}/home /tmp ~ .."
+    listed = f"{workshop.folder}/proctor.db {mined['file'].parent}"
+    hunt = f"grep -rla {TOKEN} {places}; ls {listed}; cat /proc/*/environ"
+    ran = await run_task(workshop, task, [{"run": hunt}], "hunt")
+    text = "\n".join(line for line in ran["results"][0].splitlines() if "PROCTOR_PROMPT" not in line)
+    assert "hidden.tar.xz" not in text
+    assert not [line for line in text.splitlines() if line.startswith(("/", "./", "../"))], text

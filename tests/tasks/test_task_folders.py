@@ -82,6 +82,11 @@ def test_a_terminal_bench_task_has_its_limits_and_hidden_tests(tmp_path: Path) -
     assert (check.verdict, check.timeout_seconds) == ("tests", 20)
     assert task.check_files and set(task.check_files.texts) == {"run-tests.sh", "test_outputs.py"}
     assert task.places["/app"] == "work"
+    assert (dict(task.network), task.sandbox) == ({}, None)
+
+    (folder / "run-tests.sh").write_text("uv pip install pytest\npytest $TEST_DIR/test_outputs.py -rA\n")
+    (task,) = read_task_set(folder).tasks
+    assert (dict(task.network), task.sandbox) == ({"check": "full"}, None)
 
 
 def test_a_java_exercise_runs_all_its_tests(tmp_path: Path) -> None:

@@ -136,3 +136,16 @@ def test_a_session_of_our_own_can_be_exported_for_other_tools(proctor, tmp_path)
     spans = message["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert spans[0]["name"].startswith("invoke_agent")
     assert "hello there" in json.dumps(spans[0]["events"])
+
+
+def test_a_file_of_which_no_session_comes_says_what_was_in_it(proctor, tmp_path):
+    spans = [span(f"GET /{path}", scope="opentelemetry.instrumentation.httpx", session=None) for path in "ab"]
+    (tmp_path / "http.json").write_text(json.dumps(spans))
+
+    done = proctor("import", "otlp", "http.json", "--json")
+
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["problems"][0]["problem"] == (
+        "no session: none of its 2 spans of opentelemetry.instrumentation.httpx is of an agent, a model or a "
+        "tool: GET /a, GET /b"
+    )

@@ -25,6 +25,7 @@ def call(model, provider="", **more):
         ("gpt-4o-mini", ""),
         ("openai/gpt-4o-mini", ""),
         ("gpt-4o-mini", "azure.ai.openai"),
+        ("gpt-4o-mini", "strands-agents"),
     ],
 )
 def test_a_model_on_the_list_is_priced_under_any_of_its_names(model, provider):
@@ -48,3 +49,10 @@ def test_what_the_record_says_of_the_cost_is_never_touched():
 
 def test_a_call_without_tokens_costs_what_nobody_knows():
     assert call("gpt-4o-mini", "openai", usage=Usage()).cost_usd is None
+
+
+@pytest.mark.parametrize("provider", ["", "strands-agents", "aws"])
+def test_a_model_of_bedrock_is_priced_whatever_the_framework_calls_its_provider(provider):
+    found = call("us.anthropic.claude-sonnet-4-20250514-v1:0", provider)
+
+    assert found.cost_usd == pytest.approx(3.0 + 15.0, rel=0.2)

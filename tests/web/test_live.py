@@ -1,6 +1,7 @@
 """One channel a page: what changes is told, and what was missed."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from typed import PROMPTS, SLOW
@@ -8,7 +9,7 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from proctor.errors import StoreError
-from proctor.web.live import RunsTopic
+from proctor.web.live import TICK_SECONDS, Hub, RunsTopic
 
 
 def test_a_page_that_watches_the_runs_is_told_what_changes(served, slow_model):
@@ -116,3 +117,33 @@ def test_a_page_that_cannot_be_told_is_cut_off_so_that_it_connects_anew(served, 
     with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
         live.send(watched)
         assert json.loads(live.recv(timeout=10))["full"] is True
+
+
+async def test_a_topic_is_read_after_a_commit_and_once_a_second_without_one(monkeypatch):
+    clock, commits, reads = [1000.0], [1], list[int]()
+
+    class Counted:
+        async def state(self, version):
+            reads.append(version)
+            return 1, {"full": True}
+
+    monkeypatch.setattr("proctor.web.live.time.monotonic", lambda: clock[0])
+    site = SimpleNamespace(store=SimpleNamespace(commits=lambda: commits[0]))
+    hub = Hub(site, {"counted": lambda *_: Counted()})
+    await hub.watch("counted", "")
+
+    async def next_tick(version):
+        clock[0] += TICK_SECONDS
+        return await hub.changes("counted", "", version)
+
+    assert await next_tick(0) == (1, {"full": True})
+    assert await next_tick(1) == (1, {})
+    assert reads == [0]
+    # A page that has nothing yet is answered at once.
+    assert await next_tick(0) == (1, {"full": True})
+    commits[0] += 1
+    await next_tick(1)
+    assert reads == [0, 0, 1]
+    for _ in range(4):
+        await next_tick(1)
+    assert reads == [0, 0, 1, 1]

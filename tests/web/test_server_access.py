@@ -227,15 +227,44 @@ def test_the_stored_token_survives_restarts_and_is_for_the_user_alone(tmp_path):
     assert stored_token(tmp_path / "serve") != first
 
 
-def test_named_tokens_come_from_the_home_and_not_from_a_working_folder(proctor):
-    (proctor.folder / "proctor.toml").write_text(
-        f'[serve.tokens.evil]\nsha256 = "{"0" * 64}"\nrole = "admin"\n'
-    )
+def test_a_home_that_cannot_be_written_has_a_new_token_at_each_start(tmp_path):
+    (tmp_path / "home").write_text("not a folder")
+
+    first, second = (stored_token(tmp_path / "home" / "serve") for _ in range(2))
+
+    assert len(first) >= 32 and first != second
+
+
+@pytest.mark.parametrize(
+    ("section", "named"),
+    [
+        (f'[serve.tokens.evil]\nsha256 = "{"0" * 64}"\nrole = "admin"\n', "tokens"),
+        ('[serve.access_keys]\nAKIDEVIL = "secret-of-somebody-else"\n', "access keys"),
+    ],
+)
+def test_tokens_and_access_keys_come_from_the_home_and_not_from_a_working_folder(proctor, section, named):
+    (proctor.folder / "proctor.toml").write_text(section)
 
     refused = proctor("serve", "--port", "0")
 
     assert refused.returncode == 2
-    assert "names tokens of the server" in refused.stderr
+    assert f"names {named} of the server" in refused.stderr
+
+
+def test_a_run_says_where_a_folder_of_somebody_else_sends_keys(proctor):
+    (proctor.folder / "plan.yaml").write_text("matrix: [{prompt: one, model: scripted/echo}]\n")
+    toml = proctor.folder / "proctor.toml"
+    for provider, key in (("openai", ""), ("acme", 'key = "OPENAI_API_KEY"')):
+        toml.write_text(f'[providers.{provider}]\nbase_url = "https://models.example"\n{key}\n')
+        shown = proctor("batch", "plan.yaml", "--dry-run").stderr
+        assert "note: the key OPENAI_API_KEY goes to https://models.example, as a proctor.toml" in shown
+
+    for section in (
+        '[providers.acme]\nbase_url = "https://models.example"\nkey = "ACME_KEY"\n',
+        '[providers.openai]\nbase_url = "http://127.0.0.1:8000/v1"\n',
+    ):
+        toml.write_text(section)
+        assert "goes to" not in proctor("batch", "plan.yaml", "--dry-run").stderr
 
 
 @pytest.mark.parametrize(

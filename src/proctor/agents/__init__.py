@@ -11,7 +11,6 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
@@ -20,6 +19,7 @@ from proctor.agent import Agent, Assignment, Availability, WorkDone
 from proctor.agents._function import FunctionAgent
 from proctor.errors import NotFound, UsageError
 from proctor.json_values import JsonMap
+from proctor.lazy_import import plugins
 from proctor.session import Record
 
 __all__ = ["agent_names", "find_agent", "keys_of", "with_keys"]
@@ -30,7 +30,7 @@ GROUP = "proctor.agents"
 
 def agent_names() -> list[str]:
     """Names of built-in and installed agents, sorted."""
-    return sorted({*_own_names(), *(entry.name for entry in entry_points(group=GROUP))})
+    return sorted({*_own_names(), *(entry.name for entry in plugins(GROUP))})
 
 
 def find_agent(name: str, settings: JsonMap) -> Agent:
@@ -50,8 +50,9 @@ def _own_names() -> list[str]:
 def _adapter(name: str) -> type:
     if name in _own_names():
         return _only_adapter(import_module(f"proctor.agents.{name.replace('-', '_')}"))
-    for entry in entry_points(group=GROUP, name=name):
-        return _as_adapter(entry.value, entry.load())
+    for entry in plugins(GROUP):
+        if entry.name == name:
+            return _as_adapter(entry.value, entry.load())
     module_name, colon, class_name = name.partition(":")
     if colon:
         return _named(name, module_name, class_name)

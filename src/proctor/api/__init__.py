@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 from proctor.api.analysis import ComparisonResult, PowerAnalysis, compare, power, rank
 from proctor.api.callables import (
@@ -29,7 +29,7 @@ from proctor.api.handles import Retry, Run, RunItem, RunSession
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import Observer, RunControl, RunResult
 from proctor.bootstrap import now, open_context
-from proctor.context import ModelOptions, Notice, RunContext
+from proctor.context import EngineName, EngineOptions, ModelOptions, Notice, RunContext
 from proctor.errors import UsageError
 from proctor.item import ERROR, FAIL, TIMEOUT, Item, digest_of
 from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, make_overrides, read_stop_rule
@@ -180,6 +180,8 @@ def run(
     run_id: str = "",
     concurrency: int | None = None,
     workers: int | None = None,
+    engine: EngineName = "local",
+    ray_address: str = "auto",
     budget_usd: float | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
@@ -190,7 +192,8 @@ def run(
     """Run a plan file of any job, a plan built in Python, or items, and wait for the end.
 
     `agent`, `model` and `evaluators` take names or functions. `workers` processes share the work; None: as
-    the plan says, or as many as are worth it. `stop_when` stops early, as the setting of a
+    the plan says, or as many as are worth it. With `engine="ray"`, the nodes of the Ray cluster at
+    `ray_address` do. `stop_when` stops early, as the setting of a
     plan does: `{"by": "model", "decided": True}`. `overrides` are the settings of the job's
     command (`timeout_sec`, `retries`, …). Inside a running event loop (a notebook) the run gets its own
     thread; use `run_async` to await it instead.
@@ -205,6 +208,8 @@ def run(
             run_id=run_id,
             concurrency=concurrency,
             workers=workers,
+            engine=engine,
+            ray_address=ray_address,
             budget_usd=budget_usd,
             store=store,
             home=home,
@@ -225,6 +230,8 @@ async def run_async(
     run_id: str = "",
     concurrency: int | None = None,
     workers: int | None = None,
+    engine: EngineName = "local",
+    ray_address: str = "auto",
     budget_usd: float | None = None,
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
@@ -237,6 +244,7 @@ async def run_async(
     changes = {"concurrency": concurrency, "budget_usd": budget_usd}
     opened = _opened(store, home, [folder, Path.cwd()])
     ctx, functions = opened.context, opened.context.functions
+    ctx.engine = _checked_engine(engine, ray_address)
     if items is not None:
         if plan is not None:
             raise UsageError("a run has either a plan or items\nLeave one of them out.")
@@ -282,15 +290,18 @@ def resume(
     budget_usd: float | None = None,
     concurrency: int | None = None,
     workers: int | None = None,
+    engine: EngineName = "local",
+    ray_address: str = "auto",
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     progress: bool | None = None,
 ) -> Run:
     """Execute what is left of a run of any job; `retry` also repeats `errors`, `failed` items, or `all`.
 
-    `workers`: as in `run`.
+    `workers`, `engine` and `ray_address`: as in `run`.
     """
     opened = _opened(store, home, [Path.cwd()])
+    opened.context.engine = _checked_engine(engine, ray_address)
     return opened.resume(
         run.id if isinstance(run, Run) else run,
         retry=retry,
@@ -307,18 +318,28 @@ def evaluate(
     *,
     judge: str = "",
     workers: int | None = None,
+    engine: EngineName | None = None,
+    ray_address: str = "auto",
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     **options: object,
 ) -> Run:
     """Evaluate a run (a handle or an id), or sessions by id; returns the evaluation with its scores.
 
-    `options` are further members of the evaluation request, such as `votes` or `groundTruth`; `workers`: as
-    in `run`.
+    `options` are further members of the evaluation request, such as `votes` or `groundTruth`; `workers`,
+    `engine` and `ray_address`: as in `run`.
     """
     return outside_of_any_loop(
         lambda: evaluate_async(
-            sessions, evaluators, judge=judge, workers=workers, store=store, home=home, **options
+            sessions,
+            evaluators,
+            judge=judge,
+            workers=workers,
+            engine=engine,
+            ray_address=ray_address,
+            store=store,
+            home=home,
+            **options,
         )
     )
 
@@ -329,6 +350,8 @@ async def evaluate_async(
     *,
     judge: str = "",
     workers: int | None = None,
+    engine: EngineName | None = None,
+    ray_address: str = "auto",
     store: "str | ProctorStore | None" = None,
     home: str | Path | None = None,
     **options: object,
@@ -336,6 +359,8 @@ async def evaluate_async(
     """The same as `evaluate`, to be awaited."""
     opened = _opened(store, home, [Path.cwd()])
     ctx = opened.context
+    if engine is not None:
+        ctx.engine = _checked_engine(engine, ray_address)
     if isinstance(sessions, Run | str):
         source: dict[str, object] = {"runIds": [opened.run(str(getattr(sessions, "id", sessions))).id]}
     else:
@@ -489,6 +514,12 @@ def _checked_workers(workers: int | None) -> int | None:
     if workers is not None and not (isinstance(workers, int) and workers >= 1):
         raise UsageError(f"the number of workers should be at least 1, not {workers}")
     return workers
+
+
+def _checked_engine(name: EngineName, ray_address: str) -> EngineOptions:
+    if name not in get_args(EngineName):
+        raise UsageError(f"the engine should be `local` or `ray`, not {name!r}")
+    return EngineOptions(name, ray_address)
 
 
 def _item_maker(

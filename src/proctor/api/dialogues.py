@@ -50,6 +50,9 @@ class BatchConfig:
     cost_per_run_limit: float | None = None
     prices: Mapping[str, Mapping[str, float]] | None = None
     evaluators: Sequence[object] | None = None
+    world: str | Mapping[str, object] | None = None
+    tasks: str | Sequence[Mapping[str, object]] | None = None
+    attribution_model: str | None = None
     record: str | None = None
     replay: str | None = None
     resume: bool = False

@@ -18,7 +18,7 @@ from typing import IO, Self
 
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import SILENT, Observer, RunResult
-from proctor.context import RunContext
+from proctor.context import EngineOptions, RunContext
 from proctor.job import BatchChanges, BatchEnd, PlanText, make_overrides
 from proctor.jobs import find_job
 from proctor.json_values import JsonObject
@@ -55,6 +55,8 @@ class LaunchRequest:
     """Settings of a resumed run that change."""
     workers: int | None = None
     """Processes that share the work; None: as the plan says, or as many as are worth it."""
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    """Where items are executed."""
     only_unfinished: bool = False
     """Leave a run alone that has ended or was stopped before the process is ready to resume it."""
 
@@ -71,6 +73,7 @@ class LaunchRequest:
                 **members,
                 "retry": RetrySelection(**members["retry"]),
                 "changes": BatchChanges(**members["changes"]),
+                "engine": EngineOptions(**members["engine"]),
             }
         )
 
@@ -78,6 +81,7 @@ class LaunchRequest:
 async def execute(request: LaunchRequest, ctx: RunContext, observer: Observer = SILENT) -> RunResult:
     """Start or resume the run of a request in this process, and execute it to its end."""
     job = find_job(request.job)
+    ctx.engine = request.engine
     if request.plan_text is None:
         batch = ctx.store.read.batch(request.run_id, ctx.now())
         if request.only_unfinished and _has_ended(batch):

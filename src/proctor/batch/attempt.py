@@ -16,13 +16,22 @@ from proctor.batch.queue import WorkItem
 from proctor.budget.budgeted_model import BudgetedModel, spend_guard
 from proctor.budget.reservation import Reservation
 from proctor.context import AttemptContext
-from proctor.errors import AttemptError, CostLimit, Interrupted, StoreError, TimeLimit
+from proctor.errors import (
+    AttemptError,
+    CostLimit,
+    EvaluatorError,
+    Interrupted,
+    StoreError,
+    TimeLimit,
+    blame,
+)
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import ItemFinished
 from proctor.json_values import JsonMap
 from proctor.model import Model
 from proctor.model_client import ModelClient
 from proctor.runner import (
+    DriverFiles,
     LoadSession,
     MergeRequest,
     MergeResult,
@@ -33,7 +42,7 @@ from proctor.runner import (
     no_resource,
     no_sessions,
 )
-from proctor.session import Event, Message, ModelCall, Note
+from proctor.session import Event, Message, ModelCall, Note, Workspace
 from proctor.store import Recorder, Totals, timestamp
 from proctor.store.recorder import Rows
 
@@ -114,6 +123,8 @@ class AttemptSupport:
     ask_person: "Callable[[str, str, str], Awaitable[str]] | None" = None
     """With item, actor and prompt; None: nobody is there."""
     redact: Callable[[str], str] = str
+    driver_files: DriverFiles | None = None
+    """None: this is the driver's machine."""
     stop_reason: AttemptError | None = None
     """Why running attempts are being cancelled; set before cancelling."""
 
@@ -235,11 +246,19 @@ class Attempt:
             merge=self._support.merge,
             redact=self._support.redact,
             sandbox=self._context.sandbox,
+            driver_files=self._support.driver_files,
             checkpoint=self._work.checkpoint,
         )
 
     def _evaluator(self, name: str, settings: JsonMap) -> "Evaluator":
-        return self._context.find_evaluator(name, settings, ModelClient(self._models(), self._record))
+        # Loaded with the first evaluator.
+        from proctor.evaluator import sandbox_of
+
+        evaluator = self._context.find_evaluator(name, settings, ModelClient(self._models(), self._record))
+        if sandbox := sandbox_of(evaluator):
+            with blame(EvaluatorError, "confining the evaluator"):
+                self._record(Workspace(sandbox=sandbox.kind_of(None)))
+        return evaluator
 
     def _models(self) -> Model:
         models = self._context.models(
@@ -314,12 +333,13 @@ class Attempt:
         if not item.agent:
             return {}
         named = secrets.referenced(map(str, item.details.get("env", {}).values()))
-        return secrets.visible(self._context.environment, named={"HOME", *named})
+        visible = secrets.visible(self._context.environment, named={"HOME", *named})
+        return {**visible, **self._work.variables}
 
     def _record(self, event: Event) -> None:
         self._recorder.record(event)
         if isinstance(event, ModelCall) and self._limit_reached is None:
-            if limit := self._reservation.charge(self._recorder.totals.cost_usd or 0.0):
+            if limit := self._reservation.charge(self._recorder.cost_usd or 0.0):
                 self._cut_off(limit)
         elif isinstance(event, Message) and event.role == "assistant":
             self._answer = event.content

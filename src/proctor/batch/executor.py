@@ -5,7 +5,7 @@ and items that have not started are still queued.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime
@@ -30,6 +30,7 @@ from proctor.errors import (
 from proctor.item import RUNNING
 from proctor.job import BatchEnd, ItemFinished, StepFinished
 from proctor.models.rate_limits import PoolState
+from proctor.processes import undisturbed
 from proctor.runner import MergeRequest, MergeResult
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, Writer, ledger
 from proctor.store.batches import end_items, finish, queue_lost
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from proctor.cache import LruCache
     from proctor.evaluator import Evidence, FindReference
     from proctor.stats.stopping import StopMonitor
+    from proctor.workspace.starting_files import Files
+    from proctor.workspace.transfer import FileCopy, RepositoryCopy
 
 MAX_BACKLOG = 10_000
 """Rows that may wait for the writer before new items wait too: some 10 MB."""
@@ -182,16 +185,46 @@ class StoreHost:
     async def merge(self, request: MergeRequest) -> MergeResult:
         """Merge a session: the merge queue of a repository is in the driver's home."""
         # Loaded with the first merge; few batches merge anything.
-        from proctor import secrets
         from proctor.workspace.merge_queue import merge
 
-        environment = secrets.visible(self.context.environment, named={"HOME"})
         home, sandbox = self.context.home, self.context.sandbox
-        return await merge(request, home=home, environment=environment, sandbox=sandbox)
+        return await merge(request, home=home, environment=self._git_environment, sandbox=sandbox)
 
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
         """The answer of the person who plays an actor; empty: nobody is there."""
         return await self._people.ask(item_id, actor, prompt) if self._people else ""
+
+    async def copy_files(self, path: Path) -> "FileCopy":
+        """A file or folder as data, for a worker that does not share this machine's disk."""
+        from proctor.workspace.transfer import copy_files
+
+        return await asyncio.to_thread(copy_files, path)
+
+    async def copy_repository(self, path: Path, base: str, have: Collection[str]) -> "RepositoryCopy":
+        """What a session that starts from `base` needs of a repository, without the commits `have`."""
+        from proctor.workspace.transfer import copy_repository
+
+        return await asyncio.to_thread(copy_repository, path, base, have, self._git_environment)
+
+    async def starting_repository(self, files: "Files | None", digest: str) -> Path:
+        """The repository of a task's starting files."""
+        from proctor.workspace.starting_files import starting_repository
+
+        return await starting_repository(self.context.home, files, digest, self._git_environment)
+
+    async def publish_branch(self, repository: Path, branch: str, sha: str, bundle: bytes) -> None:
+        """Fetch a session's branch into a repository; empty `bundle`: it adds no commit."""
+        from proctor.workspace.source_repository import open_source
+        from proctor.workspace.transfer import receive_branch
+
+        source = await asyncio.to_thread(open_source, repository, self._git_environment)
+        await undisturbed(asyncio.to_thread(receive_branch, source, branch, sha, bundle))
+
+    @cached_property
+    def _git_environment(self) -> Mapping[str, str]:
+        from proctor import secrets
+
+        return secrets.visible(self.context.environment, named={"HOME"})
 
     async def worker_lost(self, holder: str, session_ids: Sequence[str]) -> Sequence[SessionRow]:
         """End the sessions of a worker process that died, and everything they had started.
@@ -272,7 +305,8 @@ class CommitNotifier:
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
-        committed = self._writer.flush()
+        # Observers can wait for a full commit: one for each notification would be many small ones.
+        committed = self._writer.flush(at_once=False)
         committed.add_done_callback(
             lambda future: call_on_loop(self._loop, lambda: self._deliver(future, pending))
         )
@@ -469,6 +503,8 @@ class Executor:
             raise self._failure or first_error(group) from group
         if self._failure:
             raise self._failure
+        if not notifier.idle.is_set():
+            writer.flush()
         await notifier.idle.wait()
         self._skipped = queue.skipped
 
@@ -492,7 +528,12 @@ class Executor:
     def _worker_spec(self, batch: BatchRow, limits: MoneyLimits) -> WorkerSpec:
         # The store, its password and the keys of the server's callers stay with the driver.
         settings = self._settings and replace(
-            self._settings, store_url="", serve={}, access_keys={}, tokens={}
+            self._settings,
+            store_url="",
+            hidden_files=self._settings.store_files,
+            serve={},
+            access_keys={},
+            tokens={},
         )
         return WorkerSpec(
             run_id=self._run_id,

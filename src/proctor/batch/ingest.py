@@ -11,17 +11,20 @@ from pathlib import Path
 
 from proctor import __version__
 from proctor.errors import UsageError
+from proctor.formatting import plural
 from proctor.job import check_run_id
-from proctor.json_values import as_text
+from proctor.json_values import as_map, as_text
 from proctor.models.prices import listed_price
 from proctor.records import Kind, all_endings, endings_of, find_kind, kind_names, recognised
 from proctor.session import ModelCall, Session, Step, TimedEvent, Unreadable
 from proctor.store import Store
 from proctor.store.intake import BuiltSessions
 from proctor.telemetry import sources
-from proctor.telemetry.documents import Document, SessionName, mark_of
+from proctor.telemetry.dialects import read_span
+from proctor.telemetry.documents import Document, SessionName, is_span, mark_of
 from proctor.telemetry.sessions import SOURCE, session_of
 from proctor.telemetry.sources import LogGroupQuery, LogsClient, read_log_groups
+from proctor.telemetry.span import span_of
 
 
 def priced(session: Session, now: datetime) -> Session:
@@ -130,6 +133,8 @@ def _unreadable(name: SessionName, error: Exception) -> Session:
 
 
 OTLP, AUTO = "otlp", "auto"
+MOST_SEEN = 5
+"""Names and scopes of spans that the reason for an import without sessions lists."""
 MOST_NAMED = 1_000
 """Unreadable records that are listed; all are counted."""
 
@@ -153,12 +158,25 @@ class ImportResult:
     """The run the sessions are items of. Empty: none."""
     added: int = 0
     """Items that the run did not have before."""
+    _files: dict[tuple[str, str], Path] = field(default_factory=dict)
+    """The first file of each session."""
 
     def add_unreadable(self, unreadable: Unreadable) -> None:
         """Add an unreadable record."""
         self.unreadable_count += 1
         if len(self.unreadable) < MOST_NAMED:
             self.unreadable.append(unreadable)
+
+    def own_id(self, session: Session, path: Path) -> str:
+        """The id of a session in a file. Another file may have one of the same id, such as the continuation
+        of its trajectory: then the file's name is added."""
+        key = (session.source, session.external_id)
+        first = self._files.setdefault(key, path)
+        return (
+            session.external_id
+            if first == path
+            else f"{session.external_id} ({path.parent.name}/{path.name})"
+        )
 
     def pass_over(self, path: Path) -> None:
         """Add a file that is not a record."""
@@ -236,8 +254,54 @@ def _import_spans(
     store: Store, paths: Iterable[Path], done: ImportResult, now: datetime, service: str, log_group: str
 ) -> None:
     for path in paths:
-        documents = _counted(_readable(sources.read_documents(path), done), done)
+        content, before = FileContent(), done.unreadable_count
+        documents = _counted(content.seen(_readable(sources.read_documents(path), done)), done)
         keep_arrivals(store, documents, now, fallback=log_group, service=service)
+        if not content.has_work and done.unreadable_count == before:
+            done.add_unreadable(Unreadable(path=str(path), problem=content.reason()))
+
+
+@dataclass(slots=True)
+class FileContent:
+    """What was seen in a file of spans: the reason when no session comes of it."""
+
+    spans: int = 0
+    records: int = 0
+    has_work: bool = False
+    """Whether any span records work of an agent, or may once its record or span has arrived."""
+    names: dict[str, None] = field(default_factory=dict)
+    scopes: dict[str, None] = field(default_factory=dict)
+
+    def seen(self, documents: Iterable[Document]) -> Iterator[Document]:
+        """The same documents, counted."""
+        for document in documents:
+            if is_span(document):
+                self.spans += 1
+                self._look_at(document)
+            else:
+                # Its span may be in another file.
+                self.records += 1
+                self.has_work = True
+            yield document
+
+    def _look_at(self, document: Document) -> None:
+        if not self.has_work:
+            self.has_work = read_span(span_of(document, ())) is not None
+            names = ((self.names, document["name"]), (self.scopes, as_map(document, "scope").get("name")))
+            for seen, name in names:
+                if name and len(seen) < MOST_SEEN:
+                    seen[as_text(name)] = None
+
+    def reason(self) -> str:
+        """Why no session comes of the file."""
+        if not self.spans:
+            return "no session: it holds no spans and no event records"
+        scopes = f" of {', '.join(self.scopes)}" if self.scopes else ""
+        names = f": {', '.join(self.names)}" if self.names else ""
+        return (
+            f"no session: none of its {plural(self.spans, 'span')}{scopes} is of an agent, a model or a tool"
+            f"{names}"
+        )
 
 
 def _readable(documents: Iterable[Document | Unreadable], done: ImportResult) -> Iterator[Document]:
@@ -270,7 +334,10 @@ def _import_records(
                 done.add_unreadable(record)
                 continue
             session = replace(
-                record, service=record.service or service, log_group=record.log_group or log_group
+                record,
+                external_id=done.own_id(record, path),
+                service=record.service or service,
+                log_group=record.log_group or log_group,
             )
             done.session_ids.append(store.save_imported(priced(session, now), now, done.run_id))
 

@@ -4,6 +4,7 @@ read → preflight → create, or claim → clear leftovers → extend → `file
 The command line, the web server, the library and a detached process call these functions.
 """
 
+import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -15,7 +16,7 @@ from proctor import __version__
 from proctor.batch.create import Extension, create, diff, extend
 from proctor.batch.engines import Engine, automatic_workers
 from proctor.batch.executor import Executor, clear_leftovers
-from proctor.context import People, RunContext
+from proctor.context import ModelOptions, People, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import elapsed, plural
 from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
@@ -39,6 +40,7 @@ from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
     from proctor.batch.engines.processes import ProcessEngine
+    from proctor.batch.engines.ray import RayEngine
     from proctor.stats.stopping import StopMonitor
 
 MOST_FAILURES = 1000
@@ -136,6 +138,7 @@ async def start(
     models = _checked_models(plan, ctx, rule)
     if opened := job.open(plan, ctx):
         return await resume(job, opened, ctx, engine=engine, workers=workers, observer=observer)
+    engine = engine or await _ray_engine(workers, ctx, models)
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     check_run_id(run_id)
     plan = plan.for_new_run(run_id)
@@ -191,10 +194,13 @@ async def resume(
     restored = plan or _restored(job, batch, ctx)
     models = _checked_models(restored, ctx)
     _check_rule(ctx.store.read, run_id, plan, retry)
+    engine = engine or await _ray_engine(workers, ctx, models)
     if job.retries_errors:
         retry = replace(retry, errors=True)
     interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
     clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
+    if add_lost := getattr(engine, "add_lost", None):
+        add_lost(interrupted)
     ctx.store.add_resources(run_id, restored.resources())
     if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
         extension = extend(
@@ -273,7 +279,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     """Check a plan and say what it would change in a run; writes nothing."""
     models = ctx.models(plan.model_options(), records=False)
     try:
-        remarks = plan.check(models, ctx)
+        remarks = [*_remarks(plan, ctx), *plan.check(models, ctx)]
     finally:
         models.close_files()
         if models.recording:
@@ -301,10 +307,15 @@ def find_earlier(job: Job, plan: JobPlan, ctx: RunContext, requested: str = "") 
 
 def _checked_models(plan: JobPlan, ctx: RunContext, rule: StopRule | None = None) -> ModelRouter:
     models = ctx.models(plan.model_options())
-    for remark in plan.check(models, ctx):
+    for remark in (*_remarks(plan, ctx), *plan.check(models, ctx)):
         ctx.note(remark)
     _check_levels(plan, rule)
     return models
+
+
+def _remarks(plan: JobPlan, ctx: RunContext) -> tuple[str, ...]:
+    """Remarks on the settings of a plan's folders."""
+    return ctx.settings_for(plan.model_options().folders).remarks
 
 
 def _check_levels(plan: JobPlan, rule: StopRule | None) -> None:
@@ -411,7 +422,7 @@ async def _run_items(
         watch=item_finished,
         watch_step=step_finished if files.follows_steps else None,
         settings=ctx.settings_for(models.folders),
-        models=plan.model_options(),
+        models=_model_options(plan, models, engine),
         functions=ctx.functions,
         find_reference=job.ground_truth(run_id, ctx.store),
         load_checkpoint=load_checkpoint if job.has_checkpoints else None,
@@ -475,6 +486,37 @@ def _process_engine(
     )
     engine.launch()
     return engine
+
+
+async def _ray_engine(workers: int | None, ctx: RunContext, models: ModelRouter) -> "RayEngine | None":
+    """The connected engine of a run on a Ray cluster; None: the run is executed on this machine."""
+    if ctx.engine.name != "ray":
+        return None
+    if workers:
+        raise UsageError(
+            "`--workers` counts processes on this machine; with `--engine ray` each node has a worker\n"
+            "Leave out one of them."
+        )
+    # Loaded here: it imports what starts processes, and Ray itself takes a second.
+    from proctor.batch.engines.processes import can_be_sent
+    from proctor.batch.engines.ray import RayEngine
+
+    reason = models.single_process_reason
+    if not can_be_sent(ctx.functions):
+        reason = "its Python functions cannot be imported on other machines"
+    if reason:
+        raise UsageError(f"the run cannot be executed on a Ray cluster: {reason}\nUse --engine local.")
+    engine = RayEngine(ctx.engine.ray_address, note=ctx.note, info=ctx.info, most_nodes=models.lowest_limit)
+    await asyncio.to_thread(engine.connect)
+    return engine
+
+
+def _model_options(plan: JobPlan, models: ModelRouter, engine: Engine | None) -> ModelOptions:
+    """How workers reach the models; those that do not see our files get the scripts of models as data."""
+    options = plan.model_options()
+    if getattr(engine, "shares_disk", True):
+        return options
+    return replace(options, scripts=models.scripts)
 
 
 def _stopping(run_id: str, ctx: RunContext) -> "StopMonitor | None":

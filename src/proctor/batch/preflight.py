@@ -7,7 +7,7 @@ calls a model or starts a program.
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from proctor.sandbox import NOT_CONFINED, Sandbox
 
 if TYPE_CHECKING:
     from proctor.agent import Agent
+    from proctor.evaluator import Evaluator
 
 Missing = tuple[str, str]
 """What is wrong, and the remedy (may be empty)."""
@@ -102,6 +103,22 @@ def check_sandbox(
     usual = "full" if _needs_network(agent, settings, context) else None
     try:
         remarks.add(context.sandbox.summary(own, usual))
+    except UsageError as error:
+        problem, _, remedy = str(error).partition("\n")
+        yield problem, remedy
+
+
+def check_evaluators(evaluators: "Iterable[Evaluator]", remarks: set[str]) -> Iterator[Missing]:
+    """The sandbox of evaluators that run code must work; how it confines them is remarked on."""
+    # Loaded with the first evaluator.
+    from proctor.evaluator import sandbox_of
+
+    # Evaluators of a plan have the same sandbox.
+    sandbox = next(filter(None, map(sandbox_of, evaluators)), None)
+    if sandbox is None:
+        return
+    try:
+        remarks.add(sandbox.evaluator_summary())
     except UsageError as error:
         problem, _, remedy = str(error).partition("\n")
         yield problem, remedy

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from proctor.item import Item
 from proctor.store import item_of
@@ -28,6 +28,8 @@ class WorkItem:
     started_at: str | None = None
     checkpoint: object | None = None
     """Where its earlier attempts were interrupted, for its runner; None: it starts over."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of its agent: the resources of the machine that it may use."""
 
     @classmethod
     def of(cls, row: QueuedItem) -> "WorkItem":

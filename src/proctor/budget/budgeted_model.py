@@ -96,7 +96,7 @@ def spend_guard(
         return Grant(
             most_output_tokens=hold.output_limit,
             settle=lambda cost: reservation.settle(hold, cost),
-            lose=lambda: reservation.lose(hold),
+            lose=lambda cost: reservation.lose(hold, cost or 0.0),
         )
 
     return grant

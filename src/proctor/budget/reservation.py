@@ -114,10 +114,13 @@ class Reservation:
             self._unrecorded += cost
         self._release(hold, enters=is_recorded)
 
-    def lose(self, hold: Hold) -> None:
-        """Release the hold of a call that was cut off while running: its worst case counts as spent."""
+    def lose(self, hold: Hold, recorded_usd: float = 0.0) -> None:
+        """Release the hold of a call that was cut off while running: its worst case counts as spent.
+
+        `recorded_usd` is the part of it that was charged already.
+        """
         if hold.usd > ROUNDING_USD:
-            self._lost += hold.usd
+            self._lost += max(0.0, hold.usd - recorded_usd)
             self.calls_lost += 1
         self._release(hold)
 

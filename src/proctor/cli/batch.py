@@ -8,8 +8,10 @@ import typer
 
 from proctor.batch import lifecycle
 from proctor.cli.output import (
+    Engine,
     JsonAtEnd,
     Jsonl,
+    RayAddress,
     RetryErrors,
     RetryFailed,
     Workers,
@@ -27,6 +29,7 @@ from proctor.cli.run import (
     run_command,
     terminal_context,
 )
+from proctor.context import EngineOptions
 from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import JobPlan, PlanText, check_run_id
@@ -55,6 +58,8 @@ def batch(
         int | None, typer.Option(min=1, help="Maximum items in parallel; overrides the plan.", metavar="N")
     ] = None,
     workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
     model: Annotated[
         str | None, typer.Option(help="Model for items that don't set one.", metavar="MODEL")
     ] = None,
@@ -114,6 +119,7 @@ def batch(
     text = bytes_of(plan, "the plan", remedy="Give the path of a YAML file.")
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj, [base, Path.cwd()]) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         if _has_tasks(text):
             # Loaded here: most plans have none.
             from proctor.cli.bench import run_task_plan
@@ -144,7 +150,7 @@ def batch(
 
 
 def _has_tasks(text: bytes) -> bool:
-    return re.search(rb"^tasks\s*:", text, re.MULTILINE) is not None
+    return re.search(rb"""^(?:\{\s*)?["']?tasks["']?\s*:""", text, re.MULTILINE) is not None
 
 
 def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *, as_json: bool) -> int:

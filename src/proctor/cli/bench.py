@@ -1,6 +1,9 @@
 """`proctor bench`: run a task on many models, and rank them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +13,9 @@ from proctor.batch import lifecycle
 from proctor.batch.lifecycle import RunResult
 from proctor.cli.live import BenchView
 from proctor.cli.output import (
+    Engine,
     JsonAtEnd,
+    RayAddress,
     Workers,
     count,
     money,
@@ -31,7 +36,7 @@ from proctor.cli.run import (
     run_command,
     terminal_context,
 )
-from proctor.context import RunContext
+from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import interval, percent
 from proctor.job import PlanText
@@ -40,43 +45,45 @@ from proctor.jobs.benchmark.models import BatchSettings
 from proctor.jobs.benchmark.plan import BenchmarkOverrides
 from proctor.jobs.benchmark.results import find_earlier
 from proctor.jobs.benchmark.task_plan import TaskPlanOverrides, read_task_plan
+from proctor.tasks.options import NO_OVERRIDES, ReadOverrides
 from proctor.tasks.task import MARKDOWN, commands_of
 
-PromptColumn = Annotated[
-    str, typer.Option("--prompt-column", help="Column of a dataset with the prompts.", metavar="NAME")
-]
-ExpectColumn = Annotated[
-    str, typer.Option("--expect-column", help="Column of a dataset with the answers.", metavar="NAME")
-]
-Template = Annotated[
-    str, typer.Option("--template", help="Prompt of each row, with {column} for its values.", metavar="TEXT")
-]
-CheckCommand = Annotated[
-    str,
-    typer.Option(
-        "--check",
-        help="Test command of SWE-bench rows; writes a JUnit report to $PROCTOR_TEST_REPORT.",
-        metavar="COMMAND",
-    ),
-]
-SetupCommand = Annotated[
-    str, typer.Option("--setup", help="Command of SWE-bench rows before the agent.", metavar="COMMAND")
-]
-JudgeModel = Annotated[
-    str, typer.Option("--judge", help="Model that judges rubrics of tasks that name none.", metavar="MODEL")
-]
-Repos = Annotated[
-    str,
-    typer.Option(
-        "--repos", help="Clones of the tasks' repositories: a folder, or owner/name=PATH,….", metavar="PATH"
-    ),
-]
+READING = "reading"
+"""The parameter of a command that gets the options of reading tasks."""
+
+
+def reads_tasks(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options of `ReadOverrides`, which it gets as one argument, `reading`."""
+    options = [
+        Parameter(
+            each.name,
+            Parameter.KEYWORD_ONLY,
+            default="",
+            annotation=Annotated[str, typer.Option(**each.metadata)],
+        )
+        for each in fields(ReadOverrides)
+    ]
+
+    @wraps(command)
+    def wrapper(**arguments: Any) -> int:
+        texts = {each.name: arguments.pop(each.name) for each in options}
+        return command(**arguments, reading=ReadOverrides(**texts))
+
+    own = signature(command).parameters.values()
+    before = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+    place = next(number for number, each in enumerate(before) if each.name == READING)
+    parameters = [*before[:place], *options, *before[place + 1 :]]
+    wrapper.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
+    return wrapper
+
 
 bench_app = typer.Typer(add_completion=False)
 apps = {"bench": bench_app}
 
 
 @bench_app.command()
+@reads_tasks
 def bench(
     context: typer.Context,
     task: Annotated[
@@ -101,6 +108,8 @@ def bench(
         ),
     ] = "1",
     workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.001, help="Agent timeout in seconds (1800).")
     ] = None,
@@ -117,7 +126,16 @@ def bench(
     replay: Annotated[
         Path | None, typer.Option("--replay", help="Replay a recording instead of calling models.")
     ] = None,
-    agent: Annotated[str, typer.Option("--agent", help="Agent; overrides the task's (builtin).")] = "",
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agents",
+            "--agent",
+            help="Agents, separated by commas, or a program of yours as NAME=COMMAND; may be repeated; "
+            "overrides the task's (builtin).",
+            metavar="NAME,…",
+        ),
+    ] = None,
     models_config: Annotated[
         Path | None,
         typer.Option(
@@ -126,19 +144,16 @@ def bench(
     ] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Mock: apply the reference solution.")] = False,
     noop: Annotated[bool, typer.Option("--noop", help="Mock: do nothing.")] = False,
+    task_network: Annotated[
+        bool, typer.Option("--task-network", help="Grant the network access that tasks ask for.")
+    ] = False,
     stop_when: Annotated[
         str,
         typer.Option(
             "--stop-when", help="Stop early: decided=true, width=0.1 or ranks=1.", metavar="NAME=VALUE,…"
         ),
     ] = "",
-    prompt_column: PromptColumn = "",
-    expect_column: ExpectColumn = "",
-    template: Template = "",
-    check: CheckCommand = "",
-    setup: SetupCommand = "",
-    judge: JudgeModel = "",
-    repos: Repos = "",
+    reading: ReadOverrides = NO_OVERRIDES,
     predictions: Annotated[
         Path | None,
         typer.Option("--predictions", help="Write the patches as SWE-bench predictions.", metavar="FILE"),
@@ -162,21 +177,16 @@ def bench(
         budget=budget,
         record=None if dry_run else record,
         replay=replay,
-        agent=agent,
+        agent=agent[0] if agent and len(agent) == 1 else agent or "",
         models_config=models_config,
         oracle=oracle,
         noop=noop,
+        task_network=task_network,
         stop_when=stop_when,
-        prompt_column=prompt_column,
-        expect_column=expect_column,
-        template=template,
-        check=check,
-        setup=setup,
-        judge=judge,
-        repos=repos,
-    )
+    ).with_reading(reading.texts())
     printed = OutputOptions(as_json=as_json)
     with terminal_context(context.obj) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         if not resume:
             plan = _read(task, overrides, ctx)
             if dry_run:
@@ -289,6 +299,11 @@ def _show(comparison: Mapping[str, Any]) -> None:
     ]
     heads = ("MODEL", "SUCCESS", "RATE", "ERRORS", "AS FAILURES", "TIME", "PROMPTS", "INTERVENTIONS")
     print_table((*heads, "TOKENS", "COST"), rows)
+    for model in comparison["models"]:
+        rates = {when: model.get(f"success_rate_{when}_cutoff") for when in ("before", "after")}
+        parts = [f"{_rate(rate)} of {rate['n']} runs {when}" for when, rate in rates.items() if rate]
+        if parts:
+            print(f"{printable(model['model'])}: {', '.join(parts)} the end of its training data")
     print_note(f"Rates over tasks, with 95% CIs for {comparison['interval_scope']}.")
     titles = {
         "most_successful": "Most Successful",
@@ -334,7 +349,10 @@ def _dry_run(plan: BenchmarkJobPlan, ctx: RunContext, *, as_json: bool, earlier:
         return 0
     print_table(
         ("ITEM", "TASK", "MODEL", "AGENT", "RUN"),
-        [(item.id, item.factors["task"], item.factors["model"], item.agent, item.repeat) for item in items],
+        [
+            (item.id, item.factors["task"], item.factors["model"], item.factors["agent"], item.repeat)
+            for item in items
+        ],
     )
     for command in commands:
         print_note(f"would run: {printable(command)}")

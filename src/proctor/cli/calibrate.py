@@ -45,7 +45,7 @@ class EvaluatorWorkbench:
         folder, section = Path.cwd(), ctx.settings.evaluation
         registry: EvaluatorRegistry = ctx.evaluators(folder)
         self._find = registry.finder({})
-        self._models = ctx.models(judge_options(folder, None))
+        self._models = ctx.models(judge_options(folder, {}))
         self._settings = {
             "judge": judge or str(section.get("judge", "")),
             "votes": votes,

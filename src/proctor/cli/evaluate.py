@@ -12,7 +12,18 @@ from proctor.api.launch import Launcher, LaunchRequest
 from proctor.batch import lifecycle
 from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
-from proctor.cli.output import Json, Workers, count, money, print_json, print_note, print_table, printable
+from proctor.cli.output import (
+    Engine,
+    Json,
+    RayAddress,
+    Workers,
+    count,
+    money,
+    print_json,
+    print_note,
+    print_table,
+    printable,
+)
 from proctor.cli.run import (
     CostAndTime,
     OutputOptions,
@@ -24,7 +35,7 @@ from proctor.cli.run import (
     terminal_context,
 )
 from proctor.cli.runs import watch as watch_run
-from proctor.context import RunContext
+from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
 from proctor.jobs.evaluation.job import JOB, EvaluationJobPlan
 from proctor.jobs.evaluation.prepare import (
@@ -223,6 +234,8 @@ def start(
     budget: Annotated[float | None, typer.Option(min=0, help="Budget of the evaluation in USD.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Items in parallel (default: 8).")] = None,
     workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
     timeout: Annotated[
         float | None, typer.Option(min=0.001, help="Time limit of one evaluator on one session, in seconds.")
     ] = None,
@@ -280,6 +293,7 @@ def start(
             "--dry-run cannot be combined with --resume or --cloudwatch\nIt starts and fetches nothing."
         )
     with terminal_context(context.obj) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         if resume:
             earlier = evaluation_of(ctx.store, resume, ctx.now())
             pending = _extension(earlier, plan, flags, ctx)
@@ -303,12 +317,20 @@ def start(
 
 
 @evaluate_app.command("run")
-def run_job(context: typer.Context, evaluation: Id, workers: Workers = None, as_json: Json = False) -> int:
+def run_job(
+    context: typer.Context,
+    evaluation: Id,
+    workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
+    as_json: Json = False,
+) -> int:
     """Execute an evaluation that was started elsewhere, or whose process died.
 
     Example:  proctor evaluate run nightly-a1B2c3D4e5
     """
     with terminal_context(context.obj) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         row = evaluation_of(ctx.store, evaluation, ctx.now())
         if row.is_finished:
             print_note(f"{printable(row.id)} is {row.state}; `proctor resume` resumes it")
@@ -358,7 +380,9 @@ def _execute_or_detach(
         logs=ctx.home / LOGS,
         is_encrypted=ctx.store.data_keys.is_encrypted,
     )
-    request = LaunchRequest(job=JOB.name, run_id=evaluation.id, workers=workers, only_unfinished=True)
+    request = LaunchRequest(
+        job=JOB.name, run_id=evaluation.id, workers=workers, engine=ctx.engine, only_unfinished=True
+    )
     launcher.launch(request, evaluation.id)
     print_note(f"Status:  proctor evaluate get {printable(evaluation.id)}")
     return _print_state(evaluation, output.as_json)
@@ -396,6 +420,8 @@ def _print_estimate(estimate: EvaluationEstimate, forecast: CostAndTime, *, as_j
     if as_json:
         print_json({**estimate.document, "estimate": forecast.document})
         return codes.SUCCEEDED
+    for remark in estimate.remarks:
+        print_note(f"note: {printable(remark)}")
     for each in estimate.evaluators:
         calls = f"{count(each.calls, 'call')} of {each.model}" if each.model else "no model calls"
         cost = f", about {each.tokens:,} tokens, {money(each.cost_usd)}" if each.model else ""

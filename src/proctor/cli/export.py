@@ -23,7 +23,10 @@ from proctor.errors import UsageError
 from proctor.export import SESSION_FORMATS, export_sessions, export_tables
 from proctor.store import Scope
 
-FORMATS_HELP = f"Tables: json, ndjson, csv, or parquet. Sessions: {', '.join(SESSION_FORMATS)}."
+PREDICTIONS = "swe-bench"
+FORMATS_HELP = (
+    f"Tables: json, ndjson, csv, or parquet. Sessions: {', '.join(SESSION_FORMATS)}. Patches: {PREDICTIONS}."
+)
 export_app = typer.Typer(add_completion=False)
 apps = {"export": export_app}
 
@@ -74,7 +77,14 @@ def export(
         ctx.note_foreign_results([scope.run_id] if scope.run_id else [])
         names = [name.strip() for name in tables.split(",") if name.strip()] or None
         label = scope.run_id or "export"
-        if format_ in SESSION_FORMATS:
+        if format_ == PREDICTIONS:
+            # Loaded here: few exports need it.
+            from proctor.tasks.predictions import export_predictions
+
+            if not scope.run_id:
+                raise UsageError("patches are exported of a run\nPass --run RUN.")
+            written = export_predictions(ctx.store, scope.run_id, out, ctx.settings.user_environment)
+        elif format_ in SESSION_FORMATS:
             written = export_sessions(ctx.store.read, scope, out=out, form=format_, label=label)
         else:
             written = export_tables(ctx.store.read, scope, out=out, format=format_, tables=names, label=label)

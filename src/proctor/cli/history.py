@@ -45,6 +45,10 @@ def from_history(
     out: Annotated[Path, typer.Option("--out", help="Folder for the tasks; created if missing.")] = Path(
         "tasks"
     ),
+    issues: Annotated[
+        Path | None,
+        typer.Option("--issues", help="JSON file of issues: statements in place of commit messages."),
+    ] = None,
     hints: Annotated[bool, typer.Option("--hints", help="Leave names of files in the statements.")] = False,
     statement_model: Annotated[
         str, typer.Option("--statement-model", help="Model that rewrites the statements.")
@@ -71,6 +75,7 @@ def from_history(
         setup=setup,
         since=since,
         max_tasks=most,
+        issues=issues,
         hints=hints,
         timeout=timeout,
         parallel=parallel,

@@ -4,6 +4,7 @@ Reads the store, so that it shows runs of any process.
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -21,9 +22,10 @@ from proctor.cli.output import count, money, print_note, printable, seconds
 from proctor.cli.run import beginning
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.job import ItemFinished
-from proctor.stats.leaderboard import ModelStanding, standing
+from proctor.stats.leaderboard import ModelStanding, models_with_agents, ranked_name, standing
 from proctor.stats.progress import PoolUse, Progress, progress, stop_lines
 from proctor.store import Store
+from proctor.store.items import benchmark_items
 
 REFRESH_SECONDS = 0.25
 COLORS = {SUCCESS: "green", FAIL: "red", TIMEOUT: "yellow", ERROR: "magenta", RUNNING: "cyan", QUEUED: "dim"}
@@ -156,6 +158,9 @@ class BenchView:
         self._task: asyncio.Task[None] | None = None
         totals = store.read.totals(run_id)
         self._items, self._finished = totals["items"], totals["finished"]
+        self._split = models_with_agents(
+            json.loads(row["factors"]) for row in benchmark_items(store.read, run_id)
+        )
 
     def item(self, end: ItemFinished) -> None:
         """A run has finished and is committed."""
@@ -182,7 +187,7 @@ class BenchView:
 
     def _line(self, end: ItemFinished) -> str:
         factors, outcome = end.item.factors, end.outcome
-        parts = [f"{outcome.status:<7}", factors["model"], factors["task"]]
+        parts = [f"{outcome.status:<7}", ranked_name(factors, self._split), factors["task"]]
         if end.item.repeat > 1:
             parts.append(f"run {end.item.repeat}")
         parts.append(seconds(end.work_seconds))

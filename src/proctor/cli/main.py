@@ -59,6 +59,8 @@ INTERNAL = {"launched": "resume", "check-plan": "serve"}
 """Commands that Proctor starts itself, by module."""
 OPTIONAL_VALUES = {("batch", "--resume"): "last", ("bench", "--parallel"): "auto"}
 """Options whose value may be left out, and the value they then have."""
+GARBAGE_THRESHOLD = 20_000
+"""Objects that may be added between two garbage collections: some megabytes."""
 GLOBALS = {"--store": "store", "--home": "home"}
 
 
@@ -86,8 +88,10 @@ def _run(arguments: list[str]) -> int:
         if name not in COMMANDS and name not in INTERNAL:
             raise output.unknown_command(name, COMMANDS)
         module: Any = load(f"proctor.cli.{INTERNAL.get(name) or COMMANDS[name][0]}")
-        # Modules live to the end: the garbage collector need not scan them.
+        # Modules live to the end: the garbage collector need not scan them. The objects of the items in
+        # progress are more than its default threshold; it would scan them again and again.
         gc.freeze()
+        gc.set_threshold(GARBAGE_THRESHOLD, 20, 20)
         command = module.apps[name]
         if "--help" in arguments:
             command = output.with_placeholders(command)

@@ -18,6 +18,7 @@ from typer.exceptions import TyperException
 
 from proctor import formatting
 from proctor.bootstrap import now
+from proctor.context import EngineName
 from proctor.errors import PlanError, ProctorError, StoreError, StoreUnavailable, UsageError
 from proctor.json_values import JsonMap
 from proctor.store import Scope, Store
@@ -163,6 +164,22 @@ Workers = Annotated[
     int | None,
     typer.Option(
         "--workers", min=1, help="Processes that share the work (default: as many as are worth it)."
+    ),
+]
+Engine = Annotated[
+    EngineName,
+    typer.Option(
+        "--engine",
+        help="Where items run: on this machine (local), or on the nodes of a Ray cluster (ray).",
+    ),
+]
+RayAddress = Annotated[
+    str,
+    typer.Option(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="With --engine ray: address of the cluster; auto: the one that this machine is part of; "
+        "local: one on this machine alone, for this run.",
     ),
 ]
 RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Also retry items that ended in `error`.")]

@@ -14,8 +14,9 @@ import typer
 from proctor.api.launch import COMMAND, LaunchRequest, execute
 from proctor.batch import lifecycle
 from proctor.cli.main import COMMANDS
-from proctor.cli.output import JsonAtEnd, Jsonl, RetryErrors, RetryFailed, Run, Workers
+from proctor.cli.output import Engine, JsonAtEnd, Jsonl, RayAddress, RetryErrors, RetryFailed, Run, Workers
 from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
+from proctor.context import EngineOptions
 from proctor.job import BatchChanges, Job
 from proctor.jobs import find_job
 from proctor.lazy_import import load
@@ -46,6 +47,8 @@ def resume(
         int | None, typer.Option(min=1, help="Maximum items in parallel from now on.", metavar="N")
     ] = None,
     workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
     budget: Annotated[
         float | None, typer.Option(min=0, help="Budget of the whole run in USD from now on.", metavar="USD")
     ] = None,
@@ -63,6 +66,7 @@ def resume(
     """
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         batch = ctx.store.read.batch(run, ctx.now())
         job = find_job(batch["job"])
         command = _command_of(job)

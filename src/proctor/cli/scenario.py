@@ -13,8 +13,10 @@ from proctor.batch.create import Extension
 from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
 from proctor.cli.output import (
+    Engine,
     Json,
     JsonAtEnd,
+    RayAddress,
     Workers,
     count,
     money,
@@ -35,7 +37,7 @@ from proctor.cli.run import (
     run_command,
     terminal_context,
 )
-from proctor.context import RunContext
+from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import chance, figure, interval, percent
 from proctor.item import Item
@@ -98,6 +100,8 @@ def experiment(
         int | None, typer.Option(min=1, metavar="N", help="Maximum runs in parallel; overrides the config.")
     ] = None,
     workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
     budget: Annotated[
         float | None,
         typer.Option(min=0, metavar="USD", help="Budget of the experiment in USD; overrides the config."),
@@ -118,6 +122,7 @@ def experiment(
     path = (config / CONFIG if config.is_dir() else config).absolute()
     overrides = ExperimentOverrides(max_parallel=max_parallel, budget_usd=budget, human=human)
     with terminal_context(context.obj) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         source = PlanText(text=read_config(config), path=path, folder=Path.cwd())
         plan = JOB.read(source, overrides, ctx)
         if dry_run:
@@ -237,6 +242,8 @@ def run(
     ] = None,
     max_parallel: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum runs in parallel.")] = 1,
     workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
     budget: Annotated[
         float | None,
         typer.Option("--budget", "--credit-limit", min=0, metavar="USD", help="Budget of all runs in USD."),
@@ -256,6 +263,7 @@ def run(
     """
     overrides = ExperimentOverrides(max_parallel=max_parallel, budget_usd=budget, human=human)
     with terminal_context(context.obj) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         target = (output or Path("runs") / f"{folder.resolve().name}-{ctx.now():%Y%m%d-%H%M%S}").absolute()
         path = target / CONFIG
         if resume:

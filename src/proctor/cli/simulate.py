@@ -11,7 +11,9 @@ from proctor.batch import lifecycle
 from proctor.batch.lifecycle import RunResult
 from proctor.cli import output as codes
 from proctor.cli.output import (
+    Engine,
     JsonAtEnd,
+    RayAddress,
     RetryErrors,
     RetryFailed,
     Workers,
@@ -34,7 +36,7 @@ from proctor.cli.run import (
     run_command,
     terminal_context,
 )
-from proctor.context import RunContext
+from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import figure
 from proctor.item import Item
@@ -75,6 +77,8 @@ def simulate_command(
         int | None, typer.Option(help="Maximum dialogues in parallel (default: 4).")
     ] = None,
     workers: Workers = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "auto",
     output_dir: Annotated[
         str | None, typer.Option(help="Output folder (default: outputs/batch/<timestamp>).")
     ] = None,
@@ -134,6 +138,7 @@ def simulate_command(
     text = bytes_of(config, "the config", remedy="Give the path of a YAML file.") if config else None
     output = OutputOptions(as_json=as_json, as_jsonl=as_jsonl)
     with terminal_context(context.obj, folders) as ctx:
+        ctx.engine = EngineOptions(engine, ray_address)
         if text is None:
             plan = JOB.read_overrides(overrides, ctx)
         else:

@@ -7,15 +7,7 @@ from typing import Annotated
 import typer
 
 from proctor.cli import output
-from proctor.cli.bench import (
-    CheckCommand,
-    ExpectColumn,
-    JudgeModel,
-    PromptColumn,
-    Repos,
-    SetupCommand,
-    Template,
-)
+from proctor.cli.bench import reads_tasks
 from proctor.cli.history import from_history
 from proctor.cli.output import Json, JsonAtEnd, count, print_json, print_note, print_table, printable
 from proctor.cli.run import terminal_context
@@ -24,7 +16,7 @@ from proctor.jobs.benchmark.checking import TaskChecks, check_tasks
 from proctor.jobs.benchmark.plan import BenchmarkOverrides
 from proctor.tasks.convert import write_task_set
 from proctor.tasks.formats import read_task_set
-from proctor.tasks.options import ReadOptions, read_repos
+from proctor.tasks.options import NO_OVERRIDES, ReadOverrides
 from proctor.tasks.task import Task, TaskSet, file_names, task_document
 
 tasks_app = typer.Typer(
@@ -39,22 +31,17 @@ TaskPath = Annotated[
 
 
 @tasks_app.command("list")
+@reads_tasks
 def list_tasks(
     path: TaskPath,
-    prompt_column: PromptColumn = "",
-    expect_column: ExpectColumn = "",
-    template: Template = "",
-    check: CheckCommand = "",
-    setup: SetupCommand = "",
-    judge: JudgeModel = "",
-    repos: Repos = "",
+    reading: ReadOverrides = NO_OVERRIDES,
     as_json: Json = False,
 ) -> int:
     """List the tasks at PATH and what could not be read. Nothing is run.
 
     Example:  proctor tasks list HumanEval.jsonl.gz
     """
-    task_set = _read(path, prompt_column, expect_column, template, check, setup, judge, repos)
+    task_set = read_task_set(path, reading.reading())
     if as_json:
         print_json(
             {
@@ -81,25 +68,20 @@ def list_tasks(
 
 
 @tasks_app.command()
+@reads_tasks
 def show(
     path: TaskPath,
     task: Annotated[
         str, typer.Argument(help="Name of the task; default: the only one.", metavar="[TASK]")
     ] = "",
-    prompt_column: PromptColumn = "",
-    expect_column: ExpectColumn = "",
-    template: Template = "",
-    check: CheckCommand = "",
-    setup: SetupCommand = "",
-    judge: JudgeModel = "",
-    repos: Repos = "",
+    reading: ReadOverrides = NO_OVERRIDES,
     as_json: Json = False,
 ) -> int:
     """Show a task: its prompt, files, and every command that it would run.
 
     Example:  proctor tasks show HumanEval.jsonl.gz HumanEval/0
     """
-    task_set = _read(path, prompt_column, expect_column, template, check, setup, judge, repos)
+    task_set = read_task_set(path, reading.reading())
     chosen = _chosen(task_set, path, task)
     if as_json:
         print_json(task_document(chosen, full=True))
@@ -109,6 +91,7 @@ def show(
 
 
 @tasks_app.command()
+@reads_tasks
 def check(
     context: typer.Context,
     path: TaskPath,
@@ -118,13 +101,10 @@ def check(
     parallel: Annotated[
         int, typer.Option("--parallel", min=1, help="Maximum runs in parallel.", metavar="N")
     ] = 2,
-    prompt_column: PromptColumn = "",
-    expect_column: ExpectColumn = "",
-    template: Template = "",
-    check: CheckCommand = "",
-    setup: SetupCommand = "",
-    judge: JudgeModel = "",
-    repos: Repos = "",
+    task_network: Annotated[
+        bool, typer.Option("--task-network", help="Grant the network access that tasks ask for.")
+    ] = False,
+    reading: ReadOverrides = NO_OVERRIDES,
     as_json: JsonAtEnd = False,
 ) -> int:
     """Run the reference solution and a no-op on each task at PATH: the one must pass, the other fail.
@@ -138,14 +118,8 @@ def check(
             runs=runs,
             parallel=parallel,
             output=Path(folder),
-            prompt_column=prompt_column,
-            expect_column=expect_column,
-            template=template,
-            check=check,
-            setup=setup,
-            judge=judge,
-            repos=repos,
-        )
+            task_network=task_network,
+        ).with_reading(reading.texts())
         result = check_tasks(path, overrides, ctx)
     if as_json:
         print_json(result.document())
@@ -155,23 +129,18 @@ def check(
 
 
 @tasks_app.command()
+@reads_tasks
 def convert(
     path: TaskPath,
     out: Annotated[Path, typer.Option("--out", help="Folder to write; must be new.", metavar="DIR")],
-    prompt_column: PromptColumn = "",
-    expect_column: ExpectColumn = "",
-    template: Template = "",
-    check: CheckCommand = "",
-    setup: SetupCommand = "",
-    judge: JudgeModel = "",
-    repos: Repos = "",
+    reading: ReadOverrides = NO_OVERRIDES,
     as_json: Json = False,
 ) -> int:
     """Write the tasks at PATH as task files of Proctor.
 
     Example:  proctor tasks convert HumanEval.jsonl.gz --out tasks/humaneval
     """
-    task_set = _read(path, prompt_column, expect_column, template, check, setup, judge, repos)
+    task_set = read_task_set(path, reading.reading())
     files, left_out = write_task_set(task_set, out)
     if as_json:
         not_read = [each.document() for each in (*task_set.not_read, *left_out)]
@@ -191,28 +160,6 @@ def _print_checks(result: TaskChecks, path: Path) -> None:
         print_note(f"not read: {printable(str(each))}")
     sound = sum(one.is_well for one in result.tasks)
     print_note(f"{printable(path)}: {sound} of {count(len(result.tasks), 'task')} well")
-
-
-def _read(
-    path: Path,
-    prompt_column: str,
-    expect_column: str,
-    template: str,
-    check: str,
-    setup: str,
-    judge: str,
-    repos: str,
-) -> TaskSet:
-    options = ReadOptions(
-        prompt_column=prompt_column,
-        expect_column=expect_column,
-        template=template,
-        check=check,
-        setup=setup,
-        judge=judge,
-        repos=read_repos(repos),
-    )
-    return read_task_set(path, options)
 
 
 def _chosen(task_set: TaskSet, path: Path, name: str) -> Task:

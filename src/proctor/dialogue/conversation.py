@@ -20,7 +20,7 @@ from proctor.dialogue.participant import (
     Utterance,
 )
 from proctor.dialogue.steps import speak
-from proctor.json_values import JsonMap
+from proctor.json_values import JsonMap, JsonObject
 from proctor.model_client import ClientTotals
 
 
@@ -31,6 +31,13 @@ class Side:
     state: JsonMap
     usage: ClientTotals
     """Tokens and cost of its model calls so far."""
+    exchanges: Mapping[int, Sequence[JsonMap]] = field(default_factory=dict)
+    """Messages with its tool calls, by the number of utterances before them."""
+
+    def to_json(self) -> JsonObject:
+        """As a checkpoint stores it."""
+        exchanges = {str(number): messages for number, messages in self.exchanges.items()}
+        return {"state": self.state, "usage": self.usage, **({"exchanges": exchanges} if exchanges else {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +49,12 @@ class ConversationCheckpoint:
     sides: Mapping[str, Side]
     end_reason: str = ""
     ended_by: str = ""
+    world: JsonMap | None = None
+    """State and actions of the world; None: there is none."""
 
     def to_json(self) -> str:
         """One line of JSON."""
-        sides = {name: {"state": side.state, "usage": side.usage} for name, side in self.sides.items()}
+        sides = {name: side.to_json() for name, side in self.sides.items()}
         return json.dumps(
             {
                 "turn": self.turns,
@@ -53,6 +62,7 @@ class ConversationCheckpoint:
                 "sides": sides,
                 "end_reason": self.end_reason,
                 "ended_by": self.ended_by,
+                **({} if self.world is None else {"world": self.world}),
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -76,10 +86,16 @@ def parse_conversation(text: str) -> ConversationCheckpoint:
     return ConversationCheckpoint(
         turns=plain["turn"],
         seed=plain["seed"],
-        sides={name: Side(state=side["state"], usage=side["usage"]) for name, side in plain["sides"].items()},
+        sides={name: _parse_side(side) for name, side in plain["sides"].items()},
         end_reason=plain["end_reason"],
         ended_by=plain["ended_by"],
+        world=plain.get("world"),
     )
+
+
+def _parse_side(side: Mapping[str, Any]) -> Side:
+    exchanges = {int(number): messages for number, messages in (side.get("exchanges") or {}).items()}
+    return Side(state=side["state"], usage=side["usage"], exchanges=exchanges)
 
 
 def survives_json(state: JsonMap) -> bool:
@@ -192,6 +208,8 @@ class Conversation:
     end_reason: str = ""
     ended_by: str = ""
     """`client`, `therapist` or `moderator`; empty before the end."""
+    notes: dict[int, str] = field(default_factory=dict)
+    """The moderator's messages to the side that opens, each by the number of utterances before it."""
 
     def end(self, reason: str, by: str) -> None:
         """Set why and by whom it ended."""
@@ -218,7 +236,7 @@ async def converse(
     prompt = (
         _next_message(settings, observer, conversation)
         if conversation.turns
-        else _opening_message(settings, observer)
+        else _opening_message(settings, observer, conversation)
     )
     while not conversation.end_reason:
         answered = await _say(participants[first], prompt, settings, observer, conversation)
@@ -232,8 +250,11 @@ async def converse(
         prompt = _next_message(settings, observer, conversation)
 
 
-def _opening_message(settings: ConversationSettings, observer: ConversationObserver) -> str:
+def _opening_message(
+    settings: ConversationSettings, observer: ConversationObserver, conversation: Conversation
+) -> str:
     message = opening(settings.language)
+    conversation.notes[0] = message
     observer.moderator_message(message)
     return message
 
@@ -246,6 +267,7 @@ def _next_message(
         _moderate(settings, conversation)
     prompt = conversation.history[-1].text
     if note := _reminder(settings, conversation):
+        conversation.notes[len(conversation.history)] = note
         observer.moderator_message(note)
         prompt = f"{prompt}\n{note}"
     return prompt
@@ -264,6 +286,7 @@ async def _say(
         history=conversation.history,
         turn=turn,
         turns_left=settings.max_turns - conversation.turns,
+        notes=conversation.notes if participant.side == settings.opens else {},
     )
     reply = await speak(participant, moment)
     if reply.text:

@@ -8,10 +8,12 @@ from typing import Any, TypedDict
 
 from proctor.answer_parser import strip_reasoning
 from proctor.dialogue.templating import fill, value_of
+from proctor.dialogue.tools import SideTools, ToolSpec, World
+from proctor.errors import AgentError
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Request
-from proctor.model_client import ModelClient
+from proctor.model_client import Keep, ModelClient
 from proctor.runner import Services
 from proctor.session import Message
 
@@ -45,6 +47,10 @@ TurnStep = TypedDict(
         "from": object,
         "rules": str,
         "say": str,
+        "http": str,
+        "headers": str,
+        "person": str,
+        "tools": bool,
         "for": str,
         "in": object,
         "repeat": int,
@@ -92,6 +98,10 @@ class Role:
     language: str = "en"
     title: str = ""
     """What it is called in transcripts: `Client`, `Tutor`. Empty: as its side."""
+    tools: Sequence[ToolSpec] = ()
+    """Offered to its model in every prompt with the conversation."""
+    policy: str = ""
+    """Rules it has to follow; part of its system prompt."""
 
     @property
     def asks(self) -> bool:
@@ -99,13 +109,17 @@ class Role:
         return any("ask" in step for step in every_step(self.steps))
 
     def document(self) -> JsonObject:
-        """The role as plain data."""
-        return asdict(self)
+        """The role as plain data. Empty members of later versions are left out, so that digests stay."""
+        document = asdict(self)
+        return {name: value for name, value in document.items() if value or name not in LATER_MEMBERS}
 
     @property
     def digest(self) -> str:
         """Digest of the whole role."""
         return digest_of(self.document())[:16]
+
+
+LATER_MEMBERS = ("tools", "policy")
 
 
 def role_of(document: Mapping[str, Any]) -> Role:
@@ -120,12 +134,14 @@ def every_step(steps: Sequence[TurnStep]) -> Iterator[TurnStep]:
         yield from every_step(step.get("do", ()))
 
 
+MOST_TOOL_ROUNDS = 30
+"""Maximum answers with tool calls before an utterance."""
 LONGEST_REPLY = 20_000
 """Maximum characters of an utterance."""
 RECENT = 8
 TEMPLATE_NAMES = (
     *("profile", "options", "data", "heard", "turn", "turns_left"),
-    *("transcript", "recent", "said_by_me", "titles"),
+    *("transcript", "recent", "said_by_me", "titles", "policy", "world"),
 )
 """Variables of templates and expressions, besides the state of the role."""
 
@@ -142,14 +158,20 @@ class Utterance:
 class RolePrompt:
     """A prompt of a role to its model."""
 
-    messages: Sequence[Mapping[str, str]]
+    messages: Sequence[JsonMap]
     parameters: JsonMap
     """Parameters of this prompt alone, such as temperature 0 for a classification."""
     is_inner: bool
     """Whether it is internal: not part of the conversation."""
+    tools: SideTools | None = None
+    """Tools that the model may call; None: none."""
+    number: int = 0
+    """Number of utterances before it."""
 
 
 Ask = Callable[[RolePrompt], Awaitable[str]]
+AskPerson = Callable[[str], Awaitable[str]]
+"""Shows a text to the person who plays a role; the answer, empty if nobody is there."""
 MakeRandom = Callable[[int], random.Random]
 """Random generator of one turn, so that a conversation can resume anywhere."""
 AddNote = Callable[[str], None]
@@ -165,6 +187,16 @@ class ConversationState:
     history: Sequence[Utterance]
     turn: int
     turns_left: int
+    notes: Mapping[int, str] = field(default_factory=dict)
+    """The moderator's messages to this side, each by the number of utterances before it."""
+
+
+class BrokenRole(AgentError):
+    """A role has no valid reply."""
+
+    def __init__(self, side: str, message: str, reason: str) -> None:
+        super().__init__(message, reason=reason)
+        self.side = side
 
 
 class Participant:
@@ -181,7 +213,11 @@ class Participant:
         note: AddNote,
         rng: MakeRandom,
         titles: Mapping[str, str],
+        tools: SideTools | None = None,
+        world: World | None = None,
+        person: AskPerson | None = None,
     ) -> None:
+        self.tools, self.world, self.person = tools, world, person
         self.role, self.side, self.profile = role, side, profile
         self.ask, self.note, self.rng = ask, note, rng
         self.titles = titles
@@ -205,6 +241,8 @@ class Participant:
             "recent": self.transcript(moment.history[-RECENT:]),
             "said_by_me": [each.text for each in moment.history if each.side == self.side],
             "titles": self.titles,
+            "policy": self.role.policy,
+            "world": self.world.state if self.world else {},
             **self.state,
         }
 
@@ -230,16 +268,43 @@ class Participant:
             self.note(f"a reply of the {self.side} had {len(text):,} characters; {LONGEST_REPLY:,} were kept")
         return text[:LONGEST_REPLY].strip()
 
-    def as_messages(self, moment: ConversationState, last: int | None = None) -> list[Mapping[str, str]]:
-        """The conversation as this role's model sees it: the other is its user."""
+    def as_messages(self, moment: ConversationState, last: int | None = None) -> list[JsonMap]:
+        """The conversation as this role's model sees it: the other side and the moderator are its user.
+
+        User and assistant alternate and the user begins, which the chat templates of many models require.
+        With `last`, only the last messages, and those before them until one is the user's. Calls of tools are
+        before the utterance they led to; those of this turn are not included.
+        """
         history = list(moment.history)
         # The last utterance is in `prompt`, with the moderator's message.
         if history and history[-1].side != self.side:
             history.pop()
-        recent = history if last is None else history[-last:]
-        roles = {self.side: "assistant"}
-        messages = [{"role": roles.get(each.side, "user"), "content": each.text} for each in recent]
-        return [*messages, {"role": "user", "content": moment.prompt}]
+        messages = list[JsonMap]()
+        for number, utterance in enumerate(history):
+            if note := moment.notes.get(number):
+                messages.append({"role": "user", "content": note})
+            if utterance.side == self.side and self.tools:
+                messages += self.tools.exchanges.get(number, [])
+            role = "assistant" if utterance.side == self.side else "user"
+            messages.append({"role": role, "content": utterance.text})
+        messages = joined_messages([*messages, {"role": "user", "content": moment.prompt}])
+        start = 0 if last is None else max(0, len(messages) - last - 1)
+        while start and messages[start]["role"] != "user":
+            start -= 1
+        return messages[start:]
+
+
+def joined_messages(messages: Sequence[JsonMap], separator: str = "\n") -> list[JsonMap]:
+    """Messages with successive texts of the user, or of the assistant, joined into one."""
+    joined = list[JsonMap]()
+    for message in messages:
+        before = joined[-1] if joined else {}
+        if message.keys() == before.keys() == {"role", "content"} and message["role"] == before["role"]:
+            content = f"{before['content']}{separator}{message['content']}"
+            joined[-1] = {"role": message["role"], "content": content}
+        else:
+            joined.append(message)
+    return joined
 
 
 def _copied(value: object) -> object:
@@ -262,14 +327,25 @@ class SideClient:
         """The model's answer, without its reasoning."""
         if not prompt.is_inner:
             self._record_instructions(prompt.messages)
-        request = Request(
-            model=self._model,
-            messages=prompt.messages,
-            parameters={**self._parameters, **prompt.parameters},
-            seed=self._seed,
+        keep: Keep = "bodies" if prompt.is_inner else "call"
+        messages = list(prompt.messages)
+        for _ in range(MOST_TOOL_ROUNDS):
+            request = Request(
+                model=self._model,
+                messages=messages,
+                tools=prompt.tools.definitions() if prompt.tools else (),
+                parameters={**self._parameters, **prompt.parameters},
+                seed=self._seed,
+            )
+            answer = await self.client.ask(request, keep=keep)
+            if prompt.tools is None or not answer.tool_requests:
+                return strip_reasoning(answer.text)
+            messages += await prompt.tools.exchange(answer.text, answer.tool_requests, prompt.number)
+        raise BrokenRole(
+            self._side,
+            f"the {self._side} called tools in {MOST_TOOL_ROUNDS} successive answers and said nothing",
+            "endless_tools",
         )
-        answer = await self.client.ask(request, keep="bodies" if prompt.is_inner else "call")
-        return strip_reasoning(answer.text)
 
     def restore_instructions(self, instructions: str) -> None:
         """Set the instructions that the record already contains."""
@@ -280,9 +356,9 @@ class SideClient:
         """The name of its instructions in the record."""
         return f"instructions of the {self._side}"
 
-    def _record_instructions(self, messages: Sequence[Mapping[str, str]]) -> None:
+    def _record_instructions(self, messages: Sequence[JsonMap]) -> None:
         """Record a role's system prompt once, and again when it changes."""
-        system = next((message["content"] for message in messages if message["role"] == "system"), "")
+        system = next((str(message["content"]) for message in messages if message["role"] == "system"), "")
         if system and system != self._instructions:
             self._instructions = system
             self._record(Message(role="system", content=system, name=self.label))

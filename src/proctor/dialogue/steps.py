@@ -7,12 +7,15 @@
     say:    use a template as the reply
     for:    execute steps for each of several values
     repeat: execute steps `until` a condition holds
+    http:   send the conversation to a server, which answers
+    person: ask the person who plays the role
     end:    end the session, with a reason
 
 Any step may have `when`. State variables persist; other variables last for one turn. The variable `reply` is
 what the role says.
 """
 
+import json
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -23,14 +26,19 @@ from typing import Any
 from proctor.answer_parser import field_of, instructions_for, read_answer
 from proctor.dialogue.participant import (
     MARK,
+    MOST_TOOL_ROUNDS,
+    BrokenRole,
     ConversationState,
     Participant,
     PromptTemplates,
     RolePrompt,
     TurnStep,
+    joined_messages,
 )
-from proctor.dialogue.templating import evaluate, value_of
-from proctor.errors import AgentError
+from proctor.dialogue.templating import evaluate, names_in, value_of
+from proctor.dialogue.tools import WorldError, send
+from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, parse_json, require_map
+from proctor.model import ToolRequest
 
 _HOLE = re.compile(r"\{(\d+)\}")
 LONGEST_UTTERANCE = 2_000
@@ -77,19 +85,11 @@ def _drawn(replies: str | Sequence[str], rng: random.Random) -> str:
     return replies if isinstance(replies, str) else rng.choice(list(replies))
 
 
-KINDS = ("ask", "set", "draw", "rules", "say", "for", "repeat", "end")
+KINDS = ("ask", "set", "draw", "rules", "say", "for", "repeat", "http", "person", "end")
 MOST_STEPS = 200
 """Maximum steps of one turn."""
 TRIES = 2
 """Attempts at a reply, and at an answer with all fields."""
-
-
-class BrokenRole(AgentError):
-    """A role has no valid reply."""
-
-    def __init__(self, side: str, message: str, reason: str) -> None:
-        super().__init__(message, reason=reason)
-        self.side = side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +117,41 @@ async def speak(participant: Participant, moment: ConversationState) -> RoleRepl
     raise BrokenRole(
         participant.side, f"the {participant.side} ({participant.role.name}) said nothing", "empty_reply"
     )
+
+
+REPLY_NAMES = ("reply", "text", "content", "message", "response", "output", "answer")
+"""Members in which servers return a text."""
+
+
+def _reply_in(answer: JsonMap) -> str:
+    """The text of a server's answer: a plain one, or a chat completion."""
+    choices = answer.get("choices")
+    if isinstance(choices, list) and choices:
+        answer = as_map(choices[0], "message")
+    for name in REPLY_NAMES:
+        value = answer.get(name)
+        if isinstance(value, Mapping):
+            value = _reply_in(value)
+        if isinstance(value, str) and value.strip():
+            return value
+    return ""
+
+
+def _tool_requests(answer: JsonMap) -> list[ToolRequest]:
+    choices = answer.get("choices")
+    holder = as_map(choices[0], "message") if isinstance(choices, list) and choices else answer
+    requests = list[ToolRequest]()
+    for number, call in enumerate(maps_in(holder.get("tool_calls")), 1):
+        function = as_map(call, "function") or call
+        arguments = function.get("arguments") or {}
+        requests.append(
+            ToolRequest(
+                id=str(call.get("id") or f"call_{number}"),
+                name=str(function.get("name")),
+                arguments=arguments if isinstance(arguments, str) else json.dumps(arguments),
+            )
+        )
+    return requests
 
 
 class _Turn:
@@ -169,6 +204,10 @@ class _Turn:
                     await self.take(step["do"])
                     if "until" in step and self._value(step["until"], "until"):
                         break
+            case "http":
+                await self._send(step)
+            case "person":
+                await self._ask_person(step)
             case _:
                 self.ends = step["end"]
 
@@ -207,20 +246,91 @@ class _Turn:
 
     def _question(self, step: TurnStep, field_instructions: str = "") -> RolePrompt:
         ask: PromptTemplates = {"prompt": step["ask"]} if isinstance(step["ask"], str) else step["ask"]
-        messages: list[Mapping[str, str]] = []
+        messages = list[JsonMap]()
         if "system" in ask:
-            messages.append({"role": "system", "content": self.participant.text(ask["system"], self.values)})
+            messages.append({"role": "system", "content": self._system(ask["system"])})
         if history := ask.get("history"):
             messages += self.participant.as_messages(self.moment, None if history is True else history)
         prompt = self.participant.text(ask["prompt"], self.values) if "prompt" in ask else ""
         last = "\n\n".join(part for part in (prompt, field_instructions) if part)
         if last:
             messages.append({"role": "user", "content": last})
+        if len(messages) == 1:
+            # A system prompt alone is refused by many providers.
+            messages = [{"role": "user", "content": messages[0]["content"]}]
+        messages = joined_messages(messages, "\n\n")
+        tools = self.participant.tools if history and step.get("tools", True) else None
+        number = len(self.moment.history)
+        if tools:
+            # Calls of an earlier prompt of this turn.
+            messages += tools.exchanges.get(number, [])
         return RolePrompt(
             messages=messages,
             parameters=step.get("parameters", {}),
             is_inner=not history,
+            tools=tools,
+            number=number,
         )
+
+    def _system(self, template: str) -> str:
+        """The system prompt, with the policy unless the template contains it."""
+        role = self.participant.role
+        text = self.participant.text(template, self.values)
+        has_policy = not role.policy or "policy" in names_in(role.templates[template])
+        return text if has_policy else f"{text}\n\n{role.policy.strip()}"
+
+    async def _ask_person(self, step: TurnStep) -> None:
+        participant = self.participant
+        answer = ""
+        if participant.person is not None:
+            answer = await participant.person(participant.text(step["person"], self.values))
+        if not answer.strip():
+            raise BrokenRole(
+                participant.side, f"nobody answered for the {participant.side}", "nobody_answered"
+            )
+        self._put(step.get("into", "reply"), answer)
+
+    async def _send(self, step: TurnStep) -> None:
+        """Send the conversation to a server until it answers with a text instead of calls of tools."""
+        participant, number = self.participant, len(self.moment.history)
+        url = str(self._value(step["http"], "in"))
+        headers = require_map(self._value(step.get("headers", "{}"), "in"))
+        body: JsonObject = {
+            "side": participant.side,
+            "turn": self.moment.turn,
+            "message": self.moment.prompt,
+            "profile": participant.profile,
+            "policy": participant.role.policy,
+            "tools": participant.tools.definitions() if participant.tools else [],
+        }
+        messages = participant.as_messages(self.moment)
+        for _ in range(MOST_TOOL_ROUNDS):
+            answer = await self._posted(url, {**body, "messages": messages}, headers)
+            if participant.world and isinstance(state := answer.get("state"), Mapping):
+                participant.world.state = dict(state)
+            requests = _tool_requests(answer)
+            if not requests or participant.tools is None:
+                break
+            messages += await participant.tools.exchange("", requests, number)
+        self.ends = "ended" if answer.get("end") is True else ""
+        self._put(step.get("into", "reply"), _reply_in(answer))
+
+    async def _posted(self, url: str, body: JsonMap, headers: JsonMap) -> JsonMap:
+        participant = self.participant
+        what = f"the {participant.side} ({participant.role.name})"
+        try:
+            named = {name: str(value) for name, value in headers.items()}
+            status, text = await send(url, body, headers=named, what=what)
+        except WorldError as error:
+            raise BrokenRole(participant.side, str(error), "endpoint_failed") from error
+        if not 200 <= status < 300:
+            message = f"{what}: {url} answered {status}: {text[:200]}"
+            raise BrokenRole(participant.side, message, "endpoint_failed")
+        try:
+            answer = parse_json(text)
+        except ValueError:
+            answer = text
+        return answer if isinstance(answer, Mapping) else {"reply": answer}
 
     def _drawn(self, step: TurnStep) -> object:
         options = self._value(step["from"], "from")

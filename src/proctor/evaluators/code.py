@@ -113,11 +113,9 @@ def _confinement(sandbox: Sandbox, folder: Path, own: Path, command: Sequence[st
     own_places = [folder] if folder not in sandbox.hidden else list(folder.glob("[!.]*"))
     places = (*own_places, *map(Path, filter(None, (sys.prefix, sys.base_prefix, *sys.path))))
     with blame(EvaluatorError, "confining the evaluator"):
-        # An image of agents has neither.
-        kind = "auto" if sandbox.settings_of(None).kind == "container" else None
         return sandbox.confine(
             "check",
-            kind,
+            None,
             folders=[own.resolve()],
             home=own.resolve(),
             read=places,

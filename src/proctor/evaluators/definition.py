@@ -23,6 +23,8 @@ _MEMBERS = {
     BEDROCK: ("modelId", "inferenceConfig", "additionalModelRequestFields"),
     RESPONSES: ("modelId", "maxOutputTokens", "temperature", "topP", "reasoning"),
 }
+REGIONS = ("us", "eu", "apac", "jp", "au", "global", "us-gov")
+"""Prefixes of inference profiles of Bedrock."""
 _INFERENCE = ("maxTokens", "temperature", "topP", "stopSequences")
 _NAMES = {
     "maxTokens": "max_tokens",
@@ -47,9 +49,7 @@ def judge_of(config: JsonMap, names: Mapping[str, str]) -> tuple[str, JsonObject
         }
         effort = as_map(settings, "reasoning").get("effort")
         extra = {"reasoning_effort": effort} if effort else {}
-    return names.get(model) or _default_route(kind, model), {
-        _NAMES[name]: value for name, value in parameters.items()
-    } | extra
+    return _route(kind, model, names), {_NAMES[name]: value for name, value in parameters.items()} | extra
 
 
 def problems_of_model(where: str, config: object) -> Iterable[tuple[str, str]]:
@@ -98,9 +98,17 @@ def _unknown_setting(where: str, value: JsonMap, known: tuple[str, ...]) -> Iter
             yield f"{where}.{name}", f"is unknown. Use one of: {', '.join(known)}"
 
 
-def _default_route(kind: str, model: str) -> str:
+def _route(kind: str, model: str, names: Mapping[str, str]) -> str:
+    """The model that judges for a model id: as it is mapped, as it is written, or by its service."""
+    # Ids of regions name the same model: us.anthropic.claude-….
+    region, _, plain = model.partition(".")
+    mapped = names.get(model) or (names.get(plain) if region in REGIONS else None)
+    if mapped:
+        return mapped
     if "/" in model and not model.startswith("arn:"):
         return model
+    if default := names.get("default"):
+        return default
     return f"litellm/bedrock/{model}" if kind == BEDROCK else f"openai/{model}"
 
 

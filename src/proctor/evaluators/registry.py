@@ -341,6 +341,8 @@ class EvaluatorRegistry:
     """Definitions of the store."""
     folders: Sequence[Path] = ()
     lambdas: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    model_names: Mapping[str, str] = field(default_factory=dict)
+    """Judges by the model id of a definition, as provider/model."""
     mark: str = "evaluation"
     """Label of the processes they start, by which all of them can be found and ended."""
     sandbox: Sandbox = NOT_CONFINED
@@ -393,6 +395,7 @@ class EvaluatorRegistry:
             parameters=as_map(options, "parameters"),
             harmful_value=require_number(options.get("harmfulValue", 1.0)),
             lambdas=self.lambdas,
+            model_names=self.model_names,
             folder=self.folder,
             folders=self.folders,
             environment=self.environment,

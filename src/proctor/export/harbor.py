@@ -67,8 +67,9 @@ def _trial(session: Session) -> JsonObject:
 
 
 def reward_of(session: Session) -> float:
-    """The reward of a session: its score `reward`, the mean of its checks, or 1 for a success."""
-    for names in (("reward",), ("check: ",)):
+    """The reward of a session: its score `reward` or `hidden tests`, the mean of its checks, or 1 for a
+    success."""
+    for names in ("reward", "hidden tests", "check: "):
         values = [
             one.value for one in session.scores if one.evaluator.startswith(names) and one.value is not None
         ]

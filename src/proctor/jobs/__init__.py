@@ -4,12 +4,13 @@ import pkgutil
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from proctor.errors import NotFound
 from proctor.job import Job
+from proctor.lazy_import import plugins
 
+GROUP = "proctor.jobs"
 FIRST = "coding"
 """What a text is taken for that could be a plan of any job."""
 
@@ -18,13 +19,13 @@ FIRST = "coding"
 def job_names() -> tuple[str, ...]:
     """The names of all jobs."""
     own = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]) if module.ispkg]
-    others = [point.name for point in entry_points(group="proctor.jobs")]
+    others = [point.name for point in plugins(GROUP)]
     return tuple(dict.fromkeys((*sorted(own, key=lambda name: (name != FIRST, name)), *others)))
 
 
 def find_job(name: str) -> Job:
     """The job of this name. Loads only that job."""
-    for point in entry_points(group="proctor.jobs"):
+    for point in plugins(GROUP):
         if point.name == name:
             job: Job = point.load()
             return job

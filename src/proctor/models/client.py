@@ -9,19 +9,18 @@ import json
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
 from proctor.errors import NOT_SENT, ModelError, RateLimited
 from proctor.json_values import JsonMap, parse_json, require_map
 from proctor.lazy_import import load
 from proctor.models.providers import Endpoint
-from proctor.models.rate_limits import TRIES_WITHOUT_HINT, RatePools, Slot, spent_window_seconds
+from proctor.models.rate_limits import TRIES_WITHOUT_HINT, RatePool, RatePools, Slot, spent_window_seconds
 
 CLIPPED_ERROR_CHARACTERS = 500
 
@@ -202,11 +201,6 @@ class CallTarget(NamedTuple):
     is_local: bool = False
     """Whether it is on this machine."""
 
-    @property
-    def pool(self) -> str:
-        """Name of the rate limit pool of its calls."""
-        return f"{self.endpoint.provider}/{self.endpoint.model}"
-
 
 class Client:
     """The connections of one batch. Use it on one event loop; close it at the end."""
@@ -235,12 +229,13 @@ class Client:
         """For streams, and for calls through a proxy."""
         self._malformed: tuple[type[Exception], ...] = (ValueError,)
         self._failures: tuple[type[Exception], ...] = (OSError,)
+        self._too_large: tuple[type[Exception], ...] = ()
         self._no_connection: tuple[type[Exception], ...] = ()
 
     async def post(self, target: CallTarget, body: bytes, waited: Waited | None = None) -> HttpResponse:
         """Send `body` and return the answer, or raise a `ModelError`."""
         (answer, raw), progress = await self._with_retries(self._post_once, target, body, waited)
-        self._release_slot(target, progress)
+        self._release_slot(progress)
         return HttpResponse(
             answer, raw, (self._clock() - progress.started) * 1000, progress.waited_seconds * 1000
         )
@@ -261,24 +256,30 @@ class Client:
         stream, progress = await self._with_retries(self._post_stream, target, body, waited, sent)
         stream.started, stream.waited_seconds = progress.started, progress.waited_seconds
         if stream.refusal:
-            self._release_slot(target, progress)
+            self._release_slot(progress)
         else:
-            if self._pools:
-                self._pools.pool(target.pool).reached()
-            stream.release = partial(self._release_slot, target, progress)
+            if progress.pool:
+                progress.pool.reached()
+            stream.release = partial(self._release_slot, progress)
         return stream
 
-    def _release_slot(self, target: CallTarget, progress: "_CallProgress", error: str = "") -> None:
+    @staticmethod
+    def _release_slot(progress: "_CallProgress", error: str = "") -> None:
         """Return the slot of a call that was answered; `error`: its answer broke off."""
-        if not self._pools or not progress.has_slot:
+        if not progress.has_slot or not progress.pool:
             return
         progress.has_slot = False
-        pool = self._pools.pool(target.pool)
         if error:
-            assert progress.slot is not None
-            pool.unreachable(progress.slot, progress, error, is_connected=True)
+            progress.pool.unreachable(progress.held_slot, progress, error, is_connected=True)
         else:
-            pool.answered()
+            progress.pool.answered()
+
+    def _pool(self, target: CallTarget) -> RatePool | None:
+        """The rate limit pool of its calls; None: there are no pools."""
+        if self._pools is None:
+            return None
+        endpoint = target.endpoint
+        return self._pools.pool(f"{endpoint.provider}/{endpoint.model}", is_local=target.is_local)
 
     async def _with_retries(
         self,
@@ -288,14 +289,19 @@ class Client:
         waited: Waited | None,
         sent: Callable[[bool], None] = _ignore,
     ) -> "tuple[T, _CallProgress]":
-        progress = _CallProgress()
-        pool = self._pools.pool(target.pool, is_local=target.is_local) if self._pools else None
+        pool = self._pool(target)
+        progress = _CallProgress(pool)
         attempt = 1
         while True:
             if pool:
-                with _not_sent(progress):
-                    progress.slot = slot = await pool.enter(waited)
-                progress.waited_seconds += slot.waited_seconds
+                slot = pool.enter_at_once()
+                if slot is None:
+                    try:
+                        slot = await pool.enter(waited)
+                    except asyncio.CancelledError as cancelled:
+                        _raise_not_sent(progress, cancelled)
+                    progress.waited_seconds += slot.waited_seconds
+                progress.slot = slot
                 progress.has_slot = True
             progress.started = self._clock()
             try:
@@ -307,12 +313,14 @@ class Client:
                 progress.is_billed |= error.may_be_billed
                 sent(error.may_be_billed)
                 if pool and isinstance(failure.error, RateLimited):
-                    pool.refused(slot, failure.retry_after_seconds)
+                    pool.refused(progress.held_slot, failure.retry_after_seconds)
                     progress.without_hint += failure.retry_after_seconds is None
                     if progress.without_hint < TRIES_WITHOUT_HINT:
                         continue
                 elif pool and (
-                    pool.unreachable(slot, progress, str(error), is_connected=failure.is_connected)
+                    pool.unreachable(
+                        progress.held_slot, progress, str(error), is_connected=failure.is_connected
+                    )
                     or (error.may_be_billed and not self._repeats_billed)
                 ):
                     if error.may_be_billed and not self._repeats_billed:
@@ -342,8 +350,10 @@ class Client:
                 raise
             if waited is not None:
                 waited(pause)
-            with _not_sent(progress):
+            try:
                 await asyncio.sleep(pause)
+            except asyncio.CancelledError as cancelled:
+                _raise_not_sent(progress, cancelled)
             progress.paused_seconds += pause
             progress.waited_seconds += pause
             attempt += 1
@@ -373,7 +383,7 @@ class Client:
 
         policy = self._policy
         self._malformed = (ValueError, aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)
-        self._failures = (aiohttp.ClientError, OSError)
+        self._failures = (*self._failures, aiohttp.ClientError)
         self._no_connection = (
             *self._no_connection,
             aiohttp.ClientConnectorError,
@@ -392,35 +402,40 @@ class Client:
         return self._session
 
     async def _post_once(self, target: CallTarget, body: bytes) -> tuple[JsonMap, bytes]:
-        with self._translate_errors(target.endpoint):
+        try:
             if proxy := self._proxy(target):
                 async with await self._send(target, body, proxy) as streamed:
                     status, headers = streamed.status, cast("Mapping[str, str]", streamed.headers)
                     raw = await _read(streamed, target.endpoint)
             else:
-                status, headers, raw = await self._post_directly(target, body)
+                http, prepared = self._prepare(target)
+                status, headers, raw = await http.post(prepared, body)
             self._apply_quota_headers(target, headers)
             if status == 200:
                 return parse_answer(raw, target.endpoint), raw
             raise error_of(status, headers, raw, target.endpoint)
+        except (*self._malformed, *self._failures) as failure:
+            self._raise_translated(failure, target.endpoint)
 
-    async def _post_directly(self, target: CallTarget, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        from proctor.models.http import HttpClient, NoConnection, PostTarget, ResponseTooLarge, TimeLimits
+    def _prepare(self, target: CallTarget) -> "tuple[HttpClient, PostTarget]":
+        """The client for plain posts, and the target as it takes it."""
+        http, prepared = self._http, self._prepared.get(target.url)
+        if http is None:
+            from proctor.models.http import HttpClient, NoConnection, ResponseTooLarge, TimeLimits
 
-        if self._http is None:
             self._no_connection = (*self._no_connection, NoConnection)
+            self._failures = (*self._failures, ResponseTooLarge)
+            self._too_large = (ResponseTooLarge,)
             policy = self._policy
             limits = TimeLimits(
                 total=policy.total_seconds, connect=policy.connect_seconds, silence=policy.silence_seconds
             )
-            self._http = HttpClient(limits, largest_body_bytes=LARGEST_ANSWER_BYTES)
-        prepared = self._prepared.get(target.url)
+            http = self._http = HttpClient(limits, largest_body_bytes=LARGEST_ANSWER_BYTES)
         if prepared is None or prepared.headers is not target.headers:
+            from proctor.models.http import PostTarget
+
             prepared = self._prepared[target.url] = PostTarget(target.url, target.headers)
-        try:
-            return await self._http.post(prepared, body)
-        except ResponseTooLarge as cause:
-            raise _too_large(target.endpoint) from cause
+        return http, prepared
 
     def _proxy(self, target: CallTarget) -> str | None:
         """The proxy to use, if any."""
@@ -440,7 +455,7 @@ class Client:
         )
 
     async def _post_stream(self, target: CallTarget, body: bytes) -> "ResponseStream":
-        with self._translate_errors(target.endpoint):
+        try:
             response = await self._send(target, body, self._proxy(target))
             self._apply_quota_headers(target, response.headers)
             try:
@@ -451,6 +466,8 @@ class Client:
                 response.close()
                 raise
             response.release()
+        except (*self._malformed, *self._failures) as failure:
+            self._raise_translated(failure, target.endpoint)
         refused = ResponseStream(self, target.endpoint, response, raw)
         error = error_of(response.status, response.headers, raw, target.endpoint)
         if isinstance(error, RetryableError):
@@ -462,23 +479,22 @@ class Client:
         """Hold the pool when the headers report an exhausted usage window."""
         if self._pools and not QUOTA_HEADERS.isdisjoint(map(str.lower, headers)):
             pause = spent_window_seconds(headers, datetime.now(UTC))
-            if pause:
-                self._pools.pool(target.pool).hold(pause)
+            pool = self._pool(target)
+            if pause and pool:
+                pool.hold(pause)
 
-    @contextmanager
-    def _translate_errors(self, endpoint: Endpoint) -> Iterator[None]:
-        """Turn connection errors into errors whose message contains no key."""
-        try:
-            yield
-        except self._malformed:
+    def _raise_translated(self, failure: Exception, endpoint: Endpoint) -> NoReturn:
+        """Raise a connection error as an error whose message contains no key."""
+        if isinstance(failure, self._malformed):
             # An invalid address or header. Its message may contain the key, so it is not shown.
             message = f"{endpoint.provider} cannot be called: its base URL or its key is malformed"
             raise ModelError(message, reason="bad_request") from None
-        except self._failures as failure:
-            message = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
-            error = ModelError(f"{endpoint.provider} did not answer: {clean(message, endpoint)}")
-            is_connected = not isinstance(failure, self._no_connection)
-            raise RetryableError(error, is_connected=is_connected, may_be_billed=is_connected) from failure
+        if isinstance(failure, self._too_large):
+            raise _too_large(endpoint) from failure
+        message = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
+        error = ModelError(f"{endpoint.provider} did not answer: {clean(message, endpoint)}")
+        is_connected = not isinstance(failure, self._no_connection)
+        raise RetryableError(error, is_connected=is_connected, may_be_billed=is_connected) from failure
 
     def _pause(self, attempt: int, retry_after_seconds: float | None) -> float:
         """Exponential backoff with jitter, so that a thousand calls do not return at once."""
@@ -491,6 +507,7 @@ class Client:
 class _CallProgress:
     """Timing and state of one call over its tries."""
 
+    pool: RatePool | None
     started: float = 0.0
     """When the last try began."""
     waited_seconds: float = 0.0
@@ -506,16 +523,18 @@ class _CallProgress:
     without_hint: int = 0
     """Number of 429 responses without a `Retry-After`."""
 
+    @property
+    def held_slot(self) -> Slot:
+        """The slot of the last try, where there is a pool."""
+        assert self.slot is not None
+        return self.slot
 
-@contextmanager
-def _not_sent(progress: _CallProgress) -> Iterator[None]:
-    """Mark a cancellation while the call waits: there is nothing to bill."""
-    try:
-        yield
-    except asyncio.CancelledError as cancelled:
-        if progress.is_billed:
-            raise
-        raise asyncio.CancelledError(NOT_SENT) from cancelled
+
+def _raise_not_sent(progress: _CallProgress, cancelled: asyncio.CancelledError) -> NoReturn:
+    """Pass on a cancellation while the call waited, marked: there is nothing to bill."""
+    if progress.is_billed:
+        raise cancelled
+    raise asyncio.CancelledError(NOT_SENT) from cancelled
 
 
 class ResponseStream:
@@ -557,14 +576,17 @@ class ResponseStream:
             yield self._refused
             return
         size = 0
+        client = self._client
         try:
-            with self._client._translate_errors(self._endpoint):
+            try:
                 while chunk := await self._response.content.readany():
                     size += len(chunk)
                     if size > LARGEST_STREAM_BYTES:
                         sent = f"{self._endpoint.provider} sent more than {LARGEST_STREAM_BYTES >> 20} MiB"
                         raise ModelError(sent)
                     yield chunk
+            except (*client._malformed, *client._failures) as failure:
+                client._raise_translated(failure, self._endpoint)
         except RetryableError as broken:
             self._error = str(broken.error)
             raise ModelError(str(broken.error).replace("did not answer", "broke off")) from broken

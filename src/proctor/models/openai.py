@@ -9,6 +9,7 @@ from proctor.json_values import (
     as_map,
     as_whole_number,
     maps_in,
+    member,
     require_map,
     require_maps,
     require_text,
@@ -80,12 +81,13 @@ def read(answer: JsonMap) -> WireAnswer:
     message = require_map(choice["message"])
     content = message.get("content")
     refusal = require_text(message.get("refusal") or "")
+    tool_calls = message.get("tool_calls")
     return WireAnswer(
         content if isinstance(content, str) else _joined(content) or refusal,
         _usage(as_map(answer, "usage")),
-        tuple(map(_tool_request, require_maps(message.get("tool_calls") or []))),
+        tuple(map(_tool_request, require_maps(tool_calls))) if tool_calls else (),
         require_text(choice.get("finish_reason") or "stop"),
-        "".join(_written_by(other) for other in others),
+        "".join(map(_written_by, others)) if others else "",
     )
 
 
@@ -120,13 +122,13 @@ def written(arguments: object) -> str:
 
 
 def _usage(usage: JsonMap) -> Usage:
-    cached = as_map(usage, "prompt_tokens_details").get("cached_tokens")
-    reasoning = as_map(usage, "completion_tokens_details").get("reasoning_tokens")
-    prompt = as_whole_number(usage, "prompt_tokens")
-    completion = as_whole_number(usage, "completion_tokens")
+    cached = member(usage.get("prompt_tokens_details"), "cached_tokens")
+    reasoning = member(usage.get("completion_tokens_details"), "reasoning_tokens")
+    prompt = as_whole_number(usage.get("prompt_tokens"))
+    completion = as_whole_number(usage.get("completion_tokens"))
     # Gemini and xAI count reasoning in the total only; it is billed nevertheless. An answer cut off while
     # reasoning has no completion tokens.
-    hidden = max(0, as_whole_number(usage, "total_tokens") - prompt - completion) if prompt else 0
+    hidden = max(0, as_whole_number(usage.get("total_tokens")) - prompt - completion) if prompt else 0
     return Usage(
         input_tokens=prompt,
         # DeepSeek's own name of it.

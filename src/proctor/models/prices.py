@@ -6,20 +6,32 @@ The cost of a model without a known price is unknown (None), never 0.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, member, parsed_integer
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in, member, parsed_integer
 from proctor.model import WireAnswer
 from proctor.session import Usage
 
 FREE_PROVIDERS = frozenset({"scripted", "replay", "ollama", "local", "lmstudio", "vllm"})
 TABLE_PROVIDERS = {"gemini": "google", "xai": "x-ai"}
 """Our name of a provider → the table's, where they differ."""
+FRAMEWORKS = frozenset(("strands-agents", "strands", "autogen", "langchain", "crewai", "smolagents"))
+"""Agent frameworks that their telemetry names where the provider belongs."""
+# An id of Bedrock: a region or none, the vendor, the model, its version.
+_BEDROCK = re.compile(
+    r"(?:[a-z]{2,6}\.)?(?:anthropic|amazon|meta|mistral|cohere|ai21|deepseek|openai|qwen)\.\S"
+)
 PER_TOKEN = 1e-6
+FASTER: Mapping[str, Mapping[str, float]] = {
+    "service_tier": {"priority": 2.0},
+    "serviceTier": {"priority": 2.0},
+    "speed": {"fast": 6.0},
+}
+"""Parameters for faster answers, and how many times the usual price these cost at most."""
 
 
 class Rates(NamedTuple):
@@ -56,6 +68,22 @@ class Price:
         )
         return cost * PER_TOKEN, {"input": rates.input, "cached": rates.cached, "output": rates.output}
 
+    def for_request(self, body: JsonMap) -> "Price":
+        """The price of a request, in any format: providers ask more for faster answers."""
+        factor = 1.0
+        for name, factors in FASTER.items():
+            # Looks before it reads: called for every call, of which few have any of these.
+            if name in body:
+                factor *= factors.get(as_text(body, name).lower(), 1.0)
+        if factor == 1.0:
+            return self
+        dearer = tuple((start, _multiplied(rates, factor)) for start, rates in self.dearer)
+        return replace(self, rates=_multiplied(self.rates, factor), dearer=dearer)
+
+
+def _multiplied(rates: Rates, factor: float) -> Rates:
+    return Rates(*(rate * factor for rate in rates))
+
 
 FREE = Price("free", Rates(0.0, 0.0, 0.0, 0.0))
 
@@ -74,8 +102,13 @@ def price_of(name: str, declared: Mapping[str, Mapping[str, float]], *, at: date
 def listed_price(provider: str, model: str, *, at: datetime) -> Price | None:
     """The list price of a model that another tool called; None: unknown.
 
-    Without a provider, the name may contain it (`openai/gpt-4o`), or be one that only one provider has.
+    Without a provider, or with a framework in its place, the name may contain it (`openai/gpt-4o`, or the
+    vendor in an id of Bedrock), or be one that only one provider has.
     """
+    if provider in FRAMEWORKS:
+        provider = ""
+    if not provider and _BEDROCK.match(model):
+        provider = "aws"
     if not provider and "/" in model:
         return price_of(model, {}, at=at)
     return price_of(f"{provider}/{model}", {}, at=at)
@@ -206,8 +239,8 @@ class Grant:
     """Lowered maximum length of the answer. None: as requested."""
     settle: Callable[[float | None], None] | None = None
     """Called once with the call's cost after it was recorded; None: the price is unknown."""
-    lose: Callable[[], None] | None = None
-    """Called instead of `settle` when the call broke off before its cost was known."""
+    lose: Callable[[float | None], None] | None = None
+    """Called instead of `settle` when the call broke off, with the part of its cost that was recorded."""
 
 
 def usual_limit(model: str) -> int:
@@ -226,6 +259,7 @@ def worst_case_of(
         tokens = tokens * (1 + uses) + HOSTED_RESULT_TOKENS * uses * (uses + 1) // 2
     input_usd = output_usd = None
     if price is not None:
+        price = price.for_request(body)
         # Writing to the cache has the highest rate.
         cached = price.for_call(Usage(input_tokens=tokens, cache_write_tokens=tokens))[0]
         input_usd = max(cached, price.for_call(Usage(input_tokens=tokens))[0])
@@ -285,7 +319,7 @@ def output_limit(parameters: JsonMap) -> int | None:
     Which name a server obeys is unknown: the highest counts. A reasoning budget is part of the limit, unless
     it is as high.
     """
-    limits = [limit for name in OUTPUT_LIMITS if (limit := positive(parameters.get(name)))]
+    limits = [limit for name in OUTPUT_LIMITS if name in parameters and (limit := positive(parameters[name]))]
     if not limits:
         return None
     budget = thinking_budget(parameters)
@@ -317,20 +351,17 @@ def billed_usage(
     if price is None or not any(price.rates):
         return usage, False
     answers = answer_count(body)
-    written_tokens = answer_tokens(answer, body)
     input_tokens, output_tokens, reasoning = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
     # A provider may count hidden reasoning beyond the limit, and stop tokens; never a longer text.
     allowed = MOST_TOKENS if limit is None else limit + limit // 4 + 256
     visible = output_tokens - reasoning
     if not 0 < input_tokens <= MOST_TOKENS:
         input_tokens = estimated_tokens(body)
-    if (
-        (not output_tokens and written_tokens)
-        or visible < 0
-        or visible > allowed * answers
-        or output_tokens > MOST_TOKENS * answers
-    ):
-        output_tokens, reasoning = written_tokens, 0
+    is_wrong = visible < 0 or visible > allowed * answers or output_tokens > MOST_TOKENS * answers
+    if is_wrong or not output_tokens:
+        written_tokens = answer_tokens(answer, body)
+        if is_wrong or written_tokens:
+            output_tokens, reasoning = written_tokens, 0
     cached = usage.cached_tokens if usage.cached_tokens <= input_tokens else 0
     written = usage.cache_write_tokens if cached + usage.cache_write_tokens <= input_tokens else 0
     billed = Usage(
@@ -340,7 +371,7 @@ def billed_usage(
         reasoning_tokens=reasoning,
         cache_write_tokens=written,
     )
-    return billed, billed != usage
+    return (usage, False) if billed == usage else (billed, True)
 
 
 def answer_tokens(answer: WireAnswer, body: JsonMap) -> int:

@@ -217,11 +217,18 @@ class RatePool:
 
     async def enter(self, waited: Waited | None = None) -> Slot:
         """Wait for a slot and take it. Return it with `answered`, `failed` or `refused`."""
-        if self._is_open and not self._queue:
-            self._acquire()
-            return Slot(0.0, self._era, self.is_in_outage)
-        took, is_probe = await self._wait_for_slot(waited)
-        return Slot(took, self._era, is_probe)
+        slot = self.enter_at_once()
+        if slot is None:
+            took, is_probe = await self._wait_for_slot(waited)
+            slot = Slot(took, self._era, is_probe)
+        return slot
+
+    def enter_at_once(self) -> Slot | None:
+        """Take a slot without waiting; None: there is none."""
+        if self._queue or not self._is_open:
+            return None
+        self._acquire()
+        return Slot(0.0, self._era, self._outage.started is not None)
 
     def answered(self) -> None:
         """Return a slot after a successful call."""
@@ -246,7 +253,10 @@ class RatePool:
 
     def reached(self) -> None:
         """The provider has answered: end its outage, if there is one."""
-        outage, self._outage = self._outage, Outage()
+        outage = self._outage
+        if not outage.failures and not outage.error:
+            return
+        self._outage = Outage()
         if outage.started is None and not outage.is_unreachable:
             self._suspects.update(outage.calls)
         if outage.started is not None:
@@ -332,9 +342,10 @@ class RatePool:
 
     @property
     def _is_open(self) -> bool:
-        if self.is_in_outage and (self._outage.is_probed or self._clock() < self._outage.next_probe):
+        now, outage = self._clock(), self._outage
+        if outage.started is not None and (outage.is_probed or now < outage.next_probe):
             return False
-        return self._in_use < self._slots and self._clock() >= self._held_until
+        return self._in_use < self._slots and now >= self._held_until
 
     async def _wait_for_slot(self, waited: Waited | None) -> tuple[float, bool]:
         """Wait for a slot; the seconds it took, and whether it is for a probe."""
@@ -374,11 +385,12 @@ class RatePool:
         self._schedule_growth()
 
     def _acquire(self) -> None:
-        if self.is_in_outage:
+        if self._outage.started is not None:
             self._outage.is_probed = True
         self._in_use += 1
         self._calls += 1
-        self._peak = max(self._peak, self._in_use)
+        if self._in_use > self._peak:
+            self._peak = self._in_use
 
     def _release(self) -> None:
         self._in_use -= 1
@@ -458,7 +470,8 @@ class RatePools:
 
     def pool(self, name: str, *, is_local: bool = False) -> RatePool:
         """The pool of one provider and model; `is_local` when it is on this machine."""
-        if name not in self._pools:
+        pool = self._pools.get(name)
+        if pool is None:
             declared = self.declared(name)
             most = declared or self._policy.most
             # No probing when the limit is declared or the server is local: a batch of a thousand parallel
@@ -472,7 +485,7 @@ class RatePools:
                 notify=self._notify,
             )
             pool.share = self._share
-        return self._pools[name]
+        return pool
 
     def _notify(self, message: str) -> None:
         if self.notify:

@@ -30,7 +30,7 @@ from proctor.models.routes import (
     answer_replayed,
     request_body,
 )
-from proctor.models.scripted import find_script
+from proctor.models.scripted import ScriptedModel, find_script
 
 if TYPE_CHECKING:
     from proctor.agent import Access
@@ -62,6 +62,7 @@ class ModelRouter:
         environment: Mapping[str, str],
         *,
         folders: Iterable[Path] = (),
+        scripts: Mapping[str, ScriptedModel] | None = None,
         prices: Mapping[str, Mapping[str, float]] | None = None,
         client: Client | None = None,
         pools: RatePools | None = None,
@@ -70,13 +71,14 @@ class ModelRouter:
         needs_prices: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`folders` are searched for scripts; `prices` are declared prices; `keep_bodies` records the bodies
-        of requests and responses; `recording` records or replays all traffic; the caller closes it. With
-        `needs_prices`, `check` rejects models without a known price.
+        """`scripts` are scripted models by name, `folders` are searched for others; `prices` are declared
+        prices; `keep_bodies` records the bodies of requests and responses; `recording` records or replays all
+        traffic; the caller closes it. With `needs_prices`, `check` rejects models without a known price.
         """
         self._environment = environment
         self.folders = tuple(folders)
         """Searched for scripts."""
+        self._scripts = scripts or {}
         self._needs_prices = needs_prices
         self._declared = prices or {}
         self.pools = pools or RatePools()
@@ -113,6 +115,13 @@ class ModelRouter:
             isinstance(route, ScriptedRoute) or (isinstance(route, RemoteRoute) and route.is_local)
             for route in self._routes.values()
         )
+
+    @property
+    def scripts(self) -> dict[str, ScriptedModel]:
+        """The scripted models that were checked, by name."""
+        return {
+            name: route.script for name, route in self._routes.items() if isinstance(route, ScriptedRoute)
+        }
 
     @property
     def lowest_limit(self) -> int | None:
@@ -237,7 +246,8 @@ class ModelRouter:
 
     def _create_route(self, model: str) -> Route:
         if model.startswith(scripted.PREFIX):
-            return ScriptedRoute(find_script(model, self.folders), self._price(model))
+            script = self._scripts.get(model) or find_script(model, self.folders)
+            return ScriptedRoute(script, self._price(model))
         # What a kind of route needs is loaded with the first of it.
         if model.startswith("replay/"):
             from proctor.models.recording import find_recording

@@ -132,11 +132,11 @@ class ScriptedRoute(_OwnRoute):
     provider = "scripted"
 
     def __init__(self, script: ScriptedModel, price: Price | None) -> None:
-        self._script = script
+        self.script = script
         self.price = price
 
     async def answer(self, request: Request, waited: Waited | None) -> Answer:  # noqa: ARG002 (it never waits)
-        return await self._timed(request, self._script.read(request))
+        return await self._timed(request, self.script.read(request))
 
 
 class CallableRoute(_OwnRoute):
@@ -296,9 +296,11 @@ class RemoteRoute:
 
 def request_body(request: Request, route: Route) -> JsonMap:
     """What a request sends, in the shape of chat completions: enough to bound its cost."""
-    left_out = route.not_sent(request)
-    parameters = {name: value for name, value in request.parameters.items() if name not in left_out}
-    return {"messages": request.messages, "tools": list(request.tools), **parameters}
+    body: JsonObject = {"messages": request.messages, "tools": list(request.tools)}
+    if request.parameters:
+        left_out = route.not_sent(request)
+        body |= {name: value for name, value in request.parameters.items() if name not in left_out}
+    return body
 
 
 def answer_limit(request: Request, route: Route) -> int | None:
@@ -323,6 +325,7 @@ def priced(
     """An answer with its call, at the price of the route."""
     price = route.price
     body, limit = request_body(request, route), answer_limit(request, route)
+    price = price.for_request(body) if price else None
     usage, is_estimated = billed_usage(reading, body, limit, price)
     cost, rates = price.for_call(usage) if price else (None, {})
     source = price.source if price else ""

@@ -22,6 +22,7 @@ from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema, ErrorDetails
 
 from proctor.errors import Problem
+from proctor.item import read_resources
 from proctor.plan.source import KeyPath, PlanSource, is_secret, shortened
 from proctor.sandbox import CACHE_MODES, KINDS, LIMITS, NETWORKS, PHASES, read_settings
 
@@ -125,6 +126,45 @@ SandboxValue = Annotated[
     ),
 ]
 """`sandbox` of a plan or task."""
+PlanSandbox = Annotated[SandboxValue | None, Field(description="How programs are confined. Default: auto.")]
+OutagePatience = Annotated[
+    Seconds | None,
+    Field(
+        alias="outage_patience",
+        description="Seconds that calls wait for a provider that cannot be reached. Default: 1800.",
+    ),
+]
+"""The same name in every plan."""
+
+
+def _is_resources(value: object) -> object:
+    read_resources(value)
+    return value
+
+
+ResourcesValue = Annotated[
+    object,
+    AfterValidator(_is_resources),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "minProperties": 1,
+            "properties": {
+                "cpu": {"type": "number", "exclusiveMinimum": 0},
+                "memory": {"type": ["number", "string"]},
+                "gpu": {"type": "number", "exclusiveMinimum": 0},
+                "custom": {
+                    "type": "object",
+                    "minProperties": 1,
+                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
+                },
+            },
+        }
+    ),
+]
+"""`resources` of a plan or task."""
+RESOURCES_TEXT = "What an item needs of a node of a Ray cluster: cpu, memory, gpu, custom."
 
 
 class PlanModel(BaseModel):

@@ -15,7 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -57,13 +57,17 @@ Serve = Callable[[socket.socket], AbstractAsyncContextManager[None]]
 class Confinement:
     """How a program is confined; made by `sandbox/`."""
 
-    wrap: "Callable[[Sequence[str], Launch, int | None], list[str]]"
-    """The command that starts a program confined: from its arguments, and the descriptor to which the sockets
-    of `ports` are sent, if there are any."""
+    wrap: "Callable[[Sequence[str], Launch, Mapping[str, int]], list[str]]"
+    """The command that starts a program confined: from its arguments and the descriptors it inherits, by
+    name: `channel`, to which the sockets of `ports` are sent, and `filter`, from which `filter` is read."""
     stays: bool = False
     """Whether the wrapping command is the parent of the program; otherwise it becomes the program."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Resource limits of each process, by their names in `resource` without `RLIMIT_`."""
+    most_processes: int | None = None
+    """Number of processes above which all are ended; None: no limit, or the kernel enforces it."""
+    filter: bytes = b""
+    """Filter of system calls, for a wrapping command that reads it from a descriptor; empty: none."""
     ports: Mapping[int, Serve] = field(default_factory=dict)
     """Ports on the program's own loopback interface that are served from outside."""
     sockets: Mapping[Path, Serve] = field(default_factory=dict)
@@ -330,14 +334,21 @@ def _start_warden(
 ) -> "subprocess.Popen[bytes]":
     arguments, confinement = launch.arguments, launch.confinement
     options: dict[str, int] = {}
-    if confinement:
-        arguments = confinement.wrap(arguments, launch, channel.fileno() if channel else None)
-        limits = {str(getattr(resource, f"RLIMIT_{name}")): size for name, size in confinement.limits.items()}
-        options = {**limits, **({"channel": channel.fileno()} if channel else {})}
-        options |= {"stays": 1} if confinement.stays else {}
-    text = ",".join(f"{name}={value}" for name, value in options.items())
-    about = [str(far.fileno()), str(launch.grace_seconds), marker, text]
-    with _standard_input(launch.typed) as stdin:
+    descriptors = {"channel": channel.fileno()} if channel else {}
+    with ExitStack() as stack:
+        if confinement:
+            if confinement.filter:
+                descriptors["filter"] = stack.enter_context(_file_of(confinement.filter)).fileno()
+            arguments = confinement.wrap(arguments, launch, descriptors)
+            options = {
+                str(getattr(resource, f"RLIMIT_{name}")): size for name, size in confinement.limits.items()
+            }
+            options |= descriptors
+            options |= {"stays": 1} if confinement.stays else {}
+            options |= {"processes": confinement.most_processes} if confinement.most_processes else {}
+        text = ",".join(f"{name}={value}" for name, value in options.items())
+        about = [str(far.fileno()), str(launch.grace_seconds), marker, text]
+        stdin = stack.enter_context(_standard_input(launch.typed))
         return subprocess.Popen(
             [sys.executable, "-I", "-S", warden.__file__, *about, *arguments],
             stdin=stdin,
@@ -345,7 +356,7 @@ def _start_warden(
             stderr=subprocess.STDOUT if launch.together else subprocess.PIPE,
             cwd=launch.folder,
             env=_warden_environment(launch),
-            pass_fds=[end.fileno() for end in (far, channel) if end],
+            pass_fds=[far.fileno(), *descriptors.values()],
             start_new_session=True,
         )
 
@@ -363,11 +374,16 @@ def _standard_input(typed: str | None) -> IO[bytes]:
     """A finite file: nothing has to be written while the program runs, and it never waits for more."""
     if typed is None:
         return Path(os.devnull).open("rb")
+    return _file_of(typed.encode("utf-8", "replace"))
+
+
+def _file_of(content: bytes) -> IO[bytes]:
+    """A file without a name."""
     if hasattr(os, "memfd_create"):
-        file: IO[bytes] = os.fdopen(os.memfd_create("typed"), "w+b")
+        file: IO[bytes] = os.fdopen(os.memfd_create("content"), "w+b")
     else:
         file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by the caller)
-    file.write(typed.encode("utf-8", "replace"))
+    file.write(content)
     file.seek(0)
     return file
 

@@ -9,8 +9,9 @@ On the socket it first reads the program's environment (eight digits of length, 
 NULs), and then waits for it to close. It writes lines: `started PID` or `failed WHY`, `status WAITSTATUS`,
 `left NAME` for each process the program left behind, and `done`.
 
-OPTIONS are `NAME=NUMBER`, joined by commas: resource limits by their numbers; `channel`, a descriptor that
-the program inherits and the warden closes; `stays=1`, if the command is a sandbox whose child is the program.
+OPTIONS are `NAME=NUMBER`, joined by commas: resource limits by their numbers; `channel` and `filter`,
+descriptors that the program inherits and the warden closes; `stays=1`, if the command is a sandbox whose
+child is the program; `processes`, the number of processes above which all are killed.
 
 Imports little of the standard library and nothing else, because one is started for every program that runs.
 """
@@ -35,6 +36,12 @@ SETTLING_SECONDS = 0.05
 KILLING_SECONDS = 10.0
 
 
+COUNTING_SECONDS = 0.2
+"""How often processes are counted, where that has a limit."""
+SANDBOX_PROCESSES = 2
+"""Processes of a sandbox itself, which do not count."""
+
+
 def children_of(pid: int) -> list[int]:
     """The processes this one has started or adopted; none when it has ended."""
     children: list[int] = []
@@ -53,6 +60,16 @@ def descendants_of(pid: int) -> list[int]:
     for parent in descendants:
         descendants.extend(child for child in children_of(parent) if child not in descendants)
     return [pid for pid in descendants[1:] if is_alive(pid)]
+
+
+def started_by(pid: int, most: int) -> list[int]:
+    """Descendants of a process, zombies included; stops looking for more after `most`."""
+    descendants = [pid]
+    for parent in descendants:
+        descendants.extend(children_of(parent))
+        if len(descendants) > most + 1:
+            break
+    return descendants[1:]
 
 
 def marked_with(marker: str) -> list[int]:
@@ -174,6 +191,8 @@ class Warden:
         self.status: int | None = None
         """Wait status of the program; None while it runs."""
         self.is_ending = False
+        self.errors = -1
+        """The program's standard error, where its processes are counted."""
         self.awake, wake = socket.socketpair()
         self.awake.setblocking(False)
         wake.setblocking(False)
@@ -193,19 +212,36 @@ class Warden:
         # Python ignores these two; the program must not inherit that.
         own = [signal.SIGPIPE, signal.SIGXFSZ]
         set_limits(self.options)
+        if "processes" in self.options:
+            # Our own streams are closed soon.
+            self.errors = os.dup(2)
         self.program = os.posix_spawnp(
             command[0], command, environment, setsid=True, setsigdef=own, setsigmask=[]
         )
-        if "channel" in self.options:
-            os.close(self.options["channel"])
+        for name in ("channel", "filter"):
+            if name in self.options:
+                os.close(self.options[name])
         if "stays" in self.options:
             # Not read from the process: just after its start, it has no command line yet.
             self.sandbox = shortened(" ".join(command))
 
     def watch(self) -> None:
         """Return when the program has ended or has to be ended."""
+        most = self.options.get("processes", 0)
+        allowed = most + (SANDBOX_PROCESSES if self.sandbox else 0)
         while self.status is None and not self.is_ending:
-            self.wait(None)
+            self.wait(COUNTING_SECONDS if most else None)
+            if most and len(started_by(os.getpid(), allowed)) > allowed:
+                text = f"proctor: more than {most} processes (limits.processes): all were killed\n"
+                os.write(self.errors, text.encode())
+                self.kill_all()
+
+    def kill_all(self) -> None:
+        """Kill all processes of the program at once, even if they start others all the time."""
+        # The first process of a process namespace takes the others with it, and so does a process group.
+        first = children_of(self.program) if self.sandbox else []
+        send([*first, -self.program], signal.SIGKILL)
+        end_all(self.remaining, 0, self.wait)
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until something happens; reap processes that have ended."""

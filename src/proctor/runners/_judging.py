@@ -10,13 +10,16 @@ from proctor.expect import check_answer
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, as_number, require_map, require_text
 from proctor.judging.engine import Criterion, Judge, TranscriptLine, score_criterion
+from proctor.judging.question import fenced
+from proctor.model import Request
 from proctor.model_client import ModelClient
 from proctor.runner import Services
 from proctor.score import Score
-from proctor.session import Message, ModelCall, Usage
+from proctor.session import Message, ModelCall, ToolCall, Usage
 
 if TYPE_CHECKING:
     from proctor.dialogue.participant import Utterance
+    from proctor.dialogue.tools import World
     from proctor.scenario.definition import Scenario
     from proctor.scenario.state import ScenarioRun, ScenarioTurn
 
@@ -103,8 +106,78 @@ class Judges:
         return below(as_number(expectation["passes_at"]), scores)
 
 
+CAUSES = ("agent", "user", "world")
+_ATTRIBUTION = """An agent and a simulated user had a conversation about a task, and the task failed.
+
+The goal of the user:
+{goal}
+
+The policy of the agent:
+{policy}
+
+The conversation:
+{conversation}
+
+Calls of tools, with their results:
+{calls}
+
+The checks that failed:
+{failures}
+
+Who caused the failure?
+- agent: it broke the policy, made a wrong call or gave a wrong answer although the user did as they should.
+- user: they left out, invented or changed part of their goal, or gave up too early.
+- world: a tool returned something wrong, or the task cannot be done."""
+
+
+async def attribute_failure(
+    judges: Judges,
+    model: str,
+    *,
+    goal: str,
+    policy: str,
+    lines: Sequence[tuple[str, str]],
+    world: "World",
+    under_test: str,
+    failures: Sequence[str],
+) -> tuple[str, str]:
+    """Who caused the failure of a task, one of `CAUSES`, and why, as a judge says; empty: unreadable."""
+    from proctor.answer_parser import field_of, instructions_for, read_answer
+    from proctor.dialogue.task import shown_call
+
+    names = {under_test: "Agent"}
+    pieces = {
+        "goal": goal,
+        "policy": policy or "(none)",
+        "conversation": "\n".join(f"{names.get(side, 'User')}: {text}" for side, text in lines),
+        "calls": "\n".join(
+            f"{names.get(each.side, 'User')}: {shown_call(each.tool, each.arguments)} → {each.result[:500]}"
+            for each in world.actions
+        )
+        or "(none)",
+        "failures": "\n".join(failures),
+    }
+    question = _ATTRIBUTION.format(**{name: fenced(name, text) for name, text in pieces.items()})
+    fields = {"reason": field_of("text"), "cause": field_of(list(CAUSES))}
+    request = Request(
+        model=model,
+        messages=[{"role": "user", "content": f"{question}\n\n{instructions_for(fields)}"}],
+        parameters=PARAMETERS,
+    )
+    try:
+        answer = await judges.client.ask(request)
+    except ModelError:
+        return "", ""
+    values = read_answer(answer.text, fields).values
+    return str(values.get("cause", "")), str(values.get("reason", ""))
+
+
 def dialogue_evidence_of(
-    history: "Sequence[Utterance]", under_test: str, profiles: JsonMap, services: Services
+    history: "Sequence[Utterance]",
+    under_test: str,
+    profiles: JsonMap,
+    services: Services,
+    world: "World | None" = None,
 ) -> Evidence:
     """A dialogue as evidence: the side under test is the assistant."""
     messages = [
@@ -129,6 +202,11 @@ def dialogue_evidence_of(
         session_id=services.session_id,
         messages=messages,
         traces=traces,
+        tool_calls=[
+            ToolCall(name=each.tool, args=each.arguments, success=each.success, result=each.result)
+            for each in (world.actions if world else ())
+            if each.side == under_test
+        ],
         attributes={"profiles": dict(profiles)},
     )
 

@@ -2,10 +2,10 @@
 
     starting files → work tree → agent → commit → checks, expectations → outcome
 
-Each check becomes a score; all must pass. Hidden tests are put into the tree once the agent has ended, and
-decide by test ID. A task without checks passes if the agent changed anything, and has the score `unchecked`.
-A task with steps runs the agent again for each, in the same tree; one with a second try runs it again with
-the output of the failed checks.
+Each check becomes a score; all must pass. Hidden tests run in a fresh tree with the agent's commits once it
+has ended, and decide by test ID. A task without checks passes if the agent changed anything, and has the
+score `unchecked`. A task with steps runs the agent again for each, in the same tree; one with a second try
+runs it again with the output of the failed checks.
 """
 
 import asyncio
@@ -24,27 +24,44 @@ from proctor.item import FAIL, TIMEOUT, Item, digest_of
 from proctor.json_values import JsonMap, as_number, as_text, maps_in, texts_in
 from proctor.processes import ProgramResult, undisturbed
 from proctor.runner import Outcome, Services
-from proctor.runners._check_results import (
-    REPORT_VARIABLE,
-    REWARD_VARIABLE,
-    CheckVerdict,
-    verdict_by_reward,
-    verdict_by_tests,
+from proctor.runners.worktree import (
+    commit_and_publish,
+    iteration_of,
+    run_agent,
+    run_command,
+    run_session,
+    set_up,
 )
-from proctor.runners.worktree import commit_and_publish, iteration_of, run_agent, run_command, run_session
 from proctor.score import Score
 from proctor.session import Event, Message
 from proctor.workspace.commit import Committed
-from proctor.workspace.hidden_tests import lay_tests
-from proctor.workspace.setup import WorkSession, in_thread
+from proctor.workspace.hidden_tests import (
+    carry_work,
+    digest_of_archive,
+    lay_patch,
+    lay_tests,
+    read_archive,
+)
+from proctor.workspace.setup import WorkSession, fresh_session, in_thread, remove_fresh
 from proctor.workspace.starting_files import (
+    Files,
     copy_over,
     files_of,
+    image_repository,
     starting_repository,
     stored_files,
     write_texts,
 )
-from proctor.workspace.test_reports import grade, read_results, with_report
+from proctor.workspace.test_reports import (
+    REPORT_VARIABLE,
+    REWARD_VARIABLE,
+    Verdict,
+    grade,
+    read_results,
+    verdict_by_report,
+    verdict_by_reward,
+    with_report,
+)
 
 UNCHECKED = "unchecked"
 """Score name of a task without checks."""
@@ -73,8 +90,10 @@ async def _lay_out_places(session: WorkSession) -> None:
     if "logs" in (session.item.details.get("places") or {}).values():
         for name in ("agent", "verifier", "artifacts"):
             (session.logs / name).mkdir(parents=True, exist_ok=True)
-    if solution := files_of(session.item.settings.get("solution")):
+    if session.item.settings.get("solution"):
         with blame(WorkspaceError, "putting the reference solution beside the tree"):
+            solution = await _task_files(session.services, session.item.settings["solution"])
+            assert solution is not None
             target = session.home.parent / "solution"
             target.mkdir(exist_ok=True)
             if isinstance(solution, Path):
@@ -84,9 +103,20 @@ async def _lay_out_places(session: WorkSession) -> None:
 
 
 async def _repository(item: Item, services: Services) -> Path:
-    return await starting_repository(
-        services.home, files_of(item.settings.get("start")), item.details["start"], services.environment
-    )
+    if image := item.settings.get("image"):
+        return await image_repository(services.home, image, item.details["start"], services.environment)
+    files, digest = files_of(item.settings.get("start")), item.details["start"]
+    if services.driver_files:
+        return await services.driver_files.starting_repository(files, digest)
+    return await starting_repository(services.home, files, digest, services.environment)
+
+
+async def _task_files(services: Services, setting: object) -> Files | None:
+    """The files of a task that a setting names, on this machine; None: none."""
+    files = files_of(setting)
+    if isinstance(files, Path) and services.driver_files:
+        return await services.driver_files.fetch(files)
+    return files
 
 
 class _AnswerCapture:
@@ -219,7 +249,7 @@ class _CheckRun:
     criterion: str
     command: str
     finished: ProgramResult
-    verdict: CheckVerdict | None = None
+    verdict: Verdict | None = None
     """None: the exit code decides."""
 
     @property
@@ -262,9 +292,26 @@ async def _checked(
 
 
 async def _check(session: WorkSession, current: _Round, ran: list[_CheckRun]) -> None:
-    if hidden := session.item.details.get("hidden"):
-        ran.append(await _run_hidden_tests(session, hidden))
+    details = session.item.details
+    if not {"hidden", "testPatch"} & details.keys():
+        await _run_checks(session, current, ran)
         return
+    try:
+        with blame(WorkspaceError, "making a fresh tree for the hidden tests"):
+            fresh = await fresh_session(session)
+        await set_up(fresh)
+        if digest := as_text(details, "hidden"):
+            ran.append(await _run_hidden_tests(session, fresh, digest))
+        else:
+            await _carry(session, fresh, texts_in(details, "solutionPaths"))
+            with blame(WorkspaceError, "putting the hidden tests into the tree"):
+                await in_thread(lay_patch, str(session.item.settings["testPatch"]), fresh.tree)
+            await _run_checks(fresh, current, ran)
+    finally:
+        await undisturbed(remove_fresh(session))
+
+
+async def _run_checks(session: WorkSession, current: _Round, ran: list[_CheckRun]) -> None:
     if current.checks and current.files_digest:
         await _lay_out_check_files(session, current)
     for check in current.checks:
@@ -301,7 +348,7 @@ async def _run_check(session: WorkSession, check: JsonMap, command: str, criteri
     if kind == "reward":
         return _CheckRun(criterion, command, finished, verdict_by_reward(verifier))
     fixed, intact = texts_in(check, "failToPass"), texts_in(check, "passToPass")
-    verdict = verdict_by_tests(report, fixed, intact, finished.exit_code)
+    verdict = verdict_by_report(report, fixed, intact, finished.exit_code)
     return _CheckRun(criterion, command, finished, verdict)
 
 
@@ -313,18 +360,23 @@ def _empty_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-async def _run_hidden_tests(session: WorkSession, digest: str) -> _CheckRun:
-    """Put the hidden tests into the tree, run them, and record their grade and what the agent changed."""
-    archive, name = Path(session.item.settings["hidden"]), f"hidden-{uuid.uuid4().hex[:12]}"
-    place = session.home / "tmp"
+async def _run_hidden_tests(session: WorkSession, fresh: WorkSession, digest: str) -> _CheckRun:
+    """Put the agent's work and the hidden tests into a fresh tree, run them, and record their grade."""
+    name = f"hidden-{uuid.uuid4().hex[:12]}"
+    archive = await _task_files(session.services, session.item.settings["hidden"])
+    assert isinstance(archive, Path)
+    if await in_thread(digest_of_archive, archive) != digest:
+        raise WorkspaceError(f"{archive} has changed since this was planned; start it anew")
+    hidden = await in_thread(read_archive, archive)
+    await _carry(session, fresh, hidden.solution_paths)
+    place = fresh.home / "tmp"
+    place.mkdir(parents=True, exist_ok=True)
     with blame(WorkspaceError, "putting the hidden tests into the tree"):
-        place.mkdir(parents=True, exist_ok=True)
-        hidden, changed = await in_thread(lay_tests, archive, digest, session.tree, place / name)
+        await in_thread(lay_tests, archive, fresh.tree, place / name)
     report = place / f"{name}.report"
-    finished = await run_command(session, with_report(hidden.command, report), "check")
+    finished = await run_command(fresh, with_report(hidden.command, report), "check")
     with blame(WorkspaceError, "reading the report of the hidden tests"):
         results = await in_thread(read_results, hidden.command, report, finished.exit_code)
-        report.unlink(missing_ok=True)
     graded = grade(results, hidden.fail_to_pass, hidden.pass_to_pass)
     session.services.score(
         Score(
@@ -335,6 +387,13 @@ async def _run_hidden_tests(session: WorkSession, digest: str) -> _CheckRun:
             evaluator_digest=digest[:16],
         )
     )
+    return _CheckRun(HIDDEN_TESTS, hidden.command, finished, graded.verdict)
+
+
+async def _carry(session: WorkSession, fresh: WorkSession, part_of_work: Sequence[str]) -> None:
+    """Put the agent's work into a fresh tree, and record what it had changed of tests, settings and CI."""
+    with blame(WorkspaceError, "putting the agent's work into the fresh tree"):
+        changed = await in_thread(carry_work, session.tree, fresh.tree, part_of_work)
     session.services.score(
         Score(
             evaluator=CHANGED_TESTS,
@@ -343,9 +402,9 @@ async def _run_hidden_tests(session: WorkSession, digest: str) -> _CheckRun:
         )
     )
     if changed:
-        session.note(f"the agent changed tests, their settings or CI; restored: {', '.join(changed[:50])}")
-    verdict = CheckVerdict(graded.passed, graded.value, clipped(graded.summary, 400))
-    return _CheckRun(HIDDEN_TESTS, hidden.command, finished, verdict)
+        session.note(
+            f"the agent changed tests, their settings or CI; this does not count: {', '.join(changed[:50])}"
+        )
 
 
 async def _lay_out_check_files(session: WorkSession, current: _Round) -> None:
@@ -365,7 +424,7 @@ def _check_folder(session: WorkSession) -> Path:
 
 
 async def _check_files(session: WorkSession, current: _Round) -> Path:
-    folder = files_of(session.item.settings[current.setting])
+    folder = await _task_files(session.services, session.item.settings[current.setting])
     assert folder is not None
     return await stored_files(session.services.home, folder, current.files_digest)
 
@@ -394,7 +453,7 @@ async def _add_step_files(session: WorkSession, step: JsonMap, number: int) -> N
     if not digest:
         return
     with blame(WorkspaceError, "putting the step's files into the tree"):
-        folder = files_of(session.item.settings[f"files{number}"])
+        folder = await _task_files(session.services, session.item.settings[f"files{number}"])
         assert folder is not None
         files = await stored_files(session.services.home, folder, digest)
         await undisturbed(asyncio.to_thread(copy_over, files, session.tree.folder))

@@ -7,8 +7,9 @@ resumes after its last completed turn.
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from proctor.dialogue.conversation import (
     LOOP,
@@ -24,6 +25,7 @@ from proctor.dialogue.conversation import converse as run_conversation
 from proctor.dialogue.participant import (
     SIDES,
     THERAPIST,
+    BrokenRole,
     Participant,
     SideClient,
     Utterance,
@@ -31,12 +33,15 @@ from proctor.dialogue.participant import (
     usage_metrics,
 )
 from proctor.dialogue.participant import Role as DialogueRole
-from proctor.dialogue.steps import BrokenRole
+from proctor.dialogue.task import check_task, execute_solution
+from proctor.dialogue.tools import SideTools, World, WorldError, changes, merged
 from proctor.errors import AttemptError, CostLimit, NotFound, TimeLimit, UsageError, WorkspaceError
 from proctor.item import FAIL, Item, digest_of
+from proctor.json_values import JsonMap, as_map, require_map
 from proctor.judging.engine import criterion_of
 from proctor.runner import Outcome, Services
-from proctor.runners._judging import Judges, dialogue_evidence_of
+from proctor.runners._judging import Judges, attribute_failure, dialogue_evidence_of
+from proctor.score import Score
 from proctor.session import Iteration, Message, Metric, Note, Role
 
 
@@ -56,7 +61,7 @@ class DialogueRunner:
         if dialogue.conversation.end_reason == LOOP:
             dialogue.record_end("both")
             return Outcome(status=FAIL, reason=LOOP, error="both sides kept repeating themselves")
-        dialogue.record_end("role_under_test" if failures else "")
+        dialogue.record_end(dialogue.cause_of_failures if failures else "")
         if failures:
             return Outcome(status=FAIL, reason="checks_failed", error="; ".join(failures))
         return Outcome()
@@ -73,11 +78,16 @@ class _Dialogue:
         self.conversation = Conversation()
         self.clients = {side: self._client(side) for side in SIDES}
         self.judges: Judges | None = None
+        self.world: World | None = None
+        self.tools: dict[str, SideTools] = {}
+        self.policy = ""
+        self.cause_of_failures = ROLE_UNDER_TEST
         self._under_test = item.settings.get("underTest", THERAPIST)
 
     async def converse(self) -> None:
         details = self.item.details
         roles = {side: await self._role(side) for side in SIDES}
+        await self._open_world(roles)
         participants = {side: self._participant(side, roles) for side in SIDES}
         settings = ConversationSettings(
             max_turns=details["maxTurns"],
@@ -104,16 +114,16 @@ class _Dialogue:
     async def evaluate(self) -> list[str]:
         """Apply the evaluators; the checks and pass marks that were not met."""
         evaluators = self.item.settings.get("evaluators") or []
-        if not evaluators or not self.conversation.history:
-            return []
-        self.judges = Judges(self.services, self.seed)
-        profile = {side: self.item.details[side]["profile"] for side in SIDES}
         lines = [(each.side, each.text) for each in self.conversation.history]
-        failures = list[str]()
+        failures = await self._check_task(lines)
+        if not evaluators or not self.conversation.history:
+            return failures
+        self.judges = self.judges or Judges(self.services, self.seed)
+        profile = {side: self.item.details[side]["profile"] for side in SIDES}
         for each in evaluators:
             if "evaluator" in each:
                 evidence = dialogue_evidence_of(
-                    self.conversation.history, self._under_test, profile, self.services
+                    self.conversation.history, self._under_test, profile, self.services, self.world
                 )
                 failures += await self.judges.ask(each["evaluator"], evidence)
                 continue
@@ -123,6 +133,91 @@ class _Dialogue:
             criterion = criterion_of(each["criterion"])
             failures += await self.judges.judge(criterion, each["model"], lines, profile)
         return failures
+
+    async def _open_world(self, roles: Mapping[str, DialogueRole]) -> None:
+        """Create the world in its initial state, and the tools of both sides."""
+        details, services = self.item.details, self.services
+        if "world" not in details:
+            return
+        state = merged(json.loads(await services.resource(details["world"])), self._task.get("state", {}))
+        self.world = World(require_map(state))
+        self.policy = roles[self._under_test].policy
+        folder = Path(self.item.settings.get("toolFolder") or services.home)
+        self.tools = {
+            side: SideTools(
+                role.tools,
+                side,
+                self.world,
+                services,
+                folder=folder,
+                is_under_test=side == self._under_test,
+            )
+            for side, role in roles.items()
+            if role.tools
+        }
+
+    @property
+    def _task(self) -> JsonMap:
+        return as_map(self.item.details, "task")
+
+    async def _check_task(self, lines: Sequence[tuple[str, str]]) -> list[str]:
+        """Record the scores of the task's checks; the checks that failed."""
+        if self.world is None:
+            return []
+        self._record_world(self.world)
+        checks = as_map(self.item.settings, "checks")
+        if not checks:
+            return []
+        tools = self.tools.get(self._under_test)
+        specs, folder = (tools.specs.values(), tools.folder) if tools else ((), self.services.home)
+        solved = await execute_solution(checks, self.world.initial, [*specs], self.services, folder)
+        results = check_task(checks, self.world, lines, self._under_test, solved)
+        for result in results:
+            self._record_check(f"task.{result.kind}", result.failures)
+        failures = [f"{result.kind}: {failure}" for result in results for failure in result.failures]
+        self._record_check("task", failures)
+        if any(result.is_of_user and result.failures for result in results):
+            self.cause_of_failures = SIMULATED_OTHER
+        elif failures and (model := self.item.settings.get("attributionModel")):
+            await self._attribute(model, self.world, lines, failures)
+        return failures
+
+    async def _attribute(
+        self, model: str, world: World, lines: Sequence[tuple[str, str]], failures: Sequence[str]
+    ) -> None:
+        """Let a judge decide who caused the failure of the task."""
+        self.judges = self.judges or Judges(self.services, self.seed)
+        cause, reason = await attribute_failure(
+            self.judges,
+            model,
+            goal=str(self._task.get("goal", "")),
+            policy=self.policy,
+            lines=lines,
+            world=world,
+            under_test=self._under_test,
+            failures=failures,
+        )
+        words = {"agent": ROLE_UNDER_TEST, "user": SIMULATED_OTHER, "world": WORLD}
+        self.cause_of_failures = words.get(cause, ROLE_UNDER_TEST)
+        text = f"the failure is attributed to the {cause}: {reason}" if cause else "the judge named no cause"
+        self.services.record(Note(text=text))
+
+    def _record_check(self, name: str, failures: Sequence[str]) -> None:
+        self.services.score(
+            Score(
+                evaluator=name,
+                value=0.0 if failures else 1.0,
+                label="fail" if failures else "pass",
+                explanation="; ".join(failures),
+                evaluator_digest=digest_of(self.item.settings["checks"])[:16],
+            )
+        )
+
+    def _record_world(self, world: World) -> None:
+        """Record what the dialogue changed in the world."""
+        changed = dict(changes(world.initial, world.state))
+        content = json.dumps(changed, ensure_ascii=False, indent=1) if changed else "unchanged"
+        self.services.record(Message(role="system", content=content, name="world"))
 
     def record_end(self, cause: str, reason: str = "") -> None:
         """Record how it ended, what caused a failure, and the usage of each side."""
@@ -155,7 +250,13 @@ class _Dialogue:
             note=lambda text: self.services.record(Note(text=text)),
             rng=self._rng(side),
             titles={each: role.title or each.capitalize() for each, role in roles.items()},
+            tools=self.tools.get(side),
+            world=self.world,
+            person=lambda text: self._ask_person(side, text),
         )
+
+    async def _ask_person(self, side: str, text: str) -> str:
+        return self.services.redact(await self.services.ask_person(side, text))
 
     async def _role(self, side: str) -> DialogueRole:
         side_details = self.item.details[side]
@@ -214,7 +315,11 @@ class _Dialogue:
                 self.services.record(Note(text=text))
         else:
             sides = {
-                side: Side(state=participant.state, usage=self.clients[side].client.totals())
+                side: Side(
+                    state=participant.state,
+                    usage=self.clients[side].client.totals(),
+                    exchanges=participant.tools.exchanges if participant.tools else {},
+                )
                 for side, participant in participants.items()
             }
             standing = ConversationCheckpoint(
@@ -223,6 +328,7 @@ class _Dialogue:
                 sides=sides,
                 end_reason=conversation.end_reason,
                 ended_by=conversation.ended_by,
+                world=self.world.to_json() if self.world else None,
             )
             output = standing.to_json()
         self.services.record(Iteration(model=self.item.model, output=output))
@@ -236,6 +342,8 @@ class _Dialogue:
             if message["name"] in SIDES:
                 utterance = Utterance(side=message["name"], text=message["content"])
                 self.conversation.history.append(utterance)
+            elif message["name"] == "moderator":
+                self.conversation.notes[len(self.conversation.history)] = message["content"]
             for client in self.clients.values():
                 if message["name"] == client.label:
                     client.restore_instructions(message["content"])
@@ -244,6 +352,12 @@ class _Dialogue:
         for side, saved in standing.sides.items():
             participants[side].state.update(saved.state)
             self.clients[side].client.restore(saved.usage)
+            if side in self.tools:
+                self.tools[side].exchanges.update({n: [*map(dict, m)] for n, m in saved.exchanges.items()})
+        if self.world and standing.world:
+            self.world.restore(standing.world)
+            for tools in self.tools.values():
+                tools.record_again()
         conversation = self.conversation
         conversation.turns, conversation.end_reason, conversation.ended_by = (
             standing.turns,
@@ -272,8 +386,13 @@ def _parse_role(text: str) -> DialogueRole:
     return role_of(json.loads(text))
 
 
+ROLE_UNDER_TEST, SIMULATED_OTHER, WORLD = "role_under_test", "simulated_other", "world"
+
+
 def _cause(error: AttemptError, item: Item) -> str:
     if isinstance(error, BrokenRole):
         under_test = item.settings.get("underTest", THERAPIST)
-        return "role_under_test" if error.side == under_test else "simulated_other"
+        return ROLE_UNDER_TEST if error.side == under_test else SIMULATED_OTHER
+    if isinstance(error, WorldError):
+        return WORLD
     return "limits" if isinstance(error, TimeLimit | CostLimit) else "infrastructure"

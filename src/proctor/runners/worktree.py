@@ -20,6 +20,7 @@ from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_s
 from proctor.session import Iteration, Message
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
+from proctor.workspace.transfer import bundle_branch
 from proctor.workspace.worktree import ignore_untracked, publish
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ async def run_session(
 
 
 async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
-    await _set_up(session)
+    if left := await set_up(session):
+        session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
     try:
         done = await run_agent(session)
         committed = await undisturbed(commit_and_publish(session))
@@ -75,10 +77,11 @@ async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
     return outcome
 
 
-async def _set_up(session: WorkSession) -> None:
+async def set_up(session: WorkSession) -> list[str]:
+    """Run the setup command of the item; returns the files that it made. Raises `WorkspaceError`."""
     command = session.item.details.get("setup")
     if not command:
-        return
+        return []
     finished = await run_command(session, str(command), "setup")
     if finished.timed_out:
         raise WorkspaceError(f"`{command}` was still running after {session.time_limit:g} s")
@@ -86,9 +89,7 @@ async def _set_up(session: WorkSession) -> None:
         tail = finished.output.strip()[-2000:]
         raise WorkspaceError(f"`{command}` exited with {finished.exit_code}:\n{tail}")
     with blame(WorkspaceError, "listing the files that setup made"):
-        left = await in_thread(ignore_untracked, session.tree)
-    if left:
-        session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
+        return await in_thread(ignore_untracked, session.tree)
 
 
 async def run_agent(session: WorkSession, prompt: str = "") -> WorkDone:
@@ -136,6 +137,9 @@ async def commit_and_publish(session: WorkSession) -> Committed:
     for text in committed.notes:
         session.note(text)
     await in_thread(publish, session.tree)
+    if driver := session.services.driver_files:
+        sha, bundle = await in_thread(bundle_branch, session.tree)
+        await driver.publish(session.tree.source.root, session.tree.branch, sha, bundle)
     return committed
 
 

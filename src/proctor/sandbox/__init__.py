@@ -8,7 +8,7 @@ the same names.
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 KINDS = ("auto", "bubblewrap", "landlock", "container", "none")
 AUTOMATIC = ("bubblewrap", "landlock")
 """What `auto` tries, the strongest first."""
-MOUNTING = "bubblewrap"
-"""The kind that can show a folder at another path."""
+MOUNTING = ("bubblewrap", "container")
+"""The kinds that can show a folder at another path."""
 NETWORKS = ("gateway", "none", "full")
 Phase = Literal["setup", "agent", "check"]
 PHASES: tuple[Phase, ...] = ("setup", "agent", "check")
@@ -191,7 +191,7 @@ class Policy:
     """The user's HOME, from which `~` in `read` and `cache` is resolved."""
     image: str = ""
     mounts: Mapping[str, Path] = field(default_factory=dict)
-    """Folders it may change, by the absolute path at which it sees them too. Only bubblewrap can."""
+    """Folders it may change, by the absolute path at which it sees them too. Landlock cannot."""
 
     def inside(self, cache: Path) -> Path:
         """Where a cache of the user is seen: at the same place below the program's HOME."""
@@ -208,6 +208,14 @@ class Sandbox:
     """`[sandbox]` of `proctor.toml`."""
     hidden: tuple[Path, ...] = ()
     user_home: Path = Path("/")
+
+    def for_evaluators(self, own: object = None) -> "Sandbox":
+        """The same for the functions and programs of evaluators of a plan with this `sandbox`."""
+        merged = merge_settings(self.settings, own)
+        if self.settings_of(own).kind == "container":
+            # An image of agents has neither our Python nor the evaluators.
+            merged = merge_settings(merged, "auto")
+        return replace(self, settings=merged)
 
     def settings_of(self, own: object) -> SandboxSettings:
         """The settings of an item with this `sandbox`."""
@@ -253,6 +261,17 @@ class Sandbox:
         parts = ", ".join(f"{phase} {_network_text(networks[phase])}" for phase in PHASES)
         return f"agents and checks are confined by {kind}; network: {parts}"
 
+    def evaluator_summary(self) -> str:
+        """How the functions and programs of evaluators are confined, as a sentence.
+
+        Raises `UsageError` if the sandbox does not work.
+        """
+        kind = self.kind_of(None)
+        if kind == "none":
+            return "functions and programs of evaluators are NOT confined"
+        network = _network_text(self.settings_of(None).network.get("check") or USUAL_NETWORK["check"])
+        return f"functions and programs of evaluators are confined by {kind}; network: {network}"
+
     def confine(
         self,
         phase: Phase,
@@ -275,7 +294,7 @@ class Sandbox:
         them too. Raises `UsageError` if the sandbox does not work here.
         """
         settings, kind = self.settings_of(own), self.kind_of(own)
-        if mounts and kind != MOUNTING:
+        if mounts and kind not in MOUNTING:
             raise UsageError(f"the sandbox `{kind}` cannot show a folder at {next(iter(mounts))}")
         if kind == "none":
             return None

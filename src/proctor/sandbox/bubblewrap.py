@@ -8,7 +8,7 @@ which Proctor serves the gateway: a launcher inside opens the port and sends the
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from proctor.sandbox.paths import (
     readable,
     unreadable_settings,
 )
+from proctor.sandbox.seccomp import filter_program
 
 TEMPORARY_BYTES = 1 << 30
 """Size of /tmp, which is in memory; TMPDIR is on disk."""
@@ -65,18 +66,31 @@ def problem() -> str:
 def confine(policy: Policy) -> Confinement:
     """The confinement of a program under a policy."""
 
-    def wrap(arguments: Sequence[str], launch: Launch, channel: int | None) -> list[str]:
+    def wrap(arguments: Sequence[str], launch: Launch, descriptors: Mapping[str, int]) -> list[str]:
         # A missing program would be reported by bubblewrap, as an exit code.
         launch.find_program()
         command = _copying(policy, list(arguments))
+        channel = descriptors.get("channel")
         if channel is not None:
             ports = ",".join(map(str, policy.serve))
             launcher = str(Path(__file__).with_name("launcher.py"))
             command = [interpreter(), "-I", "-S", launcher, str(channel), ports, "-", *command]
-        return [program(), *_arguments(policy, arguments, launch, channel is not None), "--", *command]
+        filtering = ["--seccomp", str(descriptors["filter"])] if "filter" in descriptors else []
+        options = [*filtering, *_arguments(policy, arguments, launch, channel is not None)]
+        return [program(), *options, "--", *command]
 
+    limits = dict(policy.limits)
+    # The kernel does not count the processes of root.
+    most_processes = limits.pop("NPROC", None) if is_root() else None
     return Confinement(
-        wrap=wrap, stays=True, limits=policy.limits, ports=policy.serve, variables=policy.variables
+        wrap=wrap,
+        stays=True,
+        limits=limits,
+        most_processes=most_processes,
+        # Its own process namespace and network make tracing and datagrams harmless.
+        filter=filter_program(traces=True, datagrams=True),
+        ports=policy.serve,
+        variables=policy.variables,
     )
 
 

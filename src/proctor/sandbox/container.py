@@ -10,10 +10,11 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache as cached
 from pathlib import Path
 
+from proctor.errors import WorkspaceError
 from proctor.processes import Confinement, Launch
 from proctor.processes.program import ATTEMPT_MARKER, PROGRAM_MARKER
 from proctor.sandbox import Policy
@@ -21,6 +22,8 @@ from proctor.sandbox.paths import is_system
 
 ENGINES = ("podman", "docker")
 TRIAL_SECONDS = 20
+IMAGE_SECONDS = 1800
+"""For building or pulling an image."""
 INSIDE = "/proctor"
 """Folder of the relay and its sockets in the container."""
 _HOST_ONLY = frozenset({"PATH", "SHELL", "USER", "LOGNAME", "LD_LIBRARY_PATH"})
@@ -63,12 +66,55 @@ def problem() -> str:
     return "; ".join(reasons) or "neither `podman` nor `docker` is on the PATH"
 
 
+async def make_image(name: str, context: Path | None) -> None:
+    """Build an image of a folder with a Dockerfile, or pull it, unless the engine has it already.
+
+    Raises `WorkspaceError`.
+    """
+    if not await _call("image", "inspect", name, may_fail=True):
+        build = ("build", "--tag", name, str(context)) if context else ("pull", name)
+        await _call(*build)
+
+
+async def copy_from_image(name: str, folder: str, target: Path) -> None:
+    """Copy the contents of a folder of an image. Raises `WorkspaceError`."""
+    container = (await _call("create", name, "true")).split()[-1]
+    try:
+        await _call("cp", f"{container}:{folder}/.", str(target))
+    finally:
+        await _call("rm", "--force", container, may_fail=True)
+
+
+async def _call(*arguments: str, may_fail: bool = False) -> str:
+    """The output of a call of the engine; empty: it failed, and may."""
+    process = await asyncio.create_subprocess_exec(
+        *(engine(), *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(IMAGE_SECONDS):
+            printed, problem = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        raise WorkspaceError(
+            f"`{' '.join(arguments[:2])}` was still running after {IMAGE_SECONDS} s"
+        ) from None
+    if process.returncode == 0:
+        return printed.decode("utf-8", "replace") or " "
+    if may_fail:
+        return ""
+    text = problem.decode("utf-8", "replace").strip()[-1000:]
+    raise WorkspaceError(f"`{Path(engine()).name} {' '.join(arguments)}` failed: {text}")
+
+
 def confine(policy: Policy) -> Confinement:
     """The confinement of a program under a policy."""
     name = f"proctor-{uuid.uuid4().hex[:16]}"
     sockets = Path(tempfile.mkdtemp(prefix="proctor-")) if policy.serve else None
 
-    def wrap(arguments: Sequence[str], launch: Launch, channel: int | None) -> list[str]:  # noqa: ARG001
+    def wrap(arguments: Sequence[str], launch: Launch, descriptors: Mapping[str, int]) -> list[str]:  # noqa: ARG001
         command = list(arguments)
         if command[0].startswith("/") and not _is_inside(Path(command[0]), policy):
             # A program of this machine: the image has its own.
@@ -116,6 +162,8 @@ def _arguments(policy: Policy, launch: Launch, name: str, sockets: Path | None) 
         yield from ("--volume", f"{folder}:{folder}")
     for place in policy.read:
         yield from ("--volume", f"{place}:{place}:ro")
+    for inside, folder in policy.mounts.items():
+        yield from ("--volume", f"{folder}:{inside}")
     for cache, mode in policy.cache.items():
         yield from ("--volume", f"{cache}:{policy.inside(Path(cache))}:{'ro' if mode == 'read' else 'O'}")
     if sockets:

@@ -2,13 +2,14 @@
 
 Writes are possible only in the session's folders, reads only in what a program needs, TCP connections only to
 the gateway's port and the session's own. Signals and abstract sockets reach no process outside (Linux 6.12).
-Weaker than bubblewrap: process ids and command lines of others are visible, /dev/shm is shared, UDP is not
-restricted, and a port is allowed on every host.
+A filter of system calls denies UDP and tracing. Weaker than bubblewrap: process ids and command lines of
+others are visible, Unix sockets in folders can be reached, /dev/shm is shared, and a port is allowed on every
+host.
 """
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from proctor.processes import Confinement, Launch
 from proctor.sandbox import Policy, is_root
 from proctor.sandbox.launcher import landlock_abi
 from proctor.sandbox.paths import SYSTEM, SYSTEM_FILES, around, interpreter, readable, unreadable_settings
+from proctor.sandbox.seccomp import filter_program
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm")
 RANDOM = ("/dev/random", "/dev/urandom")
@@ -38,13 +40,16 @@ def _abi() -> int:
 def confine(policy: Policy) -> Confinement:
     """The confinement of a program under a policy."""
 
-    def wrap(arguments: Sequence[str], launch: Launch, channel: int | None) -> list[str]:  # noqa: ARG001
+    def wrap(arguments: Sequence[str], launch: Launch, descriptors: Mapping[str, int]) -> list[str]:  # noqa: ARG001
         launch.find_program()
         rules = "\n".join(_rules(policy, arguments, launch))
         launcher = str(Path(__file__).with_name("launcher.py"))
         return [interpreter(), "-I", "-S", launcher, "-1", "", rules, *arguments]
 
-    return Confinement(wrap=wrap, limits=policy.limits, variables=policy.variables)
+    limits = dict(policy.limits)
+    # The kernel would count all processes of the user, and none of root.
+    most_processes = limits.pop("NPROC", None)
+    return Confinement(wrap=wrap, limits=limits, most_processes=most_processes, variables=policy.variables)
 
 
 def _rules(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[str]:
@@ -59,6 +64,8 @@ def _rules(policy: Policy, command: Sequence[str], launch: Launch) -> Iterator[s
     ]
     yield from (f"read {place}" for place in places if "\n" not in str(place))
     yield from (f"write {place}" for place in (*DEVICES, *policy.write))
+    if program := filter_program(traces=False, datagrams=policy.network == "full"):
+        yield f"filter {program.hex()}"
     if policy.network == "full":
         yield "network"
         return

@@ -2,8 +2,8 @@
 
 `python -I -S launcher.py CHANNEL PORTS POLICY COMMAND…`. PORTS (joined by commas) are opened on loopback; the
 listening sockets are sent over the descriptor CHANNEL (-1: none). POLICY is `-`, or rules for Landlock, one
-per line: `read PATH`, `write PATH`, `port NUMBER` (only to these are TCP connections possible), or `network`
-(no restriction).
+per line: `read PATH`, `write PATH`, `port NUMBER` (only to these are TCP connections possible), `network`
+(no restriction), or `filter HEX` (system calls, as the kernel reads it).
 
 Imports only the standard library, and little of it: one is started for many programs.
 """
@@ -61,7 +61,7 @@ FILE_RIGHTS = 0b1100_0000_0000_0111
 RIGHTS = (0, 0x1FFF, 0x3FFF, 0x7FFF, 0x7FFF, 0xFFFF)
 """All rights on files, by version of Landlock."""
 CONNECT = 2
-PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP = 38, 24
+PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_SET_SECCOMP = 38, 24, 22
 CAPABILITY_VERSION = 0x20080522
 
 
@@ -104,6 +104,21 @@ def restrict(rules: list[str]) -> None:
     drop_capabilities()
     checked(call(RESTRICT_SELF, ruleset, 0), ctypes.get_errno())
     os.close(ruleset)
+    for rule in rules:
+        if rule.startswith("filter "):
+            filter_calls(bytes.fromhex(rule[7:]))
+
+
+def filter_calls(program: bytes) -> None:
+    """Restrict system calls of this process, and of all it starts. Raises `OSError`."""
+    import ctypes
+
+    class Filter(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("program", ctypes.c_char_p))
+
+    library = ctypes.CDLL(None, use_errno=True)
+    rules = Filter(len(program) // 8, program)
+    checked(library.prctl(PR_SET_SECCOMP, 2, ctypes.byref(rules), 0, 0), ctypes.get_errno())
 
 
 def drop_capabilities() -> None:

@@ -585,14 +585,14 @@ def _difference(
     metric: str, first: _Side, second: _Side, scale: tuple[float, float] | None, is_paired: bool
 ) -> Difference:
     if metric in SKEWED and is_paired:
-        change = ratio(first.values, second.values, task_a=first.tasks.tolist(), task_b=second.tasks.tolist())
+        change = ratio(first.values, second.values, task_a=first.tasks, task_b=second.tasks)
     else:
         lo, hi = scale or (None, None)
         change = difference(
             first.values,
             second.values,
-            task_a=first.tasks.tolist(),
-            task_b=second.tasks.tolist(),
+            task_a=first.tasks,
+            task_b=second.tasks,
             lo=lo,
             hi=hi,
             paired=is_paired,
@@ -644,13 +644,12 @@ def _versions(groups: Groups, metric: str, baseline: str, candidate: str) -> lis
 def _mean(metric: str, side: _Side, scale: tuple[float, float] | None) -> Mean:
     if not len(side.values):
         return Mean(value=None)
-    tasks = side.tasks.tolist()
     estimate: Estimate
     if metric in SKEWED:
-        estimate = bill(side.values, tasks)
+        estimate = bill(side.values, side.tasks)
     else:
         lo, hi = scale or (None, None)
-        estimate = mean(side.values, tasks, lo=lo, hi=hi)
+        estimate = mean(side.values, side.tasks, lo=lo, hi=hi)
     return Mean(
         value=estimate.value,
         low=estimate.low,

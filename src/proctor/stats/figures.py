@@ -230,12 +230,12 @@ def rate_of(success: Floats, tasks: Ints) -> Estimate:
     there = ~np.isnan(success)
     values, codes = success[there], tasks[there]
     is_single = len(np.unique(codes)) == 1
-    return mean(values, codes.tolist(), lo=0.0, hi=1.0, scope="these" if is_single else "like")
+    return mean(values, codes, lo=0.0, hi=1.0, scope="these" if is_single else "like")
 
 
-def _estimate(method: Callable[[Floats, list[int]], Estimate], values: Floats, tasks: Ints) -> Estimate:
+def _estimate(method: Callable[[Floats, Ints], Estimate], values: Floats, tasks: Ints) -> Estimate:
     there = ~np.isnan(values)
-    return method(values[there], tasks[there].tolist())
+    return method(values[there], tasks[there])
 
 
 def _scales_of(results: Results) -> dict[str, Scale]:
@@ -253,7 +253,7 @@ def _means(results: Results, prefix: str, tasks: Ints, scales: Mapping[str, Scal
             continue
         lo, hi = scales.get(metric, (None, None))
         scope: Literal["like", "these"] = "these" if len(np.unique(tasks[there])) == 1 else "like"
-        estimate = mean(values[there], tasks[there].tolist(), lo=lo, hi=hi, scope=scope)
+        estimate = mean(values[there], tasks[there], lo=lo, hi=hi, scope=scope)
         missing = ~there & ~results.is_error & ~results.is_evaluation
         means[metric] = replace(estimate, left_out=int(missing.sum()))
     return means
@@ -264,7 +264,7 @@ def _cost_per_success(results: Results, tasks: Ints) -> Estimate:
     cost = results.metrics["cost"]
     there = ~np.isnan(cost) & ~results.is_evaluation
     succeeded = np.nan_to_num(results.metrics["success"][there])
-    return per_success(cost[there], succeeded, tasks[there].tolist())
+    return per_success(cost[there], succeeded, tasks[there])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

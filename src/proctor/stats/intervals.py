@@ -413,7 +413,7 @@ def per_success(
     from proctor.stats.samples import parse, sample, t_quantile
 
     _check(level)
-    labels = None if task is None else list(task)
+    labels = task if task is None or isinstance(task, np.ndarray) else list(task)
     (costs, has_cost), (outcomes, has_outcome) = parse(cost), parse(success)
     if len(costs) != len(outcomes):
         raise ValueError(f"{len(costs)} costs, but {len(outcomes)} outcomes")

@@ -8,7 +8,7 @@ rate, mean and ratio is over tasks; with a single task it is about this task alo
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -81,6 +81,8 @@ class BenchmarkRun:
     finished_at: str
     criteria: tuple[TaskCriterion, ...]
     is_unchecked: bool
+    is_after_cutoff: bool | None = None
+    """Whether the task is newer than the model's training data; None: not known."""
 
     @property
     def succeeded(self) -> bool:
@@ -89,6 +91,20 @@ class BenchmarkRun:
     @property
     def is_finished(self) -> bool:
         return self.status in FINISHED
+
+
+def models_with_agents(items: Iterable[Mapping[str, str]]) -> set[str]:
+    """The models that did the same task with several agents; `items` are the factors of items."""
+    agents: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for factors in items:
+        agents[factors["model"], factors["task"]].add(factors.get("agent", ""))
+    return {model for (model, _), names in agents.items() if len(names) > 1}
+
+
+def ranked_name(factors: Mapping[str, str], split: Collection[str]) -> str:
+    """The name under which an item is ranked: its model, with the agent if the model is in `split`."""
+    model = factors["model"]
+    return f"{model} ({factors['agent']})" if model in split else model
 
 
 def runs_of(read: StoreReader, run_id: str) -> list[BenchmarkRun]:
@@ -104,32 +120,42 @@ def runs_of(read: StoreReader, run_id: str) -> list[BenchmarkRun]:
     tried: dict[str, list[Row]] = defaultdict(list)
     for row in sessions.values():
         tried[row["itemId"]].append(row)
+    items = read.items(run_id, limit=1_000_000)
+    split = models_with_agents(json.loads(item["factors"]) for item in items)
     return [
         _run(
             item,
+            split,
             sessions.get(item["sessionId"] or "", {}),
             tried[item["id"]],
             steps[item["sessionId"] or ""],
             scores[item["sessionId"] or ""],
         )
-        for item in read.items(run_id, limit=1_000_000)
+        for item in items
     ]
 
 
 def _run(
-    item: ItemRow, last: Row, attempts: Sequence[Row], steps: Sequence[Row], scores: Sequence[Row]
+    item: ItemRow,
+    split: Collection[str],
+    last: Row,
+    attempts: Sequence[Row],
+    steps: Sequence[Row],
+    scores: Sequence[Row],
 ) -> BenchmarkRun:
     """One run, from its item, its last session, all its sessions, and the steps and scores of the last."""
     factors, settings = json.loads(item["factors"]), json.loads(item["settings"])
     criteria, is_unchecked = _criteria(settings.get("criteria", []), scores)
     began, ended = moment(last.get("startedAt")), moment(last.get("finishedAt"))
+    name = ranked_name(factors, split)
+    suffix = name.removeprefix(factors["model"])
     return BenchmarkRun(
         item_id=item["id"],
-        model=factors["model"],
+        model=name,
         asked=item["model"],
-        display_name=settings.get("displayName") or factors["model"],
+        display_name=(settings.get("displayName") or factors["model"]) + suffix,
         task=factors["task"],
-        agent=item["agent"],
+        agent=item["agent"] and factors.get("agent", item["agent"]),
         number=item["repeat"],
         status=item["status"],
         reason=item["reason"],
@@ -153,6 +179,7 @@ def _run(
         finished_at=item["finishedAt"] or "",
         criteria=criteria,
         is_unchecked=is_unchecked,
+        is_after_cutoff=factors["after_cutoff"] == "yes" if "after_cutoff" in factors else None,
     )
 
 
@@ -199,6 +226,9 @@ class ModelFigures:
     cost_usd: float | None
     """Of all runs; None when a price is missing."""
     cost_per_success: Estimate
+    rate_before_cutoff: Estimate | None = None
+    """Of the tasks that are older than the end of the training data; None: there are none."""
+    rate_after_cutoff: Estimate | None = None
 
     @property
     def cost_per_run_usd(self) -> float | None:
@@ -252,6 +282,11 @@ class Leaderboard:
         if not any(model.counts[ERROR] for model in self.models):
             return False
         return _order(self.models, with_errors=False) != _order(self.models, with_errors=True)
+
+    @property
+    def has_cutoffs(self) -> bool:
+        """Whether tasks before or after the end of a model's training data are told apart."""
+        return any(model.rate_before_cutoff or model.rate_after_cutoff for model in self.models)
 
     @property
     def scope(self) -> str:
@@ -314,6 +349,8 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
         return mean(values, tasks, lo=0.0, scope="these" if is_single else "like")
 
     judged = [run for run in runs if run.status in (SUCCESS, FAIL, TIMEOUT)]
+    older = [run for run in judged if run.is_after_cutoff is False]
+    newer = [run for run in judged if run.is_after_cutoff is True]
     failed = [run for run in runs if run.status == ERROR]
     times, tasks = _of_successes(runs, lambda run: run.work_seconds)
     return ModelFigures(
@@ -323,6 +360,8 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
         counts={status: sum(run.status == status for run in runs) for status in STATUSES},
         rate=_rate(judged, is_single=is_single),
         rate_with_errors=_rate([*judged, *failed], is_single=is_single),
+        rate_before_cutoff=_rate(older, is_single=len({run.task for run in older}) < 2) if older else None,
+        rate_after_cutoff=_rate(newer, is_single=len({run.task for run in newer}) < 2) if newer else None,
         work=average(lambda run: run.work_seconds) if is_single else bill(times, tasks),
         typical_work=typical(times, tasks),
         wall=average(lambda run: run.wall_seconds),
@@ -583,8 +622,10 @@ def standing(read: StoreReader, run_id: str, now: datetime) -> list[ModelStandin
     """Every model of a benchmark, in the order in which they were named."""
     usage = {row["id"]: row for row in aggregates.running_usage(read, run_id)}
     grouped: dict[str, list[BenchmarkItem]] = {}
-    for row in benchmark_items(read, run_id):
-        grouped.setdefault(json.loads(row["factors"])["model"], []).append(row)
+    rows = [(json.loads(row["factors"]), row) for row in benchmark_items(read, run_id)]
+    split = models_with_agents(factors for factors, _ in rows)
+    for factors, row in rows:
+        grouped.setdefault(ranked_name(factors, split), []).append(row)
     return [_standing(model, mine, usage, now) for model, mine in grouped.items()]
 
 

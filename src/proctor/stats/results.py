@@ -6,7 +6,10 @@ the same code, and so have repeats.
 """
 
 import hashlib
+import itertools
 import json
+import math
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -52,6 +55,10 @@ SIDES = ("client", "therapist")
 OF_SIDES = ("combination", "model", "prompt")
 """Inputs of a dialogue that only name its sides."""
 CACHED_INPUTS = 20_000
+PAGE = 1000
+"""Rows that are added at a time."""
+_NO_FIGURES = (math.nan,) * len(FIGURES)
+_STATUS_CODES = {status: code for code, status in enumerate(FINISHED)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,31 +270,41 @@ class InputReader:
 
     def __init__(self) -> None:
         self._paths: dict[str, int] = {}
-        self._rows: list[NDArray[np.uint64]] = []
-        self._lines: dict[str, NDArray[np.uint64]] = {}
+        self._rows = array("q")
+        """The line of each item."""
+        self._lines: list[array[int]] = []
+        """Digests by the number of their path; 0: there is none."""
+        self._line_of: dict[str, int] = {}
         self._digests: dict[str, int] = {}
 
-    def add(self, digest: str, top: Mapping[str, str], details: str) -> None:
-        """The next item: the digest of its inputs, those every item has, and the others as JSON."""
-        line = self._lines.get(digest)
+    def add(self, row: ResultRow) -> None:
+        """The next item: the inputs that every item has, and the others in its details."""
+        line = self._line_of.get(row["digest"])
         if line is None:
-            opened: object = json.loads(details)
-            # Details of the same name win, as they do in the item's digest.
-            flat = {**top, **{path: value for path, value in _flat("", opened) if path}}
-            numbers = [self._paths.setdefault(path, len(self._paths)) for path in flat]
-            line = np.zeros(len(self._paths), dtype=np.uint64)
-            line[numbers] = [self._digest(value) for value in flat.values()]
-            if len(self._lines) >= CACHED_INPUTS:
-                self._lines.clear()
-            self._lines[digest] = line
+            line = len(self._lines)
+            self._lines.append(self._line(row))
+            if len(self._line_of) >= CACHED_INPUTS:
+                self._line_of.clear()
+            self._line_of[row["digest"]] = line
         self._rows.append(line)
+
+    def _line(self, row: ResultRow) -> "array[int]":
+        opened: object = json.loads(row["details"])
+        # Details of the same name win, as they do in the item's digest.
+        flat = {**_top(row), **{path: value for path, value in _flat("", opened) if path}}
+        numbers = [self._paths.setdefault(path, len(self._paths)) for path in flat]
+        line = array("Q", bytes(8 * len(self._paths)))
+        for number, value in zip(numbers, flat.values(), strict=True):
+            line[number] = self._digest(value)
+        return line
 
     def inputs(self) -> Inputs:
         """All of them."""
-        digests = np.zeros((len(self._rows), len(self._paths)), dtype=np.uint64)
-        for at, line in enumerate(self._rows):
-            digests[at, : len(line)] = line
-        return Inputs(digests, tuple(self._paths))
+        # Lines from before a path was known are shorter.
+        width = 8 * len(self._paths)
+        joined = b"".join(line.tobytes().ljust(width, b"\0") for line in self._lines)
+        lines = np.frombuffer(joined, dtype=np.uint64).reshape(len(self._lines), len(self._paths))
+        return Inputs(lines[np.asarray(self._rows, dtype=np.int64)], tuple(self._paths))
 
     def _digest(self, value: object) -> int:
         """A 64-bit digest of an input, never 0."""
@@ -344,8 +361,7 @@ def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Resu
     for read, run_id in named:
         totals = read.totals(run_id)
         reader.unfinished[run_id] = totals["items"] - totals["finished"]
-        for row in result_rows(read, [run_id]):
-            reader.add(row)
+        reader.add(result_rows(read, [run_id]))
     for read in {id(read): read for read, _ in named}.values():
         of_store = [run_id for other, run_id in named if other is read]
         reader.add_scores(read, of_runs(of_store))
@@ -359,8 +375,7 @@ def load_scope(read: StoreReader, scope: Scope, now: datetime) -> Results:
         return load_results(read, [scope.run_id], now)
     reader = _Reader()
     selection = select(read, scope)
-    for row in selected_rows(selection):
-        reader.add(row)
+    reader.add(selected_rows(selection))
     reader.add_scores(read, of_selection(selection))
     reader.add_metric_scales(read, reader.run_ids())
     return reader.results(reader.run_ids())
@@ -380,42 +395,55 @@ class _Reader:
         self._runs: list[str] = []
         self._ids: list[str] = []
         self._labels: list[str] = []
-        self._status: list[int] = []
+        self._status = array("b")
         self._reasons: list[str] = []
-        self._repeat: list[int] = []
-        self._figures: list[tuple[float, float, float, float]] = []
-        self._evaluations: list[bool] = []
+        self._repeat = array("q")
+        self._figures = array("d")
+        """Those of all rows, one row after the other."""
+        self._evaluations = array("b")
         self._stand_ins: dict[str, None] = {}
         self._levels: dict[str, dict[str, int]] = {}
-        self._codes: dict[str, list[int]] = {}
+        self._codes: dict[str, array[int]] = {}
         self._inputs = InputReader()
         self._factors: dict[str, tuple[tuple[tuple[str, int], ...], str]] = {}
 
-    def add(self, row: ResultRow) -> None:
-        at = len(self._ids)
-        factors, name_of_task = self._levels_of(row["factors"])
-        for name, code in factors:
-            codes = self._codes[name]
-            codes.extend([-1] * (at - len(codes)))
-            codes.append(code)
-        self._runs.append(row["runId"])
-        self._ids.append(row["id"])
-        self._labels.append((name_of_task or row["prompt"])[:LONGEST_LABEL])
-        self._status.append(FINISHED.index(row["status"]))
-        self._reasons.append(row["reason"])
-        self._repeat.append(row["repeat"])
-        is_evaluation = row["runner"] == EVALUATION
-        if row["runner"] == IMPORTED:
-            self._imported.add(row["runId"])
-        if row["runner"] == SCENARIO:
-            self._simulated.add(row["runId"])
-        self._evaluations.append(is_evaluation)
-        self._figures.append((np.nan,) * 4 if is_evaluation else _figures(row))
-        self._inputs.add(row["digest"], _top(row), row["details"])
-        if row["sessionId"]:
-            self._rows_of_session[row["sessionId"]] = at
-        if row["standIn"]:
-            self._stand_ins[row["model"] or row["agent"]] = None
+    def add(self, rows: Iterable[ResultRow]) -> None:
+        """Add rows, many at a time: a list of one column takes less than a call for each row."""
+        remaining = iter(rows)
+        while page := list(itertools.islice(remaining, PAGE)):
+            self._add_page(page)
+
+    def _add_page(self, page: list[ResultRow]) -> None:
+        first = len(self._ids)
+        levels = [self._levels_of(row["factors"]) for row in page]
+        for at, (factors, _) in enumerate(levels, first):
+            for name, code in factors:
+                codes = self._codes[name]
+                if len(codes) < at:
+                    codes.extend([-1] * (at - len(codes)))
+                codes.append(code)
+        self._runs += [row["runId"] for row in page]
+        self._ids += [row["id"] for row in page]
+        self._labels += [
+            # The same object for all rows of a task with a name.
+            label or row["prompt"][:LONGEST_LABEL]
+            for row, (_, label) in zip(page, levels, strict=True)
+        ]
+        self._status.extend([_STATUS_CODES[row["status"]] for row in page])
+        self._reasons += [row["reason"] for row in page]
+        self._repeat.extend([row["repeat"] for row in page])
+        self._imported.update(row["runId"] for row in page if row["runner"] == IMPORTED)
+        self._simulated.update(row["runId"] for row in page if row["runner"] == SCENARIO)
+        evaluations = [row["runner"] == EVALUATION for row in page]
+        self._evaluations.extend(evaluations)
+        for row, is_evaluation in zip(page, evaluations, strict=True):
+            self._figures.extend(_NO_FIGURES if is_evaluation else _figures(row))
+        for row in page:
+            self._inputs.add(row)
+        self._rows_of_session.update(
+            (row["sessionId"], at) for at, row in enumerate(page, first) if row["sessionId"]
+        )
+        self._stand_ins.update((row["model"] or row["agent"], None) for row in page if row["standIn"])
 
     def _levels_of(self, text: str) -> tuple[tuple[tuple[str, int], ...], str]:
         """The factors of a row with the codes of their levels, and the name of its task, if it has one."""
@@ -427,9 +455,10 @@ class _Reader:
             pairs = []
             for name, level in levels.items():
                 known = self._levels.setdefault(name, {})
-                self._codes.setdefault(name, [])
+                self._codes.setdefault(name, array("q"))
                 pairs.append((name, known.setdefault(level, len(known))))
-            self._factors[text] = tuple(pairs), levels.get("scenario") or levels.get("task") or ""
+            task = levels.get("scenario") or levels.get("task") or ""
+            self._factors[text] = tuple(pairs), task[:LONGEST_LABEL]
         return self._factors[text]
 
     def add_scores(self, read: StoreReader, sources: Sequence[ScoredSessions]) -> None:

@@ -97,6 +97,14 @@ def sample(
     if task is None:
         labels: list[Hashable] = list(range(int(present.sum())))
         codes = np.arange(len(labels), dtype=np.int64)
+    elif isinstance(task, np.ndarray) and task.ndim == 1 and np.issubdtype(task.dtype, np.integer):
+        if len(task) != len(numbers):
+            raise ValueError(f"{len(numbers)} values, but {len(task)} task labels")
+        # As below, a hundred times as fast: labels in the order of their first values.
+        distinct, first, inverse = np.unique(task[present], return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        codes = np.argsort(order)[inverse]
+        labels = distinct[order].tolist()
     else:
         listed = _listed(task)
         if len(listed) != len(numbers):
@@ -132,7 +140,7 @@ def samples_of_sides(
     if (task_a is None) != (task_b is None):
         raise ValueError("task_a and task_b belong together")
     if task is not None:
-        task_a = task_b = list(task)
+        task_a = task_b = task if isinstance(task, np.ndarray) else list(task)
     elif task_a is None:
         # Places, so that values at the same one belong together also where another is missing.
         (a, task_a), (b, task_b) = _places(a), _places(b)

@@ -626,11 +626,15 @@ class _Likelihood:
 
 def _likelihood_at(theta: "Array", terms: Sequence[_Term], x: "Array", y: "Array") -> _Likelihood:
     import numpy as np
+    from scipy.linalg.lapack import dpotrf, dpotri
 
     total = theta[-1] * np.eye(len(y))
     for value, term in zip(theta[:-1], terms, strict=True):
         total += value * (term.codes[:, None] == term.codes)
-    inverse = np.linalg.inv(total)
+    # One Cholesky factor gives the determinant and the inverse in a third of the time of `inv` and `slogdet`.
+    factor, _ = dpotrf(total)
+    upper = np.triu(dpotri(factor)[0])
+    inverse = upper + np.triu(upper, 1).T
     weighted = inverse @ x
     crossed = x.T @ weighted
     covariance = cast("Array", np.linalg.inv(crossed))
@@ -649,7 +653,7 @@ def _likelihood_at(theta: "Array", terms: Sequence[_Term], x: "Array", y: "Array
         information[row, -1] = information[-1, row] = (half**2).sum()
     information[-1, -1] = (projection**2).sum()
     return _Likelihood(
-        deviance=float(np.linalg.slogdet(total)[1] + np.linalg.slogdet(crossed)[1] + y @ residual),
+        deviance=float(2 * np.log(np.diagonal(factor)).sum() + np.linalg.slogdet(crossed)[1] + y @ residual),
         scores=0.5 * (np.array([*fits, residual @ residual]) - np.array([*traces, np.trace(projection)])),
         information=0.5 * information,
         covariance=covariance,

@@ -111,6 +111,18 @@ class Database(Protocol):
     def connect(self) -> Connection:
         """A new connection, for the calling thread."""
 
+    def monitor(self) -> "ChangeMonitor":
+        """A monitor of what all connections commit from now on."""
+
+
+class ChangeMonitor(Protocol):
+    """Whether anything was committed to a database, without reading its tables. For one thread at a time."""
+
+    def version(self) -> int:
+        """A number that changes at once, or milliseconds later, when something is committed."""
+
+    def close(self) -> None: ...
+
 
 def store_exists(url: str) -> bool:
     """Whether there is a database file at `url`; a server is taken to have one."""
@@ -147,6 +159,9 @@ class SqliteDatabase:
             return SqliteConnection(self._open(), self.path)
         except (sqlite3.Error, OSError) as error:
             raise self._unavailable(error) from error
+
+    def monitor(self) -> "SqliteConnection":
+        return self.connect()
 
     @property
     def is_read_only(self) -> bool:
@@ -319,9 +334,13 @@ class SqliteConnection:
     def begin(self) -> None:
         self.run(self._begin)
 
-    def data_version(self) -> int | None:
+    def version(self) -> int:
+        """A number that changes when another connection has committed."""
         with _store_errors():
             return int(self._raw.execute("PRAGMA data_version").fetchone()[0])
+
+    def data_version(self) -> int | None:
+        return self.version()
 
     def lock_table(self, table: str) -> None:
         """Not needed: SQLite has one write transaction at a time."""
@@ -362,6 +381,14 @@ class SqliteConnection:
         self._raw.close()
 
 
+CHANNEL = "proctor_store"
+"""Each commit that has written something sends one notification, which pages wait for."""
+_BEFORE_COMMIT = (
+    'SELECT pg_current_xact_id_if_assigned()::text AS "id", CASE WHEN pg_current_xact_id_if_assigned() '
+    f"IS NOT NULL THEN pg_notify('{CHANNEL}', '')::text END AS \"sent\""
+)
+
+
 class PostgresDatabase:
     """A PostgreSQL server, for several machines on one store."""
 
@@ -376,6 +403,9 @@ class PostgresDatabase:
         connection = PostgresConnection(self._connect)
         self._was_connected = True
         return connection
+
+    def monitor(self) -> "PostgresMonitor":
+        return PostgresMonitor(self._connect)
 
     def _connect(self) -> "psycopg.Connection":
         # An optional dependency.
@@ -471,7 +501,7 @@ class PostgresConnection:
         self.run("VACUUM FULL")
 
     def commit(self) -> None:
-        (transaction,) = self.rows('SELECT pg_current_xact_id_if_assigned()::text AS "id"')
+        (transaction,) = self.rows(_BEFORE_COMMIT)
         try:
             self.run("COMMIT")
         except StoreDisconnected:
@@ -517,6 +547,38 @@ class PostgresConnection:
     def _reconnect_if_lost(self) -> None:
         if self._raw.closed and not self._is_closed:
             self._raw = self._connect()
+
+
+class PostgresMonitor:
+    """Counts the notifications that commits send."""
+
+    def __init__(self, connect: "Callable[[], psycopg.Connection]") -> None:
+        self._connect = connect
+        self._raw: psycopg.Connection | None = None
+        self._version = 0
+
+    def version(self) -> int:
+        import psycopg
+
+        try:
+            if self._raw is None:
+                self._raw = self._connect()
+                self._raw.execute(f"LISTEN {CHANNEL}")
+                self._version += 1
+            connection = self._raw.pgconn
+            connection.consume_input()
+            while connection.notifies():
+                self._version += 1
+        except psycopg.Error:
+            # Lost: what was committed until the next connection is unknown.
+            self.close()
+            self._version += 1
+        return self._version
+
+    def close(self) -> None:
+        if self._raw is not None:
+            self._raw.close()
+            self._raw = None
 
 
 def in_transaction(connection: Connection, work: Callable[[], R]) -> R:

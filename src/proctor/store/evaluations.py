@@ -93,10 +93,18 @@ class EvaluationRecord:
 class Evaluations:
     """Queries and changes of evaluations."""
 
-    def __init__(self, transaction: Transaction[Any], read: StoreReader, keys: DataKeys) -> None:
+    def __init__(
+        self,
+        transaction: Transaction[Any],
+        read: StoreReader,
+        keys: DataKeys,
+        register: Callable[[str], None],
+    ) -> None:
+        """`register` notes outside of the store that a run is signed."""
         self._transaction = transaction
         self._read = read
         self._keys = keys
+        self._register = register
 
     def create(
         self, new: EvaluationRecord, batch: Mapping[str, object], now: datetime
@@ -130,6 +138,7 @@ class Evaluations:
             self._write_content(connection, new)
             return new.id, True
 
+        self._register(str(batch["runId"]))
         evaluation_id, is_new = self._transaction(work)
         return self.row(evaluation_id, with_deleted=True), is_new
 
@@ -210,8 +219,8 @@ class Evaluations:
         self._change(evaluation_id, {"failure": clean(failure)[:1000]})
 
     def delete(self, evaluation_id: str, now: datetime) -> None:
-        """Mark an evaluation as deleted. Its results stay."""
-        self._change(evaluation_id, {"deletedAt": timestamp(now)})
+        """Mark an evaluation as deleted. Its results stay; its client token may start another."""
+        self._change(evaluation_id, {"deletedAt": timestamp(now), "clientToken": ""})
 
     def _write_content(self, connection: Connection, new: EvaluationRecord) -> None:
         """Write the metadata and the definitions, with the evaluation's own key if it has one.

@@ -176,6 +176,8 @@ SessionBuilder = Callable[[SessionName, Sequence[Document], int], Session | None
 """Builds a session from its documents; the number is that of the documents left out."""
 MOST_DOCUMENTS = 20_000
 """Of one session that are used; the limit of the AgentCore API."""
+DOCUMENTS_IN_PAGE = 1_000
+"""Documents that a search reads at once."""
 TRACES_AT_ONCE = 50
 """Traces in one transaction; other writers wait for it."""
 _SOURCE = "otlp"
@@ -207,6 +209,14 @@ class _Arrival(TypedDict):
 
 
 class _DocumentData(TypedDict):
+    data: bytes
+
+
+class _FoundDocument(TypedDict):
+    traceId: str
+    spanId: str
+    part: str
+    startedNano: int
     data: bytes
 
 
@@ -264,6 +274,47 @@ class ReceivedSpans:
             (session_id,),
         )
         return (decompressed(row["data"]) for row in rows)
+
+    def search(
+        self,
+        *,
+        log_group: str,
+        first_ms: int,
+        last_ms: int,
+        session_keys: Sequence[str] = (),
+        trace_ids: Sequence[str] = (),
+    ) -> Iterator[tuple[tuple[str, str, str], int, Document]]:
+        """Documents of a time range with identity and time in milliseconds, oldest first, page by page.
+
+        An empty `log_group` means the spans of all groups, a named one its event records. Further conditions
+        are lists of allowed values; empty: any.
+        """
+        conditions = ['"part" = ?' if not log_group else '"part" <> ?', '"startedNano" BETWEEN ? AND ?']
+        values: list[object] = ["span", first_ms * 1_000_000, last_ms * 1_000_000 + 999_999]
+        if log_group:
+            conditions.append('"logGroup" = ?')
+            values.append(log_group)
+        for column, allowed in (("sessionKey", session_keys), ("traceId", trace_ids)):
+            if allowed:
+                conditions.append(f'"{column}" IN ({places(allowed)}) AND "{column}" <> \'\'')
+                values += allowed
+        after: tuple[object, ...] = (-1, "", "", "")
+        while True:
+            rows = self._read.rows(
+                _FoundDocument,
+                'SELECT "traceId", "spanId", "part", "startedNano", "data" FROM "arrivals" '
+                f"WHERE {' AND '.join(conditions)} "
+                'AND ("startedNano", "traceId", "spanId", "part") > (?, ?, ?, ?) '
+                'ORDER BY "startedNano", "traceId", "spanId", "part" LIMIT ?',
+                (*values, *after, DOCUMENTS_IN_PAGE),
+            )
+            for row in rows:
+                key = (row["traceId"], row["spanId"], row["part"])
+                yield key, row["startedNano"] // 1_000_000, decompressed(row["data"])
+            if len(rows) < DOCUMENTS_IN_PAGE:
+                return
+            last = rows[-1]
+            after = (last["startedNano"], last["traceId"], last["spanId"], last["part"])
 
 
 def compressed(document: Document) -> bytes:

@@ -149,6 +149,10 @@ class Keys:
         )
 
 
+SIGNED_RUNS = "signed-runs"
+"""File beside the signing key that lists the signed runs."""
+
+
 class SigningKeyFile:
     """The file with the key that results are signed with, in a folder that agents cannot read."""
 
@@ -168,6 +172,24 @@ class SigningKeyFile:
                 return None
             self._key = SigningKey(LocalKey(secret=secret).id, secret)
         return self._key
+
+    def register(self, entry: str) -> None:
+        """Note that results with this entry are signed, beside the key: out of reach of agents."""
+        with suppress(OSError):
+            private_folder(self._path.parent)
+            with open(self._register, "a", opener=open_private) as file:
+                file.write(f"{entry}\n")
+
+    def is_registered(self, entry: str) -> bool:
+        """Whether results with this entry were signed here."""
+        try:
+            return entry in self._register.read_text(encoding="ascii").splitlines()
+        except OSError:
+            return False
+
+    @property
+    def _register(self) -> Path:
+        return self._path.with_name(SIGNED_RUNS)
 
     def _create(self) -> None:
         private_folder(self._path.parent)

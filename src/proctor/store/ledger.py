@@ -16,8 +16,8 @@ from typing import cast
 from proctor.errors import OwnershipLost
 from proctor.item import RUNNING
 from proctor.store.database import Connection, Row, insertion
-from proctor.store.tables import COLUMNS, PoolRow
-from proctor.store.writer import is_alive, timestamp
+from proctor.store.tables import COLUMNS, LedgerRow, ModelCallRow, PoolRow
+from proctor.store.writer import RowGroups, is_alive, timestamp
 
 ROUNDING_USD = 1e-9
 """Tolerance, so that a budget that fits exactly is not exceeded by rounding."""
@@ -30,7 +30,7 @@ SPENT = (
 )
 """Rows about reservations and costs of attempts. A `call` row has the change of what running calls may cost,
 which is part of a reservation. The `estimate` of an attempt whose process died counts until it is settled."""
-ESTIMATE_POSITION = -1
+ESTIMATE_POSITION, LATE_POSITION = -1, -2
 """Rows that a process has written and not yet committed have positive ones."""
 
 
@@ -144,6 +144,31 @@ def settle_open_attempts(connection: Connection, run_id: str, holder: str, now: 
             insertion("ledger", COLUMNS["ledger"]),
             (row["sessionId"], ESTIMATE_POSITION, run_id, row["itemId"], timestamp(now), *amounts),
         )
+
+
+def settle_late(connection: Connection, rows: RowGroups, now: datetime) -> None:
+    """Settle attempts that another process took for interrupted, from rows that could not be written.
+
+    The process that made them was only cut off from the store: calls that were running then have ended
+    since, and what they cost replaces the estimate.
+    """
+    entries = cast("list[LedgerRow]", rows.of_table("ledger", COLUMNS["ledger"]))
+    calls = cast("list[ModelCallRow]", rows.of_table("model_calls", COLUMNS["model_calls"]))
+    for session_id in {row["sessionId"] for row in (*entries, *calls)}:
+        mine = [entry for entry in entries if entry["sessionId"] == session_id]
+        costs = [call["costUsd"] or 0.0 for call in calls if call["sessionId"] == session_id]
+        settled = [entry["spentUsd"] for entry in mine if entry["kind"] == "settle"]
+        running = [entry["reservedUsd"] for entry in mine if entry["kind"] == "call"]
+        estimates = connection.rows(
+            f'SELECT * FROM "ledger" WHERE "sessionId" = ? AND "kind" = \'estimate\' AND {SPENT}',
+            (session_id,),
+        )
+        for estimate in cast("list[LedgerRow]", estimates):
+            # Calls that still run are charged as before.
+            spent = settled[-1] if settled else estimate["spentUsd"] + sum(running) + sum(costs)
+            amounts = ("settle", estimate["reservedUsd"], max(0.0, spent), estimate["holder"])
+            row = (session_id, LATE_POSITION, estimate["runId"], estimate["itemId"], timestamp(now))
+            connection.run(insertion("ledger", COLUMNS["ledger"]), (*row, *amounts))
 
 
 def _check_not_closed(connection: Connection, run_id: str, holder: str, now: datetime) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.json_values import JsonObject
@@ -48,6 +49,7 @@ def split_long_text(text: str) -> tuple[str, BlobRow | None]:
 
 
 LONGEST_CACHED_LINE = 200
+_NO_USAGE = Usage()
 MOST_NOTES = 100
 """Notes kept of a session. All interventions are counted, however many."""
 FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed", "quota", "cost_limit", "halted"})
@@ -98,11 +100,13 @@ class Recorder:
         self._position = 0
         self._step = 1
         self._step_started = row["startedAt"]
-        self._usage, self._step_usage = Usage(), Usage()
-        self._cost: float | None = None
+        self._usage, self._step_usage = _NO_USAGE, _NO_USAGE
+        self.cost_usd: float | None = None
+        """Sum of the known costs of its calls; None: no call had a known price."""
         self._step_cost: float | None = None
         self._counts = {"modelCalls": 0, "toolCalls": 0, "interventions": 0, "unpricedCalls": 0}
         self._notes: list[str] = []
+        self._last_moment: datetime | None = None
         self._last_stamp = str(row["startedAt"] or "")
         self._is_clock_noted = False
         writer.add("sessions", (session_id,), {"id": session_id, **row})
@@ -112,7 +116,7 @@ class Recorder:
         counts = self._counts
         return Totals(
             usage=self._usage,
-            cost_usd=self._cost,
+            cost_usd=self.cost_usd,
             tool_calls=counts["toolCalls"],
             model_calls=counts["modelCalls"],
             unpriced_calls=counts["unpricedCalls"],
@@ -169,7 +173,7 @@ class Recorder:
             "completionTokens": usage.output_tokens,
             "reasoningTokens": usage.reasoning_tokens,
             "totalTokens": usage.total_tokens,
-            "costUsd": self._cost,
+            "costUsd": self.cost_usd,
             **self._counts,
         }
         self._writer.change("sessions", (self.session_id,), values)
@@ -183,7 +187,12 @@ class Recorder:
 
     def _stamp(self) -> str:
         """The current time; never before an earlier event of this session."""
-        stamp = timestamp(self._now())
+        moment = self._now()
+        # The clock of a batch returns the same object within a millisecond.
+        if moment is self._last_moment:
+            return self._last_stamp
+        self._last_moment = moment
+        stamp = timestamp(moment)
         if stamp < self._last_stamp:
             if not self._is_clock_noted:
                 self._is_clock_noted = True
@@ -193,7 +202,8 @@ class Recorder:
         return stamp
 
     def _head(self) -> tuple[str, int, int, str]:
-        return self.session_id, self._next(), self._step, self._stamp()
+        self._position = position = self._position + 1
+        return self.session_id, position, self._step, self._stamp()
 
     def _text(self, text: str) -> tuple[str, str | None]:
         if not text:
@@ -218,12 +228,12 @@ class Recorder:
     def _model_call(self, event: ModelCall) -> None:
         usage, cost = _writable(event.usage), amount(event.cost_usd)
         self._counts["modelCalls"] += 1
-        self._usage += usage
-        self._step_usage += usage
+        self._usage = usage if self._usage is _NO_USAGE else self._usage + usage
+        self._step_usage = usage if self._step_usage is _NO_USAGE else self._step_usage + usage
         if cost is None:
             self._counts["unpricedCalls"] += event.status not in FREE
         else:
-            self._cost = (self._cost or 0.0) + cost
+            self.cost_usd = (self.cost_usd or 0.0) + cost
             self._step_cost = (self._step_cost or 0.0) + cost
         tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
         price = (cost, self.line(event.price_source), _price_json(tuple(event.price.items())))
@@ -271,7 +281,7 @@ class Recorder:
         )
         self._writer.append("iterations", row)
         self._step += 1
-        self._step_started, self._step_usage, self._step_cost = ended, Usage(), None
+        self._step_started, self._step_usage, self._step_cost = ended, _NO_USAGE, None
 
     def _workspace(self, event: Workspace) -> None:
         known = {
@@ -334,9 +344,13 @@ def _as_json(args: Mapping[str, object]) -> str:
 
 
 def _writable(usage: Usage) -> Usage:
+    counts = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
+    written = tuple(map(whole, counts))
+    if all(map(is_, written, counts)):
+        return usage
     return Usage(
-        input_tokens=whole(usage.input_tokens),
-        cached_tokens=whole(usage.cached_tokens),
-        output_tokens=whole(usage.output_tokens),
-        reasoning_tokens=whole(usage.reasoning_tokens),
+        input_tokens=written[0],
+        cached_tokens=written[1],
+        output_tokens=written[2],
+        reasoning_tokens=written[3],
     )

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
-from proctor.store.database import Connection, Database, Row
+from proctor.store.database import ChangeMonitor, Connection, Database, Row
 from proctor.store.keys import VARIABLE
 from proctor.store.sealer import (
     DETERMINISTIC,
@@ -165,6 +165,9 @@ class SealedDatabase:
 
     def connect(self) -> "SealedConnection":
         return SealedConnection(self._database.connect(), self._sealer)
+
+    def monitor(self) -> ChangeMonitor:
+        return self._database.monitor()
 
 
 class SealedConnection:

@@ -1,9 +1,10 @@
 """Signatures of results, which show whether somebody else has written to the store.
 
-Each time an item ends, its result is digested: status, cost, tokens, time, commit and scores. A keyed hash
-(MAC) covers the digest and the previous MAC of the run, so that results cannot be changed, removed, added or
-put back to an earlier state without the key. The begin and the end of a run are signed too: what is missing
-is noticed. A run without any signature is unsigned, not forged: it is older than signatures, or imported.
+Each time an item ends, its result is digested: status, cost, tokens, time, commit, scores, and the outcome
+and model calls of each attempt. A keyed hash (MAC) covers the digest and the previous MAC of the run, so that
+results cannot be changed, removed, added or put back to an earlier state without the key. The begin and the
+end of a run are signed too: what is missing is noticed. A run without any signature is unsigned, not forged,
+unless it is registered as signed beside the key: it is older than signatures, or imported.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from typing import cast
 
 from proctor.formatting import plural
 from proctor.item import FINISHED, RUNNING
-from proctor.store.database import Connection, id_pages, insertion, places
+from proctor.store.database import Connection, id_pages, insertion, literals, places
 
 _COLUMNS = ("runId", "position", "itemId", "digest", "keyId", "mac")
 _INSERT = insertion("signatures", _COLUMNS)
@@ -28,6 +29,26 @@ _ITEMS = (
 _SCORES = (
     'SELECT c."sessionId", c."evaluator", c."evaluatorDigest", c."level", c."target", c."value", c."label", '
     'c."dimension", c."judgedSessionId" FROM "scores" c'
+)
+_ATTEMPTS = (
+    'SELECT s."id", s."itemId", s."attempt", s."status", s."endReason", s."costUsd", s."totalTokens", '
+    's."modelCalls" FROM "sessions" s WHERE s."runId" = ?'
+)
+_CALLS = (
+    'SELECT m."sessionId", m."position", m."provider", m."model", m."status", m."promptTokens", '
+    'm."cachedTokens", m."completionTokens", m."reasoningTokens", m."costUsd", m."priceSource" '
+    'FROM "model_calls" m'
+)
+_CALL_ORDER = 'ORDER BY m."sessionId", m."position"'
+_PAGE_OF_SESSIONS = (
+    'SELECT s."id" FROM "sessions" s JOIN "batch_items" i ON i."runId" = s."runId" AND i."id" = s."itemId" '
+    'WHERE i."runId" = ? AND i."position" >= ? AND i."position" < ?'
+)
+ATTEMPTS_MARK = "2-"
+"""Prefix of digests that cover the attempts of an item and their calls; earlier versions had none."""
+_FINISHED_ITEMS = (
+    'SELECT "id" FROM "batch_items" WHERE "runId" = ? '
+    f'AND "status" IN ({literals(FINISHED)}) ORDER BY "position"'
 )
 _STATUS, _SESSION = 2, 4
 """Columns of `_ITEMS`."""
@@ -142,13 +163,34 @@ def sign_items(connection: Connection, run_id: str, item_ids: Iterable[str]) -> 
         by_session = _by_session(
             connection.tuples(f'{_SCORES} WHERE c."sessionId" IN ({places(sessions)}) {_IN_ORDER}', sessions)
         )
-        digests += [(str(item[0]), _digest(item, by_session)) for item in items if item[_STATUS] in FINISHED]
+        attempts = connection.tuples(f'{_ATTEMPTS} AND s."itemId" IN ({places(page)})', (run_id, *page))
+        calls = list[tuple[object, ...]]()
+        for ids in id_pages(str(attempt[0]) for attempt in attempts):
+            calls += connection.tuples(f'{_CALLS} WHERE m."sessionId" IN ({places(ids)}) {_CALL_ORDER}', ids)
+        by_item = _by_item(attempts, calls)
+        digests += [
+            (str(item[0]), _digest(item, by_session, by_item)) for item in items if item[_STATUS] in FINISHED
+        ]
     _append(connection, run_id, digests)
 
 
-def check_run(connection: Connection, run_id: str, key: Callable[[str], SigningKey | None]) -> SignatureCheck:
-    """Check the signatures of a run; `key` finds a key by id, None: it is not available."""
+def check_run(
+    connection: Connection,
+    run_id: str,
+    key: Callable[[str], SigningKey | None],
+    *,
+    is_registered: Callable[[], bool] = lambda: False,
+) -> SignatureCheck:
+    """Check the signatures of a run; `key` finds a key by id, None: it is not available.
+
+    `is_registered` says whether the run has been signed since its begin, if no signature shows it.
+    """
     chain = _check_chain(connection, run_id, key)
+    if not chain.is_signed and not is_registered():
+        finished = connection.tuples(_FINISHED_ITEMS, (run_id,))
+        return SignatureCheck(
+            run_id=run_id, items=len(finished), is_signed=False, unsigned=[str(each[0]) for each in finished]
+        )
     unsigned, changed, items = list[str](), list[str](), 0
     by_session = _by_session(
         connection.tuples(f"{_SCORES} {_OF_RUN} {_IN_ORDER}", (run_id,)) if chain.digests else ()
@@ -159,6 +201,7 @@ def check_run(connection: Connection, run_id: str, key: Callable[[str], SigningK
         )
         if not page and not _has_items(connection, run_id, after):
             break
+        by_item = _attempts_in(connection, run_id, after) if chain.covers_attempts else {}
         for item in page:
             if item[_STATUS] not in FINISHED:
                 continue
@@ -167,14 +210,17 @@ def check_run(connection: Connection, run_id: str, key: Callable[[str], SigningK
             signed = chain.digests.get(item_id)
             if signed is None and item_id not in chain.unchecked:
                 unsigned.append(item_id)
-            elif signed is not None and signed != _digest(item, by_session):
-                changed.append(item_id)
+            elif signed is not None:
+                covered = by_item if signed.startswith(ATTEMPTS_MARK) else None
+                if signed != _digest(item, by_session, covered):
+                    changed.append(item_id)
     (batch,) = connection.rows('SELECT "status" FROM "batches" WHERE "runId" = ?', (run_id,))
-    must_end = chain.has_begin and batch["status"] != RUNNING and not chain.unknown_keys
+    is_signed = chain.has_begin or (not chain.unknown_keys and is_registered())
+    must_end = is_signed and batch["status"] != RUNNING and not chain.unknown_keys
     return SignatureCheck(
         run_id=run_id,
         items=items,
-        is_signed=chain.has_begin,
+        is_signed=is_signed,
         unsigned=unsigned,
         changed=changed,
         broken=chain.broken,
@@ -193,9 +239,16 @@ class _Chain:
     """Items that were last signed with a key that is not available."""
     unknown_keys: dict[str, None] = field(default_factory=dict)
     broken: int = 0
+    is_signed: bool = False
+    """Whether there is any signature."""
     has_begin: bool = False
     end: str = ""
     """The digest of the run's end; empty: something else is last."""
+
+    @property
+    def covers_attempts(self) -> bool:
+        """Whether a signature covers attempts and their calls."""
+        return any(digest.startswith(ATTEMPTS_MARK) for digest in self.digests.values())
 
 
 def _check_chain(connection: Connection, run_id: str, key: Callable[[str], SigningKey | None]) -> _Chain:
@@ -206,6 +259,7 @@ def _check_chain(connection: Connection, run_id: str, key: Callable[[str], Signi
         'ORDER BY "position"',
         (run_id,),
     )
+    chain.is_signed = bool(rows)
     for position, item_id, digest, key_id, mac in cast("list[tuple[int, str, str, str, str]]", rows):
         if key_id not in keys:
             keys[key_id] = key(key_id)
@@ -269,8 +323,33 @@ def _by_session(scores: Iterable[tuple[object, ...]]) -> dict[object, list[tuple
     return by_session
 
 
-def _digest(item: tuple[object, ...], scores: dict[object, list[tuple[object, ...]]]) -> str:
-    return _hash((item, scores.get(item[_SESSION], ())))
+def _by_item(
+    attempts: Iterable[tuple[object, ...]], calls: Iterable[tuple[object, ...]]
+) -> dict[object, list[tuple[object, ...]]]:
+    """The attempts of each item with their calls, by its id."""
+    by_session, by_item = _by_session(calls), defaultdict[object, list[tuple[object, ...]]](list)
+    for attempt in sorted(attempts, key=lambda row: str(row[0])):
+        by_item[attempt[1]].append((attempt, by_session.get(attempt[0], ())))
+    return by_item
+
+
+def _attempts_in(connection: Connection, run_id: str, after: int) -> dict[object, list[tuple[object, ...]]]:
+    """As `_by_item`, for a page of items."""
+    page = (run_id, after, after + PAGE)
+    attempts = connection.tuples(f'{_ATTEMPTS} AND s."id" IN ({_PAGE_OF_SESSIONS})', (run_id, *page))
+    calls = connection.tuples(f'{_CALLS} WHERE m."sessionId" IN ({_PAGE_OF_SESSIONS}) {_CALL_ORDER}', page)
+    return _by_item(attempts, calls)
+
+
+def _digest(
+    item: tuple[object, ...],
+    scores: dict[object, list[tuple[object, ...]]],
+    attempts: dict[object, list[tuple[object, ...]]] | None,
+) -> str:
+    """The digest of a result; without `attempts`, as earlier versions made it."""
+    if attempts is None:
+        return _hash((item, scores.get(item[_SESSION], ())))
+    return ATTEMPTS_MARK + _hash((item, scores.get(item[_SESSION], ()), attempts.get(item[0], ())))
 
 
 def _hash(value: object) -> str:

@@ -4,10 +4,14 @@ Parts that batches do not need are imported on first use: together they take 25 
 command may take to start.
 """
 
+import hashlib
+import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,7 +19,14 @@ from proctor.item import RUNNING, Item
 from proctor.session import Merge
 from proctor.store import batches, ledger
 from proctor.store.batches import Resource, RetrySelection
-from proctor.store.database import Connection, Readers, in_transaction, migrate, open_database
+from proctor.store.database import (
+    ChangeMonitor,
+    Connection,
+    Readers,
+    in_transaction,
+    migrate,
+    open_database,
+)
 from proctor.store.keys import Keys
 from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.reader import StoreReader
@@ -55,13 +66,15 @@ class Store:
         self.data_keys.ensure(can_write=not self.is_read_only)
         self.read = StoreReader(self._readers)
         """Queries."""
+        self._monitor: ChangeMonitor | None = None
+        self._monitor_lock = threading.Lock()
 
     @cached_property
     def evaluations(self) -> "Evaluations":
         """Evaluation jobs."""
         from proctor.store.evaluations import Evaluations
 
-        return Evaluations(self._transaction, self.read, self.data_keys)
+        return Evaluations(self._transaction, self.read, self.data_keys, self._register)
 
     @cached_property
     def definitions(self) -> "Definitions":
@@ -100,6 +113,13 @@ class Store:
         """The database, which decrypts what it reads. For `store/` only."""
         return self._database
 
+    def commits(self) -> int:
+        """A number that changes when any process has committed something; reads no tables."""
+        with self._monitor_lock:
+            if self._monitor is None:
+                self._monitor = self._plain.monitor()
+            return self._monitor.version()
+
     def writer(self, ownership: Ownership | None = None) -> Writer:
         """A new writer; with an ownership, it fails as soon as another process owns the batch."""
         return Writer(self._database, COLUMNS, ownership)
@@ -108,6 +128,7 @@ class Store:
         self, batch: Mapping[str, object], items: Iterable[Item], resources: Iterable[Resource] = ()
     ) -> int:
         """Create a batch with its items and resources in one transaction; return the number of items."""
+        self._register(str(batch["runId"]))
         return self._transaction(lambda connection: batches.create(connection, batch, items, resources))
 
     def add_resources(self, run_id: str, resources: Iterable[Resource]) -> None:
@@ -289,7 +310,24 @@ class Store:
 
         if self.read.batch(run_id, now)["status"] == RUNNING:
             return SignatureCheck(run_id=run_id, items=0, is_signed=False, is_running=True)
-        return check_run(self._readers.connection(), run_id, self._sealer.signing_key)
+        connection, signing = self._readers.connection(), self._sealer.keys.signing
+        return check_run(
+            connection,
+            run_id,
+            self._sealer.signing_key,
+            is_registered=lambda: signing is not None and signing.is_registered(self._entry(run_id)),
+        )
+
+    def _register(self, run_id: str) -> None:
+        """Note outside of the store that a run is signed: it shows when all signatures are removed."""
+        if (signing := self._sealer.keys.signing) and self._sealer.signing_key():
+            signing.register(self._entry(run_id))
+
+    def _entry(self, run_id: str) -> str:
+        url = self._database.url
+        # Passwords change; a relative path depends on the working folder.
+        place = re.sub(r"//[^/@]*@", "//", url) if "://" in url else str(Path(url).resolve())
+        return hashlib.blake2b(f"{place}\0{run_id}".encode(), digest_size=16).hexdigest()
 
     def count_encrypted(self) -> "dict[str, RotationCounts]":
         """Number of encrypted texts by table and key."""
@@ -317,6 +355,8 @@ class Store:
     def close(self) -> None:
         self._readers.close()
         self._plain_readers.close()
+        if self._monitor is not None:
+            self._monitor.close()
 
     def __enter__(self) -> "Store":
         return self

@@ -590,8 +590,8 @@ def row_of(run_id: str, position: int, item: Item) -> tuple[object, ...]:
     return (
         *(run_id, id_of(digest, item.repeat), position, digest, item.repeat, item.runner),
         *(clean(str(item.settings.get("repo", ""))), clean(item.prompt), item.agent, item.model),
-        *(_json(item.factors), _json(item.details), _json(item.settings), QUEUED, "", "", None, None),
-        *(None, None, 0, 0, None),
+        *(_json(item.factors), _json(item.details), _settings_json(item.settings), QUEUED, "", ""),
+        *(None, None, None, None, 0, 0, None),
     )
 
 
@@ -623,6 +623,18 @@ def item_of(row: Mapping[str, Any]) -> Item:
 
 def _json(value: Mapping[str, object]) -> str:
     return clean(_ENCODER.encode(dict(value)))
+
+
+_latest_settings: tuple[Mapping[str, object], str] = ({}, "{}")
+
+
+def _settings_json(settings: Mapping[str, object]) -> str:
+    """As `_json`. The items of a plan share their settings: the last text is used again."""
+    global _latest_settings
+    latest = _latest_settings
+    if latest[0] is not settings:
+        _latest_settings = latest = (settings, _json(settings))
+    return latest[1]
 
 
 # Items of one plan share most of this, and are immutable.

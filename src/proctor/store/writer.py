@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -76,6 +76,10 @@ class RowGroups:
         else:
             row.update(values)
 
+    def of_table(self, table: str, columns: Sequence[str]) -> list[JsonObject]:
+        """The rows of a table that will never change, by column."""
+        return [dict(zip(columns, row, strict=True)) for row in self.appended.get(table, ())]
+
     def merge(self, later: "RowGroups") -> None:
         """Add rows that were recorded after these."""
         for table, rows in later.appended.items():
@@ -109,6 +113,8 @@ class Writer:
         self._pending = _Pending()
         self._lock = threading.Lock()
         self._wake = threading.Event()
+        self._is_waiting = True
+        """Whether no rows were passed since the last commit; checked in place of `_wake`, which is slower."""
         self._hurry = threading.Event()
         self._closing = False
         self._answering: list[Future[Any]] = []
@@ -128,44 +134,44 @@ class Writer:
         with self._lock:
             self._check_open()
             self._pending.rows.append(table, row)
-        self._notify()
 
     def add(self, table: str, key: Key, row: JsonObject) -> None:
         """Add a row that may change later."""
         with self._lock:
             self._check_open()
             self._pending.rows.add(table, key, row)
-        self._notify()
 
     def change(self, table: str, key: Key, values: Mapping[str, object]) -> None:
         """Change some columns of a row."""
         with self._lock:
             self._check_open()
             self._pending.rows.change(table, key, values)
-        self._notify()
 
     def merge(self, rows: RowGroups) -> None:
         """Add rows that another process has recorded."""
         with self._lock:
             self._check_open()
             self._pending.rows.merge(rows)
-        self._notify()
 
-    def submit(self, work: Callable[[Connection], T]) -> "Future[T]":
-        """Run `work` in the next commit, after all rows passed before it."""
+    def submit(self, work: Callable[[Connection], T], *, at_once: bool = True) -> "Future[T]":
+        """Run `work` in the next commit, after all rows passed before it.
+
+        With `at_once`, that commit does not wait for further rows.
+        """
         answer: Future[T] = Future()
         with self._lock:
             if self._failure or self._closing:
                 answer.set_exception(self._failure or StoreError("the store is closed"))
                 return answer
             self._pending.submitted.append((work, answer))
-        self._hurry.set()
+        if at_once:
+            self._hurry.set()
         self._wake.set()
         return answer
 
-    def flush(self) -> "Future[None]":
+    def flush(self, *, at_once: bool = True) -> "Future[None]":
         """A future that is done when all rows passed so far are committed."""
-        return self.submit(_nothing)
+        return self.submit(_nothing, at_once=at_once)
 
     def close(self) -> None:
         """Write the remaining rows and stop. Raises the error of the last commit."""
@@ -178,14 +184,14 @@ class Writer:
             raise self._failure
 
     def _check_open(self) -> None:
+        """Before rows are passed, with the lock held: raise if they cannot be, and wake the writer."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self._wake.set()
         if self._failure:
             raise self._failure
         if self._closing:
             raise StoreError("the store is closed")
-
-    def _notify(self) -> None:
-        if not self._wake.is_set():
-            self._wake.set()
 
     def _work(self) -> None:
         connection: Connection | None = None
@@ -210,11 +216,16 @@ class Writer:
             batch, self._pending = self._pending, _Pending()
             self._wake.clear()
             self._hurry.clear()
+            self._is_waiting = True
             # A cancelled future gets no result; its work is still done.
             self._answering = [
                 answer for _, answer in batch.submitted if answer.set_running_or_notify_cancel()
             ]
-        values = in_transaction(connection, lambda: self._write_batch(connection, batch))
+        try:
+            values = in_transaction(connection, lambda: self._write_batch(connection, batch))
+        except OwnershipLost:
+            self._settle_late(connection, batch.rows)
+            raise
         answering, self._answering = self._answering, []
         for answer in answering:
             answer.set_result(values[answer])
@@ -227,6 +238,14 @@ class Writer:
         self._write(connection, batch.rows)
         self._sign(connection, batch.rows)
         return {answer: work(connection) for work, answer in batch.submitted}
+
+    @staticmethod
+    def _settle_late(connection: Connection, rows: RowGroups) -> None:
+        """Write what calls have cost that the batch's new owner could only estimate."""
+        # It imports this module; and this is rare.
+        from proctor.store.ledger import settle_late
+
+        in_transaction(connection, lambda: settle_late(connection, rows, datetime.now(UTC)))
 
     def _check_ownership(self, connection: Connection) -> None:
         if self._ownership is None:

@@ -9,8 +9,10 @@ import yaml
 
 from proctor.errors import UsageError
 from proctor.json_values import JsonObject
-from proctor.tasks.task import NotRead, Task, TaskFolder, TaskSet
+from proctor.tasks.task import NotRead, Task, TaskFolder, TaskSet, texts_of
 from proctor.workspace.starting_files import copy_over, write_texts
+
+PATCH_FILE = ".proctor-test.patch"
 
 
 def write_task_set(task_set: TaskSet, folder: Path) -> tuple[list[Path], list[NotRead]]:
@@ -31,6 +33,8 @@ def write_task_set(task_set: TaskSet, folder: Path) -> tuple[list[Path], list[No
 def _obstacle(task: Task) -> str:
     if task.steps:
         return "a task with several steps has no equivalent"
+    if task.hidden:
+        return "its hidden tests are in an archive; copy its folder"
     if task.places:
         return "a task that uses absolute paths has no equivalent"
     if "assert" in task.expect:
@@ -42,20 +46,22 @@ def _write_task(task: Task, folder: Path) -> Path:
     name = re.sub(r"[^\w.-]+", "_", task.name).strip("._") or "task"
     file = folder / f"{name}.md"
     header: JsonObject = {}
+    check_files = texts_of({PATCH_FILE: task.test_patch}) if task.test_patch else task.check_files
     for setting, files in (
         ("start", task.start),
-        ("check_files", task.check_files),
+        ("check_files", check_files),
         ("solution", task.solution),
     ):
         if files and not (setting == "solution" and task.solution_script):
             header[setting] = f"{name}/{setting}"
             _write_files(files, folder / name / setting)
     if task.repo:
-        header |= {"repo": str(task.repo), "ref": task.ref}
+        header |= {"repo": str(task.repo), "ref": task.ref, **({"sealed": True} if task.sealed else {})}
     if task.setup:
         header["setup"] = task.setup
     if task.commands:
-        header["check"] = [_command(check.command, check.verdict) for check in task.commands]
+        apply = f"git apply --whitespace=nowarn {PATCH_FILE} && " if task.test_patch else ""
+        header["check"] = [apply + _command(check.command, check.verdict) for check in task.commands]
     if task.expect:
         header["expect"] = dict(task.expect)
     if task.answer:

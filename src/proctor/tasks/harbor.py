@@ -1,7 +1,8 @@
 """Harbor and Terminal-Bench tasks: a folder with `task.toml` or `task.yaml`.
 
 They are written for containers. One that needs nothing but files runs in a folder that its programs see at
-the paths of the container; one that needs its image is not read, with the reason.
+the paths of the container. One that needs its image runs in it where Podman or Docker works, and is not read
+elsewhere, with the reason.
 """
 
 import re
@@ -13,11 +14,24 @@ from pathlib import Path, PurePosixPath
 import yaml
 
 from proctor.errors import WorkspaceError
+from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text, maps_in, member, texts_in
 from proctor.plan.source import bytes_of
+from proctor.sandbox import container
 from proctor.sandbox.paths import is_system
 from proctor.tasks.options import ReadOptions
-from proctor.tasks.task import NotRead, Task, TaskCheck, TaskFolder, TaskSet, TaskStep, folder_of, texts_of
+from proctor.tasks.task import (
+    NotRead,
+    Task,
+    TaskCheck,
+    TaskFolder,
+    TaskImage,
+    TaskSet,
+    TaskStep,
+    folder_of,
+    texts_of,
+)
+from proctor.workspace.starting_files import digest_of_folder
 
 HARBOR, TERMINAL_BENCH = "harbor", "terminal-bench"
 WORK_FOLDER = "/app"
@@ -48,7 +62,9 @@ def _harbor_task(folder: Path, document: JsonMap) -> Task:
     if not (folder / "environment").is_dir():
         raise ValueError("it has no folder `environment`")
     _refuse_special_machines(document)
-    work, start, variables = _image(folder / "environment", as_text(environment, "workdir"))
+    work, start, variables, image = _environment(
+        folder / "environment", as_text(environment, "workdir"), as_text(environment, "docker_image")
+    )
     steps = list(_steps(folder, document))
     own = _verification(folder, None, verifier, steps[0][0] if steps else None)
     name = as_text(document, "task", "name") or folder.name
@@ -66,6 +82,7 @@ def _harbor_task(folder: Path, document: JsonMap) -> Task:
         difficulty=as_text(metadata, "difficulty"),
         facts={key: value for key, value in metadata.items() if isinstance(value, str)},
         start=start,
+        image=image,
         checks=own[0],
         check_files=own[1],
         timeout_seconds=as_number(document, "agent", "timeout_sec"),
@@ -76,7 +93,7 @@ def _harbor_task(folder: Path, document: JsonMap) -> Task:
         reward=as_text(document, "multi_step_reward_strategy") or "mean",
         solution=solution,
         solution_script="bash /solution/solve.sh" if solution else "",
-        sandbox=_network(document),
+        network=_network(document),
     )
 
 
@@ -96,7 +113,7 @@ def _refuse_special_machines(document: JsonMap) -> None:
             raise NeedsImage(f"its environment has {what}, which need its container")
 
 
-def _network(document: JsonMap) -> object:
+def _network(document: JsonMap) -> JsonObject:
     """The network of the phases, where the task names one."""
     networks: JsonObject = {}
     for phase, table in (("agent", "agent"), ("check", "verifier")):
@@ -106,21 +123,53 @@ def _network(document: JsonMap) -> object:
         )
         if mode == "allowlist" and hosts:
             networks[phase] = hosts
-        elif phase == "check" and mode == "public":
+        elif mode == "public":
             networks[phase] = "full"
-    return {"network": networks} if networks else None
+    return networks
 
 
-def _image(environment: Path, work: str) -> tuple[str, TaskFolder | None, dict[str, str]]:
-    """Working folder, files and variables of an image that consists of nothing else. Raises `NeedsImage`."""
+Environment = tuple[str, TaskFolder | None, dict[str, str], TaskImage | None]
+"""Working folder, starting files, variables, and the image, where these are not enough."""
+
+
+def _environment(context: Path, work: str, prebuilt: str) -> Environment:
+    """The environment of a task. Raises `NeedsImage` if that takes an image and no engine works here."""
     for name in ("docker-compose.yaml", "docker-compose.yml"):
-        if (environment / name).is_file():
+        if (context / name).is_file():
             raise NeedsImage(f"it needs its containers ({name})")
-    dockerfile = environment / "Dockerfile"
-    if not dockerfile.is_file():
-        files = _texts(environment)
-        return _work_folder(work or WORK_FOLDER), texts_of(files) if files else None, {}
-    return _dockerfile(dockerfile, environment, work)
+    dockerfile = context / "Dockerfile"
+    try:
+        if prebuilt:
+            raise NeedsImage(f"it needs its image {prebuilt}")
+        if dockerfile.is_file():
+            return *_dockerfile(dockerfile, context, work), None
+        files = _texts(context)
+        return _work_folder(work or WORK_FOLDER), texts_of(files) if files else None, {}, None
+    except NeedsImage as reason:
+        return _image(context, work, prebuilt, reason)
+
+
+def _image(context: Path, work: str, prebuilt: str, reason: NeedsImage) -> Environment:
+    """The same in its own image. Raises `reason` if no container engine works here."""
+    dockerfile = context / "Dockerfile"
+    folder = "" if prebuilt or not dockerfile.is_file() else _last_work_folder(dockerfile)
+    work = work or folder or WORK_FOLDER
+    if not container.engine() or work == "/" or not work.startswith("/"):
+        raise reason
+    if prebuilt:
+        return work, None, {}, TaskImage(name=prebuilt, digest=digest_of([prebuilt, work]), work=work)
+    digest = digest_of([digest_of_folder(context), work])
+    name = f"proctor-task-{digest[:16]}"
+    return work, None, {}, TaskImage(name=name, digest=digest, work=work, context=context)
+
+
+def _last_work_folder(dockerfile: Path) -> str:
+    folder = PurePosixPath("/")
+    for line in dockerfile.read_text(encoding="utf-8", errors="replace").splitlines():
+        word, _, rest = line.strip().partition(" ")
+        if word.upper() == "WORKDIR":
+            folder = folder / rest.strip()
+    return "" if folder == PurePosixPath("/") else str(folder)
 
 
 def _dockerfile(dockerfile: Path, context: Path, work: str) -> tuple[str, TaskFolder | None, dict[str, str]]:
@@ -302,10 +351,12 @@ def _terminal_bench_task(folder: Path, document: JsonMap) -> Task:
     )
     if compose is not None and len(as_map(yaml.safe_load(bytes_of(compose)), "services")) > 1:
         raise NeedsImage("it needs several containers (docker-compose.yaml)")
-    dockerfile = folder / "Dockerfile"
-    work, start, variables = (
-        _dockerfile(dockerfile, folder, "") if dockerfile.is_file() else (WORK_FOLDER, None, {})
-    )
+    work, start, variables, image = WORK_FOLDER, None, dict[str, str](), None
+    if (folder / "Dockerfile").is_file():
+        try:
+            work, start, variables = _dockerfile(folder / "Dockerfile", folder, "")
+        except NeedsImage as reason:
+            work, start, variables, image = _image(folder, "", "", reason)
     tests = _texts(folder / "tests") if (folder / "tests").is_dir() else {}
     script = folder / "run-tests.sh"
     if script.is_file():
@@ -326,6 +377,7 @@ def _terminal_bench_task(folder: Path, document: JsonMap) -> Task:
         difficulty=as_text(document, "difficulty"),
         facts={key: as_text(document, key) for key in ("category", "author_name") if as_text(document, key)},
         start=start,
+        image=image,
         environment=variables,
         places={work: "work", "/tests": "check_files", "/logs": "logs", "/solution": "solution"},
         checks=(
@@ -340,5 +392,5 @@ def _terminal_bench_task(folder: Path, document: JsonMap) -> Task:
         timeout_seconds=as_number(document, "max_agent_timeout_sec") or AGENT_TIMEOUT_SECONDS,
         solution=texts_of({"solve.sh": _text(solution)}) if solution.is_file() else None,
         solution_script="bash /solution/solve.sh" if solution.is_file() else "",
-        sandbox={"network": {"check": "full"}} if any(map(_NEEDS_NETWORK.search, tests.values())) else None,
+        network={"check": "full"} if any(map(_NEEDS_NETWORK.search, tests.values())) else {},
     )

@@ -8,6 +8,7 @@ that an interrupted run continues where it was.
 """
 
 import asyncio
+import fcntl
 import json
 import os
 import re
@@ -25,14 +26,24 @@ from proctor.formatting import clipped
 from proctor.git import Git, GitError
 from proctor.item import Item, digest_of
 from proctor.json_values import JsonObject, as_text, json_object, parse_json
-from proctor.processes import ProgramResult, run
+from proctor.processes import ProgramResult, end_attempt, run
 from proctor.sandbox import Phase, Sandbox
-from proctor.tasks.statement import REWRITE, is_too_short, new_names, task_text, title_and_body, without_paths
+from proctor.tasks.statement import (
+    REWRITE,
+    is_too_short,
+    linked_issue,
+    new_names,
+    read_issues,
+    task_text,
+    title_and_body,
+    without_paths,
+)
 from proctor.workspace.hidden_tests import HiddenTests, is_ci, is_test, write_archive
+from proctor.workspace.locks import file_lock
 from proctor.workspace.setup import in_thread, session_environment, slug_of
 from proctor.workspace.source_repository import SourceRepository, open_source
 from proctor.workspace.test_reports import Results, read_results, restricted, with_report
-from proctor.workspace.worktree import Worktree, fill, make_home, make_tree, remove_folder
+from proctor.workspace.worktree import Worktree, fill, make_home, make_tree, remove_folder, session_folder
 
 REPEATS = 3
 """Runs of the tests with the whole commit; a test with different results is flaky."""
@@ -41,6 +52,8 @@ MOST_SOURCE_LINES = 500
 MOST_TEST_FILES = 30
 MOST_KEPT_TESTS = 200
 """Tests that must still pass, per task: more of them add little but flakiness."""
+TRIAL = "history-"
+"""Start of the names of the trees in which commits are validated."""
 STATE_FILE, ARCHIVE = "history.jsonl", "hidden.tar.xz"
 _BOT = re.compile(r"\[bot\]|dependabot|renovate|github-actions|pre-commit-ci", re.IGNORECASE)
 _OTHER_WORK = re.compile(
@@ -111,6 +124,8 @@ class MiningOptions:
     since: str = "365d"
     """`90d`, `8w`, `6m`, `2y`, or a date."""
     max_tasks: int = 30
+    issues: Path | None = None
+    """JSON file of issues; the one that a commit names is its statement."""
     hints: bool = False
     """Leave file names of the solution in statements."""
     timeout: float = 600
@@ -352,11 +367,14 @@ class HistoryMiner:
             self.candidates, self._rejected = find_candidates(self.source.git, options.since, now)
         except GitError as error:
             raise UsageError(f"reading the history of {options.repo}: {error}") from error
-        self._key = digest_of([self.check, options.setup, REPEATS, options.hints])[:16]
+        self._issues = read_issues(options.issues) if options.issues else {}
+        parts = [self.check, options.setup, REPEATS, options.hints]
+        self._key = digest_of([*parts, self._issues] if self._issues else parts)[:16]
 
     async def mine(self, progress: Progress | None = None) -> MiningResult:
         """Validate candidates, newest first, until there are enough tasks; write their folders."""
         self.options.out.mkdir(parents=True, exist_ok=True)
+        await in_thread(remove_trials, self._home)
         earlier, waiting = self._earlier(), list(reversed(self.candidates))
         results: dict[str, CommitValidation] = {}
         workers = min(self.options.parallel or os.cpu_count() or 1, max(1, len(waiting)))
@@ -434,7 +452,8 @@ class HistoryMiner:
 
     async def _validate(self, candidate: CommitCandidate) -> CommitValidation:
         paths = (*candidate.source, *candidate.tests)
-        title, body = title_and_body(candidate.message, paths, hints=self.options.hints)
+        text = linked_issue(candidate.message, self._issues) or candidate.message
+        title, body = title_and_body(text, paths, hints=self.options.hints)
         if is_too_short(title, body):
             return CommitValidation(
                 commit=candidate.commit, state="rejected", reason="the message says too little for a task"
@@ -469,14 +488,17 @@ class HistoryMiner:
     @asynccontextmanager
     async def _trial(self, candidate: CommitCandidate) -> "AsyncIterator[_Trial]":
         """A fresh tree of the parent, set up."""
-        place = self._home / "worktrees" / f"history-{candidate.commit[:12]}-{uuid.uuid4().hex[:8]}"
-        try:
-            tree = await in_thread(self._make_tree, place, candidate.parent)
-            trial = _Trial(self.options, tree, candidate.commit, self._environment, self._sandbox)
-            await trial.set_up()
-            yield trial
-        finally:
-            await in_thread(remove_folder, place)
+        name = f"{TRIAL}{candidate.commit[:12]}-{uuid.uuid4().hex[:8]}"
+        place, lock = session_folder(self._home, name), session_folder(self._home, f"{name}.lock")
+        async with file_lock(lock):
+            try:
+                tree = await in_thread(self._make_tree, place, candidate.parent)
+                trial = _Trial(self.options, tree, candidate.commit, name, self._environment, self._sandbox)
+                await trial.set_up()
+                yield trial
+            finally:
+                await in_thread(remove_folder, place)
+                lock.unlink(missing_ok=True)
 
     def _make_tree(self, place: Path, parent: str) -> Worktree:
         tree = make_tree(place, self.source, "batch/history/trial", parent, {}, sealed=True)
@@ -558,6 +580,19 @@ class HistoryMiner:
         # JSON is YAML.
         lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items()]
         return f"---\n{''.join(lines)}---\n"
+
+
+def remove_trials(home: Path) -> None:
+    """End the programs and remove the trees of miners that were killed: nobody holds the locks of these."""
+    for lock in session_folder(home, TRIAL).parent.glob(f"{TRIAL}*.lock"):
+        with lock.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            end_attempt(lock.stem)
+            remove_folder(lock.with_suffix(""))
+            lock.unlink(missing_ok=True)
 
 
 def _passed(results: Results) -> set[str]:
@@ -645,6 +680,7 @@ class _Trial:
         options: MiningOptions,
         tree: Worktree,
         commit: str,
+        attempt: str,
         environment: Mapping[str, str],
         sandbox: Sandbox,
     ) -> None:
@@ -654,7 +690,7 @@ class _Trial:
         self._environment = session_environment(item, environment, self._home, tree.folder, 0)
         # Two versions of a file in the same second must not share compiled code.
         self._environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        self._attempt = f"history-{uuid.uuid4().hex[:12]}"
+        self._attempt = attempt
         self.last_line = ""
         """Of the output of the last run of the tests."""
 
@@ -695,7 +731,11 @@ class _Trial:
                 attempt=self._attempt,
                 time_limit=self._options.timeout,
                 confinement=self._sandbox.confine(
-                    phase, self._options.sandbox, folders=[self._tree.repository.parent], home=self._home
+                    phase,
+                    self._options.sandbox,
+                    folders=[self._tree.repository.parent],
+                    home=self._home,
+                    named=[command],
                 ),
             )
         except UsageError:

@@ -16,8 +16,10 @@ from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
 from proctor.plan.source import KeyPath, PlanSource, ValuePlace, open_regular, refuse, resolved
 from proctor.plan.validate import (
+    RESOURCES_TEXT,
     Expectation,
-    SandboxValue,
+    PlanSandbox,
+    ResourcesValue,
     Seconds,
     SectionLabel,
     Text,
@@ -133,7 +135,8 @@ class Header(BaseModel):
     agent: Text | None = Field(None, description="Who does the work. Default: builtin.")
     solution: Text | None = Field(None, description="Folder with the reference solution's files.")
     answer: Text | None = Field(None, description="What the reference solution says.")
-    sandbox: SandboxValue | None = Field(None, description="How programs are confined. Default: auto.")
+    sandbox: PlanSandbox = None
+    resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
 
 
 FOLDERS = ("start", "check_files", "solution")
@@ -206,6 +209,7 @@ def _task(
         solution=folders.get("solution"),
         answer=header.get("answer") or "",
         sandbox=header.get("sandbox"),
+        resources=header.get("resources"),
     )
 
 

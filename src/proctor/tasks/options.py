@@ -1,7 +1,7 @@
 """Options of reading tasks: columns of datasets, a prompt template, and where repositories are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from proctor.errors import UsageError
@@ -51,3 +51,59 @@ def read_repos(text: str) -> dict[str, Path]:
             )
         repos[name if equals else ""] = folder
     return repos
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOverrides:
+    """The same options as texts, as commands and plans have them; empty: not set."""
+
+    prompt_column: str = field(
+        default="", metadata={"help": "Column of a dataset with the prompts.", "metavar": "NAME"}
+    )
+    expect_column: str = field(
+        default="", metadata={"help": "Column of a dataset with the answers.", "metavar": "NAME"}
+    )
+    template: str = field(
+        default="", metadata={"help": "Prompt of each row, with {column} for its values.", "metavar": "TEXT"}
+    )
+    check: str = field(
+        default="",
+        metadata={
+            "help": "Test command of SWE-bench rows; writes a JUnit report to $PROCTOR_TEST_REPORT.",
+            "metavar": "COMMAND",
+        },
+    )
+    setup: str = field(
+        default="", metadata={"help": "Command of SWE-bench rows before the agent.", "metavar": "COMMAND"}
+    )
+    judge: str = field(
+        default="",
+        metadata={"help": "Model that judges rubrics of tasks that name none.", "metavar": "MODEL"},
+    )
+    repos: str = field(
+        default="",
+        metadata={
+            "help": "Clones of the tasks' repositories: a folder, or owner/name=PATH,….",
+            "metavar": "PATH",
+        },
+    )
+
+    def texts(self) -> dict[str, str]:
+        """These options alone, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(ReadOverrides)}
+
+    def reading(self) -> ReadOptions:
+        """The options of the readers. Raises `UsageError`."""
+        return ReadOptions(
+            prompt_column=self.prompt_column,
+            expect_column=self.expect_column,
+            template=self.template,
+            check=self.check,
+            setup=self.setup,
+            judge=self.judge,
+            repos=read_repos(self.repos),
+        )
+
+
+NO_OVERRIDES = ReadOverrides()
+"""Tasks are read as their files suggest."""

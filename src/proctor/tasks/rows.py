@@ -227,12 +227,6 @@ def _swebench_task(row: JsonMap, number: int, file: Path, options: ReadOptions) 
     if not command:
         raise ValueError("the row does not say how its tests are run; give --check COMMAND")
     patch = as_text(row, "patch")
-    # The whole patch is applied to the work before the tests run, so that no answer is on disk before.
-    apply = f"git apply --whitespace=nowarn {PATCH_FILE} && " if test_patch else ""
-    changed = _quoted(_changed(test_patch))
-    base = shlex.quote(_required(row, "base_commit"))
-    # The agent's versions of the test files are replaced.
-    reset = f"git checkout -q {base} -- {changed}; " if changed else ""
     return Task(
         name=name,
         title=_first_line(_required(row, "problem_statement")),
@@ -245,11 +239,14 @@ def _swebench_task(row: JsonMap, number: int, file: Path, options: ReadOptions) 
         setup=options.setup,
         difficulty=as_text(row, "difficulty"),
         facts={key: as_text(row, key) for key in ("created_at", "version", "repo") if as_text(row, key)},
-        check_files=texts_of({PATCH_FILE: test_patch}) if test_patch else None,
+        date=as_text(row, "created_at")[:10],
+        sealed=True,
+        test_patch=test_patch,
+        solution_paths=tuple(_changed(patch)),
         checks=(
             TaskCheck(
                 criterion="",
-                command=f"{reset}{apply}{command}",
+                command=command,
                 verdict="tests",
                 fail_to_pass=test_ids(row.get("FAIL_TO_PASS")),
                 pass_to_pass=test_ids(row.get("PASS_TO_PASS")),
@@ -261,7 +258,7 @@ def _swebench_task(row: JsonMap, number: int, file: Path, options: ReadOptions) 
     )
 
 
-PATCH_FILE, SOLUTION_PATCH = ".proctor-test.patch", ".proctor-solution.patch"
+SOLUTION_PATCH = ".proctor-solution.patch"
 
 
 def _apply_script(patch: str) -> str:
@@ -270,8 +267,8 @@ def _apply_script(patch: str) -> str:
 
 
 def _changed(patch: str) -> list[str]:
-    """Files that a patch changes and that exist before it."""
-    return sorted(set(re.findall(r"^--- a/(.+?)\s*$", patch, re.MULTILINE)))
+    """Files that a patch changes, adds or removes."""
+    return sorted(set(re.findall(r"^(?:--- a|\+\+\+ b)/(.+?)\s*$", patch, re.MULTILINE)))
 
 
 def _swebench_command(row: JsonMap, test_patch: str) -> str:

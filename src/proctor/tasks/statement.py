@@ -1,8 +1,12 @@
-"""Statement of a task made of a commit: its message without the answer."""
+"""Statement of a task made of a commit: its message, or the issue it names, without the answer."""
 
 import re
-from collections.abc import Collection, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from proctor.errors import UsageError
+from proctor.json_values import JsonMap, as_map, as_number, as_text, parse_json
+from proctor.plan.source import bytes_of
 
 LONGEST = 4000
 FEWEST_WORDS = 4
@@ -27,6 +31,9 @@ _REMOVED = (
     re.compile(r"\(?\b[\w.-]+/[\w.-]+#\d+\)?"),
     re.compile(r"\(?(?:\b(?:fixes|closes|resolves|fix|close|refs?|see|gh)[ :-]*)?#\d+\)?", re.IGNORECASE),
     re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b"),
+)
+_ISSUE = re.compile(
+    r"(?<![\w&/])(?:[\w.-]+/[\w.-]+)?(?:#|\bgh-)(\d+)\b|/(?:issues|pull)/(\d+)\b", re.IGNORECASE
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
 _DEFINED = re.compile(
@@ -62,6 +69,45 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
     body = re.sub(r"[ \t]+\n", "\n", body)
     body = re.sub(r"\n{3,}", "\n\n", body).strip()
     return title[:1].upper() + title[1:], body[:LONGEST]
+
+
+def read_issues(file: Path) -> dict[int, str]:
+    """Titles and texts of issues by number: a JSON list or lines with `number`, `title` and `body`, or a map
+    of numbers to these. Pull requests are left out: they describe the solution. Raises `UsageError`."""
+    text = bytes_of(file, remedy="Give a JSON file of issues.").decode("utf-8-sig", "replace")
+    try:
+        document = parse_json(text)
+    except ValueError:
+        try:
+            document = [parse_json(line) for line in text.splitlines() if line.strip()]
+        except ValueError as error:
+            raise UsageError(
+                f"{file} is not JSON: {error}\nGive a list, a map, or one issue per line."
+            ) from error
+    issues = {
+        number: f"{as_text(issue, 'title')}\n\n{as_text(issue, 'body')}".strip()
+        for number, issue in _numbered(document)
+        if "pull_request" not in issue and as_text(issue, "title")
+    }
+    if not issues:
+        raise UsageError(f"{file} has no issue with `number` and `title`\nExport them with these members.")
+    return issues
+
+
+def _numbered(document: object) -> Iterator[tuple[int, JsonMap]]:
+    if isinstance(document, Mapping) and "number" not in document:
+        yield from ((int(name), as_map(issue)) for name, issue in document.items() if str(name).isdigit())
+        return
+    for issue in document if isinstance(document, list) else [document]:
+        number = as_number(issue, "number")
+        if number is not None:
+            yield int(number), as_map(issue)
+
+
+def linked_issue(message: str, issues: Mapping[int, str]) -> str:
+    """The text of the first known issue that a message names; empty: it names none."""
+    numbers = (int(first or second) for first, second in _ISSUE.findall(message))
+    return next((issues[number] for number in numbers if number in issues), "")
 
 
 def without_paths(text: str, paths: Collection[str]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from proctor.json_values import JsonMap, JsonObject
 from proctor.workspace.starting_files import NOTHING, digest_of_folder, digest_of_texts
 
+SHOWN_WISHES = 3
 MARKDOWN = "proctor"
 """Format of our own task files."""
 
@@ -67,6 +68,29 @@ def texts_of(texts: Mapping[str, str]) -> TaskFolder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskImage:
+    """A container image that a task needs; its working folder holds the starting files."""
+
+    name: str
+    digest: str
+    work: str
+    """The working folder."""
+    context: Path | None = None
+    """Folder with the Dockerfile; None: the image is pulled."""
+
+    @property
+    def setting(self) -> JsonObject:
+        """What a runner needs."""
+        context = str(self.context) if self.context else None
+        return {"name": self.name, "work": self.work, "context": context}
+
+    @property
+    def command(self) -> str:
+        """How it comes to be, for readers."""
+        return f"build the image of {self.context}" if self.context else f"pull the image {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStep:
     """A later part of a task: another prompt in the same folder, and its checks."""
 
@@ -98,12 +122,18 @@ class Task:
     checks: tuple[TaskCheck, ...] = ()
     """Every success criterion, then the checks of no criterion."""
     start: TaskFolder | None = None
+    image: TaskImage | None = None
+    """The image in which all its programs run; its working folder is then `start`."""
     repo: Path | None = None
     ref: str = "HEAD"
     setup: str = ""
     check_files: TaskFolder | None = None
     hidden: TaskFolder | None = None
     """Archive of hidden tests and the reference solution."""
+    test_patch: str | None = None
+    """Patch that adds hidden tests; the work is then judged in a fresh tree. None: there is none."""
+    solution_paths: tuple[str, ...] = ()
+    """Files that the reference solution changes, where tests come as a patch."""
     sealed: bool = False
     """Whether the agent's repository has nothing later than its first commit."""
     date: str = ""
@@ -117,6 +147,10 @@ class Task:
     answer: str = ""
     sandbox: object = None
     """As in a plan; None: as `proctor.toml` says."""
+    network: JsonMap = field(default_factory=dict)
+    """Network by phase (`agent`, `check`) that a file of another format asks for; the user decides."""
+    resources: object = None
+    """As in a plan; None: it needs nothing in particular."""
     format: str = MARKDOWN
     line: int = 0
     """Where it is in `file`; 0: the file is one task."""
@@ -152,7 +186,8 @@ class Task:
 
     @property
     def start_digest(self) -> str:
-        return self.start.digest if self.start else NOTHING
+        start = self.image or self.start
+        return start.digest if start else NOTHING
 
     @property
     def is_prompt(self) -> bool:
@@ -253,12 +288,35 @@ def file_names(folder: TaskFolder | None) -> Sequence[str]:
     return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if not path.is_dir())
 
 
+def network_remark(tasks: Sequence[Task], *, allowed: bool) -> str:
+    """Says which network access tasks ask for, and whether they get it; empty: they ask for none."""
+    wishes = [f"{task.name}: {_wish(task.network)}" for task in tasks if task.network]
+    if not wishes:
+        return ""
+    listed = "; ".join(wishes[:SHOWN_WISHES]) + ("; …" if len(wishes) > SHOWN_WISHES else "")
+    number = f"{len(wishes):,} task{'s ask' if len(wishes) > 1 else ' asks'} for network access"
+    outcome = "granted by --task-network" if allowed else "not granted; --task-network grants it"
+    return f"{number}, {outcome} ({listed})"
+
+
+def _wish(network: JsonMap) -> str:
+    parts = []
+    for phase, access in network.items():
+        hosts = ", ".join(map(str, access)) if isinstance(access, list) else str(access)
+        parts.append(f"{phase} {hosts}")
+    return ", ".join(parts)
+
+
 def commands_of(tasks: Sequence[Task]) -> list[str]:
     """Every command that tasks would run, without repeats."""
     commands = [
         command
         for task in tasks
-        for command in (task.setup, *(check.command for check in task.all_commands))
+        for command in (
+            task.image.command if task.image else "",
+            task.setup,
+            *(check.command for check in task.all_commands),
+        )
         if command
     ]
     return list(dict.fromkeys(commands))

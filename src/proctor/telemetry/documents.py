@@ -18,7 +18,9 @@ KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 STATUSES = ("UNSET", "OK", "ERROR")
 SESSION_KEYS = (
     *("session.id", "gen_ai.conversation.id"),
-    *("traceloop.association.properties.session_id", "ai.telemetry.metadata.sessionId"),
+    *("traceloop.association.properties.session_id", "traceloop.association.properties.thread_id"),
+    *("ai.telemetry.metadata.sessionId", "gcp.vertex.agent.session_id", "langfuse.session.id"),
+    *("langsmith.metadata.session_id", "langsmith.metadata.thread_id"),
 )
 """Where the name of a session stands; the first that is there counts."""
 
@@ -88,7 +90,8 @@ def says_something(document: JsonMap) -> bool:
 
 def hex_id(value: object) -> str:
     """An id, in lower case if it is hexadecimal; empty: none."""
-    text = str(value or "").strip()[:LONGEST_NAME]
+    # Console exporters print ids as Python does: 0x5b8e….
+    text = str(value or "").strip().removeprefix("0x")[:LONGEST_NAME]
     lowered = text.lower()
     # OTLP writes a missing id as zeros.
     if not text.strip("0"):
@@ -122,7 +125,7 @@ def nanoseconds(value: object) -> int:
 def named(value: object, names: tuple[str, ...], prefix: str) -> str:
     """The name of a kind or status, from its number or name."""
     if isinstance(value, str) and not value.isdigit():
-        return value.upper().removeprefix(prefix)[:40]
+        return value.upper().removeprefix(prefix).rpartition(".")[2][:40]
     number = parsed_integer(value) or 0
     return names[number] if 0 <= number < len(names) else names[0]
 
@@ -131,8 +134,8 @@ def _span(document: Document) -> Document:
     started = nanoseconds(document.get("startTimeUnixNano"))
     ended = nanoseconds(document.get("endTimeUnixNano"))
     status = document.get("status")
-    code = status.get("code") if isinstance(status, Mapping) else status
-    message = status.get("message") if isinstance(status, Mapping) else ""
+    code = status.get("code") or status.get("status_code") if isinstance(status, Mapping) else status
+    message = status.get("message") or status.get("description") if isinstance(status, Mapping) else ""
     return document | {
         "parentSpanId": hex_id(document.get("parentSpanId")) or None,
         "name": str(document.get("name") or ""),

@@ -7,6 +7,7 @@ cannot be parsed is kept as text.
 
 import ast
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -151,6 +152,8 @@ def _result(block: JsonMap) -> ParsedToolResult | None:
 
 def _result_text(value: object) -> str:
     parsed = parse_nested(value)
+    if isinstance(parsed, Mapping) and set(parsed) == {"result"}:
+        parsed = parse_nested(parsed["result"])
     if parsed is None or isinstance(parsed, str):
         return parsed or ""
     blocks = parsed if isinstance(parsed, list) else [parsed]
@@ -215,6 +218,8 @@ ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("tool", "function", "toolmessage", "tool_message", "ipython"), "tool"),
     **dict.fromkeys(("system", "developer", "systemmessage"), "system"),
 }
+_STEPS = frozenset(("tool-call", "tool-response"))
+"""Roles in which smolagents repeats its own steps; their spans tell them."""
 DEEPEST = 24
 """How far one shape may be wrapped in another. The deepest seen is seven."""
 WRAPPERS = (
@@ -227,6 +232,8 @@ WRAPPERS = (
 def parse_messages(value: object, role: Role, depth: int = 0) -> list[ParsedMessage]:
     """The messages in a value; `role` where they have none."""
     value = parse_nested(value)
+    if isinstance(value, str) and (printed := parse_printed(value, role)) is not None:
+        return printed
     if value is None or depth > DEEPEST:
         return []
     if isinstance(value, list):
@@ -234,6 +241,65 @@ def parse_messages(value: object, role: Role, depth: int = 0) -> list[ParsedMess
     if isinstance(value, Mapping):
         return _of_mapping(value, role, depth)
     return [ParsedMessage(role, as_text(value))]
+
+
+def parse_printed(text: str, role: Role) -> list[ParsedMessage] | None:
+    """The messages in objects as Python prints them; None: the text is no such object.
+
+    They are never speech: what cannot be read of them is left out.
+    """
+    start = _PRINTED.match(text.lstrip())
+    if start is None:
+        return None
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body if len(text) <= LONGEST_LITERAL else None
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        tree = None
+    elements = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
+    return [message for each in elements for message in _printed_messages(each, role)]
+
+
+def _printed_messages(node: ast.expr | None, role: Role) -> list[ParsedMessage]:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return []
+    fields = {each.arg: _printed_value(each.value) for each in node.keywords if each.arg}
+    name = node.func.id
+    if name == "ResponseFunctionToolCall":
+        call = ParsedToolCall(
+            str(fields.get("call_id") or fields.get("id") or ""),
+            str(fields.get("name") or ""),
+            args_of(fields.get("arguments")),
+        )
+        return [ParsedMessage("assistant", "", (call,))]
+    if name == "ResponseOutputMessage":
+        return [message_of_blocks(as_list(fields, "content"), "assistant")]
+    if name.lower() in ROLES:
+        content = {"role": role_of(name, role), "content": "", **fields}
+        return parse_messages({key: each for key, each in content.items() if each is not None}, role, DEEPEST)
+    return []
+
+
+def _printed_value(node: ast.expr) -> object:
+    """A value as Python prints it; objects in it as their fields, None where it cannot be read."""
+    if isinstance(node, ast.Call):
+        return {each.arg: _printed_value(each.value) for each in node.keywords if each.arg}
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_printed_value(each) for each in node.elts]
+    try:
+        value: object = ast.literal_eval(node)
+        json.dumps(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return value
+
+
+# Classes that frameworks print where a message should be. One by one: a person may write `Name(x=1)` as well.
+_PRINTED = re.compile(
+    r"\[?\s*(ResponseFunctionToolCall|ResponseReasoningItem|ResponseOutputMessage|ResponseUsage|Response"
+    r"|ChatMessage|ChatCompletion|ChatCompletionMessage|ModelResponse|AIMessage|AIMessageChunk|HumanMessage"
+    r"|SystemMessage|ToolMessage|ActionStep|TaskStep|PlanningStep|FinalAnswerStep|ToolOutput|CrewOutput"
+    r"|TaskOutput|AgentFinish|AgentAction|AgentChatResponse)\("
+)
 
 
 def role_of(value: object, otherwise: Role) -> Role:
@@ -311,6 +377,8 @@ def _of_mapping(value: JsonMap, role: Role, depth: int) -> list[ParsedMessage]:
 
 def _messages(value: JsonMap, role: Role, depth: int) -> list[ParsedMessage]:
     # `type` is the role in LangChain's messages, and `message` in OpenAI's items, which is none.
+    if str(value.get("role")).lower() in _STEPS:
+        return []
     who = role_of(value.get("role"), role_of(value.get("type"), role))
     content = parse_nested(
         next((value[key] for key in ("parts", "content", "contents") if value.get(key)), "")

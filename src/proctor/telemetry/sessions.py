@@ -6,17 +6,18 @@ prompt and answer; model spans fill in what they lack. Nested agents contribute 
 under their own name; their input is that of a tool.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+import json
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from proctor.telemetry.dialects import read_span
-from proctor.telemetry.documents import Document, is_span, mark_of, sessions_among
-from proctor.telemetry.messages import ParsedMessage, ParsedToolCall, ParsedToolResult
-from proctor.telemetry.span import Span, SpanReading, model_of, provider_of, span_of, usage_of
+from proctor.telemetry.documents import Document, is_span, mark_of, nanoseconds, sessions_among
+from proctor.telemetry.messages import ParsedMessage, ParsedToolCall, ParsedToolResult, parse_nested
+from proctor.telemetry.span import Span, SpanReading, cost_of, model_of, provider_of, span_of, usage_of
 
 SOURCE = "otlp"
 MOST_ATTRIBUTES = 100
@@ -37,6 +38,8 @@ class RequestedTool:
 
     call: ParsedToolCall
     trace_id: str
+    owner: str = ""
+    """The agent whose model requested it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class ToolUse:
     model_call_id: str
     """What the model called it; empty when the span does not say."""
     trace_id: str
+    owner: str = ""
 
 
 TimedItem = tuple[int, Event | RequestedTool | ModelAnswer | ToolUse]
@@ -61,81 +65,148 @@ TimedItem = tuple[int, Event | RequestedTool | ModelAnswer | ToolUse]
 
 
 class SpanTranscript:
-    """All events of one session, over its traces."""
+    """All events of one session, over its traces.
+
+    Outputs of models are new; inputs are history. Of an agent whose model has answered before, nothing that
+    the assistant said is taken from inputs: frameworks repeat it under other ids and in other notations.
+    """
 
     def __init__(self) -> None:
         self._seen: Counter[tuple[str, ...]] = Counter()
-        self._asked: dict[str, ParsedToolCall] = {}
+        self._answered: set[str] = set()
+        self._requested: dict[str, ParsedToolCall] = {}
+        self._requests = list[RequestedTool]()
+        self._uses = list[ToolUse]()
         self._results: dict[str, ParsedToolResult] = {}
+        self._pairs: dict[int, RequestedTool] | None = None
+        self._paired: set[int] = set()
         self._used_ids: set[str] = set()
-        self._used_names: dict[tuple[str, str], int] = defaultdict(int)
         self._used_results: set[str] = set()
 
     def add_conversation(
-        self, messages: Iterable[ParsedMessage], at: int, trace_id: str
+        self, messages: Iterable[ParsedMessage], at: int, trace_id: str, owner: str = ""
     ) -> Iterator[TimedItem]:
         """The new messages of a conversation that is sent repeatedly."""
         counted: Counter[tuple[str, ...]] = Counter()
         for message in messages:
-            key = _message_key(message)
-            counted[key] += 1
-            if counted[key] > self._seen[key]:
-                yield from self.say(message, at, trace_id)
+            if message.role == "assistant" and owner in self._answered:
+                continue
+            calls = tuple(call for call in message.calls if self._is_new_call(call, counted))
+            keys = [_text_key(message)] if message.text.strip() else []
+            results = list[ParsedToolResult]()
+            for result in message.results:
+                counted[_result_key(result)] += 1
+                if counted[_result_key(result)] > self._seen[_result_key(result)]:
+                    results.append(result)
+            for key in keys:
+                counted[key] += 1
+            is_new = any(counted[key] > self._seen[key] for key in keys)
+            text = message.text if is_new else ""
+            if text or calls or results:
+                yield from self.say(
+                    replace(message, text=text, calls=calls, results=tuple(results)), at, trace_id, owner
+                )
 
-    def say(self, message: ParsedMessage, at: int, trace_id: str) -> Iterator[TimedItem]:
+    def answer(self, message: ParsedMessage, at: int, trace_id: str, owner: str) -> Iterator[TimedItem]:
+        """An output of a model of this agent."""
+        self._answered.add(owner)
+        return self.say(message, at, trace_id, owner)
+
+    def say(self, message: ParsedMessage, at: int, trace_id: str, owner: str = "") -> Iterator[TimedItem]:
         """A new message, even if an equal one exists."""
-        self._seen[_message_key(message)] += 1
         if message.text.strip():
+            self._seen[_text_key(message)] += 1
             yield at, Message(role=message.role, content=message.text, name=message.name)
         for call in message.calls:
             if call.id:
-                self._asked[call.id] = call
-            yield at, RequestedTool(call, trace_id)
+                self._requested[call.id] = call
+            self._seen[_call_key(call)] += 1
+            request = RequestedTool(call, trace_id, owner)
+            self._requests.append(request)
+            yield at, request
         for result in message.results:
+            self._seen[_result_key(result)] += 1
             if result.id:
                 self._results.setdefault(result.id, result)
             yield at, ModelAnswer(result)
 
     def use(self, used: ToolUse) -> ToolUse:
         """A tool call recorded by a span."""
-        if used.model_call_id:
-            self._used_ids.add(used.model_call_id)
-        else:
-            self._used_names[used.trace_id, used.call.name] += 1
+        self._uses.append(used)
+        self._used_ids.add(used.model_call_id)
         self._used_results.add(used.call.result.strip())
         return used
 
     def events(self, earlier: Sequence[TimedItem]) -> Iterator[tuple[int, Event]]:
-        """The events, with each tool call once and its outcome."""
+        """The events, with each tool call once and its outcome. Only after all traces were read."""
+        pairs = self._pair()
         for at, what in earlier:
             if isinstance(what, ToolUse):
-                yield at, self._completed(what)
+                yield at, self._completed(what, pairs.get(id(what)))
             elif isinstance(what, RequestedTool):
-                if (call := self._unrecorded_call(what)) is not None:
-                    yield at, call
+                if id(what) not in self._paired:
+                    yield at, self._unrecorded(what.call)
             elif isinstance(what, ModelAnswer):
                 if not self._is_known(what.result) and what.result.text.strip():
                     yield at, Message(role="tool", content=what.result.text)
             else:
                 yield at, what
 
-    def _completed(self, used: ToolUse) -> ToolCall:
+    def _is_new_call(self, call: ParsedToolCall, counted: Counter[tuple[str, ...]]) -> bool:
+        """Whether a call in a history has not been made: neither under its id nor, with its arguments, as
+        often as it stands there."""
+        key = _call_key(call)
+        counted[key] += 1
+        return call.id not in self._requested and counted[key] > self._seen[key]
+
+    def _pair(self) -> Mapping[int, RequestedTool]:
+        """The request of each recorded call: by id, by name and arguments within its agent, or by name."""
+        if self._pairs is not None:
+            return self._pairs
+        self._pairs = {}
+        self._pair_by(
+            lambda use: use.model_call_id and (use.model_call_id,),
+            lambda request: request.call.id and (request.call.id,),
+        )
+        self._pair_by(
+            lambda use: (use.owner, *_call_key(ParsedToolCall("", use.call.name, use.call.args))),
+            lambda request: (request.owner, *_call_key(request.call)),
+        )
+        self._pair_by(
+            lambda use: "" if use.model_call_id else (use.trace_id, use.call.name),
+            lambda request: (request.trace_id, request.call.name),
+        )
+        return self._pairs
+
+    def _pair_by(
+        self,
+        key_of_use: Callable[[ToolUse], tuple[str, ...] | str],
+        key_of_request: Callable[[RequestedTool], tuple[str, ...] | str],
+    ) -> None:
+        """Pair what is not yet paired and has the same key, the first with the first."""
+        pairs = self._pairs if self._pairs is not None else {}
+        waiting: dict[tuple[str, ...] | str, deque[RequestedTool]] = defaultdict(deque)
+        for request in self._requests:
+            if id(request) not in self._paired and (key := key_of_request(request)):
+                waiting[key].append(request)
+        for use in self._uses:
+            key = key_of_use(use)
+            if id(use) in pairs or not key or not waiting[key]:
+                continue
+            pairs[id(use)] = request = waiting[key].popleft()
+            self._paired.add(id(request))
+
+    def _completed(self, used: ToolUse, request: RequestedTool | None) -> ToolCall:
         """A tool call, completed from the conversation."""
-        call, named = used.call, used.model_call_id
-        if not call.args and named in self._asked:
-            call = replace(call, args=self._asked[named].args)
+        call = used.call
+        named = used.model_call_id or (request.call.id if request else "")
+        if not call.args and request is not None:
+            call = replace(call, args=request.call.args)
         if not call.result and named in self._results:
             call = replace(call, result=self._results[named].text)
         return call
 
-    def _unrecorded_call(self, request: RequestedTool) -> ToolCall | None:
-        call = request.call
-        if call.id and call.id in self._used_ids:
-            return None
-        nameless = (request.trace_id, call.name)
-        if self._used_names[nameless] > 0:
-            self._used_names[nameless] -= 1
-            return None
+    def _unrecorded(self, call: ParsedToolCall) -> ToolCall:
         result = self._results.get(call.id) if call.id else None
         return ToolCall(
             name=call.name,
@@ -146,21 +217,40 @@ class SpanTranscript:
         )
 
     def _is_known(self, result: ParsedToolResult) -> bool:
-        known: Mapping[str, ParsedToolCall] | set[str]
-        for known in (self._asked, self._used_ids):
-            if result.id and result.id in known:
-                return True
+        if result.id and (result.id in self._requested or result.id in self._used_ids):
+            return True
         return result.text.strip() in self._used_results
 
 
-def _message_key(message: ParsedMessage) -> tuple[str, ...]:
-    """Equal for one message in two notations: by text, or by calls where there is no text."""
-    text = " ".join(message.text.split())
-    if text:
-        return message.role, text
-    calls = (call.id or call.name for call in message.calls)
-    results = (result.id or " ".join(result.text.split()) for result in message.results)
-    return message.role, "", *calls, *results
+def _text_key(message: ParsedMessage) -> tuple[str, ...]:
+    """Equal for one message in two notations."""
+    return message.role, " ".join(message.text.split())
+
+
+def _call_key(call: ParsedToolCall) -> tuple[str, ...]:
+    """Equal for one call under two ids: its name and its arguments in one notation."""
+    return "call", call.name, canonical(call.args)
+
+
+def _result_key(result: ParsedToolResult) -> tuple[str, ...]:
+    return "result", result.id or " ".join(result.text.split())
+
+
+def canonical(value: object) -> str:
+    """Equal for equal arguments: sorted keys, empty values left out, 240 and 240.0 alike."""
+    return json.dumps(_plain(value), sort_keys=True, ensure_ascii=False, default=str)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        members = {str(key): _plain(each) for key, each in value.items()}
+        return {key: each for key, each in members.items() if each not in ("", None, {}, [])}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    parsed = parse_nested(value)
+    return _plain(parsed) if parsed is not value else value
 
 
 UNKNOWN_MODEL = "unknown"
@@ -184,7 +274,9 @@ class TraceReader:
         self.ended = max(span.ended for span in spans)
         self.read, self._transcript = read, transcript
         self._by_id = {span.span_id: span for span in spans}
+        self._tool_of = dict[str, str]()
         self._spans = [span for span in spans if span.span_id in read and not self._is_repeated(span)]
+        self._tool_of = self._agents_in_tools()
         agents = [span for span in self._spans if read[span.span_id].kind == "agent"]
         self.roots = [span for span in agents if not self._above(span, "agent")]
         """The outermost agents."""
@@ -216,7 +308,7 @@ class TraceReader:
         outermost = {root.span_id for root in self.roots}
         for span in self._spans:
             kind = self.read[span.span_id].kind
-            if kind == "tool":
+            if kind in ("tool", "step"):
                 yield span.ended, _TOOL_USED, span
             elif kind == "inference":
                 yield span.started, _MODEL_ASKED, span
@@ -228,7 +320,7 @@ class TraceReader:
     def _happened(self, at: int, rank: int, span: Span, earlier: Sequence[TimedItem]) -> list[TimedItem]:
         reading = self.read[span.span_id]
         if rank == _TOOL_USED:
-            return [(at, self._transcript.use(_used(span, reading)))]
+            return self._tool_items(at, span, reading)
         if rank == _AGENT_ASKED:
             return self._opening(at, reading, earlier)
         if rank == _AGENT_ANSWERED:
@@ -237,15 +329,24 @@ class TraceReader:
             return self._input_items(at, span, reading, earlier)
         return self._answered(at, span, reading)
 
+    def _tool_items(self, at: int, span: Span, reading: SpanReading) -> list[TimedItem]:
+        """A tool call, or what another step such as a retrieval returned."""
+        if reading.kind == "tool":
+            return [(at, self._transcript.use(replace(_used(span, reading), owner=self._owner(span))))]
+        text = reading.tool_result or ""
+        return [(at, Message(role="tool", content=text, name=reading.tool))] if text.strip() else []
+
     def _opening(self, at: int, reading: SpanReading, earlier: Sequence[TimedItem]) -> list[TimedItem]:
         """The prompt of an outermost agent. Its last message is new, even if an equal one exists."""
         fresh = None if _has_user(earlier) else _last(reading.inputs, "user")
         items = list(self._system(at, reading))
         before = [message for message in reading.inputs if message is not fresh]
         if fresh is not None and reading.inputs[-1] is fresh:
-            items += self._transcript.add_conversation(before, at, self.trace_id)
+            items += self._transcript.add_conversation(before, at, self.trace_id, reading.agent)
             return items + list(self._transcript.say(fresh, at, self.trace_id))
-        return items + list(self._transcript.add_conversation(reading.inputs, at, self.trace_id))
+        return items + list(
+            self._transcript.add_conversation(reading.inputs, at, self.trace_id, reading.agent)
+        )
 
     def _closing(
         self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]
@@ -257,8 +358,7 @@ class TraceReader:
             if usage != Usage():
                 items.append((at, _model_call(span, reading, usage)))
         answer = _last(reading.outputs, "assistant")
-        last = next((what for _, what in reversed(earlier) if _is_assistant(what)), None)
-        if answer is None or (isinstance(last, Message) and last.content.split() == answer.text.split()):
+        if answer is None or any(_repeats(answer, what) for _, what in earlier):
             return items
         return items + list(self._transcript.say(replace(answer, calls=()), at, self.trace_id))
 
@@ -270,19 +370,21 @@ class TraceReader:
         inputs = [message for message in reading.inputs if message.role != "system"]
         if self._inner_agent(span) and _has_user(earlier):
             inputs = [message for message in inputs if message.role != "user"]
-        last = inputs[-1] if inputs else None
+        last, owner = inputs[-1] if inputs else None, self._owner(span)
         if last is not None and last.role == "user" and not _has_user(earlier) and not self.roots:
             # The only source for the prompt of this turn: the last message of the user.
-            items += self._transcript.add_conversation(inputs[:-1], at, self.trace_id)
+            items += self._transcript.add_conversation(inputs[:-1], at, self.trace_id, owner)
             return items + list(self._transcript.say(last, at, self.trace_id))
-        return items + list(self._transcript.add_conversation(inputs, at, self.trace_id))
+        return items + list(self._transcript.add_conversation(inputs, at, self.trace_id, owner))
 
     def _answered(self, at: int, span: Span, reading: SpanReading) -> list[TimedItem]:
         items: list[TimedItem] = [(at, _model_call(span, reading, usage_of(span)))]
-        inner = self._inner_agent(span)
+        inner, owner = self._inner_agent(span), self._owner(span)
         for message in reading.outputs:
             if message.role == "assistant":
-                items += self._transcript.say(replace(message, name=message.name or inner), at, self.trace_id)
+                items += self._transcript.answer(
+                    replace(message, name=message.name or inner), at, self.trace_id, owner
+                )
         return items
 
     def _system(self, at: int, reading: SpanReading) -> Iterator[TimedItem]:
@@ -319,20 +421,66 @@ class TraceReader:
 
     def _inner_agent(self, span: Span) -> str:
         """Name of the nested agent of this span; empty: the outermost one."""
-        named = [self.read[each.span_id].agent for each in self._above(span, "agent")]
-        named = [name for name in named if name]
-        return named[0] if len(named) > 1 else ""
+        agents = [each for each in self._above(span, "agent") if self.read[each.span_id].agent]
+        if not agents or (len(agents) == 1 and not self._above(agents[0], "tool")):
+            return ""
+        return self.read[agents[0].span_id].agent
+
+    def _owner(self, span: Span) -> str:
+        """Name of the agent that a model or tool works for; empty: none is named."""
+        named = (self.read[each.span_id].agent for each in self._above(span, "agent"))
+        return next(filter(None, named), "")
+
+    def _agents_in_tools(self) -> dict[str, str]:
+        """The tool that runs each agent whose span does not stand below it, by their span ids.
+
+        Some instrumentations put all agents below the workflow. Such an agent works within the time of the
+        tool; where several tools run at once, its question is one of the tool's arguments.
+        """
+        tools = [span for span in self._spans if self.read[span.span_id].kind == "tool"]
+        inside = dict[str, str]()
+        for agent in self._spans if tools else ():
+            if self.read[agent.span_id].kind != "agent" or self._above(agent, "tool"):
+                continue
+            around = [
+                tool
+                for tool in tools
+                if tool.started <= agent.started
+                and agent.ended <= tool.ended
+                and tool.ended > tool.started
+                and not any(each is agent for each in self._above(tool, "agent"))
+            ]
+            if len(around) > 1:
+                questions = self._questions(agent)
+                asking = [tool for tool in around if questions & _texts(self.read[tool.span_id].tool_args)]
+                around = asking or around
+            if around:
+                inside[agent.span_id] = min(around, key=lambda tool: tool.ended - tool.started).span_id
+        return inside
+
+    def _questions(self, agent: Span) -> set[str]:
+        """What the users of an agent's own models said, in one notation."""
+        below = (span for span in self._spans if agent in self._above(span, "agent")[:1])
+        messages = (message for span in (agent, *below) for message in self.read[span.span_id].inputs)
+        return {" ".join(message.text.split()) for message in messages if message.role == "user"}
 
     def _above(self, span: Span, kind: str) -> list[Span]:
         """Enclosing spans of a kind, nearest first."""
-        ancestors, visited, above = list[Span](), {span.span_id}, self._by_id.get(span.parent_id)
+        ancestors, visited, above = list[Span](), {span.span_id}, self._parent(span)
         while above is not None and above.span_id not in visited and len(visited) < DEEPEST:
             visited.add(above.span_id)
             reading = self.read.get(above.span_id)
             if reading is not None and reading.kind == kind:
                 ancestors.append(above)
-            above = self._by_id.get(above.parent_id)
+            above = self._parent(above)
         return ancestors
+
+    def _parent(self, span: Span) -> Span | None:
+        return self._by_id.get(self._tool_of.get(span.span_id, span.parent_id))
+
+
+def _texts(arguments: JsonMap | None) -> set[str]:
+    return {" ".join(str(value).split()) for value in (arguments or {}).values()}
 
 
 def _used(span: Span, reading: SpanReading) -> ToolUse:
@@ -352,6 +500,8 @@ def _model_call(span: Span, reading: SpanReading, usage: Usage) -> ModelCall:
         model=model_of(span) or UNKNOWN_MODEL,
         usage=usage,
         provider=provider_of(span),
+        cost_usd=cost_of(span),
+        price_source="agent" if cost_of(span) is not None else "",
         latency_ms=(span.ended - span.started) / NANOSECONDS_PER_MILLISECOND,
         status="error" if reading.has_failed else "ok",
         error=span.error if reading.has_failed else "",
@@ -369,8 +519,11 @@ def _has_user(earlier: Sequence[TimedItem]) -> bool:
     return any(isinstance(what, Message) and what.role == "user" for _, what in earlier)
 
 
-def _is_assistant(what: object) -> bool:
-    return isinstance(what, RequestedTool) or (isinstance(what, Message) and what.role == "assistant")
+def _repeats(answer: ParsedMessage, what: object) -> bool:
+    """Whether an agent's answer is a message that its model has written in the same turn."""
+    return (
+        isinstance(what, Message) and what.role == "assistant" and what.content.split() == answer.text.split()
+    )
 
 
 def sessions_of(documents: Iterable[Document], *, service: str = "", log_group: str = "") -> list[Session]:
@@ -466,7 +619,21 @@ def _spans(documents: Sequence[Document]) -> list[Span]:
         if not is_span(document):
             records[_span_key(document)].append(document)
     spans = [span_of(document, records[_span_key(document)]) for document in documents if is_span(document)]
+    if not spans:
+        spans = [_span_of_records(of_span) for of_span in records.values()]
     return sorted(spans, key=lambda span: (span.started, -span.ended, span.span_id))
+
+
+def _span_of_records(records: Sequence[Document]) -> Span:
+    """The span of event records whose own document is missing: a model call at their time."""
+    first = min(records, key=lambda record: nanoseconds(record["timeUnixNano"]))
+    name = str(first.get("eventName") or as_map(first, "attributes").get("event.name") or "")
+    scope = as_text(as_map(first, "scope")["name"]) or name
+    attributes = {"gen_ai.operation.name": "chat", **as_map(first, "attributes")}
+    time = first["timeUnixNano"]
+    document = {**first, "name": name, "scope": {"name": scope}, "attributes": attributes, "parentSpanId": ""}
+    times = {"startTimeUnixNano": time, "endTimeUnixNano": time, "status": {"code": "UNSET"}, "events": []}
+    return span_of(document | times, records)
 
 
 def _span_key(document: Document) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """Reads spans from files and CloudWatch Logs: JSON or protobuf, possibly compressed.
 
-A file contains one value per line, or one value; a value is an OTLP message, a flat document, or a log event
-around one. What cannot be read is reported and skipped.
+A file contains one value per line, one value, or values printed one after the other; a value is an OTLP
+message, a flat document, an export of another tool, or a log event around one. What cannot be read is
+reported and skipped.
 """
 
 import gzip
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from proctor.errors import NotFound, UsageError
-from proctor.json_values import JsonMap, JsonObject, as_text, maps_in, parse_json
+from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, maps_in, parse_json
 from proctor.session import Unreadable
 from proctor.telemetry.documents import (
     Document,
@@ -26,6 +27,7 @@ from proctor.telemetry.documents import (
     service_of,
     session_key_of,
 )
+from proctor.telemetry.exports import exported
 from proctor.telemetry.otlp import LOGS, TRACES, DecodedSpans, decode_message, decode_protobuf, signal_of
 
 MOST_BYTES = 256 * 1024 * 1024
@@ -34,7 +36,14 @@ HEAD_BYTES = 64 * 1024
 """Of a file that are looked at to tell what it is."""
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".log", ".pb", ".bin", ".binpb", ".otlp", ".gz")
 """Of files in a folder that are looked at."""
-_TELLTALES = (b"resourceSpans", b"resourceLogs", b"resource_spans", b"resource_logs", b"traceId")
+_TELLTALES = (
+    *(b"resourceSpans", b"resourceLogs", b"resource_spans", b"resource_logs", b"traceId"),
+    *(b'"trace_id"', b"raw_otel_json", b'"context.trace_id"', b'"observations"', b'"run_type"'),
+)
+# A line that opens an object which goes on in the next: what a console exporter prints.
+_PRINTED = re.compile(rb"^\{\s*$", re.MULTILINE)
+MOST_NAMES = 8
+"""Member names that a message lists."""
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 # CloudWatch's exports to S3 put the time before each event: 2026-04-23T07:37:44.011Z {…}
@@ -79,16 +88,38 @@ def documents_in(value: object) -> DecodedSpans:
         raise ValueError("it is not a JSON object")
     if signal_of(value) is not None:
         return decode_message(value)
+    documents = exported(value)
+    if documents is not None:
+        return _kept(documents)
     if "traceId" in value or "spanId" in value:
-        document = normalised(value)
-        return DecodedSpans([document] if is_span(document) or says_something(document) else [])
-    for key in ("events", "results", "sessionSpans", "spans"):
+        return _kept([value])
+    for key in ("events", "results", "sessionSpans", "spans", "runs", "data"):
         if isinstance(value.get(key), list):
-            return _joined(value[key])
-    for key in ("message", "@message"):
-        if isinstance(value.get(key), str):
+            return _with_session(_joined(value[key]), value.get("session_id"))
+    for key in ("raw_otel_json", "message", "@message"):
+        if isinstance(value.get(key), str | Mapping):
             return _in_log_event(value[key])
-    raise ValueError("it holds neither spans nor records: no resourceSpans, resourceLogs or traceId")
+    if value and all(isinstance(each, list) for each in value.values()):
+        # Traces by name: {"trace_1": [span, …]}.
+        return _joined([span for spans in value.values() for span in as_list(spans)])
+    names = ", ".join(sorted(map(str, value))[:MOST_NAMES]) or "nothing"
+    raise ValueError(
+        f"it holds neither spans nor records: no resourceSpans, resourceLogs or traceId, but {names}"
+    )
+
+
+def _kept(values: Iterable[JsonMap]) -> DecodedSpans:
+    """Documents of one object, normalized, without ordinary log lines."""
+    documents = [normalised(value) for value in values]
+    return DecodedSpans([each for each in documents if is_span(each) or says_something(each)])
+
+
+def _with_session(spans: DecodedSpans, session_id: object) -> DecodedSpans:
+    """The session of an envelope is that of spans that name none."""
+    if session_id and not any(session_key_of(document) for document in spans.documents):
+        for document in spans.documents:
+            document["attributes"] = {**as_map(document, "attributes"), "session.id": str(session_id)}
+    return spans
 
 
 def _joined(values: list[object]) -> DecodedSpans:
@@ -112,13 +143,15 @@ def _as_event(fields: list[object]) -> object:
     return fields
 
 
-def _in_log_event(message: str) -> DecodedSpans:
+def _in_log_event(message: str | JsonMap) -> DecodedSpans:
     """The content of a log event: a document, or an unrelated line of text."""
     try:
-        value = parse_json(message)
+        value = parse_json(message) if isinstance(message, str) else message
     except ValueError:
         return DecodedSpans([])
-    is_ours = isinstance(value, Mapping) and ("traceId" in value or signal_of(value) is not None)
+    if not isinstance(value, Mapping):
+        return DecodedSpans([])
+    is_ours = any(key in value for key in ("traceId", "trace_id")) or signal_of(value) is not None
     return documents_in(value) if is_ours else DecodedSpans([])
 
 
@@ -131,8 +164,29 @@ def _read(stream: IO[bytes], path: Path) -> Iterator[Document | Unreadable]:
         everything = first + stream.read(MOST_BYTES)
         if everything.lstrip()[:1] in (b"[", b"{") and _is_value(everything):
             yield from _documents_in(path, 0, parse_json(everything))
+        elif _PRINTED.search(everything):
+            yield from _printed(everything, path)
         else:
             yield from _lines(everything.splitlines(), path)
+
+
+def _printed(text: bytes, path: Path) -> Iterator[Document | Unreadable]:
+    """Indented values one after the other, as a console exporter prints them; other output is skipped."""
+    value, began = list[bytes](), 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        bare = line.rstrip()
+        if bare == b"{" and not value:
+            began = number
+        if not value and bare != b"{":
+            if bare[:1] == b"{":
+                yield from _line(path, number, line)
+            continue
+        value.append(line)
+        if bare == b"}":
+            yield from _line(path, began, b"\n".join(value))
+            value.clear()
+    if value:
+        yield Unreadable(path=str(path), line=began, problem="it is not JSON: it breaks off")
 
 
 def _lines(lines: Iterable[bytes], path: Path) -> Iterator[Document | Unreadable]:

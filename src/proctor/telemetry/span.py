@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypedDict
 
-from proctor.json_values import JsonMap, as_map, as_text, as_whole_number, maps_in, parsed_integer
+from proctor.json_values import JsonMap, as_cost, as_map, as_text, as_whole_number, maps_in, parsed_integer
 from proctor.session import ModelCall, ToolCall, Usage
 from proctor.telemetry.documents import Document, nanoseconds
 from proctor.telemetry.messages import ParsedMessage
@@ -50,7 +50,8 @@ class SessionDetails(TypedDict, total=False):
 class SpanReading:
     """The content of a span, independent of its dialect."""
 
-    kind: Literal["agent", "inference", "tool"]
+    kind: Literal["agent", "inference", "tool", "step"]
+    """A step is neither: a retrieval, a guardrail. Its `tool` names it, its `tool_result` is what it gave."""
     inputs: Sequence[ParsedMessage] = ()
     outputs: Sequence[ParsedMessage] = ()
     agent: str = ""
@@ -134,6 +135,12 @@ def provider_of(span: Span) -> str:
     return str(first(span.attributes, *_PROVIDER) or "")
 
 
+def cost_of(span: Span) -> float | None:
+    """What a span says that the call cost, in USD; None: it does not say."""
+    costs = (as_cost(span.attributes, name) for name in _COST)
+    return next((cost for cost in costs if cost is not None), None)
+
+
 def _error(document: Document) -> str:
     messages = [as_map(document, "status").get("message")]
     for event in maps_in(document["events"]):
@@ -169,4 +176,5 @@ _MODEL = (
     *("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
     *("ai.response.model", "ai.model.id", "llm.request.model"),
 )
+_COST = ("operation.cost", "llm.cost.total", "gen_ai.usage.cost")
 _PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "ai.model.provider")

@@ -43,7 +43,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("GET /api/runs", "GET /api/runs/{run_id}", "GET /api/runs/{run_id}/plan"),
         *("GET /api/runs/{run_id}/items", "GET /api/runs/{run_id}/charts", "GET /api/runs/{run_id}/export"),
         *("GET /api/runs/{run_id}/report", "GET /api/runs/{run_id}/analysis"),
-        "GET /api/runs/{run_id}/questions",
+        *("GET /api/runs/{run_id}/questions", "GET /api/runs/{run_id}/signatures"),
         *("GET /api/sessions/{session_id}", "GET /api/sessions/{session_id}/prompt"),
         *("GET /api/sessions/{session_id}/events", "GET /api/sessions/{session_id}/search"),
         *("GET /api/sessions/{session_id}/calls", "GET /api/sessions/{session_id}/texts/{position}/{part}"),
@@ -106,7 +106,8 @@ def check_roles(routes: Sequence[BaseRoute]) -> None:
 
 def operation_role(name: str) -> str:
     """The role that an operation of the AWS-compatible interface needs, by the verb in its name."""
-    if name.startswith(("Get", "List", "Describe", "Filter")):
+    # A query of logs only reads, though it is started and stopped.
+    if name.startswith(("Get", "List", "Describe", "Filter")) or name in ("StartQuery", "StopQuery"):
         return VIEW
     return ADMIN if name.startswith("Delete") else RUN
 
@@ -131,6 +132,16 @@ class RequestRecord:
     principal: Principal | None = None
     act: str = ""
     """What is written to the audit log; empty: nothing."""
+
+
+RECORD = "proctor.request"
+"""Key of the `RequestRecord` in the scope of a request."""
+
+
+def role_of(scope: Mapping[str, object]) -> str:
+    """The role of the caller of a request; the lowest, if nobody has signed in."""
+    record = scope.get(RECORD)
+    return record.principal.role if isinstance(record, RequestRecord) and record.principal else VIEW
 
 
 class AccessControl:
@@ -343,7 +354,16 @@ class AuditLog:
 
 def stored_token(folder: Path) -> str:
     """The token of this home: made at the first start, and kept, so that open pages and exporters survive a
-    restart. Only the user can read the file; deleting it makes a new token at the next start."""
+    restart. Only the user can read the file; deleting it makes a new token at the next start. In a home that
+    cannot be written, each start has a new one."""
+    try:
+        return _stored_token(folder)
+    except OSError as error:
+        _log.warning("the token of the server is not kept: %s", error)
+        return secrets.token_urlsafe(32)
+
+
+def _stored_token(folder: Path) -> str:
     path = private_folder(folder) / "token"
     if path.is_file():
         token = path.read_text(encoding="utf-8").strip()

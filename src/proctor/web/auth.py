@@ -26,6 +26,7 @@ from proctor.web.access import (
     ADMIN,
     CHECKS,
     LOCAL,
+    RECORD,
     ROLES,
     VIEW,
     AccessControl,
@@ -227,8 +228,6 @@ BODY_SECONDS, BODY_BYTES_PER_SECOND = 30.0, 10_000
 """A body may take the first, and a second more for each of the second. No client is that slow."""
 PUBLIC = ("/login", "/static/", "/favicon.ico")
 """Paths that need no token: the login page."""
-RECORD = "proctor.request"
-"""Key of the `RequestRecord` in the scope of a request."""
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 

@@ -2,7 +2,8 @@
 
 A page sends the topics it watches and the version it has of each; it receives the changes since, with the new
 version. A page that was disconnected catches up, and a slow one receives fewer, larger messages. Runs are
-executed by other processes: the store is polled a few times per second, once for all watchers of a topic.
+executed by other processes. A few times per second the store is asked whether anything was committed, which
+SQLite counts and PostgreSQL notifies of. Only then topics are read, once for all their watchers.
 
     page    {"watch": [{"topic": "runs"}, {"topic": "run", "id": "nightly", "version": 12, "epoch": "5f0c"}]}
     server  {"topic": "run", "id": "nightly", "version": 13, "epoch": "5f0c", "full": false, "changes": {…}}
@@ -13,6 +14,7 @@ another epoch (an earlier server process).
 
 import asyncio
 import json
+import math
 import secrets
 import time
 from collections import deque
@@ -38,6 +40,8 @@ from proctor.web.sessions import find_session
 from proctor.web.state import AppState
 
 TICK_SECONDS = 0.3
+QUIET_SECONDS = 1.0
+"""Topics are read at least this often: processes die, and time passes, without a commit."""
 UNWATCHED_SECONDS = 120
 """How long an unwatched topic is kept, for pages that reconnect."""
 MOST_WATCHED = 20
@@ -67,6 +71,11 @@ class _WatchedTopic:
     topic: Topic
     epoch: str
     last_used: float
+    version: int = 0
+    """Its version when it was read last."""
+    read_at: float = -math.inf
+    commits: int = -1
+    """The version of the store at that time."""
     answers: dict[tuple[int, int], "asyncio.Task[tuple[int, Any]]"] = field(default_factory=dict)
 
 
@@ -77,6 +86,8 @@ class Hub:
         self._site = site
         self._topics = topics
         self._watched: dict[tuple[str, str], _WatchedTopic] = {}
+        self._commits: tuple[int, asyncio.Task[int]] | None = None
+        """The version of the store at a tick."""
 
     async def watch(self, topic: str, id_: str) -> str:
         """Begin to watch, or go on; the epoch its versions belong to. Raises where there is no such topic."""
@@ -100,18 +111,26 @@ class Hub:
             if task.done() and (key[0] != tick or task.exception()):
                 del watched.answers[key]
         if (tick, version) not in watched.answers:
-            watched.answers[tick, version] = asyncio.create_task(_state_of(watched.topic, version))
+            watched.answers[tick, version] = asyncio.create_task(self._read(watched, tick, version))
         # A page that disconnects must not cancel it for the others.
         return await asyncio.shield(watched.answers[tick, version])
+
+    async def _read(self, watched: _WatchedTopic, tick: int, version: int) -> tuple[int, Any]:
+        if self._commits is None or self._commits[0] != tick:
+            self._commits = tick, asyncio.create_task(asyncio.to_thread(self._site.store.commits))
+        # Asked first: what is committed while the topic is read is then seen twice, not missed.
+        commits, now = await self._commits[1], time.monotonic()
+        is_quiet = commits == watched.commits and now < watched.read_at + QUIET_SECONDS
+        if is_quiet and version == watched.version:
+            return version, {}
+        answer = await watched.topic.state(version)
+        watched.version, watched.commits, watched.read_at = answer[0], commits, now
+        return answer
 
     def _drop_unwatched(self) -> None:
         oldest = time.monotonic() - UNWATCHED_SECONDS
         for key in [key for key, watched in self._watched.items() if watched.last_used < oldest]:
             del self._watched[key]
-
-
-async def _state_of(topic: Topic, version: int) -> tuple[int, Any]:
-    return await topic.state(version)
 
 
 def until_next_tick() -> float:

@@ -27,8 +27,7 @@ from proctor.telemetry.otlp import (
     decode_protobuf,
     unpacked,
 )
-from proctor.web.access import RUN
-from proctor.web.auth import RECORD
+from proctor.web.access import RECORD, RUN
 from proctor.web.state import AppState
 
 MOST_BODY_BYTES = 64 * 1024 * 1024

@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from proctor import __version__
 from proctor.errors import NotFound, PlanError, ProctorError, StoreError, UsageError
 from proctor.json_values import JsonObject
+from proctor.web.access import RUN, VIEW, role_of
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -27,13 +28,14 @@ HEADERS = {
 }
 """Headers of every response; a route may set another content security policy."""
 NAVIGATION = (
-    ("/", "Batches"),
-    ("/new", "New Batch"),
-    ("/compare", "Compare"),
-    ("/evaluations", "Evaluations"),
-    ("/models", "Models"),
-    ("/settings", "Settings"),
+    ("/", "Batches", VIEW),
+    ("/new", "New Batch", RUN),
+    ("/compare", "Compare", VIEW),
+    ("/evaluations", "Evaluations", VIEW),
+    ("/models", "Models", RUN),
+    ("/settings", "Settings", VIEW),
 )
+"""Address and name of each page, and the role that it is for."""
 
 
 class ErrorDetail(BaseModel):
@@ -75,6 +77,7 @@ def page(request: Request, template: str, *, title: str, status: int = 200, **va
             path=request.url.path,
             root=request.app.state.root_path,
             version=__version__,
+            role=role_of(request.scope),
             **values,
         )
     )

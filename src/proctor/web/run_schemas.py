@@ -206,6 +206,15 @@ class RunAnswer(RunState):
     has_analysis: bool = Field(description="Whether its job has an analysis.")
 
 
+class SignaturesAnswer(RowModel):
+    """Whether somebody else has written to the results of a run."""
+
+    is_forged: bool
+    notes: list[str]
+    foreign: list[str]
+    """Items that somebody else has written or changed."""
+
+
 class PlanAnswer(RowModel):
     """The plan of a run."""
 

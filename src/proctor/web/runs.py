@@ -38,6 +38,7 @@ from proctor.web.run_schemas import (
     RankShape,
     RunAnswer,
     RunId,
+    SignaturesAnswer,
 )
 from proctor.web.run_views import ItemQuery, Listings, RunAnswers, RunLine, RunLines
 from proctor.web.state import AppState
@@ -45,6 +46,8 @@ from proctor.web.state import AppState
 MOST_ROWS = 500
 CHARTS_HOLD, LEVELS_HOLD = timedelta(seconds=3), timedelta(seconds=20)
 """Cache time while a run is executed; pages poll every five seconds. Figures of levels read all items."""
+CHECK_SECONDS = 30
+"""How long a check of signatures is valid."""
 LIVE_REMARK = (
     "The run is not finished. Intervals are of the tasks finished so far; they are valid for one look, "
     "not for repeated looks while it runs."
@@ -55,6 +58,7 @@ def router(site: AppState) -> APIRouter:
     """The page of a run and the routes it uses."""
     routes = APIRouter(responses=ERRORS)
     listings, answers = Listings(site), RunAnswers(site)
+    checks = ResultCache[SignaturesAnswer](site.now, while_running=CHARTS_HOLD)
     drawn = ResultCache[ChartsAnswer](site.now, while_running=CHARTS_HOLD)
     by_level = ResultCache[ChartsAnswer](site.now, while_running=LEVELS_HOLD)
 
@@ -96,6 +100,16 @@ def router(site: AppState) -> APIRouter:
     def plan(run_id: RunId) -> PlanAnswer:
         batch = site.store.read.batch(run_id, site.now())
         return PlanAnswer(path=batch["planPath"], text=batch["planText"])
+
+    @routes.get(
+        "/api/runs/{run_id}/signatures", tags=["runs"], summary="Results that somebody else has written"
+    )
+    def signatures(run_id: RunId) -> SignaturesAnswer:
+        """Checks the signatures of all results; a running run is not checked."""
+        batch = site.store.read.batch(run_id, site.now())
+        # Forging leaves the row of the run as it is: the check is repeated after a while.
+        period = int(site.now().timestamp()) // CHECK_SECONDS
+        return checks.get(batch, period, lambda: _signatures(site, batch["runId"]))
 
     @routes.get("/api/runs/{run_id}/items", tags=["runs"], summary="A window of a run's items")
     def items(
@@ -370,3 +384,10 @@ def _as_file(name: str) -> dict[str, str]:
 
 def _page(text: str, headers: dict[str, str] | None = None) -> HTMLResponse:
     return HTMLResponse(text, headers={"content-security-policy": REPORT_POLICY, **(headers or {})})
+
+
+def _signatures(site: AppState, run_id: str) -> SignaturesAnswer:
+    check = site.store.check_signatures(run_id, site.now())
+    return SignaturesAnswer(
+        is_forged=check.is_forged, notes=check.notes(unsigned=False), foreign=check.foreign
+    )

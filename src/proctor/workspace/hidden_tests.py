@@ -5,8 +5,9 @@
     solution/…          other files of the commit
     solution.patch      the same as a patch, for readers
 
-The archive stays closed while an agent works: no test in it is a file on the disk. Before judging, the test
-files and settings of test runners are restored, so that tests an agent changed decide nothing.
+The archive stays closed while an agent works: no test in it is a file on the disk. The work is judged in a
+fresh tree that gets the agent's commits without their changes of tests, settings of test runners and CI: what
+an agent did to these, to installed packages, to compiled code or to its HOME decides nothing.
 """
 
 import hashlib
@@ -14,12 +15,14 @@ import io
 import json
 import re
 import shutil
+import sys
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from proctor.errors import WorkspaceError
+from proctor.git import GitError
 from proctor.json_values import as_map, as_text, parse_json, texts_in
 from proctor.workspace.starting_files import copy_over
 from proctor.workspace.worktree import Worktree
@@ -33,10 +36,18 @@ _TEST_NAME = re.compile(
     r"|.*(Test|Tests|IT)\.(java|kt|php|cs)|test\.[cm]?[jt]s"
 )
 _SETTINGS_NAME = re.compile(
-    r"pytest\.ini|tox\.ini|setup\.cfg|pyproject\.toml|noxfile\.py|sitecustomize\.py|usercustomize\.py"
-    r"|(jest|vitest|karma|playwright)\.(config|setup)\..*|\.mocharc.*|\.taprc|package\.json|babel\.config\..*"
+    r"\.?pytest\.(ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|noxfile\.py|sitecustomize\.py|usercustomize\.py"
+    r"|(jest|vitest|vite|karma|playwright)\.(config|setup)\..*|\.mocharc.*|\.taprc|package\.json|\.npmrc"
+    r"|babel\.config\..*|\.babelrc.*|bunfig\.toml|\.rspec|rust-toolchain(\.toml)?"
     r"|Makefile|build\.rs|phpunit\.xml.*|\.coveragerc|\.nycrc.*|\.gitattributes"
 )
+_SETTINGS_FOLDERS = frozenset({".cargo"})
+_INSTALLED = frozenset({"node_modules", ".venv", "venv", "site-packages", ".tox", ".nox"})
+"""Folders of installed packages."""
+_RUNNER_MODULES = frozenset(
+    {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "xdist", "py"}
+)
+_MODULE_ROOTS = ("", "src/", "lib/")
 _CI_FOLDERS = (".github", ".circleci", ".gitlab", ".buildkite")
 _CI_NAMES = frozenset({".gitlab-ci.yml", ".travis.yml", "azure-pipelines.yml", "Jenkinsfile", "appveyor.yml"})
 
@@ -51,7 +62,8 @@ def is_test(path: str) -> bool:
 
 def is_test_setting(path: str) -> bool:
     """Whether a path may configure a test runner, or how Python or git start."""
-    return bool(_SETTINGS_NAME.fullmatch(PurePosixPath(path).name))
+    parts = PurePosixPath(path).parts
+    return bool(_SETTINGS_NAME.fullmatch(parts[-1])) or bool(_SETTINGS_FOLDERS & set(parts[:-1]))
 
 
 def is_ci(path: str) -> bool:
@@ -156,20 +168,55 @@ def _member(file: Path, name: str) -> bytes:
         raise WorkspaceError(f"{file} is no archive of hidden tests: {error}") from error
 
 
-def lay_tests(file: Path, digest: str, tree: Worktree, aside: Path) -> tuple[HiddenTests, list[str]]:
-    """Restore the test files and settings of a worktree, and put the hidden tests into it.
+def is_about_tests(path: str) -> bool:
+    """Whether an agent's change of this path decides nothing: tests, their settings, and CI."""
+    return is_test(path) or is_test_setting(path) or is_ci(path)
 
-    Returns what the archive says, and the paths of tests, test settings and CI that the agent changed.
-    `aside` is a folder for the unpacked archive; it is removed again.
+
+def is_in_place_of_runner(path: str) -> bool:
+    """Whether a new file would be loaded in place of a test runner, its modules, or installed packages."""
+    if _INSTALLED & set(PurePosixPath(path).parts[:-1]):
+        return True
+    root = next(root for root in reversed(_MODULE_ROOTS) if path.startswith(root))
+    name = path.removeprefix(root).removesuffix("/__init__.py").removesuffix(".py")
+    return path.endswith(".py") and (name in _RUNNER_MODULES or name in sys.stdlib_module_names)
+
+
+def carry_work(tree: Worktree, judged: Worktree, part_of_work: Collection[str]) -> list[str]:
+    """Put the committed changes of an agent into a fresh tree, without those of tests, settings and CI.
+
+    A setting in `part_of_work`, because the reference solution changes it, is taken over. Returns the paths
+    of tests, settings and CI that the agent changed, committed or not.
     """
-    if digest_of_archive(file) != digest:
-        raise WorkspaceError(f"{file} has changed since this was planned; start it anew")
-    hidden = read_archive(file)
-    changed = _changed_paths(tree)
-    touched = [path for path in changed if is_test(path) or is_test_setting(path) or is_ci(path)]
-    # A setting that the reference solution changes itself is part of the work.
-    _restore(tree, [path for path in touched if path not in hidden.solution_paths])
-    for path in hidden.removed_tests:
+    reference = f"refs/heads/{tree.branch}"
+    quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+    judged.git("fetch", *quietly, str(tree.repository), f"+{reference}:refs/heads/work")
+    # NUL after each path: names may contain anything else.
+    listed = judged.git("diff", "--name-only", "--no-renames", "-z", tree.base_sha, "refs/heads/work")
+    changed = [path for path in listed.split("\0") if path]
+    before = set(judged.git("ls-tree", "-r", "-z", "--name-only", tree.base_sha).split("\0"))
+
+    def decides_nothing(path: str) -> bool:
+        return is_about_tests(path) or (path not in before and is_in_place_of_runner(path))
+
+    carried = [path for path in changed if path in part_of_work or not decides_nothing(path)]
+    present = set(judged.git("ls-tree", "-r", "-z", "--name-only", "refs/heads/work").split("\0"))
+    for path in carried:
+        _remove(judged.folder, path)
+    paths = "".join(f"{path}\0" for path in carried if path in present)
+    if paths:
+        judged.git(
+            *("checkout", "--quiet", "refs/heads/work", "--pathspec-from-file=-", "--pathspec-file-nul"),
+            stdin=paths,
+            GIT_LITERAL_PATHSPECS="1",
+        )
+    uncommitted = {path for path in _uncommitted(tree) if is_about_tests(path)}
+    return sorted({path for path in changed if decides_nothing(path)} | uncommitted)
+
+
+def lay_tests(file: Path, tree: Worktree, aside: Path) -> None:
+    """Put the hidden tests of an archive into a tree; `aside` is a folder for the unpacked archive."""
+    for path in read_archive(file).removed_tests:
         _remove(tree.folder, path)
     try:
         with tarfile.open(file, "r:*") as archive:
@@ -181,29 +228,32 @@ def lay_tests(file: Path, digest: str, tree: Worktree, aside: Path) -> tuple[Hid
         raise WorkspaceError(f"putting the hidden tests into the tree: {error}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    return hidden, touched
 
 
-def _changed_paths(tree: Worktree) -> list[str]:
-    """Paths that differ from the base commit, whether committed, ignored or neither."""
-    listed = tree.git("diff", "--name-only", "--no-renames", "-z", tree.base_sha)
-    # Ignored files too: git would not show a `conftest.py` that the agent made git ignore.
-    others = tree.git("ls-files", "--others", "-z")
-    ours = {path for path in others.split("\0") if path and not _is_generated(path)}
-    return sorted({path for path in listed.split("\0") if path} | ours)
+def lay_patch(patch: str, tree: Worktree) -> None:
+    """Put the tests of a patch into a tree."""
+    text = patch if patch.endswith("\n") else f"{patch}\n"
+    paths = sorted(set(re.findall(r"^(?:---|\+\+\+) [ab]/(.+?)\t?$", text, re.MULTILINE)))
+    for path in paths:
+        # Its tests may be in files whose names do not tell.
+        _remove(tree.folder, path)
+        tree.git.run("checkout", "--quiet", tree.base_sha, "--", path, GIT_LITERAL_PATHSPECS="1")
+    try:
+        tree.git("apply", "--whitespace=nowarn", "-", stdin=text)
+    except GitError as error:
+        raise WorkspaceError(f"the patch with the tests does not apply: {error}") from error
+
+
+def _uncommitted(tree: Worktree) -> list[str]:
+    """Files that git does not track or is made to ignore, besides generated ones."""
+    others = tree.git("ls-files", "--others", "-z").split("\0")
+    return [path for path in others if path and not _is_generated(path)]
 
 
 def _is_generated(path: str) -> bool:
     parts = PurePosixPath(path).parts
     folders = {"node_modules", ".venv", "venv", "target", "__pycache__", "site-packages", ".tox", "build"}
     return bool(folders & set(parts)) or any(part.endswith(".egg-info") for part in parts)
-
-
-def _restore(tree: Worktree, paths: Sequence[str]) -> None:
-    for path in paths:
-        _remove(tree.folder, path)
-        if tree.git.run("cat-file", "-e", f"{tree.base_sha}:{path}")[0] == 0:
-            tree.git("checkout", "--quiet", tree.base_sha, "--", path)
 
 
 def _remove(folder: Path, path: str) -> None:

@@ -11,7 +11,7 @@ import re
 import socket
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -163,7 +163,10 @@ async def prepare(item: Item, services: Services) -> WorkSession:
     place = session_folder(services.home, services.session_id).resolve()
     port = reserve_port(services.session_id)
     try:
-        start = await in_thread(_find, item, services)
+        repository = Path(item.settings["repo"])
+        if services.driver_files:
+            repository = await services.driver_files.repository(repository, str(item.details["baseBranch"]))
+        start = await in_thread(_find, item, services, repository)
         tree = await in_thread(_make_tree, start, place, bool(item.details.get("sealed")))
         services.record(_workspace(start, tree, services.sandbox.kind_of(item.settings.get("sandbox"))))
         environment = session_environment(item, services.environment, place / "home", tree.folder, port)
@@ -198,8 +201,8 @@ class _StartingPoint:
     before: Mapping[str, str]
 
 
-def _find(item: Item, services: Services) -> _StartingPoint:
-    source = open_source(Path(item.settings["repo"]), services.environment)
+def _find(item: Item, services: Services, repository: Path) -> _StartingPoint:
+    source = open_source(repository, services.environment)
     base = str(item.details["baseBranch"])
     try:
         references = source.references()
@@ -239,8 +242,7 @@ def _workspace(start: _StartingPoint, tree: Worktree, sandbox: str) -> Workspace
 
 
 def _name(item: Item, services: Services, source: SourceRepository, references: Mapping[str, str]) -> str:
-    if "refs/heads/batch" in references:
-        raise WorkspaceError(f"{source.root} has a branch `batch`, so git allows none called `batch/…`")
+    source.check_names(references)
     now = services.now()
     name = session_name(item.prompt, now, item.id, services.attempt)
     used = source.session_branches(name.rpartition("/")[0])
@@ -248,8 +250,13 @@ def _name(item: Item, services: Services, source: SourceRepository, references: 
 
 
 def _note_limitations(session: WorkSession) -> None:
-    root, named = session.tree.source.root, Path(session.item.settings["repo"])
-    if named.resolve() not in (root.resolve(), session.tree.source.common.resolve()):
+    source, named = session.tree.source, Path(session.item.settings["repo"])
+    root = source.root
+    if source.copy:
+        is_inside = source.copy.is_inside
+    else:
+        is_inside = named.resolve() not in (root.resolve(), source.common.resolve())
+    if is_inside:
         session.note(f"{named} is inside the repository {root}; the session works in all of it")
     if (session.tree.folder / ".gitmodules").exists():
         session.note("the repository has submodules; their folders are empty in the work tree")
@@ -259,6 +266,39 @@ def _fill_slots() -> asyncio.Semaphore:
     """One slot per core: filling more worktrees at once is slower overall."""
     loop = asyncio.get_running_loop()
     return _fill_semaphores.setdefault(loop, asyncio.Semaphore(os.cpu_count() or 1))
+
+
+async def fresh_session(session: WorkSession) -> WorkSession:
+    """The same attempt with another tree of its base commit and another HOME, in which nothing has run.
+
+    It is below the folder of the attempt, and sealed; `remove_fresh` removes it.
+    """
+    place, tree = _fresh_place(session), session.tree
+    start = _StartingPoint(
+        source=tree.source,
+        name=tree.branch,
+        base=session.base_branch,
+        base_sha=tree.base_sha,
+        references={},
+        before=session.before,
+    )
+    fresh = await in_thread(_make_tree, start, place, True)
+    async with _fill_slots():
+        await in_thread(fill, fresh)
+    home = place / "home"
+    environment = session_environment(
+        session.item, session.services.environment, home, fresh.folder, session.port
+    )
+    return replace(session, tree=fresh, home=home, environment=environment)
+
+
+async def remove_fresh(session: WorkSession) -> None:
+    """Remove the other tree of an attempt, with the tests in it."""
+    await in_thread(remove_folder, _fresh_place(session))
+
+
+def _fresh_place(session: WorkSession) -> Path:
+    return session.tree.repository.parent / "judged"
 
 
 async def clean_up(session: WorkSession, succeeded: bool) -> None:

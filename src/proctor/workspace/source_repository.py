@@ -5,6 +5,7 @@ Fingerprints before and after a session show whether anything else changed.
 """
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -16,6 +17,18 @@ from proctor.git import Git, GitError
 
 SESSION_REFS = "refs/heads/batch/"
 """Namespace of session branches: the only references that sessions write."""
+COPY_FILE = "proctor-copy.json"
+"""In a copy of a repository on another machine than the driver's: what it is a copy of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOf:
+    """What a copy of a repository on another machine knows of the original."""
+
+    bases: Mapping[str, str]
+    """Commits of the names that sessions start from."""
+    is_inside: bool
+    """Whether the plan names a folder below the top folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +36,15 @@ class SourceRepository:
     """A repository of the user's."""
 
     root: Path
-    """Top folder of its checkout; for a bare repository, the repository."""
+    """Top folder of its checkout; for a bare repository, the repository. Of a copy: that of the original, on
+    the driver's machine."""
     common: Path
     """Folder of its objects, references and settings, also if `root` is a linked worktree."""
     object_format: str
     """`sha1` or `sha256`."""
     git: Git
+    copy: CopyOf | None = None
+    """None: the user's own repository, on this machine."""
 
     @property
     def name(self) -> str:
@@ -43,6 +59,8 @@ class SourceRepository:
 
     def base_commit(self, name: str) -> str:
         """The commit a session starts from: a branch, one of origin's, a tag or a commit id."""
+        if self.copy and name in self.copy.bases:
+            return self.copy.bases[name]
         for candidate in (f"refs/heads/{name}", f"refs/remotes/origin/{name}", f"refs/tags/{name}", name):
             if sha := self.git.commit_of(candidate):
                 return sha
@@ -54,6 +72,11 @@ class SourceRepository:
         listed = self.git("for-each-ref", "--format=%(objectname) %(refname)")
         pairs = (line.split(" ", 1) for line in listed.splitlines())
         return {name: sha for sha, name in pairs if not name.startswith(SESSION_REFS)}
+
+    def check_names(self, references: Mapping[str, str]) -> None:
+        """Raise `WorkspaceError` if the repository can have no session branches."""
+        if SESSION_REFS.rstrip("/") in references:
+            raise WorkspaceError(f"{self.root} has a branch `batch`, so git allows none called `batch/…`")
 
     def session_branches(self, prefix: str) -> set[str]:
         """The names of session branches that begin with `prefix`."""
@@ -98,11 +121,22 @@ def open_source(path: Path, environment: Mapping[str, str]) -> SourceRepository:
         raise WorkspaceError(f"git cannot be run: {error}") from error
     top = git.line("rev-parse", "--path-format=absolute", "--show-toplevel")
     root = Path(top) if top else Path(common)
+    if not top and (about := Path(common) / COPY_FILE).is_file():
+        facts = json.loads(about.read_text())
+        return SourceRepository(
+            root=Path(facts["root"]),
+            common=Path(common),
+            object_format=object_format,
+            git=git.at(Path(common)),
+            copy=CopyOf(bases=facts["bases"], is_inside=facts["isInside"]),
+        )
     return SourceRepository(root=root, common=Path(common), object_format=object_format, git=git.at(root))
 
 
 def fingerprint(source: SourceRepository, references: Mapping[str, str]) -> dict[str, str]:
-    """State that a session must not change, by name."""
+    """State that a session must not change, by name; of a copy, nothing: its driver changes it."""
+    if source.copy:
+        return {}
     git = source.git
     facts = dict(references)
     facts["HEAD"] = git.line("symbolic-ref", "-q", "HEAD") or git.line("rev-parse", "HEAD")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from proctor.errors import WorkspaceError
 from proctor.git import Git, GitError
+from proctor.json_values import JsonMap, as_text
 from proctor.processes import undisturbed
 from proctor.workspace.locks import file_lock
 
@@ -96,6 +97,28 @@ async def starting_repository(
             files = await undisturbed(asyncio.to_thread(_store_files, home, folder, digest))
             await undisturbed(asyncio.to_thread(_make_repository, files, place, environment))
     return place
+
+
+async def image_repository(home: Path, image: JsonMap, digest: str, environment: Mapping[str, str]) -> Path:
+    """A repository whose branch `main` contains the working folder of an image, which is made if needed.
+
+    Raises `WorkspaceError`.
+    """
+    # Loaded here: few tasks have an image.
+    from proctor.sandbox import container
+
+    context, target = as_text(image, "context"), home / "benchmarks" / digest / "files"
+    async with file_lock(home / "benchmarks" / f"{digest[:16]}.image.lock"):
+        await container.make_image(as_text(image, "name"), Path(context) if context else None)
+        if not target.exists():
+            temporary = target.with_name(f"making-{uuid.uuid4().hex[:12]}")
+            temporary.mkdir(parents=True)
+            try:
+                await container.copy_from_image(as_text(image, "name"), as_text(image, "work"), temporary)
+                temporary.rename(target)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    return await starting_repository(home, None, digest, environment)
 
 
 async def stored_files(home: Path, folder: Files, digest: str) -> Path:

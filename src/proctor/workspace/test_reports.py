@@ -1,8 +1,8 @@
-"""Results of test runners by test ID: how a command is made to report them, and how its report is read.
+"""Results of tests: how a command is made to report them by test ID, how its report is read and graded.
 
 A runner that reports nothing has no results, whatever its exit code: a program that ends the test process
 early with 0 proves nothing. A command of an unknown runner has one test, the command, decided by its exit
-code.
+code. Reward files, which checks of other formats write in place of a report, are read here too.
 """
 
 import re
@@ -13,13 +13,20 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from proctor.json_values import as_list, as_text, maps_in, parse_json
+from proctor.formatting import clipped
+from proctor.json_values import as_list, as_map, as_number, as_text, maps_in, parse_json
 
 Status = Literal["passed", "failed", "skipped"]
 Results = dict[str, Status]
 """The status of each test, by ID."""
 COMMAND = "command"
 """The runner of a command that only has an exit code, and the ID of its one test."""
+REPORT_VARIABLE = "PROCTOR_TEST_REPORT"
+"""Names the file that the command of a check writes its JUnit report to."""
+REWARD_VARIABLE = "PROCTOR_VERIFIER_LOGS"
+"""Names the folder for `reward.txt` or `reward.json`."""
+MOST_REPORT_BYTES = 64 * 1024 * 1024
+SHOWN_TESTS = 5
 _SEVERITY: Mapping[Status, int] = {"passed": 0, "skipped": 1, "failed": 2}
 
 _UNITTEST = """\
@@ -136,16 +143,32 @@ def read_results(command: str, report: Path, exit_code: int) -> Results:
     runner = runner_of(command)
     if runner is None:
         return {COMMAND: "passed" if exit_code == 0 else "failed"}
+    return _read_report(report, runner.read)[0]
+
+
+def read_junit(report: Path) -> tuple[Results, str]:
+    """The results in a JUnit report, and what is wrong with the report."""
+    return _read_report(report, _read_junit)
+
+
+def _read_report(report: Path, read: Callable[[str], Iterable[tuple[str, Status]]]) -> tuple[Results, str]:
+    """The results in a report, and why there are none. The programs under test can write the file."""
     try:
+        if report.is_symlink() or report.stat().st_size > MOST_REPORT_BYTES:
+            return {}, "the test report is a link or too large"
         text = report.read_text(encoding="utf-8", errors="replace")
-        tests = list(runner.read(text))
-    except (OSError, ValueError, ElementTree.ParseError):
-        return {}
+    except OSError:
+        return {}, "the tests wrote no report"
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        return {}, "the test report declares entities"
     results = Results()
-    for name, status in tests:
-        if name not in results or _SEVERITY[status] > _SEVERITY[results[name]]:
-            results[name] = status
-    return results
+    try:
+        for name, status in read(text):
+            if name not in results or _SEVERITY[status] > _SEVERITY[results[name]]:
+                results[name] = status
+    except (ValueError, KeyError, ElementTree.ParseError) as error:
+        return {}, f"the test report is incomplete: {error}"
+    return results, ""
 
 
 def _quoted(report: Path) -> str:
@@ -157,7 +180,7 @@ def _report_pytest(command: str, report: Path) -> str:
     return f"{command} {own}"
 
 
-def _read_pytest(text: str) -> Iterator[tuple[str, Status]]:
+def _read_junit(text: str) -> Iterator[tuple[str, Status]]:
     for case in ElementTree.fromstring(text).iter("testcase"):
         file, group, name = case.get("file", ""), case.get("classname", ""), case.get("name", "")
         module = file.removesuffix(".py").replace("/", ".")
@@ -300,7 +323,7 @@ RUNNERS = (
         name="pytest",
         pattern=r"(^|[\s/])(pytest|py\.test)(\s|$)",
         report=_report_pytest,
-        read=_read_pytest,
+        read=_read_junit,
         takes="files",
     ),
     ReportingRunner(
@@ -350,6 +373,16 @@ RUNNERS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a check passed, how far, and why not."""
+
+    passed: bool
+    value: float
+    """From 0 to 1, or a reward."""
+    explanation: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
     """Results compared with the tests that must pass."""
@@ -365,27 +398,138 @@ class Grade:
 
     @property
     def passed(self) -> bool:
-        return self.to_fix > 0 and not self.missing
+        return self.to_fix + self.to_keep > 0 and not self.missing
 
     @property
     def value(self) -> float:
         """Share of fixed tests times share of kept ones."""
-        share = self.fixed / self.to_fix if self.to_fix else 0.0
+        if not self.to_fix + self.to_keep:
+            return 0.0
+        share = self.fixed / self.to_fix if self.to_fix else 1.0
         return share * (self.kept / self.to_keep if self.to_keep else 1.0)
 
     @property
     def summary(self) -> str:
         counts = f"{self.fixed} of {self.to_fix} failing tests pass, {self.kept} of {self.to_keep} others"
-        return counts + (f"; not passed: {', '.join(self.missing[:5])}" if self.missing else "")
+        return counts + (f"; not passed: {_listed(self.missing)}" if self.missing else "")
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict(self.passed, self.value, self.summary)
 
 
-def grade(results: Mapping[str, Status], fail_to_pass: Sequence[str], pass_to_pass: Sequence[str]) -> Grade:
-    """Compare results with the tests that must pass."""
+def grade(
+    results: Mapping[str, Status],
+    fail_to_pass: Sequence[str],
+    pass_to_pass: Sequence[str],
+    *,
+    skipped_is_kept: bool = False,
+) -> Grade:
+    """Compare results with the tests that must pass.
+
+    With `skipped_is_kept`, a test that passed before may be skipped, as SWE-bench allows.
+    """
     passed = {name for name, status in results.items() if status == "passed"}
+    skipped = {name for name, status in results.items() if status == "skipped"}
+    kept = passed | skipped if skipped_is_kept else passed
+    missing = [name for name in fail_to_pass if name not in passed]
+    missing += [name for name in pass_to_pass if name not in kept]
     return Grade(
         fixed=len(passed & set(fail_to_pass)),
         to_fix=len(set(fail_to_pass)),
-        kept=len(passed & set(pass_to_pass)),
+        kept=len(kept & set(pass_to_pass)),
         to_keep=len(set(pass_to_pass)),
-        missing=tuple(name for name in (*fail_to_pass, *pass_to_pass) if name not in passed),
+        missing=tuple(missing),
     )
+
+
+def verdict_by_report(
+    report: Path, fail_to_pass: Sequence[str], pass_to_pass: Sequence[str], exit_code: int | None
+) -> Verdict:
+    """Judge a JUnit report. Without named tests, all must pass, at least one, and the exit code be 0."""
+    results, problem = read_junit(report)
+    if problem:
+        return Verdict(False, 0.0, problem)
+    if fail_to_pass or pass_to_pass:
+        named = _under_names(results, [*fail_to_pass, *pass_to_pass])
+        return grade(named, fail_to_pass, pass_to_pass, skipped_is_kept=True).verdict
+    failed = [name for name, status in results.items() if status == "failed"]
+    ran = [name for name, status in results.items() if status != "skipped"]
+    if not ran:
+        return Verdict(False, 0.0, "the report names no test that ran")
+    if failed:
+        explanation = f"{len(failed)} of {len(ran)} tests failed: {_listed(failed)}"
+        return Verdict(False, 1 - len(failed) / len(ran), explanation)
+    if exit_code != 0:
+        return Verdict(False, 1.0, f"no test failed, but the exit code is {exit_code}")
+    return Verdict(True, 1.0, f"{len(ran)} tests passed")
+
+
+def _under_names(results: Results, names: Sequence[str]) -> Results:
+    """Results under the names that other tools write for the same tests."""
+    plain = {_plain(name): status for name, status in results.items()}
+    named = Results()
+    for name in names:
+        short = _plain(name)
+        if short in plain:
+            named[name] = plain[short]
+        # IDs out of logs are cut at the first blank in a parameter.
+        elif "[" in short and not short.endswith("]"):
+            statuses = {status for other, status in plain.items() if other.startswith(short)}
+            if len(statuses) == 1:
+                named[name] = statuses.pop()
+    return named
+
+
+def _plain(name: str) -> str:
+    """One form of `tests/a.py::T::m[1]`, `tests.a.T::m[1]`, and unittest's `m (tests.a.T)`."""
+    if match := re.fullmatch(r"(\w+) \(([\w.]+)\)", name.strip()):
+        owner = match[2].removesuffix(f".{match[1]}")
+        return f"{owner}.{match[1]}"
+    stem, bracket, parameters = name.strip().partition("[")
+    parts = [part.removesuffix(".py").replace("/", ".") for part in stem.split("::")]
+    return ".".join(part for part in parts if part) + bracket + parameters
+
+
+def verdict_by_reward(logs: Path) -> Verdict:
+    """Judge by `reward.json` or `reward.txt`; the exit code says nothing."""
+    reward = _reward_of(logs)
+    if reward is None:
+        return Verdict(False, 0.0, "the check wrote no reward")
+    return Verdict(reward >= 1, reward, f"reward {reward:g}")
+
+
+def _reward_of(logs: Path) -> float | None:
+    document = _text_of(logs / "reward.json")
+    try:
+        values = as_map(parse_json(document)) if document else {}
+    except ValueError:
+        values = {}
+    numbers = {name: number for name in values if (number := _number(values[name])) is not None}
+    if "reward" in numbers:
+        return numbers["reward"]
+    text = _text_of(logs / "reward.txt").strip()
+    if text:
+        try:
+            return float(text)
+        except ValueError:
+            return None
+    return next(iter(numbers.values())) if len(numbers) == 1 else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, bool) else as_number(value)
+
+
+def _text_of(file: Path) -> str:
+    try:
+        if file.is_symlink() or file.stat().st_size > MOST_REPORT_BYTES:
+            return ""
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_TESTS} more" if len(names) > SHOWN_TESTS else ""
+    return clipped(", ".join(names[:SHOWN_TESTS]), 400) + more

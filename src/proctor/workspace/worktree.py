@@ -99,7 +99,7 @@ def make_tree(
         branch=branch,
         base_sha=base_sha,
         source=source,
-        settings=_configuration(source),
+        settings=configuration(source),
         references={} if sealed else references,
         is_sealed=sealed,
     )
@@ -120,7 +120,7 @@ def reopen_tree(place: Path, source: SourceRepository, branch: str, base_sha: st
         branch=branch,
         base_sha=base_sha,
         source=source,
-        settings=_configuration(source),
+        settings=configuration(source),
         references={},
     )
 
@@ -130,7 +130,7 @@ def tree_name(source: SourceRepository) -> str:
     safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in source.name).strip(".-")
     # git does not allow these in the name of its administrative folder.
     safe = safe.replace("..", "-").removesuffix(".lock")
-    return safe if safe and safe not in ("git", "home") else f"{safe or 'repository'}-tree"
+    return safe if safe and safe not in ("git", "home", "judged") else f"{safe or 'repository'}-tree"
 
 
 def visible_references(references: Mapping[str, str], base: str, base_sha: str) -> dict[str, str]:
@@ -251,7 +251,8 @@ def _make_writable(folder: Path) -> None:
                 path.chmod(0o700)
 
 
-def _configuration(source: SourceRepository) -> str:
+def configuration(source: SourceRepository) -> str:
+    """The git configuration of a bare repository with the objects of `source`."""
     version = 1 if source.object_format != "sha1" else 0
     text = f"[core]\n\trepositoryformatversion = {version}\n\tbare = true\n\tlogAllRefUpdates = true\n"
     if version:

@@ -9,7 +9,7 @@ import pytest
 from proctor.agents import find_agent
 from proctor.errors import UsageError
 from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.plan import BenchmarkDefinition, script_of, stand_in
+from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices, script_of, stand_in
 from proctor.tasks.task import Task, TaskCheck, TaskFolder
 
 TASK = Task(
@@ -77,7 +77,7 @@ def test_the_command_line_wins_over_the_task_and_the_task_over_the_file() -> Non
     assert first(default_timeout_seconds=5).settings["timeoutSec"] == 60
     assert first(timeout_seconds=9).settings["timeoutSec"] == 9
     assert first().agent == "aider"
-    assert first(agent="claude").agent == "claude"
+    assert first(agents=agent_choices("claude")).agent == "claude"
 
 
 def test_the_oracle_writes_the_solution_letter_for_letter(tmp_path: Path) -> None:
@@ -126,3 +126,29 @@ def test_the_oracle_writes_text_that_has_the_same_placeholder_several_times(
     assert "".join(contents) == text
     for placeholder in ("{prompt}", "{model}", "{seed}"):
         assert not any(placeholder in content for content in contents)
+
+
+def test_agents_are_crossed_with_models_and_programs_have_a_name() -> None:
+    agents = agent_choices(["codex, claude", "mine=./agent.sh --fast, --quiet"])
+    items = list(BenchmarkDefinition(tasks=(TASK,), models=(GPT, LLAMA), agents=agents).items())
+
+    crossed = [(item.factors["model"], item.factors["agent"], item.agent) for item in items]
+    assert crossed == [
+        (model, name, agent)
+        for model in ("gpt-4", "ollama/llama3")
+        for name, agent in (("codex", "codex"), ("claude", "claude"), ("mine", "command"))
+    ]
+    assert [item.details.get("command") for item in items[:3]] == [None, None, "./agent.sh --fast, --quiet"]
+    assert len({item.id for item in items}) == 6
+
+
+@pytest.mark.parametrize("entry", ["=./agent.sh", "mine=", "a,b=./agent.sh"])
+def test_a_program_needs_a_name_and_a_command(entry: str) -> None:
+    with pytest.raises(UsageError, match="is not a valid agent"):
+        agent_choices([entry])
+
+
+def test_an_oracle_runs_once_whatever_the_agents_are() -> None:
+    task = replace(TASK, answer="42")
+    benchmark = BenchmarkDefinition(tasks=(task,), models=(stand_in("oracle"),), agents=agent_choices("a,b"))
+    assert [item.agent for item in benchmark.items()] == ["scripted"]

@@ -1,11 +1,13 @@
 """What a call could cost is asked for before it is made, and kept to."""
 
+import asyncio
 import json
 
 import pytest
-from loopback import completion
+from loopback import completion, sse, streaming
 
 from proctor.models.prices import Grant, SpendingRequest, estimated_tokens, usual_limit
+from proctor.testing import eventually_async
 
 PROMPT = "Tell me everything you know. " * 100
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1000}
@@ -17,7 +19,8 @@ class Purse:
     def __init__(self, **grant):
         self.asked: list[SpendingRequest] = []
         self.settled: list[float | None] = []
-        self._grant = Grant(settle=self.settled.append, **grant)
+        self.lost: list[float | None] = []
+        self._grant = Grant(settle=self.settled.append, lose=self.lost.append, **grant)
 
     async def __call__(self, request: SpendingRequest) -> Grant:
         self.asked.append(request)
@@ -184,6 +187,48 @@ async def test_every_call_is_settled_once_however_it_ends(provider, begin):
     await attempt.asked("/v1/chat/completions", CHAT)
     attempt.gateway.shut(attempt.access.token)
     assert len(purse.settled) == 1
+
+
+async def test_a_stream_that_the_agent_cuts_is_charged_at_its_worst_case(provider, begin):
+    """The model may have reasoned unseen before the first word, or go on: what came says little."""
+    first = {"id": "c", "choices": [{"index": 0, "delta": {"content": "Par"}}]}
+    provider.answers = [streaming(sse(first), b"", pause=asyncio.Event())]
+    purse = Purse()
+    attempt = begin(spend=purse)
+    async with attempt.open("/v1/chat/completions", CHAT | {"stream": True}) as response:
+        await response.content.readany()
+        response.close()
+    await eventually_async(lambda: bool(purse.lost))
+
+    # What is recorded of it is not counted twice.
+    assert purse.lost == [attempt.calls[0].cost_usd] and purse.settled == []
+
+
+async def test_an_answer_that_would_come_later_and_elsewhere_is_not_ordered(provider, begin):
+    provider.answers = [completion()]
+    await begin(spend=Purse()).post("/v1/responses", {"input": PROMPT, "background": True})
+    assert "background" not in provider.bodies[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "factor"),
+    [
+        ("/v1/chat/completions", {"service_tier": "priority"}, 2),
+        ("/v1/chat/completions", {"service_tier": "flex"}, 1),
+        ("/v1/messages", {"speed": "fast"}, 6),
+    ],
+)
+async def test_faster_answers_cost_more(provider, begin, path, more, factor):
+    provider.answers = [completion()]
+    purse = Purse()
+    attempt = begin(spend=purse)
+    await attempt.post(path, CHAT)
+    await attempt.post(path, CHAT | more)
+    usual, faster = purse.asked
+    # The text of the setting itself is counted, too.
+    assert faster.cost_usd == pytest.approx(factor * usual.cost_usd, rel=0.01)
+    if path == "/v1/chat/completions":
+        assert attempt.calls[1].cost_usd == pytest.approx(factor * attempt.calls[0].cost_usd)
 
 
 def test_a_picture_is_not_counted_by_its_bytes():

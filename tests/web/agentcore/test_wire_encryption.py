@@ -123,7 +123,8 @@ def test_a_key_of_kms_can_be_stood_in_for(tmp_path, serve, there):
 
 
 def test_an_evaluator_with_a_key_of_its_own_lies_open_nowhere(serve, there, aws, key):
-    served = serve(command=["true"], environment=there)
+    models = {"models": {"scripted/judge": "scripted/ok"}}
+    served = serve(command=["true"], environment=there, evaluation=models)
     made = create(served.control, kmsKeyArn=key, description="How polite")
     evaluator_id = made["evaluatorId"]
 

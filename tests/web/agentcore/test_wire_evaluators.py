@@ -222,3 +222,25 @@ def test_there_are_as_many_evaluators_as_the_limit_allows(serve):
         "ServiceQuotaExceededException",
         402,
     )
+
+
+def test_a_judge_that_cannot_run_here_is_refused_when_the_evaluation_starts(serve):
+    model = {"bedrockEvaluatorModelConfig": {"modelId": "anthropic.claude-sonnet-4-20250514-v1:0"}}
+    config = {"llmAsAJudge": {**JUDGE["llmAsAJudge"], "modelConfig": model}}
+    source = {"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": ["/g"]}}
+
+    def start(**evaluation):
+        served = serve(command=["true"], evaluation={"limits": {"start_per_second": 0}, **evaluation})
+        made = served.control.create_evaluator(
+            evaluatorName=f"own{len(evaluation)}", level="TRACE", evaluatorConfig=config
+        )
+        return served.data.start_batch_evaluation(
+            batchEvaluationName=f"n{len(evaluation)}",
+            evaluators=[{"evaluatorId": made["evaluatorId"]}],
+            dataSourceConfig=source,
+        )
+
+    with pytest.raises(ClientError) as caught:
+        start()
+    assert caught.value.response["Error"]["Code"] == "ValidationException"
+    assert start(models={"default": "scripted/ok"})["status"]

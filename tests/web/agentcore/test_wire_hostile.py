@@ -13,9 +13,9 @@ from test_wire_jobs import GROUP
 from test_wire_online import RULE, SOURCE
 from wire_server import servers
 
-from proctor.web.agentcore import OPERATIONS, logs
+from proctor.web.agentcore import LOG_OPERATIONS, OPERATIONS, logs
 
-TARGETS = [f"{logs.TARGET}{name}" for name in logs.BY_NAME]
+TARGETS = [f"{logs.TARGET}{name}" for name in LOG_OPERATIONS]
 START = {
     "batchEvaluationName": "n",
     "evaluators": [{"evaluatorId": "Builtin.TrajectoryExactOrderMatch"}],

@@ -201,6 +201,17 @@ def test_a_start_that_comes_again_with_its_token_starts_nothing(held):
     assert len(held.data.list_batch_evaluations()["batchEvaluations"]) == 1
 
 
+def test_the_token_of_a_deleted_job_starts_a_new_one(held):
+    token = "0123456789-abcdefghij-0123456789-abc"
+    first = start(held.data, clientToken=token)["batchEvaluationId"]
+    held.data.stop_batch_evaluation(batchEvaluationId=first)
+    held.data.delete_batch_evaluation(batchEvaluationId=first)
+
+    again = start(held.data, clientToken=token)["batchEvaluationId"]
+
+    assert again != first
+
+
 def test_a_job_stops_and_can_then_be_deleted(held):
     job_id = start(held.data, description="to stop")["batchEvaluationId"]
     early = refused(held.data.delete_batch_evaluation, batchEvaluationId=job_id)

@@ -114,8 +114,9 @@ def test_events_are_filtered_by_time_stream_and_words(served, logs):
     assert texts(logs.filter_log_events(**group, startTime=1001, endTime=1002, logStreamNames=[STREAM])) == [
         "bad news"
     ]
+    assert refused(logs.filter_log_events, **group, filterPattern="[a, b]") == "InvalidParameterException"
     assert (
-        refused(logs.filter_log_events, **group, filterPattern="{ $.a = 1 }") == "InvalidParameterException"
+        refused(logs.filter_log_events, **group, filterPattern="{ $.a ~ 1 }") == "InvalidParameterException"
     )
 
 
@@ -214,3 +215,30 @@ def test_a_token_somebody_made_up_fails_nobody(shared_logs, key):
 
 def test_an_operation_nobody_knows_is_refused(shared):
     assert refused(shared.logs.delete_log_group, logGroupName=GROUP) == "UnknownOperationException"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [
+        ('{ $.attributes.session.id = "s-1" }', ["one"]),
+        ('{ $.attributes.session.id = "s-*" }', ["one", "two"]),
+        ('{ $.attributes.session.id != "s-1" }', ["two"]),
+        ('{ ($.count >= 2) && ($.name = "two") }', ["two"]),
+        ('{ $.count = 1 || $.name = "three" }', ["one", "three"]),
+        ("{ $.count NOT EXISTS }", ["three"]),
+        ("{ $.missing IS NULL }", ["three"]),
+        ("{ $.list[1] = 7 }", ["two"]),
+    ],
+)
+def test_events_are_filtered_by_json_patterns(logs, pattern, kept):
+    put(
+        logs,
+        json.dumps({"name": "one", "count": 1, "attributes": {"session.id": "s-1"}}),
+        json.dumps({"name": "two", "count": 2, "attributes": {"session.id": "s-2"}, "list": [5, 7]}),
+        json.dumps({"name": "three", "missing": None}),
+        "no JSON",
+    )
+
+    page = logs.filter_log_events(logGroupName=GROUP, filterPattern=pattern)
+
+    assert [json.loads(text)["name"] for text in texts(page)] == kept

@@ -153,7 +153,8 @@ def test_a_job_whose_process_dies_is_taken_up_by_the_server_that_started_it(tmp_
 
 
 def test_access_keys_and_limits_come_from_the_configuration(tmp_path):
-    (tmp_path / "proctor.toml").write_text(
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "proctor.toml").write_text(
         f'[serve.access_keys]\n{KEY} = "{SECRET}"\n[serve]\nregion = "eu-central-1"\n'
         "[evaluation.limits]\nevaluators = 0\n"
     )

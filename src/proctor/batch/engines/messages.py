@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from proctor.batch.queue import WorkItem
 from proctor.context import EvaluatorSettings, Functions, ItemRetryPolicy, ModelOptions, Settings
 from proctor.errors import AttemptError
 from proctor.job import ItemFinished
 from proctor.runner import Outcome
+from proctor.store.tables import SessionRow
 from proctor.store.writer import RowGroups
 
 
@@ -33,6 +35,20 @@ class WorkerSpec:
     """Python functions that stand for names; those of a worker in another process can be pickled."""
     limit_share: float = 1.0
     """The worker's share of every rate limit until it has exchanged its demand with the others."""
+    shares_disk: bool = True
+    """Whether the worker sees the files of the driver's machine."""
+    leftovers: "Leftovers | None" = None
+    """What earlier workers of the run have left on the worker's machine; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What workers that died have left on a machine other than the driver's."""
+
+    homes: tuple[Path, ...]
+    """Their folders."""
+    sessions: tuple[SessionRow, ...]
+    """Attempts that were cut off, on any machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +165,13 @@ class HostReply:
     number: int
     value: object = None
     error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetConcurrency:
+    """Changes how many attempts a worker makes in parallel; those that run go on."""
+
+    concurrency: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,67 +1,37 @@
 """Several worker processes on one machine share a batch.
 
-The driver stays the only owner of queue, store, ledger, merges and people. Each worker process runs attempts
-on its own event loop and exchanges pickled messages with the driver over a socket: items in chunks, recorded
-rows and ended attempts many at a time. Workers are forked by a launcher process that has no threads and ends
-all workers when the driver dies.
+Each worker process runs attempts on its own event loop and exchanges pickled messages with the driver over a
+socket. A launcher process without threads forks the workers, and ends all of them when the driver dies.
 """
 
 import asyncio
 import json
-import math
 import os
 import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from proctor.batch.engines import DriverHost
-from proctor.batch.engines.messages import (
-    AttemptEnd,
-    Ended,
-    Finish,
-    HostCall,
-    HostCancel,
-    HostReply,
-    Ready,
-    Report,
-    ReturnMoney,
-    RowBatch,
-    Stop,
-    UserMessage,
-    WorkChunk,
-    WorkerSpec,
-)
-from proctor.batch.engines.worker_process import Channel, become_launcher, picklable
-from proctor.batch.queue import WorkItem, WorkQueue
-from proctor.batch.rate_limit_sync import limit_and_share
+from proctor.batch.engines.messages import WorkerSpec
+from proctor.batch.engines.remote import Link, RemoteEngine
+from proctor.batch.engines.worker_process import Channel, become_launcher
+from proctor.batch.queue import WorkQueue
 from proctor.context import Functions
-from proctor.errors import AttemptError, Interrupted, StoreError, WorkerError
-from proctor.formatting import plural
-from proctor.models.rate_limits import PoolState
-from proctor.processes import undisturbed
-from proctor.store import Drawn
+from proctor.errors import WorkerError
 
-AHEAD_SECONDS = 0.1
-"""A worker has as many items ahead as it finishes in this time: longer than a message takes both ways."""
-RATE_SECONDS = 0.1
-"""Window in which finished items are counted. A shorter one would mistake two ends of long items for many."""
 RESTARTS = 3
 """Replacements for each worker. More deaths have a cause that another worker would meet too."""
-HOST_METHODS = frozenset(
-    {"committed", "draw", "give_back", "share_limits", "load_session", "resource", "merge", "ask_person"}
-)
-"""What a worker may call on the driver."""
 PRELOADED = ("proctor.agents", "proctor.evaluators", "proctor.models", "proctor.runners")
 """What a launcher that was not forked loads of the driver's modules, with all that they import."""
 LAUNCHER = (
-    "import json, sys; path, modules, end = map(json.loads, sys.argv[1:]); sys.path[:] = path; "
-    "from proctor.batch.engines.worker_process import launch_workers; launch_workers(end, modules)"
+    "import json, sys; path, modules, end = map(json.loads, sys.argv[1:]); "
+    "sys.path[:] = path or sys.path[1:]; from proctor.batch.engines.worker_process import launch_workers; "
+    "launch_workers(end, modules)"
 )
 
 
@@ -86,8 +56,10 @@ def can_be_sent(functions: Functions) -> bool:
 class WorkerLauncher:
     """The driver's connection to the process that forks its workers. Close it to end them."""
 
-    def __init__(self) -> None:
-        """Fork this process where that is safe: then workers have loaded everything. If not, start Python."""
+    def __init__(self, path: Sequence[str] = sys.path) -> None:
+        """Fork this process where that is safe: then workers have loaded everything. If not, start Python.
+
+        `path` is where Python then looks for modules; empty: where it does by itself."""
         self._control, end = socket.socketpair()
         self._program: subprocess.Popen[bytes] | None = None
         self._pid = 0
@@ -97,7 +69,7 @@ class WorkerLauncher:
                 become_launcher(end.fileno())
         else:
             modules = [name for name in sys.modules if name.startswith(PRELOADED)]
-            words = [json.dumps(each) for each in (sys.path, modules, end.fileno())]
+            words = [json.dumps(each) for each in (list(path), modules, end.fileno())]
             self._program = subprocess.Popen(
                 [sys.executable, "-c", LAUNCHER, *words],
                 pass_fds=[end.fileno()],
@@ -128,48 +100,7 @@ class WorkerLauncher:
             self._pid = 0
 
 
-@dataclass(slots=True, eq=False)
-class _Link:
-    """A worker process, as the driver sees it."""
-
-    channel: Channel
-    concurrency: int
-    now: Callable[[], float]
-    holder: str = ""
-    """Its name in the ledger; empty until it has started."""
-    items: dict[str, WorkItem] = field(default_factory=dict)
-    """Items that it has and has not finished."""
-    sessions: dict[str, str] = field(default_factory=dict)
-    """Sessions of its running attempts, by item."""
-    calls: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    """Its calls that are being answered."""
-    slots: dict[str, int] = field(default_factory=dict)
-    """Concurrent calls that it may make, by rate limit; none: as many as each worker begins with."""
-    _ahead: int = 0
-    _ends: int = 0
-    _counted_at: float = 0.0
-
-    @property
-    def room(self) -> int:
-        """How many more items it can have."""
-        return max(0, self.concurrency + self._ahead - len(self.items))
-
-    def give(self, items: Sequence[WorkItem]) -> None:
-        """Send it items."""
-        for work in items:
-            self.items[work.id] = work
-        self.channel.send(WorkChunk(tuple(items)))
-
-    def count_ends(self, ends: int) -> None:
-        """Have as many items ahead as it finishes while a message is under way; none when they take long."""
-        self._ends += ends
-        seconds = self.now() - self._counted_at
-        if seconds >= RATE_SECONDS:
-            self._ahead = int(self._ends / seconds * AHEAD_SECONDS)
-            self._ends, self._counted_at = 0, self.now()
-
-
-class ProcessEngine:
+class ProcessEngine(RemoteEngine):
     """Runs the items of a batch in several worker processes on this machine. Use once."""
 
     def __init__(
@@ -180,17 +111,9 @@ class ProcessEngine:
         info: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`note` and `info` receive messages for the user."""
+        super().__init__(note=note, info=info)
         self._workers = workers
-        self._note = note
-        self._info = info
-        self._last_text = ""
         self._launcher: WorkerLauncher | None = None
-        self._links: set[_Link] = set()
-        self._has_room = asyncio.Event()
-        self._feeding: asyncio.Task[None] | None = None
-        self._ending = False
-        """Whether workers have been told to finish or to stop."""
-        self._stop_reason: AttemptError | None = None
         self._restarts = RESTARTS * workers
 
     def launch(self) -> None:
@@ -204,63 +127,20 @@ class ProcessEngine:
             self._launcher.close()
             self._launcher = None
 
-    async def run(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
-        """Run everything in the queue."""
+    async def _start_workers(
+        self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec
+    ) -> "set[asyncio.Task[None]]":
         self.launch()
-        running = asyncio.create_task(self._run(queue, host, spec))
-        try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError:
-            self._stop_workers()
-            with suppress(Exception):
-                await undisturbed(_result(running))
-            raise
-        finally:
-            await undisturbed(asyncio.to_thread(self.close))
-
-    def stop(self, reason: AttemptError) -> None:
-        """Set the outcome of attempts that are cancelled from now on."""
-        self._stop_reason = reason
-
-    async def _run(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
-        if self._ending:
-            return
         workers = min(self._workers, spec.concurrency)
         spec = replace(spec, limit_share=1 / workers)
-        self._feeding = asyncio.create_task(self._feed(queue))
-        tasks = {self._feeding}
-        for number in range(workers):
-            concurrency = len(range(number, spec.concurrency, workers))
-            tasks.add(asyncio.create_task(self._serve(queue, host, replace(spec, concurrency=concurrency))))
-        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        if pending:
-            self._stop_workers()
-            done |= (await asyncio.wait(pending))[0]
-        for task in done:
-            if not task.cancelled():
-                task.result()
-
-    async def _feed(self, queue: WorkQueue) -> None:
-        """Send items to the workers until there are none."""
-        while True:
-            link = await self._link_with_room()
-            share = math.ceil(queue.ready / len(self._links))
-            items = await queue.chunk(min(link.room, max(1, share)))
-            if not items:
-                break
-            while items:
-                link = await self._link_with_room()
-                room = link.room
-                link.give(items[:room])
-                items = items[room:]
-        self._end_workers(Finish())
-
-    async def _link_with_room(self) -> _Link:
-        while True:
-            if (link := max(self._links, key=lambda link: link.room, default=None)) and link.room:
-                return link
-            self._has_room.clear()
-            await self._has_room.wait()
+        return {
+            asyncio.create_task(
+                self._serve(
+                    queue, host, replace(spec, concurrency=len(range(number, spec.concurrency, workers)))
+                )
+            )
+            for number in range(workers)
+        }
 
     async def _serve(self, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
         """Follow one worker to its end; replace it when it dies."""
@@ -268,25 +148,8 @@ class ProcessEngine:
         while True:
             channel = await Channel.open(self._launcher.start_worker())
             clock = asyncio.get_running_loop().time
-            link = _Link(channel, spec.concurrency, clock, _counted_at=clock())
-            channel.send(spec)
-            self._links.add(link)
-            self._has_room.set()
-            if self._ending:
-                channel.send(self._last_message())
-            try:
-                ended = await self._follow(link, host)
-            finally:
-                self._links.discard(link)
-                for call in link.calls.values():
-                    call.cancel()
-                channel.close()
-            if ended:
-                if ended.error:
-                    raise ended.error
-                return
-            await self._recover(link, queue, host)
-            if self._ending:
+            link = Link(channel, spec.concurrency, clock, _counted_at=clock())
+            if await self._follow_worker(link, spec, queue, host) or self._ending:
                 return
             if not self._restarts:
                 raise WorkerError(
@@ -294,134 +157,3 @@ class ProcessEngine:
                     "Look for what ends them, such as a lack of memory; then resume the run."
                 )
             self._restarts -= 1
-
-    async def _follow(self, link: _Link, host: DriverHost) -> Ended | None:
-        """Handle the messages of a worker; its last one, or None when it died."""
-        while (message := await link.channel.receive()) is not None:
-            if isinstance(message, Report):
-                await self._write(link, message, host)
-            elif isinstance(message, HostCall):
-                task = asyncio.create_task(self._answer(link, message, host))
-                link.calls[message.number] = task
-            elif isinstance(message, HostCancel):
-                if call := link.calls.get(message.number):
-                    call.cancel()
-            elif isinstance(message, UserMessage):
-                if message.text != self._last_text:
-                    # Workers notice the same thing at the same time.
-                    self._last_text = message.text
-                    self._info(message.text)
-            elif isinstance(message, Ready):
-                link.holder = message.holder
-            elif isinstance(message, Ended):
-                return message
-        return None
-
-    async def _write(self, link: _Link, report: Report, host: DriverHost) -> None:
-        for (table, key), row in report.rows.added.items():
-            if table == "sessions":
-                link.sessions[str(row["itemId"])] = key[0]
-        ends = list[AttemptEnd]()
-        for packed in report.ends:
-            link.sessions.pop(packed[0], None)
-            ends.append(AttemptEnd.unpack(packed, link.items.pop(packed[0])))
-        await host.write(RowBatch(report.rows, tuple(ends)))
-        link.count_ends(len(ends))
-        if link.room:
-            self._has_room.set()
-
-    async def _answer(self, link: _Link, call: HostCall, host: DriverHost) -> None:
-        reply = HostReply(call.number)
-        try:
-            if call.method not in HOST_METHODS:
-                raise TypeError(f"workers cannot call {call.method}")
-            value = await getattr(host, call.method)(*call.arguments, **call.options)
-            if call.method == "share_limits":
-                value = self._split_limits(link, cast("Sequence[PoolState]", call.arguments[1]), value)
-            if isinstance(value, Drawn) and value.others_hold:
-                self._reclaim_money(link)
-            reply = HostReply(call.number, value)
-        except Exception as error:
-            reply = HostReply(call.number, error=picklable(error))
-        finally:
-            # A call that was cancelled is answered too: the worker waits for its end.
-            link.calls.pop(call.number, None)
-            link.channel.send(reply)
-
-    def _split_limits(
-        self, link: _Link, states: Sequence[PoolState], others: Sequence[PoolState]
-    ) -> Sequence[PoolState]:
-        """What a worker needs to know of the limits of others, so that all workers together keep them.
-
-        Another worker counts with the calls that it may make, also while it makes fewer.
-        """
-        workers = {each.holder: each for each in self._links if each is not link}
-        counted = [
-            other if other.holder not in workers else _with_slots(other, workers[other.holder].slots)
-            for other in others
-        ]
-        for state in states:
-            published = {other.holder for other in others if other.name == state.name}
-            first = max(1, int(state.limit_of_all / len(self._links)))
-            counted += [
-                replace(
-                    state, holder=holder, in_use=first, waiting=-first, held_seconds=0.0, cut_seconds_ago=None
-                )
-                for holder in workers.keys() - published
-            ]
-            rest = [other for other in counted if other.name == state.name]
-            limit, share = limit_and_share(state.limit_of_all, state, rest)
-            link.slots[state.name] = max(1, int(limit * share))
-        return counted
-
-    def _reclaim_money(self, short: _Link) -> None:
-        """Another worker may have drawn what this one needs and reserved it for nothing."""
-        for link in self._links - {short}:
-            link.channel.send(ReturnMoney())
-
-    async def _recover(self, link: _Link, queue: WorkQueue, host: DriverHost) -> None:
-        """Queue the items of a worker that died."""
-        if link.items and not self._ending:
-            again = plural(len(link.items), "item")
-            self._note(f"a worker process died; {again} that it had will be run again")
-        sessions = {}
-        if link.holder:
-            try:
-                rows = await host.worker_lost(link.holder, list(link.sessions.values()))
-            except StoreError:
-                # Nothing more can be written, which ends the batch anyway.
-                return
-            sessions = {row["itemId"]: row for row in rows}
-        for work in link.items.values():
-            if row := sessions.get(work.id):
-                work.attempts = row["attempt"]
-                work.tokens += row["totalTokens"]
-                work.tool_calls += row["toolCalls"]
-                if row["costUsd"] is not None:
-                    work.cost_usd = (work.cost_usd or 0.0) + row["costUsd"]
-                work.started_at = work.started_at or row["startedAt"]
-            queue.retry(work, 0.0)
-
-    def _stop_workers(self) -> None:
-        if self._feeding:
-            self._feeding.cancel()
-        self._stop_reason = self._stop_reason or Interrupted("the batch was stopped")
-        self._end_workers(self._last_message())
-
-    def _last_message(self) -> Stop | Finish:
-        return Stop(self._stop_reason) if self._stop_reason else Finish()
-
-    def _end_workers(self, message: Stop | Finish) -> None:
-        # Also sent to workers that start later.
-        self._ending = True
-        for link in self._links:
-            link.channel.send(message)
-
-
-def _with_slots(other: PoolState, slots: Mapping[str, int]) -> PoolState:
-    allowed = slots.get(other.name, other.in_use)
-    return replace(other, in_use=allowed, waiting=other.in_use + other.waiting - allowed)
-
-
-async def _result(task: "asyncio.Task[None]") -> None:
-    await task

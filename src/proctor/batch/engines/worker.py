@@ -8,29 +8,35 @@ import asyncio
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from proctor import secrets
 from proctor.batch.attempt import Attempt, AttemptSupport
-from proctor.batch.engines.messages import AttemptEnd, RowBatch, RowBuffer, WorkerSpec
+from proctor.batch.engines.messages import AttemptEnd, Leftovers, RowBatch, RowBuffer, WorkerSpec
 from proctor.batch.queue import WorkItem
 from proctor.batch.rate_limit_sync import adopt_limits, share_limits
 from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.context import AttemptContext, evaluator_registry, make_attempt_context, make_models
-from proctor.errors import AttemptError
+from proctor.errors import AttemptError, ProctorError
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.models.rate_limits import PoolState
+from proctor.processes import undisturbed
 from proctor.runner import MergeRequest, MergeResult, Outcome
 from proctor.store import Drawn
 from proctor.store.recorder import Rows
+from proctor.store.tables import SessionRow
 
 if TYPE_CHECKING:
     from proctor.evaluator import Evidence
+    from proctor.workspace.starting_files import Files
+    from proctor.workspace.transfer import FileCopy, RepositoryCopy
 
 CACHED_RESOURCES = 64
 """Resources kept in memory: more than most plans have roles, each of some kilobytes."""
@@ -68,6 +74,105 @@ class Host(Protocol):
     async def ask_person(self, item_id: str, actor: str, prompt: str) -> str:
         """The answer of the person who plays an actor; empty: nobody is there."""
 
+    async def copy_files(self, path: Path) -> "FileCopy":
+        """A file or folder of the driver as data."""
+
+    async def copy_repository(self, path: Path, base: str, have: Collection[str]) -> "RepositoryCopy":
+        """What a session that starts from `base` needs of a repository, without the commits `have`."""
+
+    async def starting_repository(self, files: "Files | None", digest: str) -> Path:
+        """The repository of a task's starting files, on the driver's machine."""
+
+    async def publish_branch(self, repository: Path, branch: str, sha: str, bundle: bytes) -> None:
+        """Fetch a session's branch into a repository of the driver; empty `bundle`: it adds no commit."""
+
+
+class CopiedFiles:
+    """Copies of the driver's files and repositories on this machine, each fetched once."""
+
+    def __init__(self, host: Host, home: Path, environment: Mapping[str, str]) -> None:
+        """`environment` is that of git."""
+        self._host = host
+        self._home = home
+        self._environment = environment
+        self._locks: dict[Path, asyncio.Lock] = {}
+        self._files: dict[Path, Path] = {}
+        self._commits: dict[Path, set[str]] = {}
+        """Of each repository: commits that its copy has, with all that they reach."""
+
+    async def fetch(self, path: Path) -> Path:
+        """A copy of a file or folder of the driver, on this machine."""
+        from proctor.workspace.transfer import place_files
+
+        async with self._lock(path):
+            if path not in self._files:
+                copy = await self._host.copy_files(path)
+                self._files[path] = await asyncio.to_thread(place_files, copy, self._folder("files"))
+        return self._files[path]
+
+    async def repository(self, path: Path, base: str) -> Path:
+        """A copy of a repository of the driver on this machine, up to date with the branch `base`."""
+        from proctor.workspace.transfer import place_repository
+
+        async with self._lock(path):
+            commits = self._commits.setdefault(path, set())
+            copy = await self._host.copy_repository(path, base, sorted(commits))
+            place = await undisturbed(
+                asyncio.to_thread(place_repository, copy, self._folder("repositories"), self._environment)
+            )
+            commits |= {copy.base_sha, *copy.references.values()}
+        return place
+
+    async def starting_repository(self, files: "Files | None", digest: str) -> Path:
+        """The repository of a task's starting files, on the driver's machine."""
+        return await self._host.starting_repository(files, digest)
+
+    async def publish(self, repository: Path, branch: str, sha: str, bundle: bytes) -> None:
+        """Fetch a session's branch into a repository of the driver."""
+        await self._host.publish_branch(repository, branch, sha, bundle)
+
+    async def clear_leftovers(self, leftovers: Leftovers) -> None:
+        """Clear up after workers of the run that died on this machine.
+
+        The changes of attempts that were cut off are committed and published first.
+        """
+        from proctor.workspace.worktree import remove_folder, session_folder
+
+        for home in leftovers.homes:
+            for session in leftovers.sessions:
+                if (folder := session_folder(home, session["id"])).exists():
+                    # What cannot be rescued is lost; the item runs again all the same.
+                    with suppress(ProctorError, OSError):
+                        await self._rescue(session, home)
+                    await asyncio.to_thread(remove_folder, folder)
+            kept = home / "worktrees"
+            if not kept.is_dir() or not any(kept.iterdir()):
+                await asyncio.to_thread(remove_folder, home)
+
+    async def _rescue(self, session: SessionRow, home: Path) -> None:
+        from proctor.processes import end_attempt
+        from proctor.workspace.commit import rescue
+        from proctor.workspace.source_repository import open_source
+        from proctor.workspace.transfer import bundle_branch, place_of_copy
+        from proctor.workspace.worktree import reopen_tree, session_folder
+
+        folder, branch, base_sha = session_folder(home, session["id"]), session["branch"], session["baseSha"]
+        await asyncio.to_thread(end_attempt, session["id"])
+        place = place_of_copy(session["repo"], home / "repositories")
+        source = await asyncio.to_thread(open_source, place, self._environment)
+        await asyncio.to_thread(rescue, folder, source, branch, base_sha)
+        tree = reopen_tree(folder, source, branch, base_sha)
+        sha, bundle = await asyncio.to_thread(bundle_branch, tree)
+        await self._host.publish_branch(source.root, branch, sha, bundle)
+
+    def _lock(self, path: Path) -> asyncio.Lock:
+        return self._locks.setdefault(path, asyncio.Lock())
+
+    def _folder(self, name: str) -> Path:
+        folder = self._home / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
 
 class Worker:
     """Runs the attempts of one batch in this process and event loop. Open it first, close it at the end."""
@@ -89,6 +194,7 @@ class Worker:
             now=context.now,
             commit=self._commit,
         )
+        self._files = None if spec.shares_disk else _copied_files(host, context)
         self._support = AttemptSupport(
             run_id=spec.run_id,
             job=spec.job,
@@ -100,15 +206,19 @@ class Worker:
             merge=host.merge,
             ask_person=host.ask_person,
             redact=secrets.redactor(context.environment),
+            driver_files=self._files,
         )
         self._sharing: asyncio.Task[None] | None = None
         self._resources: OrderedDict[str, str] = OrderedDict()
 
     async def open(self) -> None:
-        """Adopt the rate limits that others know, and share this worker's from now on."""
+        """Adopt the rate limits that others know, and share this worker's from now on; clear up after workers
+        that died."""
         pools, holder = self._context.pools, self._spec.holder
         await adopt_limits(pools, self._host, holder)
         self._sharing = asyncio.create_task(share_limits(pools, self._host, holder))
+        if self._files and self._spec.leftovers:
+            await self._files.clear_leftovers(self._spec.leftovers)
 
     async def close(self) -> None:
         """Wait until no money is being drawn."""
@@ -184,6 +294,10 @@ class Worker:
     def _new_session_id(self) -> str:
         # Sorts by time. Not `secrets`, whose system call costs more than writing the session.
         return f"{int(self._context.now().timestamp() * 1000):012x}{self._id_rng.getrandbits(32):08x}"
+
+
+def _copied_files(host: Host, context: AttemptContext) -> CopiedFiles:
+    return CopiedFiles(host, context.home, secrets.visible(context.environment, named={"HOME"}))
 
 
 def make_worker_context(spec: WorkerSpec) -> tuple[AttemptContext, ModelRouter]:

@@ -12,9 +12,10 @@ import signal
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from proctor.batch.engines.messages import (
@@ -29,6 +30,7 @@ from proctor.batch.engines.messages import (
     ReturnMoney,
     RowBatch,
     RowBuffer,
+    SetConcurrency,
     Stop,
     UserMessage,
     WorkChunk,
@@ -45,6 +47,8 @@ from proctor.store.writer import RowGroups, this_process
 
 if TYPE_CHECKING:
     from proctor.evaluator import Evidence
+    from proctor.workspace.starting_files import Files
+    from proctor.workspace.transfer import FileCopy, RepositoryCopy
 
 REPORT_SECONDS = 0.005
 """A busy worker sends what it has recorded this often: two hundred messages a second cost little."""
@@ -223,6 +227,22 @@ class RemoteHost:
         """The answer of the person who plays an actor; empty: nobody is there."""
         return cast("str", await self._call("ask_person", item_id, actor, prompt))
 
+    async def copy_files(self, path: Path) -> "FileCopy":
+        """A file or folder of the driver as data."""
+        return cast("FileCopy", await self._call("copy_files", path))
+
+    async def copy_repository(self, path: Path, base: str, have: Collection[str]) -> "RepositoryCopy":
+        """What a session that starts from `base` needs of a repository, without the commits `have`."""
+        return cast("RepositoryCopy", await self._call("copy_repository", path, base, have))
+
+    async def starting_repository(self, files: "Files | None", digest: str) -> Path:
+        """The repository of a task's starting files, on the driver's machine."""
+        return cast("Path", await self._call("starting_repository", files, digest))
+
+    async def publish_branch(self, repository: Path, branch: str, sha: str, bundle: bytes) -> None:
+        """Fetch a session's branch into a repository of the driver."""
+        await self._call("publish_branch", repository, branch, sha, bundle)
+
     def answered(self, reply: HostReply) -> None:
         """Pass a reply on to its call."""
         call = self._calls.pop(reply.number)
@@ -257,6 +277,7 @@ class _ProcessWorker:
     def __init__(self, channel: Channel, spec: WorkerSpec) -> None:
         self._channel = channel
         self._spec = spec
+        self._concurrency = spec.concurrency
         self._host = RemoteHost(channel, self._send_rows)
         self._rows = RowBuffer()
         self._ends: list[PackedEnd] = []
@@ -300,6 +321,9 @@ class _ProcessWorker:
             if isinstance(message, WorkChunk):
                 self._waiting.extend(message.items)
                 self._start_waiting()
+            elif isinstance(message, SetConcurrency):
+                self._concurrency = message.concurrency
+                self._start_waiting()
             elif isinstance(message, HostReply):
                 self._host.answered(message)
             elif isinstance(message, ReturnMoney) and self._worker:
@@ -325,7 +349,7 @@ class _ProcessWorker:
             self._fail(error)
 
     def _start_waiting(self) -> None:
-        while self._worker and self._waiting and len(self._attempts) < self._spec.concurrency:
+        while self._worker and self._waiting and len(self._attempts) < self._concurrency:
             task = asyncio.create_task(self._run_items(self._worker, self._waiting.popleft()))
             self._attempts.add(task)
             task.add_done_callback(self._attempt_done)
@@ -336,7 +360,7 @@ class _ProcessWorker:
             self._ends.append(end.pack())
             if self._rows.count > REPORT_ROWS:
                 self._report()
-            if not self._waiting:
+            if not self._waiting or len(self._attempts) > self._concurrency:
                 return
             work = self._waiting.popleft()
 

@@ -38,8 +38,10 @@ from proctor.jobs.benchmark.plan import (
     DEFAULT_AGENT,
     NOOP,
     ORACLE,
+    OWN_MODEL,
     BenchmarkDefinition,
     BenchmarkOverrides,
+    agent_choices,
     is_stand_in,
     stand_in,
 )
@@ -50,7 +52,7 @@ from proctor.sandbox import MOUNTING
 from proctor.store.tables import BatchRow
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.markdown import read_task
-from proctor.tasks.task import MARKDOWN, Task, TaskSet
+from proctor.tasks.task import MARKDOWN, Task, TaskSet, network_remark
 from proctor.workspace.source_repository import open_source
 
 
@@ -108,9 +110,9 @@ def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: 
     for item in _distinct(benchmark.items()):
         if "places" in item.details and (problem := _unmapped(item, context)):
             yield problem
+        remarks |= _exposed(item, context)
         settings: JsonObject = dict(item.details.get("settings") or {})
-        if "script" in item.details:
-            settings["script"] = item.details["script"]
+        settings |= {name: item.details[name] for name in ("script", "command") if name in item.details}
         sandbox = item.settings.get("sandbox")
         for problem, remedy in (
             *check_agent(item.agent, settings, context, remarks),
@@ -129,6 +131,7 @@ def _distinct(items: Iterator[Item]) -> Iterator[Item]:
             item.agent,
             item.details.get("settings"),
             item.details.get("script"),
+            item.details.get("command"),
             item.details.get("places"),
         )
         key = repr((*parts, item.settings.get("sandbox")))
@@ -144,13 +147,25 @@ def _unmapped(item: Item, context: PreflightContext) -> str:
     except UsageError:
         # `check_sandbox` reports it.
         return ""
-    if kind == MOUNTING:
+    if kind in MOUNTING:
         return ""
     places = ", ".join(item.details["places"])
     return (
-        f"{item.details['task']}: its programs use {places}, and only {MOUNTING} can show folders there "
-        f"(here: {kind})\nInstall the package `{MOUNTING}`, and do not switch `sandbox` off."
+        f"{item.details['task']}: its programs use {places}, and only {MOUNTING[0]} can show folders there "
+        f"(here: {kind})\nInstall the package `{MOUNTING[0]}`, and do not switch `sandbox` off."
     )
+
+
+def _exposed(item: Item, context: PreflightContext) -> set[str]:
+    """A remark if nothing keeps the agent of an item from reading the answer."""
+    try:
+        is_confined = context.sandbox.kind_of(item.settings.get("sandbox")) != "none"
+    except UsageError:
+        # `check_sandbox` reports it.
+        return set()
+    if is_confined or not {"hidden", "testPatch", "checkFiles"} & item.details.keys():
+        return set()
+    return {"agents are not confined: they can read hidden tests, reference solutions and your repository"}
 
 
 def _models(
@@ -159,12 +174,13 @@ def _models(
     key_variables: Mapping[str, str],
     remarks: set[str],
 ) -> Iterator[str]:
-    agents = {benchmark.agent_for(task, model) for task in benchmark.tasks for model in benchmark.models}
     for model in benchmark.models:
         if is_stand_in(model):
             continue
-        if all(agent and has_own_models(agent, {}, context) for agent in agents):
+        choices = {choice for task in benchmark.tasks for choice in benchmark.agents_for(task, model)}
+        if all(has_own_models(choice.agent, choice.settings, context) for choice in choices if choice.agent):
             continue
+        agents = {choice.agent for choice in choices}
         yield from _model(model, context, key_variables)
         if model.settings and agents != {DEFAULT_AGENT}:
             remarks.add(f"the settings of {model.name} apply to the agent {DEFAULT_AGENT} only")
@@ -256,7 +272,8 @@ class BenchmarkJobPlan(JobPlan):
     @cached_property
     def supply(self) -> ModelSupply:
         """The models to choose from, discovered unless only mocks run."""
-        return with_discovered(self._configured) if self._selects else self._configured
+        selects = self._selects and not self._uses_own_models
+        return with_discovered(self._configured) if selects else self._configured
 
     @property
     def _mocks(self) -> list[str]:
@@ -267,12 +284,27 @@ class BenchmarkJobPlan(JobPlan):
     def _selects(self) -> bool:
         return bool(self.tasks) and bool(self.overrides.models or not self._mocks)
 
+    @property
+    def _uses_own_models(self) -> bool:
+        """Whether no model is named, and all agents have one of their own."""
+        choices = agent_choices(self.overrides.agent)
+        if not choices or self.overrides.models or self.task_set.models:
+            return False
+        context = PreflightContext(
+            environment=self._ctx.settings.user_environment,
+            find_agent=find_agent,
+            models=self._ctx.models(replace(self.model_options(), record=None)),
+        )
+        return all(has_own_models(choice.agent, choice.settings, context) for choice in choices)
+
     @cached_property
     def selection(self) -> ModelSelection:
         """The models that run."""
         mocks = tuple(stand_in(name) for name in self._mocks)
         if not self._selects:
             return ModelSelection(models=mocks)
+        if self._uses_own_models:
+            return ModelSelection(models=(*mocks, OWN_MODEL))
         models = self._ctx.models(replace(self.model_options(), record=None))
         selection = choose(
             self.overrides.models or ",".join(self.task_set.models) or EVERYTHING,
@@ -290,10 +322,12 @@ class BenchmarkJobPlan(JobPlan):
             tasks=self.tasks,
             models=self.selection.models,
             runs=self.overrides.runs or 1,
-            agent=self.overrides.agent,
+            agents=agent_choices(self.overrides.agent),
+            task_network=self.overrides.task_network,
             timeout_seconds=self.overrides.timeout,
             default_timeout_seconds=settings.default_timeout,
             retries=settings.max_retries if settings.retry_on_failure else 0,
+            sandbox=settings.sandbox,
             commits=commits_of(self.tasks, self._ctx.settings.user_environment),
         )
 
@@ -319,12 +353,13 @@ class BenchmarkJobPlan(JobPlan):
             record=str(record) if record else None,
             replay=str(replay) if replay else None,
             variables=self._configured.variables,
+            outage_patience_seconds=self.settings.outage_patience,
         )
 
     def columns(self) -> Mapping[str, object]:
         """The columns of the batch row that record the benchmark."""
         text = "\n\n".join(task.prompt for task in self.tasks)
-        defaults = {"agent": self.overrides.agent or None, "runs": self.definition.runs}
+        defaults = {"agent": self.overrides.options()["agent"] or None, "runs": self.definition.runs}
         options = self._options()
         return {
             "planPath": options["taskPath"],
@@ -338,7 +373,8 @@ class BenchmarkJobPlan(JobPlan):
 
     def _options(self) -> JsonObject:
         config = self.supply.config_path
-        names = "" if self._mocks else ",".join(model.name for model in self.selection.models)
+        chosen = [model.name for model in self.selection.models if model != OWN_MODEL]
+        names = "" if self._mocks else ",".join(chosen)
         return {
             "task": self.definition.label,
             "taskPath": str(self.path.absolute()) if self.path else "",
@@ -372,6 +408,8 @@ class BenchmarkJobPlan(JobPlan):
         """What was read, where that is not our own format alone."""
         if self.path and (set(self.task_set.formats) != {MARKDOWN} or self.task_set.not_read):
             yield self.task_set.summary(self.path)
+        if remark := network_remark(self.tasks, allowed=self.overrides.task_network):
+            yield remark
         yield from (f"not read: {each}" for each in self.task_set.not_read[:MOST_NOT_READ])
 
     def items(self) -> Iterator[Item]:

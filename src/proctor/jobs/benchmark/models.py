@@ -32,7 +32,16 @@ from proctor.models import ModelRouter
 from proctor.models.discovery import ModelDiscovery, discover
 from proctor.models.providers import PROVIDERS, find_endpoint, is_loopback
 from proctor.plan.source import KeyPath, PlanSource, bytes_of, refuse
-from proctor.plan.validate import Anything, ModelPrice, SectionLabel, Text, check_shape, names_of
+from proctor.plan.validate import (
+    Anything,
+    ModelPrice,
+    OutagePatience,
+    PlanSandbox,
+    SectionLabel,
+    Text,
+    check_shape,
+    names_of,
+)
 from proctor.plan.yaml_loader import read_source
 
 CONFIG_FILE = "models_config.yaml"
@@ -89,6 +98,8 @@ class BatchSettings(_ModelsConfigModel):
     max_retries: Annotated[int, Field(ge=0, le=100)] = 2
     show_progress: bool = True
     verbose: bool = False
+    sandbox: PlanSandbox = None
+    outage_patience: OutagePatience = None
 
 
 class _File(_ModelsConfigModel):

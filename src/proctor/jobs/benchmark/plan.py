@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.item import Item
+from proctor.item import Item, digest_of
 from proctor.job import check_limits
 from proctor.jobs.benchmark.models import Candidate
 from proctor.json_values import JsonObject
-from proctor.tasks.options import ReadOptions, read_repos
+from proctor.sandbox import merge_settings
+from proctor.tasks.options import ReadOverrides
 from proctor.tasks.task import MARKDOWN, Task, TaskFolder, TaskStep
 from proctor.workspace.hidden_tests import read_archive, solution_files
 from proctor.workspace.starting_files import text_files
@@ -24,13 +25,46 @@ DEFAULT_TIMEOUT_SECONDS = 1800
 ORACLE, NOOP = "oracle", "noop"
 """Mocks in place of a model: one applies the reference solution, one does nothing."""
 STAND_IN_AGENT = "scripted"
-READING = ("prompt_column", "expect_column", "template", "check", "setup", "judge", "repos")
-"""Overrides that say how tasks of other formats are read."""
+COMMAND_AGENT = "command"
+OWN_MODEL = Candidate(name="default", model="", display_name="default", is_usual=False)
+"""The model that an agent chooses by itself."""
 _HOLES = ("{prompt}", "{model}", "{seed}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkOverrides:
+class AgentChoice:
+    """An agent that a benchmark runs: one of ours, or a program of the user under a name."""
+
+    name: str
+    """Its name in files and reports."""
+    agent: str
+    command: str = ""
+    """Program of the agent `command`."""
+
+    @property
+    def settings(self) -> JsonObject:
+        """As the adapter takes them."""
+        return {"command": self.command} if self.command else {}
+
+
+def agent_choices(agent: str | Sequence[str]) -> tuple[AgentChoice, ...]:
+    """The agents in `a,b`, or in a list whose entries may also be `NAME=COMMAND`. Raises `UsageError`."""
+    entries = [agent] if isinstance(agent, str) else list(agent)
+    choices: dict[str, AgentChoice] = {}
+    for entry in entries:
+        name, equals, command = (part.strip() for part in entry.partition("="))
+        if not equals:
+            names = filter(None, (part.strip() for part in entry.split(",")))
+            choices |= {each: AgentChoice(name=each, agent=each) for each in names}
+        elif not name or not command or "," in name:
+            raise UsageError(f"`{entry}` is not a valid agent\nGive names, or one program as NAME=COMMAND.")
+        else:
+            choices[name] = AgentChoice(name=name, agent=COMMAND_AGENT, command=command)
+    return tuple(choices.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkOverrides(ReadOverrides):
     """Settings of a benchmark besides its tasks; empty or None: not set."""
 
     models: str = ""
@@ -46,26 +80,17 @@ class BenchmarkOverrides:
     """USD of the whole benchmark."""
     record: Path | None = None
     replay: Path | None = None
-    agent: str = ""
+    agent: str | Sequence[str] = ""
+    """Agents of every task: `a,b`, or a list of names and `NAME=COMMAND`; empty: the task's own."""
     models_config: Path | None = None
     oracle: bool = False
     """Apply the reference solution in place of a model."""
     noop: bool = False
     """Do nothing in place of a model."""
+    task_network: bool = False
+    """Grant the network access that tasks ask for."""
     stop_when: str = ""
     """When the benchmark stops early: `by=model,width=0.1`."""
-    prompt_column: str = ""
-    """Of a dataset: the column with the prompts."""
-    expect_column: str = ""
-    template: str = ""
-    """Of a dataset: the prompt, with `{column}` for values."""
-    check: str = ""
-    """Command that writes a JUnit report, for tasks that name tests only."""
-    setup: str = ""
-    judge: str = ""
-    """Model that judges rubrics of tasks that name none."""
-    repos: str = ""
-    """Local clones of the tasks' repositories: a folder, or `owner/name=PATH,…`."""
 
     def __post_init__(self) -> None:
         check_limits(budget_usd=self.budget)
@@ -84,38 +109,29 @@ class BenchmarkOverrides:
             agent=self.agent or earlier.get("agent") or "",
             models_config=self.models_config or _existing(options.get("modelsConfig")),
             oracle=self.oracle or (not self.models and bool(earlier.get("oracle"))),
+            task_network=self.task_network or bool(earlier.get("taskNetwork")),
             stop_when=self.stop_when or earlier.get("stopWhen") or "",
             noop=self.noop or (not self.models and bool(earlier.get("noop"))),
-        )._with_reading(earlier)
+        ).with_reading(earlier)
 
-    def _with_reading(self, earlier: Mapping[str, Any]) -> "BenchmarkOverrides":
-        texts: dict[str, Any] = {name: getattr(self, name) or earlier.get(name) or "" for name in READING}
+    def with_reading(self, options: Mapping[str, Any]) -> "BenchmarkOverrides":
+        """The same, with these options of reading tasks for what is not set."""
+        texts: dict[str, Any] = {name: text or options.get(name) or "" for name, text in self.texts().items()}
         return replace(self, **texts)
-
-    def reading(self) -> ReadOptions:
-        """How its tasks are read."""
-        return ReadOptions(
-            prompt_column=self.prompt_column,
-            expect_column=self.expect_column,
-            template=self.template,
-            check=self.check,
-            setup=self.setup,
-            judge=self.judge,
-            repos=read_repos(self.repos),
-        )
 
     def options(self) -> JsonObject:
         """What a later resume needs."""
         return {
-            "agent": self.agent,
+            "agent": self.agent if isinstance(self.agent, str) else list(self.agent),
             "timeout": self.timeout,
             "budget": self.budget,
             "record": str(Path(self.record).absolute()) if self.record else None,
             "replay": str(Path(self.replay).absolute()) if self.replay else None,
             "oracle": self.oracle,
             "noop": self.noop,
+            **({"taskNetwork": True} if self.task_network else {}),
             **({"stopWhen": self.stop_when} if self.stop_when else {}),
-            **{name: getattr(self, name) for name in READING if getattr(self, name)},
+            **{name: text for name, text in self.texts().items() if text},
         }
 
 
@@ -134,12 +150,16 @@ class BenchmarkDefinition:
     tasks: tuple[Task, ...]
     models: tuple[Candidate, ...]
     runs: int = 1
-    agent: str = ""
-    """Agent of every task; empty: the task's own."""
+    agents: tuple[AgentChoice, ...] = ()
+    """Agents of every task; empty: the task's own."""
     timeout_seconds: float | None = None
     """For every task; None: the task's own."""
     default_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     retries: int = 0
+    sandbox: object = None
+    """`sandbox` of `batch_settings`; settings of a task take precedence."""
+    task_network: bool = False
+    """Whether tasks get the network access that they ask for."""
     commits: Mapping[str, str] = field(default_factory=dict)
     """The commit each task with a repository starts from, by the task's name."""
 
@@ -149,7 +169,8 @@ class BenchmarkDefinition:
             for task in self.tasks:
                 for model in self.models:
                     if is_for(task, model):
-                        yield self._item(task, model, repeat)
+                        for agent in self.agents_for(task, model):
+                            yield self._item(task, model, agent, repeat)
 
     @property
     def label(self) -> str:
@@ -159,15 +180,18 @@ class BenchmarkDefinition:
         parents = {task.file.parent for task in self.tasks}
         return parents.pop().name if len(parents) == 1 else f"{len(self.tasks)} tasks"
 
-    def agent_for(self, task: Task, model: Candidate) -> str:
-        """The agent of a task with a model; empty: the model is called once, without an agent."""
-        if task.is_prompt and not self.agent and not is_stand_in(model):
-            return ""
-        return STAND_IN_AGENT if is_stand_in(model) else self.agent or task.agent or DEFAULT_AGENT
+    def agents_for(self, task: Task, model: Candidate) -> tuple[AgentChoice, ...]:
+        """The agents of a task with a model; one with an empty name: the model is called without an agent."""
+        if is_stand_in(model):
+            return (AgentChoice(name=STAND_IN_AGENT, agent=STAND_IN_AGENT),)
+        if self.agents:
+            return self.agents
+        name = "" if task.is_prompt else task.agent or DEFAULT_AGENT
+        return (AgentChoice(name=name, agent=name),)
 
-    def _item(self, task: Task, model: Candidate, repeat: int) -> Item:
-        agent = self.agent_for(task, model)
-        factors = {"model": model.name, "agent": agent, "task": task.name}
+    def _item(self, task: Task, model: Candidate, choice: AgentChoice, repeat: int) -> Item:
+        agent = choice.agent
+        factors = {"model": model.name, "agent": choice.name, "task": task.name}
         if task.difficulty:
             factors["difficulty"] = task.difficulty
         if task.date and model.cutoff:
@@ -179,13 +203,14 @@ class BenchmarkDefinition:
             agent=agent,
             model=model.model,
             prompt=task.prompt,
-            details=self._details(task, model, agent),
+            details=self._details(task, model, choice),
             settings=self._settings(task, model),
             factors=factors,
             repeat=repeat,
         )
 
-    def _details(self, task: Task, model: Candidate, agent: str) -> JsonObject:
+    def _details(self, task: Task, model: Candidate, choice: AgentChoice) -> JsonObject:
+        agent = choice.agent
         if not agent:
             return _prompt_details(task, model)
         commit = self.commits.get(task.name, "")
@@ -200,6 +225,9 @@ class BenchmarkDefinition:
             details["checkFiles"] = task.check_files.digest
         if task.hidden:
             details["hidden"] = task.hidden.digest
+        if task.test_patch is not None:
+            details["testPatch"] = digest_of(task.test_patch)
+            details["solutionPaths"] = list(task.solution_paths)
         if task.sealed:
             details["sealed"] = True
         if task.setup:
@@ -208,6 +236,8 @@ class BenchmarkDefinition:
             details["expect"] = dict(task.expect)
         if is_stand_in(model):
             details["script"] = script_of(model, task)
+        elif choice.command:
+            details["command"] = choice.command
         elif model.settings and agent == DEFAULT_AGENT:
             details["settings"] = {"parameters": dict(model.settings)}
         elif task.settings and agent == task.agent:
@@ -225,8 +255,16 @@ class BenchmarkDefinition:
         }
         if task.repo:
             settings["repo"] = str(task.repo)
-        if task.sandbox:
-            settings["sandbox"] = task.sandbox
+        granted = {"network": task.network} if task.network and self.task_network else None
+        image = {"container": task.image.name} if task.image else None
+        if task.image:
+            settings["image"] = task.image.setting
+        if sandbox := merge_settings(self.sandbox, task.sandbox, granted, image):
+            settings["sandbox"] = sandbox
+        if task.test_patch is not None:
+            settings["testPatch"] = task.test_patch
+        if task.resources:
+            settings["resources"] = task.resources
         folders = {"start": task.start, "checkFiles": task.check_files, "hidden": task.hidden}
         for number, step in enumerate(task.steps):
             folders |= {f"files{number}": step.files, f"checkFiles{number}": step.check_files}

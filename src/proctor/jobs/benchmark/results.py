@@ -25,7 +25,15 @@ from proctor.jobs.benchmark.report import benchmark_html, machine_info
 from proctor.json_values import JsonMap, JsonObject, maps_in, parse_json
 from proctor.report.figures import estimate_document
 from proctor.stats.intervals import Estimate
-from proctor.stats.leaderboard import BenchmarkRun, Leaderboard, ModelFigures, Ranking, compare
+from proctor.stats.leaderboard import (
+    BenchmarkRun,
+    Leaderboard,
+    ModelFigures,
+    Ranking,
+    compare,
+    models_with_agents,
+    ranked_name,
+)
 from proctor.store import Store, Writer, timestamp
 from proctor.store.batches import moment
 from proctor.store.runs import run_ids_of_job
@@ -83,12 +91,11 @@ class ResultFolder(JobFiles):
         """Write the result file of the item's model."""
         if not self._saves_intermediate:
             return
-        model = item.item.factors["model"]
         comparison, names = self._compare(), self._file_names()
         for figures in comparison.models:
-            if figures.name == model:
+            if any(run.item_id == item.item.id for run in figures.runs):
                 try:
-                    write_result(self.path, names[model], comparison, figures)
+                    write_result(self.path, names[figures.name], comparison, figures)
                 except UsageError as error:
                     # The results are in the store; `finish` writes all files again.
                     self._ctx.note(str(error).partition("\n")[0])
@@ -123,8 +130,14 @@ class ResultFolder(JobFiles):
 
     def _file_names(self) -> dict[str, str]:
         # In the order of the items, which extending does not change: names never change.
-        rows = self._ctx.store.read.items(self._run_id, limit=1_000_000)
-        return result_files([json.loads(row["factors"])["model"] for row in rows])
+        return result_files([name for name, _ in _ranked(self._ctx.store, self._run_id)])
+
+
+def _ranked(store: Store, run_id: str) -> list[tuple[str, ItemRow]]:
+    """The items of a run, each with the name under which it is ranked."""
+    rows = [(json.loads(row["factors"]), row) for row in store.read.items(run_id, limit=1_000_000)]
+    split = models_with_agents(factors for factors, _ in rows)
+    return [(ranked_name(factors, split), row) for factors, row in rows]
 
 
 def write_about(folder: Path, run_id: str, options: JsonMap) -> None:
@@ -306,6 +319,14 @@ def _model(figures: ModelFigures) -> JsonObject:
         "counts": dict(figures.counts),
         "success_rate": _estimate(figures.rate),
         "success_rate_with_errors": _estimate(figures.rate_with_errors),
+        **{
+            name: _estimate(rate)
+            for name, rate in (
+                ("success_rate_before_cutoff", figures.rate_before_cutoff),
+                ("success_rate_after_cutoff", figures.rate_after_cutoff),
+            )
+            if rate
+        },
         "completion_time": _estimate(figures.work),
         "wall_time": _estimate(figures.wall),
         "prompts_sent": _estimate(figures.prompts),
@@ -513,11 +534,7 @@ def import_runs(store: Store, run_id: str, runs: Iterable[Mapping[str, Any]], so
 def requeue(store: Store, run_id: str, models: Iterable[str]) -> int:
     """Queue every finished item of these models again; their number."""
     names = set(models)
-    rows = [
-        row
-        for row in store.read.items(run_id, limit=1_000_000)
-        if row["status"] in FINISHED and json.loads(row["factors"]).get("model") in names
-    ]
+    rows = [row for name, row in _ranked(store, run_id) if row["status"] in FINISHED and name in names]
     store.requeue(run_id, [row["id"] for row in rows])
     return len(rows)
 

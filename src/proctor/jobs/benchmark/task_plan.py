@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
+from pydantic.alias_generators import to_camel
 
 from proctor.job import PlanText
 from proctor.jobs.benchmark.plan import BenchmarkOverrides
 from proctor.plan.source import KeyPath, refuse, resolved
 from proctor.plan.validate import PlanModel, Seconds, SectionLabel, Text, Texts, Usd, check_shape, names_of
 from proctor.plan.yaml_loader import read_source
+from proctor.tasks.options import ReadOverrides
 
 
 class TaskPlanFile(PlanModel):
@@ -19,10 +21,11 @@ class TaskPlanFile(PlanModel):
     tasks: Text = Field(description="A task file, or a folder or dataset of tasks.")
     run_id: Text | None = Field(None, description="Name of the batch.")
     model: Texts | None = Field(None, description="Models, as `proctor bench --models` takes them.")
-    agent: Text | None = Field(None, description="Agent; overrides the tasks'.")
+    agent: Texts | None = Field(None, description="Agents, or NAME=COMMAND; overrides the tasks'.")
     runs: Annotated[int, Field(ge=1)] | None = Field(None, description="Repeats per task and model.")
     concurrency: Annotated[int, Field(ge=1)] | None = Field(None, description="Runs in parallel.")
     timeout_sec: Seconds | None = Field(None, description="Seconds the agent may take.")
+    task_network: bool | None = Field(None, description="Grant the network access that tasks ask for.")
     budget: Usd | None = Field(None, description="US dollars that the whole batch may cost.")
     prompt_column: Text | None = Field(None, description="Column of a dataset with the prompts.")
     expect_column: Text | None = Field(None, description="Column of a dataset with the answers.")
@@ -60,22 +63,18 @@ def read_task_plan(plan: PlanText, overrides: TaskPlanOverrides) -> tuple[Path, 
     repos = ",".join(
         _resolved_repo(part, plan.folder) for part in str(data.get("repos") or "").split(",") if part
     )
+    reading = {name: str(data.get(to_camel(name)) or "") for name in ReadOverrides().texts()}
+    reading["repos"] = repos
     path = Path(resolved(data["tasks"], folder=plan.folder, home=Path.home()))
     benchmark = BenchmarkOverrides(
         models=overrides.model or names,
         agent=overrides.agent or data.get("agent") or "",
         runs=data.get("runs"),
+        task_network=bool(data.get("taskNetwork")),
         parallel=overrides.concurrency or data.get("concurrency"),
         timeout=overrides.timeout_seconds or data.get("timeoutSec"),
         budget=data.get("budget") if overrides.budget is None else overrides.budget,
-        prompt_column=data.get("promptColumn") or "",
-        expect_column=data.get("expectColumn") or "",
-        template=data.get("template") or "",
-        check=data.get("check") or "",
-        setup=data.get("setup") or "",
-        judge=data.get("judge") or "",
-        repos=repos,
-    )
+    ).with_reading(reading)
     return path, benchmark, str(data.get("runId") or "")
 
 

@@ -116,6 +116,7 @@ class Grid:
 
 
 _NO_VALUE: Sequence[Any] = (None,)
+_NO_MARK = ("",)
 
 
 def axes_of(settled: JsonMap, *, default_agent: str) -> tuple[Sequence[Any], ...]:
@@ -154,16 +155,18 @@ LONGEST_TASK = 80
 _FIXED_DETAILS = ("env", "settings", "expect")
 _SETTINGS = (
     *("timeoutSec", "retries", "retryOn", "mergeOnPass", "keep", "tags", "jsonLogs", "budget", "sandbox"),
+    "resources",
 )
-_PROMPT_SETTINGS = ("timeoutSec", "retries", "retryOn", "tags", "jsonLogs", "budget")
+_PROMPT_SETTINGS = ("timeoutSec", "retries", "retryOn", "tags", "jsonLogs", "budget", "resources")
 _TIMEOUT = AXES.index("timeoutSec")
 
 
 def expand(grids: Iterable[Grid], repositories: Mapping[str, str]) -> Iterator[Item]:
     """All items of all grids. `repositories` maps paths to names that are the same on every machine."""
     repeats: dict[int, int] = {}
+    maker: _ItemBuilder | None = None
     for grid in grids:
-        maker = _ItemBuilder(grid, repositories)
+        maker = _ItemBuilder(grid, repositories, maker.shared if maker else None)
         runs = grid.runs
         for combination, mark in maker.marked():
             done = repeats.get(mark, 0)
@@ -175,12 +178,18 @@ def expand(grids: Iterable[Grid], repositories: Mapping[str, str]) -> Iterator[I
 def representatives(layout: "Layout") -> Iterator[tuple[int, Item]]:
     """Items that together name everything the items of a plan name, each with its position.
 
-    Plain prompts differ in texts, models and numbers only: one for each model of an entry is enough.
+    Plain prompts name nothing but models and expectations: one for each model of an entry is enough, and one
+    of all entries with the same.
     """
+    seen: set[tuple[object, ...]] = set()
     for grid, start in zip(layout.grids, layout.starts, strict=True):
         if not grid.is_prompt or not grid.is_whole:
             yield from enumerate(expand([grid], layout.repositories), start)
             continue
+        named = (*grid.axes[MODEL], repr(grid.settled.get("expect")))
+        if named in seen:
+            continue
+        seen.add(named)
         builder = _ItemBuilder(grid, layout.repositories)
         first = [values[0] for values in grid.axes]
         distance = math.prod(map(len, grid.axes[MODEL + 1 :])) * grid.runs
@@ -198,8 +207,10 @@ def task_of(prompt: str) -> str:
 class _ItemBuilder:
     """Builds the items of one grid; shared parts are built once."""
 
-    def __init__(self, grid: Grid, repositories: Mapping[str, str]) -> None:
+    def __init__(self, grid: Grid, repositories: Mapping[str, str], shared: JsonObject | None = None) -> None:
+        """`shared` are the settings of earlier items, used again where they are the same."""
         self.grid, self.repositories = grid, repositories
+        self.shared = shared
         names = ("settings", "expect") if grid.is_prompt else _FIXED_DETAILS
         self.fixed = {name: grid.settled[name] for name in names if name in grid.settled}
         self.script = grid.settled.get("script")
@@ -214,7 +225,10 @@ class _ItemBuilder:
 
         Eight bytes of digest: a collision would only number an item as a second repeat; its id stays unique.
         """
-        marks = [[self._mark(axis, value) for value in values] for axis, values in enumerate(self.grid.axes)]
+        marks = [
+            _NO_MARK if values is _NO_VALUE else [self._mark(axis, value) for value in values]
+            for axis, values in enumerate(self.grid.axes)
+        ]
         fixed = _mark_of(self.fixed)
         is_whole = self.grid.is_whole
         every = zip(itertools.product(*self.grid.axes), itertools.product(*marks), strict=True)
@@ -285,7 +299,10 @@ class _ItemBuilder:
             names = _PROMPT_SETTINGS if repo is None else _SETTINGS
             values = {name: self.grid.settled[name] for name in names if name in self.grid.settled}
             values["timeoutSec"] = timeout
-            self.settings[timeout, repo] = values if repo is None else {"repo": repo, **values}
+            values = values if repo is None else {"repo": repo, **values}
+            # Most entries of a plan have the same: one object for all of them.
+            self.settings[timeout, repo] = self.shared if values == self.shared else values
+            self.shared = self.settings[timeout, repo]
         return self.settings[timeout, repo]
 
 

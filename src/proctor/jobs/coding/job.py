@@ -227,12 +227,9 @@ class CodingJobPlan(JobPlan):
         """The columns of the batch row that record the plan."""
         options = {
             "notify": self.plan.notify,
-            "prices": self.plan.prices,
-            "record": self.plan.record,
-            "replay": self.plan.replay,
+            **self.model_options().stored(),
             "folder": str(self.plan.folder),
             **({"workers": self.workers} if self.workers else {}),
-            **({} if self.plan.outage_patience is None else {"outagePatience": self.plan.outage_patience}),
         }
         return {
             "planPath": self.path,
@@ -309,13 +306,7 @@ class CodingJob(Job):
         folder = Path(options.get("folder") or Path(batch["planPath"]).parent)
         return StoredPlan(
             worker_count=options.get("workers"),
-            options=ModelOptions(
-                folders=(folder, Path.cwd()),
-                prices=options.get("prices"),
-                record=options.get("record"),
-                replay=options.get("replay"),
-                outage_patience_seconds=options.get("outagePatience"),
-            ),
+            options=ModelOptions.restored(options, (folder, Path.cwd())),
         )
 
     def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:

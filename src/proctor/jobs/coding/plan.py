@@ -44,6 +44,8 @@ _ONLY_WITH_REPO = (
     "env",
     "keep",
 )
+_CHECKED = frozenset({"repo", "system", *_ABOUT_AGENTS, *_ONLY_WITH_REPO})
+"""Settings that do not go with every other one. Most entries of a long plan have none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,12 @@ class Checker:
         for index, entry in enumerate(matrix if isinstance(matrix, list) else ()):
             path = ("matrix", index)
             level = self._level(path, entry)
+            if "expect" not in level and _CHECKED.isdisjoint(level):
+                continue
             problems += self._of_level(path, level)
-            problems += self._of_entry(path, level)
-            problems += self._of_agent(path, level, defaults)
+            if not _CHECKED.isdisjoint(level):
+                problems += self._of_entry(path, level)
+                problems += self._of_agent(path, level, defaults)
         return problems
 
     def _level(self, path: sources.KeyPath, level: object) -> Mapping[str, Any]:
@@ -78,7 +83,7 @@ class Checker:
         return path not in self.broken and not any((*path, name) in self.broken for name in names)
 
     def _of_level(self, path: sources.KeyPath, level: Mapping[str, Any]) -> Iterator[Problem]:
-        if self._is_sound(path, *_ABOUT_AGENTS):
+        if not _CHECKED.isdisjoint(level) and self._is_sound(path, *_ABOUT_AGENTS):
             yield from self._of_implied_agents(path, level)
         if isinstance(level.get("script"), str) and self._is_sound(path, "script"):
             yield from self._of_script((*path, "script"), level["script"])
@@ -360,8 +365,12 @@ class CodingPlan:
 
         Raises `PlanError` before the first one for problems that depend on the overrides.
         """
-        layout = self.layout(overrides)
-        return expand(layout.grids, layout.repositories)
+        return self._expanded(self.layout(overrides), overrides)
+
+    def _expanded(self, layout: Layout, overrides: Overrides) -> Iterator[Item]:
+        yield from expand(layout.grids, layout.repositories)
+        # Made again if it is needed once more: a run of 100,000 entries would have 34 MB less.
+        self._layouts.pop(overrides, None)
 
     def representatives(self, overrides: Overrides = NO_OVERRIDES) -> Iterator[tuple[int, Item]]:
         """Items, with their positions, that together name everything the items of the plan name."""

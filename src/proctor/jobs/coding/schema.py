@@ -15,12 +15,15 @@ from proctor.job import RUN_ID
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
+    RESOURCES_TEXT,
     Anything,
     Expectation,
     ModelPrice,
     OneOrMany,
+    OutagePatience,
     PlanModel,
-    SandboxValue,
+    PlanSandbox,
+    ResourcesValue,
     Seconds,
     SectionLabel,
     Seed,
@@ -137,7 +140,8 @@ class Defaults(PlanModel):
     settings: dict[str, Anything] | None = Field(None, description="The agent's, or the model's parameters.")
     system: Texts | None = Field(None, description="System prompt of a plain prompt.")
     expect: Expectation | None = Field(None, description="What the answer is checked for.")
-    sandbox: SandboxValue | None = Field(None, description="How programs are confined. Default: auto.")
+    sandbox: PlanSandbox = None
+    resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
 
 
 class Entry(Defaults):
@@ -166,11 +170,7 @@ class CodingPlanFile(PlanModel):
     stop_when: StopWhen | None = Field(
         None, alias="stop_when", description="Stop early, once something is decided."
     )
-    outage_patience: Seconds | None = Field(
-        None,
-        alias="outage_patience",
-        description="Seconds that calls wait for a provider that cannot be reached. Default: 1800.",
-    )
+    outage_patience: OutagePatience = None
     notify: Text | None = Field(None, description="Command run at the end, or the word `desktop`.")
     prices: dict[str, ModelPrice] | None = None
     record: Text | None = Field(None, description="File that keeps the traffic with models.")
@@ -230,6 +230,15 @@ class EntrySettings(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         return self._entry[name] if name in self._entry else self._defaults[name]
+
+    # The inherited ones raise and catch an exception for each missing name, ten times an entry.
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entry or name in self._defaults
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a setting, or `default`."""
+        return self._entry[name] if name in self._entry else self._defaults.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._defaults, **self._entry})

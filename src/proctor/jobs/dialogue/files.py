@@ -14,7 +14,7 @@ from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, pa
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
 from proctor.formatting import chance, figure, percent, plural
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, as_map, json_object
 from proctor.report.charts import Bar, bars
 from proctor.report.panels import Cell, TableRow, dot_table, heat_map
 from proctor.report.render import (
@@ -132,9 +132,40 @@ def session_document(reader: StoreReader, item: ItemRow) -> JsonObject:
         "item_id": item["id"],
         "repeat": settings.get("repeat", settings["run"]),
     }
+    if "world" in details:
+        document |= {
+            "task": as_map(details, "task").get("name"),
+            "actions": _actions(reader, session_id, settings["underTest"]),
+            "world_changes": _world_changes(reader, session_id),
+        }
     if item["status"] != SUCCESS:
         document = _failed(item, facts) | document | {"status": _status_word(item["status"])}
     return document | {"record": _record(item, session)}
+
+
+def _actions(reader: StoreReader, session_id: str | None, under_test: str) -> list[JsonObject]:
+    """The tool calls of both sides."""
+    actions = list[JsonObject]()
+    for row in reader.of_session("tool_calls", session_id) if session_id else ():
+        side, colon, tool = row["toolName"].partition(": ")
+        actions.append(
+            {
+                "side": side if colon else under_test,
+                "tool": tool if colon else row["toolName"],
+                "arguments": json.loads(row["argsJson"] or "{}"),
+                "success": bool(row["success"]),
+                "result": row["result"],
+            }
+        )
+    return actions
+
+
+def _world_changes(reader: StoreReader, session_id: str | None) -> object:
+    """What the dialogue changed in the world, by path; None: it did not come to its end."""
+    for row in reader.of_session("messages", session_id) if session_id else ():
+        if row["name"] == "world":
+            return json_object(row["content"]) or {}
+    return None
 
 
 def write_session(folder: Path, item: ItemRow, reader: StoreReader) -> Path:

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
-from proctor.batch.preflight import check_model
+from proctor.batch.preflight import check_evaluators, check_model
 from proctor.context import AttemptContext, ModelOptions, RunContext
 from proctor.dialogue.participant import SIDES
 from proctor.errors import UsageError
@@ -43,6 +43,7 @@ from proctor.jobs.dialogue.files import (
 )
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
+from proctor.jobs.dialogue.world import world_digest
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
 from proctor.plan.validate import stop_settings
@@ -83,6 +84,9 @@ class DialogueOverrides:
     cost_per_run_limit: float | None = None
     prices: Mapping[str, Mapping[str, float]] | None = None
     evaluators: Sequence[object] | None = None
+    world: str | Mapping[str, object] | None = None
+    tasks: str | Sequence[Mapping[str, object]] | None = None
+    attribution_model: str | None = None
     record: str | None = None
     replay: str | None = None
 
@@ -155,15 +159,12 @@ class DialogueJobPlan(JobPlan):
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
-        config = self.simulation.config
-        return ModelOptions(
-            folders=self.folders, prices=config["prices"], record=config["record"], replay=config["replay"]
-        )
+        return ModelOptions.of_plan(self.simulation.config, self.folders)
 
     def columns(self) -> Mapping[str, object]:
         """The columns of the batch row that record the simulation."""
         config = self.simulation.config
-        options = {name: config[name] for name in ("notify", "prices", "record", "replay")}
+        options = {"notify": config["notify"], **self.model_options().stored()}
         return {
             "planPath": self.path,
             "planText": self.simulation.text,
@@ -186,22 +187,28 @@ class DialogueJobPlan(JobPlan):
         ]
         if problems:
             raise UsageError("\n\n".join(problems))
-        if named := self.simulation.evaluators_by_name:
-            find = self.attempts(ctx, models).find_evaluator
-            for each in named:
-                find(each["name"], each["judging"], models)
-        return self.simulation.remarks
+        find, remarks = self.attempts(ctx, models).find_evaluator, set[str]()
+        evaluators = [
+            find(each["name"], each["judging"], models) for each in self.simulation.evaluators_by_name
+        ]
+        for problem, remedy in check_evaluators(evaluators, remarks):
+            raise UsageError(f"`sandbox`: {problem}\n{remedy}")
+        return [*self.simulation.remarks, *remarks]
 
     def attempts(self, ctx: RunContext, models: ModelRouter) -> AttemptContext:
         """Dependencies of its attempts."""
         names = [each["name"] for each in self.simulation.evaluators_by_name]
-        return ctx.with_evaluators(ctx.attempts(models), names, folder=self.folders[0])
+        sandbox = self.model_options().sandbox
+        return ctx.with_evaluators(ctx.attempts(models), names, folder=self.folders[0], sandbox=sandbox)
 
     def resources(self) -> Iterator[Resource]:
-        """The roles."""
+        """The roles, and the initial state of the world."""
         for digest, role in self.simulation.roles.items():
             content = json.dumps(role.document(), ensure_ascii=False)
             yield Resource(kind="role", name=role.name, digest=digest, content=content)
+        if (world := self.simulation.world) is not None:
+            content = json.dumps(world, ensure_ascii=False)
+            yield Resource(kind="world", name="world", digest=world_digest(world), content=content)
 
     def items(self) -> Iterator[Item]:
         """The dialogues, repeat by repeat."""
@@ -337,12 +344,7 @@ class DialogueJob(Job):
         evaluators = json.loads(batch["defaultsJson"]).get("evaluators") or ()
         folder = Path(batch["planPath"]).parent if batch["planPath"] else Path.cwd()
         return StoredDialogues(
-            options=ModelOptions(
-                folders=(folder, Path.cwd()),
-                prices=options.get("prices"),
-                record=options.get("record"),
-                replay=options.get("replay"),
-            ),
+            options=ModelOptions.restored(options, (folder, Path.cwd())),
             evaluators=[each if isinstance(each, str) else each["name"] for each in evaluators],
             folder=folder,
             output=_output_of(batch),
@@ -375,7 +377,8 @@ class DialogueJob(Job):
         if isinstance(plan, DialogueJobPlan):
             return plan.attempts(ctx, models)
         assert isinstance(plan, StoredDialogues)
-        return ctx.with_evaluators(ctx.attempts(models), plan.evaluators, folder=plan.folder)
+        sandbox = plan.options.sandbox
+        return ctx.with_evaluators(ctx.attempts(models), plan.evaluators, folder=plan.folder, sandbox=sandbox)
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> DialogueFiles:
         """The session files and the summary."""

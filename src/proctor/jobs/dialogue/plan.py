@@ -16,9 +16,18 @@ from proctor.errors import Problem, UsageError
 from proctor.item import Item, digest_of
 from proctor.jobs.dialogue.roles import RoleFolder, Roles, read_profiles
 from proctor.jobs.dialogue.schema import DEFAULTS, DialogueSettings, as_list, read_settings
+from proctor.jobs.dialogue.world import (
+    DialogueTask,
+    read_policy,
+    read_tasks,
+    read_tools,
+    read_world,
+    world_digest,
+    world_problems,
+)
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import criteria_of, documents, evaluator_of, expectation_of, is_evaluator
-from proctor.plan.source import refuse
+from proctor.plan.source import KeyPath, refuse
 from proctor.plan.validate import did_you_mean
 
 TEMPERATURE = "temperature"
@@ -50,9 +59,15 @@ class RoleChoice:
         """By how much its profiles multiply the runs."""
         return len(self.profiles) if self.is_crossed else 1
 
-    def details(self, number: int) -> JsonObject:
-        """This side in the details of an item, with its profile of a number; after the last, the first."""
+    def details(self, number: int, task: DialogueTask | None = None) -> JsonObject:
+        """This side in the details of an item, with its profile of a number; after the last, the first.
+
+        A `task` that this side is given changes its profile.
+        """
         name, profile = self.profiles[number % len(self.profiles)]
+        if task is not None:
+            name = task.name if len(self.profiles) == 1 or not self.is_crossed else f"{name}/{task.name}"
+            profile = task.profile_of(profile)
         return {
             "role": self.role.name,
             "label": self.label,
@@ -73,8 +88,18 @@ class RoleChoice:
         return replace(self, model=self.model or self.role.model or model, parameters=merged)
 
 
-def cast(entry: Mapping[str, Any], side: str, language: str, folder: Path, roles: Roles) -> RoleChoice:
-    """Resolve one entry of a config; raises `UsageError` for what is wrong with it."""
+def cast(
+    entry: Mapping[str, Any],
+    side: str,
+    language: str,
+    folder: Path,
+    roles: Roles,
+    tasks: Sequence[DialogueTask] = (),
+) -> RoleChoice:
+    """Resolve one entry of a config; raises `UsageError` for what is wrong with it.
+
+    `tasks` are those that this side is given.
+    """
     folder_of_role = roles.find(entry["role"])
     if side not in folder_of_role.plays:
         sides = ", ".join(folder_of_role.plays)
@@ -82,17 +107,32 @@ def cast(entry: Mapping[str, Any], side: str, language: str, folder: Path, roles
     role, options = folder_of_role.role(language), dict(entry.get("options") or {})
     remark = f"{folder_of_role.name} has no templates in `{language}`: it is played in `{role.language}`"
     _check_options(folder_of_role, options)
+    if entry.get("tools"):
+        role = replace(role, tools=read_tools(entry["tools"], folder))
+    if entry.get("policy"):
+        role = replace(role, policy=read_policy(entry["policy"], folder))
+    profiles = _profiles(folder_of_role, entry, side, folder)
+    _check_tasks(folder_of_role, profiles, tasks)
     return RoleChoice(
         label=_label(entry),
         role=role,
         digest=role.digest,
-        profiles=_profiles(folder_of_role, entry, side, folder),
+        profiles=profiles,
         is_crossed=entry.get("profile") is not None,
         options=options,
         model=entry.get("model") or "",
         parameters={} if entry.get(TEMPERATURE) is None else {TEMPERATURE: entry[TEMPERATURE]},
         remark=remark if language.partition("-")[0] != role.language.partition("-")[0] else "",
     )
+
+
+def _check_tasks(
+    role: RoleFolder, profiles: Sequence[tuple[str, JsonMap]], tasks: Sequence[DialogueTask]
+) -> None:
+    for task in tasks:
+        for _, profile in profiles:
+            if wrong := role.check_profile(task.profile_of(profile)):
+                raise UsageError(f"the task `{task.name}` does not fit the role {role.name}: {wrong[0]}")
 
 
 def _label(entry: JsonMap) -> str:
@@ -156,6 +196,8 @@ def _from_file(role: RoleFolder, path: Path) -> dict[str, JsonMap]:
     return there
 
 
+LATER_KEYS = ("world", "tasks", "attribution_model")
+"""Keys of later versions: without a value, they do not change the digest of a simulation."""
 DEFAULT_MODEL = ("OPENAI", "gpt-4o")
 MOST_ITEMS = 1_000_000
 COMPLETE_NAMES = ("scripted/", "replay/", "litellm/")
@@ -170,11 +212,24 @@ class Combination:
     client: RoleChoice
     therapist: RoleChoice
     varied: Mapping[str, str] = field(default_factory=dict)
+    tasks: Sequence[DialogueTask] = ()
 
     @property
     def runs_per_repeat(self) -> int:
-        """Runs that one repeat comes to: one for each profile that the config names."""
+        """Runs that one repeat comes to: one for each profile that the config names, and for each task."""
+        return self._profile_pairs * max(1, len(self.tasks))
+
+    @property
+    def has_tools(self) -> bool:
+        return bool(self.client.role.tools or self.therapist.role.tools)
+
+    @property
+    def _profile_pairs(self) -> int:
         return self.client.crossed_profiles * self.therapist.crossed_profiles
+
+    def task(self, run: int) -> DialogueTask | None:
+        """The task of a run; None: there are no tasks."""
+        return self.tasks[run // self._profile_pairs % len(self.tasks)] if self.tasks else None
 
     def profiles(self, run: int) -> tuple[int, int]:
         """The numbers of the client's and the therapist's profile in a run."""
@@ -194,11 +249,19 @@ class DialoguePlan:
     combinations: Sequence[Combination]
     evaluators: Sequence[Mapping[str, Any]]
     text: str
+    world: JsonMap | None = None
+    """Initial state; None: there is no world."""
+    folder: Path = Path()
+    """Where files of tools are."""
 
     @property
     def digest(self) -> str:
-        """Digest of the settings, without output folder and concurrency."""
-        aside = ("output_dir", "max_workers", "notify", "record", "replay", "num_runs")
+        """Digest of the settings, without output folder, concurrency and how programs are confined."""
+        aside = {
+            *("output_dir", "max_workers", "notify", "record", "replay", "num_runs"),
+            *("sandbox", "outage_patience"),
+            *(name for name in LATER_KEYS if self.config[name] is None),
+        }
         return digest_of({name: value for name, value in self.config.items() if name not in aside})
 
     @property
@@ -228,13 +291,15 @@ class DialoguePlan:
         """Every model that is called, judges included."""
         models = [c.model for each in self.combinations for c in (each.client, each.therapist) if c.role.asks]
         judges = [each["model"] for each in self.evaluators if "model" in each]
+        judges += [model] if (model := self.config["attribution_model"]) else []
         # A function calls no model.
         judges += [each["judging"]["judge"] for each in self.evaluators_by_name if ":" not in each["name"]]
         return list(dict.fromkeys([*models, *judges]))
 
     def items(self, output_dir: str) -> Iterator[Item]:
         """The dialogues, repeat by repeat: an interrupted batch has results of every combination."""
-        shared = [(each, _fixed(each, self.config)) for each in self.combinations]
+        world = {} if self.world is None else {"world": world_digest(self.world)}
+        shared = [(each, {**_fixed(each, self.config), **world}) for each in self.combinations]
         for repeat in range(self.config["num_runs"]):
             for combination, details in shared:
                 for number in range(combination.runs_per_repeat):
@@ -244,7 +309,12 @@ class DialoguePlan:
     def _item(self, combination: Combination, details: JsonMap, run: int, output_dir: str) -> Item:
         client, therapist = combination.client, combination.therapist
         of_client, of_therapist = combination.profiles(run)
-        sides = {CLIENT: client.details(of_client), THERAPIST: therapist.details(of_therapist)}
+        task = combination.task(run)
+        simulated = _other(self.config["under_test"])
+        sides = {
+            CLIENT: client.details(of_client, task if simulated == CLIENT else None),
+            THERAPIST: therapist.details(of_therapist, task if simulated == THERAPIST else None),
+        }
         has_profiles = len(therapist.profiles) > 1
         factors = {
             "client": client.label,
@@ -253,19 +323,24 @@ class DialoguePlan:
             "therapist_profile": str(sides[THERAPIST]["profileName"]) if has_profiles else "",
             "client_model": client.model,
             "therapist_model": therapist.model,
+            "task": task.name if task else "",
             **combination.varied,
         }
+        if task:
+            details = {**details, "task": task.details}
         return Item(
             runner="dialogue",
             prompt=f"{client.label} × {therapist.label}",
             model=_model_label(client, therapist),
             details={**details, **sides},
-            settings=self._settings(combination, run, output_dir),
+            settings=self._settings(combination, run, output_dir, task),
             factors={name: value for name, value in factors.items() if value},
             repeat=run + 1,
         )
 
-    def _settings(self, combination: Combination, run: int, output_dir: str) -> JsonObject:
+    def _settings(
+        self, combination: Combination, run: int, output_dir: str, task: DialogueTask | None
+    ) -> JsonObject:
         config = self.config
         settings = {
             "outputDir": output_dir,
@@ -279,6 +354,10 @@ class DialoguePlan:
             "budget": config["cost_per_run_limit"],
             "tags": config["tags"],
             "evaluators": list(self.evaluators) or None,
+            "checks": task.checks if task else None,
+            "attributionModel": config["attribution_model"] if task else None,
+            "toolFolder": str(self.folder) if combination.has_tools else None,
+            "resources": config["resources"],
         }
         return {name: value for name, value in settings.items() if value is not None}
 
@@ -298,15 +377,23 @@ def read_simulation(
     # Two names of one setting; the longer takes precedence.
     config["lang"] = config.pop("language") or config["lang"]
     evaluators = _evaluators(settings, config, problems)
-    combinations = _combinations(settings, config, folder, roles, problems)
+    world, tasks = _world(settings, config, folder, problems)
+    combinations = _combinations(settings, config, folder, roles, tasks, problems)
+    problems += _world_problems(settings, config, world, combinations)
     total = _count_items(combinations, config["num_runs"])
     if total > MOST_ITEMS:
         remedy = f"At most {MOST_ITEMS:,} are run in one batch."
         problems.append(settings.problem(("num_runs",), f"the config asks for {total:,} dialogues", remedy))
     if problems:
         refuse(problems)
+    has_world = world is not None or any(each.has_tools or each.tasks for each in combinations)
     return DialoguePlan(
-        config=config, combinations=combinations, evaluators=evaluators, text=_as_text(text, config)
+        config=config,
+        combinations=combinations,
+        evaluators=evaluators,
+        text=_as_text(text, config),
+        world=(world or {}) if has_world else None,
+        folder=folder,
     )
 
 
@@ -344,8 +431,45 @@ def _evaluators(
     return evaluators
 
 
+def _world(
+    settings: DialogueSettings, config: JsonMap, folder: Path, problems: list[Problem]
+) -> tuple[JsonMap | None, list[DialogueTask]]:
+    """The initial state and the tasks."""
+    world, tasks = None, list[DialogueTask]()
+    try:
+        world = read_world(config["world"], folder) if config["world"] is not None else None
+    except UsageError as error:
+        problems += _problems_at(settings, ("world",), error)
+    try:
+        tasks = read_tasks(config["tasks"], folder) if config["tasks"] else []
+    except UsageError as error:
+        problems += _problems_at(settings, ("tasks",), error)
+    return world, tasks
+
+
+def _world_problems(
+    settings: DialogueSettings, config: JsonMap, world: JsonMap | None, combinations: Sequence[Combination]
+) -> list[Problem]:
+    messages = dict[str, None]()
+    for each in combinations:
+        sides = {CLIENT: each.client.role.tools, THERAPIST: each.therapist.role.tools}
+        under_test = str(config["under_test"])
+        found = world_problems(world or {}, each.tasks, sides[under_test], sides[_other(under_test)])
+        messages.update(dict.fromkeys(found))
+    return [settings.problem((), message) for message in messages]
+
+
+def _other(side: str) -> str:
+    return CLIENT if side == THERAPIST else THERAPIST
+
+
 def _combinations(
-    settings: DialogueSettings, config: Mapping[str, Any], folder: Path, roles: Roles, problems: list[Problem]
+    settings: DialogueSettings,
+    config: Mapping[str, Any],
+    folder: Path,
+    roles: Roles,
+    tasks: Sequence[DialogueTask],
+    problems: list[Problem],
 ) -> list[Combination]:
     choices: dict[str, list[RoleChoice]] = {}
     for side, key in ((CLIENT, "clients"), (THERAPIST, "therapists")):
@@ -353,16 +477,18 @@ def _combinations(
         for number, entry in enumerate(as_list(config[key])):
             written = {"role": entry} if isinstance(entry, str) else entry
             try:
-                choices[side].append(cast(written, side, config["lang"], folder, roles))
+                of_side = tasks if side != config["under_test"] else ()
+                choices[side].append(cast(written, side, config["lang"], folder, roles, of_side))
             except UsageError as error:
-                problems += _role_problems(settings, (key, number), error)
+                problems += _problems_at(settings, (key, number), error)
     if problems:
         return []
-    return _unique(settings, list(_crossed(choices, config)), problems)
+    crossed = [replace(each, tasks=tasks) for each in _crossed(choices, config)]
+    return _unique(settings, crossed, problems)
 
 
-def _role_problems(settings: DialogueSettings, path: tuple[str, int], error: UsageError) -> list[Problem]:
-    """The problems of a role, at their own place if they have one, or where the config names it."""
+def _problems_at(settings: DialogueSettings, path: KeyPath, error: UsageError) -> list[Problem]:
+    """The problems of an error, at their own place if they have one, or at a path of the config."""
     if inner := getattr(error, "problems", None):
         return list(inner)
     problem, _, remedy = str(error).partition("\n")

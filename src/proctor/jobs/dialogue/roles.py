@@ -28,6 +28,7 @@ from proctor.dialogue.participant import TEMPLATE_NAMES, Role, every_step
 from proctor.dialogue.steps import KINDS, pattern
 from proctor.dialogue.templating import check_expression, check_template, names_in
 from proctor.errors import NotFound, Place, Problem, UsageError
+from proctor.jobs.dialogue.world import TOOL_KEYS, ToolEntry, read_policy, read_tools
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
 from proctor.plan.source import KeyPath, PlanSource, refuse
@@ -49,7 +50,7 @@ def names_known(role: Mapping[str, Any]) -> set[str]:
     for step in every_step(role["steps"]):
         names |= {*(step.get("set") or {}), *(step.get("read") or {})}
         names |= {step[key] for key in ("into", "draw", "for") if isinstance(step.get(key), str)}
-        names |= {"reply"} if {"ask", "rules", "say"} & step.keys() else set()
+        names |= {"reply"} if {"ask", "rules", "say", "http", "person"} & step.keys() else set()
     return names
 
 
@@ -94,7 +95,7 @@ def _step_problems(
 
 
 def _wrong_expressions(source: PlanSource, step: JsonMap, known: Set[str]) -> Iterator[Problem]:
-    written = {name: step.get(name) for name in ("when", "until", "in", "from")}
+    written = {name: step.get(name) for name in ("when", "until", "in", "from", "http", "headers")}
     for key in ("set", "otherwise"):
         written |= {f"{key}: {name}": text for name, text in as_map(step, key).items()}
     for name, text in written.items():
@@ -148,8 +149,7 @@ def _templates_used(data: Mapping[str, Any]) -> list[str]:
             used += [question[name] for name in ("system", "prompt") if question.get(name)]
         elif question:
             used.append(question)
-        if step.get("say"):
-            used.append(step["say"])
+        used += [step[name] for name in ("say", "person") if step.get(name)]
     return list(dict.fromkeys(used))
 
 
@@ -186,6 +186,10 @@ class RoleStep(BaseModel):
     repeat: Annotated[int, Field(ge=1, le=20)] | None = None
     until: Expression | None = None
     do: "list[RoleStep] | None" = None
+    http: str | None = None
+    headers: str | None = None
+    person: str | None = None
+    tools: bool | None = None
     end: Name | None = None
     when: Expression | None = None
 
@@ -223,6 +227,8 @@ class RoleFile(BaseModel):
     default_profile: str | None = None
     end_words: list[str] | None = None
     stand_in: bool | None = None
+    tools: str | list[ToolEntry] | None = None
+    policy: str | None = None
     steps: Annotated[list[RoleStep], Field(min_length=1)]
 
 
@@ -236,6 +242,8 @@ def vocabulary(path: KeyPath) -> SectionLabel | None:
         return SectionLabel("the role", "A role", ROLE_KEYS)
     if len(path) >= 2 and path[-2] in ("steps", "do") and isinstance(path[-1], int):
         return SectionLabel(f"step {path[-1] + 1}", "A step", STEP_KEYS)
+    if len(path) >= 2 and path[-2] == "tools" and isinstance(path[-1], int):
+        return SectionLabel(f"tool {path[-1] + 1}", "A tool", TOOL_KEYS)
     if path[-1] == "ask":
         return SectionLabel("`ask`", "`ask`", tuple(ModelPrompt.model_fields))
     return None
@@ -297,6 +305,10 @@ class RoleFolder:
         values = {name: value for name, value in self.source.data.items() if value is not None}
         for name in ("description", "sources", "field", "choices", "default_profile"):
             values.pop(name, None)
+        if "tools" in values:
+            values["tools"] = read_tools(values["tools"], self.folder)
+        if "policy" in values:
+            values["policy"] = read_policy(values["policy"], self.folder)
         return Role(
             **values,
             name=self.name,

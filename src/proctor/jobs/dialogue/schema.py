@@ -6,10 +6,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from proctor.errors import Problem
+from proctor.jobs.dialogue.world import TASK_KEYS, TOOL_KEYS, TaskEntry, ToolEntry
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
-from proctor.plan.validate import SectionLabel, StopWhen, check_shape, names_of
+from proctor.plan.validate import (
+    RESOURCES_TEXT,
+    OutagePatience,
+    PlanSandbox,
+    ResourcesValue,
+    SectionLabel,
+    StopWhen,
+    check_shape,
+    names_of,
+)
 from proctor.plan.yaml_loader import read_source
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -40,6 +50,8 @@ class RoleEntry(BaseModel):
     options: JsonObject | None = None
     model: str | None = None
     temperature: Temperature | None = None
+    tools: str | list[ToolEntry] | None = None
+    policy: Annotated[str, Field(min_length=1)] | None = None
 
 
 class AspectEntry(BaseModel):
@@ -122,7 +134,13 @@ class SimulationFile(BaseModel):
     replay: str | None = None
     notify: str | None = None
     tags: list[str] | None = None
+    world: str | JsonObject | None = None
+    tasks: str | Annotated[list[TaskEntry], Field(min_length=1)] | None = None
+    attribution_model: str | None = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
+    sandbox: PlanSandbox = None
+    outage_patience: OutagePatience = None
+    resources: ResourcesValue | None = Field(default=None, description=RESOURCES_TEXT)
 
 
 DEFAULTS = SimulationFile().model_dump(exclude={"clients": True, "therapists": True}) | {
@@ -139,6 +157,10 @@ def vocabulary(path: KeyPath) -> SectionLabel | None:
             return SectionLabel("the config", "A config", CONFIG_KEYS)
         case (("clients" | "therapists") as side, int(index)):
             return SectionLabel(f"{side[:-1]} {index + 1}", "A role", tuple(RoleEntry.model_fields))
+        case (("clients" | "therapists"), int(), "tools", int(index)):
+            return SectionLabel(f"tool {index + 1}", "A tool", TOOL_KEYS)
+        case ("tasks", int(index)):
+            return SectionLabel(f"task {index + 1}", "A task", TASK_KEYS)
         case ("evaluators", int(index)):
             return SectionLabel(f"evaluator {index + 1}", "An evaluator", tuple(EvaluatorEntry.model_fields))
         case ("stop_when",):

@@ -162,6 +162,9 @@ def session_row(session: JsonMap) -> JsonObject:
         "temperature": _temperature(session),
         "repeat": session.get("repeat"),
     }
+    if "task" in session:
+        actions = maps_in(session.get("actions"))
+        row |= {"task": session["task"], "tool_calls": len(actions)}
     return row | {f"score.{name}": value for name, value in _scored(session).items()}
 
 

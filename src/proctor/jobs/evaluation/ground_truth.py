@@ -8,7 +8,9 @@
         groundTruth:
           inline:
             assertions: [The agent names a price]
-            expectedTrajectory: [search_flights, book]
+            expectedTrajectory:
+              - search_flights
+              - {name: book, arguments: {day: Monday}, match: subset}
             turns:
               - prompt: To Oslo, please.
                 expectedResponse: Which day?
@@ -20,16 +22,16 @@ that used it, so that later changes of the file are detected.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from proctor.evaluator import Reference
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text
 from proctor.plan.source import KeyPath, refuse
-from proctor.plan.validate import SectionLabel, Text, check_shape, names_of
+from proctor.plan.validate import Anything, SectionLabel, Text, check_shape, names_of
 from proctor.plan.yaml_loader import read_source
 
 
@@ -61,10 +63,16 @@ def reference_of(entry: JsonMap) -> Reference | None:
     responses = {
         number: str(_bare(response, "text")) for number, response in enumerate(turns) if response is not None
     }
+    calls = [each if isinstance(each, Mapping) else {"name": each} for each in as_sequence(trajectory)]
     return Reference(
         assertions=tuple(str(_bare(each, "text")) for each in as_sequence(inline.get("assertions"))),
-        trajectory=None if trajectory is None else tuple(map(str, as_sequence(trajectory))),
+        trajectory=None if trajectory is None else tuple(str(call.get("name")) for call in calls),
         responses=responses,
+        arguments={
+            position: (as_text(call, "match") or "exact", as_map(call, "arguments"))
+            for position, call in enumerate(calls)
+            if call.get("arguments") is not None
+        },
     )
 
 
@@ -91,11 +99,20 @@ class ExpectedTurn(_GroundTruthModel):
     expected_response: Annotated[Text, unwrapped("text")] | None = None
 
 
+class ExpectedCall(_GroundTruthModel):
+    """An expected tool call with its arguments."""
+
+    name: Text
+    arguments: dict[str, Anything] | None = None
+    match: Literal["exact", "subset", "superset", "ignore"] | None = None
+    """How arguments are compared; `subset`: the call may have more than these. None: exact."""
+
+
 class InlineGroundTruth(_GroundTruthModel):
     """Expected result of a session."""
 
     assertions: Annotated[list[Annotated[Text, unwrapped("text")]], Field(min_length=1)] | None = None
-    expected_trajectory: Annotated[list[Text], unwrapped("toolNames")] | None = None
+    expected_trajectory: Annotated[list[Text | ExpectedCall], unwrapped("toolNames")] | None = None
     turns: Annotated[list[ExpectedTurn], Field(min_length=1)] | None = None
 
 
@@ -154,6 +171,10 @@ def vocabulary(path: KeyPath, *, root: tuple[str | int, ...] = ()) -> SectionLab
         case ("sessionMetadata", int(index), "groundTruth", "inline"):
             return SectionLabel(
                 f"the ground truth of session {index + 1}", "Ground truth", names_of(InlineGroundTruth)
+            )
+        case ("sessionMetadata", int(index), "groundTruth", "inline", "expectedTrajectory", *_):
+            return SectionLabel(
+                f"an expected call of session {index + 1}", "An expected call", names_of(ExpectedCall)
             )
         case ("sessionMetadata", int(index), "groundTruth", "inline", "turns", int(turn)):
             return SectionLabel(f"turn {turn + 1} of session {index + 1}", "A turn", names_of(ExpectedTurn))

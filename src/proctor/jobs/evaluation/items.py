@@ -204,6 +204,8 @@ def _item(
         settings["scenario"] = scenario
     if request.timeout_seconds is not None:
         settings["timeoutSec"] = request.timeout_seconds
+    if request.resources:
+        settings["resources"] = dict(request.resources)
     return Item(
         runner="evaluation",
         prompt=session.label,

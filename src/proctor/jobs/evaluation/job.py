@@ -6,6 +6,7 @@ no longer than writing a row.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
@@ -103,8 +104,7 @@ class EvaluationJobPlan(JobPlan):
 
     def check(self, models: ModelRouter, ctx: RunContext) -> tuple[str, ...]:
         """Check that evaluators, models, keys and prices exist."""
-        prepare.check(self.pending, models, ctx)
-        return ()
+        return prepare.check(self.pending, models, ctx)
 
     def workload(self, ctx: RunContext) -> Mapping[Work, int]:
         """Sessions by evaluator and judge."""
@@ -129,15 +129,27 @@ class OpenedEvaluationPlan(JobPlan):
     """Where functions, programs and scripted models are found."""
     definitions: JsonMap
     """The evaluators as they were when it was opened."""
-    prices: Mapping[str, Mapping[str, float]] | None
+    document: JsonMap
+    """The request."""
 
     def model_options(self) -> ModelOptions:
         """How its judges are reached."""
-        return prepare.judge_options(self.folder, self.prices)
+        return prepare.judge_options(self.folder, self.document)
+
+    def check(self, models: ModelRouter, ctx: RunContext) -> tuple[str, ...]:
+        """Look up its judges, whose limits decide how it is executed. What is wrong was found when it was
+        opened, or costs only the items that need it."""
+        with suppress(UsageError):
+            make_jury(
+                request_of(ctx.store, self.evaluation_id, ctx), self.find_evaluator(ctx), models, models
+            )
+        return ()
 
     def find_evaluator(self, ctx: RunContext) -> FindEvaluator:
         """Finds its evaluators."""
-        registry: EvaluatorRegistry = ctx.evaluators(self.folder, mark=self.evaluation_id)
+        registry: EvaluatorRegistry = ctx.evaluators(
+            self.folder, mark=self.evaluation_id, sandbox=self.model_options().sandbox
+        )
         return registry.finder(self.definitions)
 
 
@@ -172,6 +184,8 @@ class EvaluationStart(JobFiles):
         request = request_of(store, evaluation_id, ctx)
         with prepare.models_to_check(self.plan.model_options(), ctx) as models:
             evaluators = make_jury(request, self.plan.find_evaluator(ctx), models, models)
+        for remark in prepare.jury_remarks(evaluators):
+            ctx.note(remark)
         ground_truth = GroundTruthIndex(request.metadata)
         sessions = find_sessions(store, request, ctx.now())
         extension = fill(store, evaluation_id, request, sessions.ids, evaluators, ground_truth)
@@ -262,7 +276,7 @@ class EvaluationJob(Job):
             row["id"],
             Path(folder or Path.cwd()),
             json.loads(row["definitionsJson"]),
-            json.loads(row["requestJson"]).get("prices"),
+            json.loads(row["requestJson"]),
         )
 
     def ground_truth(self, run_id: str, store: Store) -> FindReference:
@@ -274,7 +288,13 @@ class EvaluationJob(Job):
         """Attempts find the evaluators as they were when the evaluation was opened."""
         assert isinstance(plan, OpenedEvaluationPlan)
         attempts = super().attempts(plan, run_id, ctx, models)
-        return ctx.with_definitions(attempts, plan.definitions, folder=plan.folder, mark=plan.evaluation_id)
+        return ctx.with_definitions(
+            attempts,
+            plan.definitions,
+            folder=plan.folder,
+            mark=plan.evaluation_id,
+            sandbox=plan.model_options().sandbox,
+        )
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> EvaluationStart:  # noqa: ARG002
         """Discovers the sessions before the first item starts."""

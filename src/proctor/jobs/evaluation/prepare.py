@@ -9,6 +9,7 @@ from typing import Any
 
 from proctor import __version__
 from proctor.batch.ingest import ImportResult, import_log_groups, import_paths
+from proctor.batch.preflight import check_evaluators
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import Contradiction, ModelError, UsageError
 from proctor.evaluator import FindEvaluator
@@ -53,7 +54,7 @@ class PendingEvaluationRequest:
 
     def model_options(self) -> ModelOptions:
         """How its judges are reached."""
-        return judge_options(self.folder, self.document.get("prices"))
+        return judge_options(self.folder, self.document)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,7 @@ class EvaluationEstimate:
     ignored: int
     """Sessions beyond `maxSessions`."""
     evaluators: Sequence[EvaluatorEstimate] = field(default=())
+    remarks: Sequence[str] = ()
 
     @property
     def item_count(self) -> int:
@@ -134,9 +136,9 @@ class EvaluationEstimate:
         }
 
 
-def judge_options(folder: Path, prices: Mapping[str, Mapping[str, float]] | None) -> ModelOptions:
-    """How the judges of an evaluation whose code is in `folder` are reached."""
-    return ModelOptions(folders=(folder, Path.cwd()), prices=prices)
+def judge_options(folder: Path, document: JsonMap) -> ModelOptions:
+    """How the judges of a request whose code is in `folder` are reached."""
+    return ModelOptions.of_plan(document, (folder, Path.cwd()))
 
 
 def pending_request(
@@ -206,20 +208,31 @@ def models_to_check(options: ModelOptions, ctx: RunContext) -> Iterator[ModelRou
         models.close_files()
 
 
-def check(pending: PendingEvaluationRequest, models: ModelRouter, ctx: RunContext) -> None:
-    """Raise with every evaluator, model or key of a request that is missing. Calls no model."""
+def check(pending: PendingEvaluationRequest, models: ModelRouter, ctx: RunContext) -> tuple[str, ...]:
+    """Raise with every evaluator, model or key of a request that is missing; the remarks otherwise.
+
+    Calls no model.
+    """
     request = EvaluationRequest.from_document(_with_settings(pending, ctx))
-    find, _ = _evaluators(request, pending.folder, ctx)
-    make_jury(request, find, models, models)
+    find, _ = _evaluators(request, pending, ctx)
+    return jury_remarks(make_jury(request, find, models, models))
+
+
+def jury_remarks(jury: EvaluatorSet) -> tuple[str, ...]:
+    """How the code of evaluators is confined. Raises `UsageError` if their sandbox does not work here."""
+    remarks = set[str]()
+    for problem, remedy in check_evaluators(jury.members.values(), remarks):
+        raise UsageError(f"`sandbox`: {problem}\n{remedy}")
+    return tuple(remarks)
 
 
 def prepare(pending: PendingEvaluationRequest, ctx: RunContext) -> PreparedEvaluation:
     """Import the files of a request and copy its evaluators; raises if one of those cannot be used."""
     document = _with_settings(pending, ctx)
     request = EvaluationRequest.from_document(document)
-    find, copies = _evaluators(request, pending.folder, ctx)
+    find, copies = _evaluators(request, pending, ctx)
     with models_to_check(pending.model_options(), ctx) as models:
-        make_jury(request, find, models, models)
+        jury_remarks(make_jury(request, find, models, models))
     return PreparedEvaluation(
         request=_with_files(ctx.store, request, document, ctx), definitions=copies, pending=pending
     )
@@ -277,7 +290,7 @@ def estimate(pending: PendingEvaluationRequest, ctx: RunContext) -> EvaluationEs
     """Count the sessions, calls and approximate cost of a request; writes nothing to the store."""
     document = _with_settings(pending, ctx)
     request = EvaluationRequest.from_document(document)
-    find, _ = _evaluators(request, pending.folder, ctx)
+    find, _ = _evaluators(request, pending, ctx)
     with (
         models_to_check(pending.model_options(), ctx) as models,
         _store_of_sessions(document, ctx) as store,
@@ -288,7 +301,11 @@ def estimate(pending: PendingEvaluationRequest, ctx: RunContext) -> EvaluationEs
         sessions = select_sessions(store.read, discovery.ids)
         estimates = _estimate_evaluators(request, evaluators, sessions, models)
     return EvaluationEstimate(
-        name=request.name, sessions=len(discovery.ids), ignored=discovery.ignored, evaluators=estimates
+        name=request.name,
+        sessions=len(discovery.ids),
+        ignored=discovery.ignored,
+        evaluators=estimates,
+        remarks=jury_remarks(evaluators),
     )
 
 
@@ -360,9 +377,10 @@ def _cost(model: str, usage: Usage, models: ModelRouter) -> float | None:
 
 
 def _evaluators(
-    request: EvaluationRequest, folder: Path, ctx: RunContext
+    request: EvaluationRequest, pending: PendingEvaluationRequest, ctx: RunContext
 ) -> tuple[FindEvaluator, JsonObject]:
-    registry: EvaluatorRegistry = ctx.evaluators(folder)
+    sandbox = pending.model_options().sandbox
+    registry: EvaluatorRegistry = ctx.evaluators(pending.folder, sandbox=sandbox)
     copies = registry.copies(request.evaluators)
     return registry.finder(copies), copies
 

@@ -21,8 +21,12 @@ from proctor.jobs.evaluation.ground_truth import SessionMetadata, unwrapped
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import (
+    RESOURCES_TEXT,
     Anything,
     ModelPrice,
+    OutagePatience,
+    PlanSandbox,
+    ResourcesValue,
     Seconds,
     SectionLabel,
     Text,
@@ -63,6 +67,8 @@ class EvaluationRequest:
     retries: int = 0
     max_sessions: int | None = None
     """Maximum number of sessions, most recent first. None: all."""
+    resources: JsonMap | None = None
+    """What an item needs of a node of a cluster. None: nothing in particular."""
 
     @classmethod
     def from_document(
@@ -92,6 +98,7 @@ class EvaluationRequest:
             timeout_seconds=values.get("timeoutSec"),
             retries=values.get("retries") or 0,
             max_sessions=values.get("maxSessions"),
+            resources=values.get("resources"),
         )
 
     @property
@@ -295,6 +302,9 @@ class EvaluationPlan(_EvaluationModel):
     retries: Annotated[int, Field(ge=0, le=1000)] | None = None
     max_sessions: Annotated[int, Field(ge=1)] | None = None
     prices: dict[str, ModelPrice] | None = None
+    sandbox: PlanSandbox = None
+    outage_patience: OutagePatience = None
+    resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
 
 
 def read_evaluation(text: str | bytes, *, file: str) -> JsonObject:

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from proctor.context import ModelOptions
 from proctor.errors import PlanError, Problem, UsageError
 from proctor.item import Item, digest_of
 from proctor.job import check_limits
@@ -145,6 +146,11 @@ class Experiment:
         return {model: {k: v for k, v in price.items() if v is not None} for model, price in prices.items()}
 
     @property
+    def model_options(self) -> ModelOptions:
+        """How its models are reached and its evaluators are confined, without folders."""
+        return replace(ModelOptions.of_plan(self.source.data, ()), prices=self.prices)
+
+    @property
     def run_count(self) -> int:
         """Number of all runs."""
         return len(self.variations) * self.runs_per_variation
@@ -154,7 +160,7 @@ class Experiment:
         """What the store keeps besides the text: enough to rewrite every file."""
         return {
             "notify": self._get("notify"),
-            "prices": dict(self.prices),
+            **self.model_options.stored(),
             "experiment": self.name,
             "description": self._get("description", ""),
             "baseScenario": str(self._get("base_scenario")),
@@ -268,6 +274,8 @@ class Experiment:
             "tags": [],
             **({"evaluators": list(self.judges)} if self.judges else {}),
         }
+        if resources := self._get("resources"):
+            settings["resources"] = resources
         if self.cost_per_run_usd is not None:
             halts = self._get("on_run_limit", "halt") == "halt"
             settings |= {"budget": self.cost_per_run_usd, "haltAtLimit": halts}

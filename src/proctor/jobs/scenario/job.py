@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from proctor.batch.create import Extension
-from proctor.batch.preflight import check_model, mock_model_remark
+from proctor.batch.preflight import check_evaluators, check_model, mock_model_remark
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, PlanError, Problem, UsageError
+from proctor.evaluator import Evaluator
 from proctor.item import Item
 from proctor.job import (
     Job,
@@ -93,9 +94,8 @@ class ScenarioPlan(JobPlan):
 
     def model_options(self) -> ModelOptions:
         """Scripted models are looked up beside the config and in the scenario."""
-        return ModelOptions(
-            folders=_model_folders(self.experiment.path, self.scenario_folder), prices=self.experiment.prices
-        )
+        folders = _model_folders(self.experiment.path, self.scenario_folder)
+        return replace(self.experiment.model_options, folders=folders)
 
     def columns(self) -> Mapping[str, object]:
         """The columns of the batch row that record the experiment."""
@@ -158,7 +158,8 @@ class ScenarioPlan(JobPlan):
             for model in experiment.models
             for problem, remedy in check_model(model, models, needs_price=is_limited, limit=limit)
         ]
-        problems += self._evaluator_problems(models, ctx)
+        remarks = set[str]()
+        problems += self._evaluator_problems(models, ctx, remarks)
         if experiment.loaded.scenario.humans and experiment.human == "terminal" and self.concurrency > 1:
             problem = "a person at the terminal can answer only one question at a time"
             remedy = "Set `max_parallel: 1` or `human: web`, or give the actor a model."
@@ -166,19 +167,26 @@ class ScenarioPlan(JobPlan):
         if problems:
             raise PlanError(problems)
         mocks = [mock_model_remark(model) for model in experiment.models if is_stand_in(model)]
-        return [*experiment.loaded.remarks, *mocks]
+        return [*experiment.loaded.remarks, *mocks, *remarks]
 
-    def _evaluator_problems(self, models: ModelRouter, ctx: RunContext) -> Iterator[Problem]:
-        experiment = self.experiment
+    def _evaluator_problems(
+        self, models: ModelRouter, ctx: RunContext, remarks: set[str]
+    ) -> Iterator[Problem]:
+        experiment, evaluators = self.experiment, list[Evaluator]()
         for index, judge in enumerate(experiment.judges):
             try:
                 attempts = ctx.with_evaluators(
-                    ctx.attempts(models), [judge["name"]], folder=experiment.path.parent
+                    ctx.attempts(models),
+                    [judge["name"]],
+                    folder=experiment.path.parent,
+                    sandbox=experiment.model_options.sandbox,
                 )
-                attempts.find_evaluator(judge["name"], judge["judging"], models)
+                evaluators.append(attempts.find_evaluator(judge["name"], judge["judging"], models))
             except UsageError as error:
                 problem, _, remedy = str(error).partition("\n")
                 yield experiment.problem(("evaluators", index), problem, remedy)
+        for problem, remedy in check_evaluators(evaluators, remarks):
+            yield experiment.problem(("sandbox",), problem, remedy)
 
     def _importing(self, runs: Mapping[str, ScenarioRun], folder: Path) -> "ScenarioPlan":
         """The plan with the runs that it shares; their variations keep the numbers they had."""
@@ -249,9 +257,7 @@ class ScenarioJob(Job):
                 f"the experiment's folder {folder.parent} does not exist any more\n"
                 "Restore it, or start the experiment again from its config."
             )
-        models = ModelOptions(
-            folders=_model_folders(Path(batch["planPath"]), folder), prices=options.get("prices")
-        )
+        models = ModelOptions.restored(options, _model_folders(Path(batch["planPath"]), folder))
         scenario = None
         if not ctx.store.read.resource_digests(batch["runId"]):
             # Items of earlier versions name the file of the scenario only.
@@ -298,11 +304,16 @@ class ScenarioJob(Job):
         run = run_from_store(store.read, row)
         return run.until(sum(turn.number == number for number, turn in enumerate(run.turns, start=1)))
 
-    def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> AttemptContext:  # noqa: ARG002
+    def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> AttemptContext:
         """Dependencies of the runs, with the evaluators that the experiment names."""
         batch = ctx.store.read.batch(run_id, ctx.now())
         names = json.loads(batch["optionsJson"]).get("evaluators") or ()
-        return ctx.with_evaluators(ctx.attempts(models), names, folder=Path(batch["planPath"]).parent)
+        return ctx.with_evaluators(
+            ctx.attempts(models),
+            names,
+            folder=Path(batch["planPath"]).parent,
+            sandbox=plan.model_options().sandbox,
+        )
 
     def people(self, run_id: str, ctx: RunContext) -> People:
         """The person at the terminal, or people elsewhere, who are asked through the store."""

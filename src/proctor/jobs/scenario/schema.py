@@ -7,8 +7,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
+    RESOURCES_TEXT,
     Anything,
     ModelPrice,
+    OutagePatience,
+    PlanSandbox,
+    ResourcesValue,
     Seconds,
     SectionLabel,
     Seed,
@@ -76,6 +80,9 @@ class ExperimentConfig(_ExperimentModel):
     judge_model: Text | None = None
     branch: dict[str, Anything] | None = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
+    sandbox: PlanSandbox = None
+    outage_patience: OutagePatience = None
+    resources: ResourcesValue | None = Field(default=None, description=RESOURCES_TEXT)
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:

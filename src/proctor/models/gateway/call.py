@@ -173,6 +173,8 @@ DIALECTS: Mapping[str, WireDialect] = {
     "gemini": gemini,
 }
 CUT_OFF = ("", "cut_off")
+BROKEN = ("cancelled", "cut_off")
+"""Statuses of calls whose answer did not come to its end."""
 STREAM_ENDED = "the stream ended before the answer did"
 CLIENT_HUNG_UP = "the client hung up before the answer had ended; its tokens are estimated"
 
@@ -261,9 +263,13 @@ class GatewayCall:
                 self.access.note_once(f"the traffic could not be recorded: {error.strerror}")
 
     def _settle(self, call: ModelCall) -> None:
-        """Settle what was held for it; the worst case when it ended after it was sent, without an answer."""
-        if self.is_sent and self.grant.lose and not self.delivery.chunks and self.status != "ok":
-            self.grant.lose()
+        """Settle what was held for it; the worst case when it broke off after it was sent.
+
+        What came of an answer does not say what it cost: the model may have reasoned unseen, or go on.
+        """
+        broke_off = self.is_broken or self.status in BROKEN or not self.delivery.chunks
+        if self.is_sent and self.grant.lose and broke_off and self.status != "ok":
+            self.grant.lose(call.cost_usd)
         elif self.grant.settle:
             self.grant.settle(call.cost_usd)
 
@@ -309,7 +315,7 @@ class GatewayCall:
         )
 
     def _recorded(self, reading: WireAnswer, received: bytes) -> ModelCall:
-        price = self.price
+        price = self.price.for_request(self.body) if self.price else None
         cost, rates = price.for_call(reading.usage) if price else (None, {})
         if cost is None and reading.usage.total_tokens == 0 and self.status != "ok":
             cost = 0.0

@@ -114,6 +114,9 @@ class Dispatcher:
             # Agents know the model by a name that does not show this.
             limit = body.pop("max_tokens")
             body.setdefault("max_completion_tokens", limit)
+        if call.gateway_route.wire == "responses":
+            # Its answer would come later, past the gateway, and be billed all the same.
+            body.pop("background", None)
         if asks_usage:
             body["stream_options"] = {**as_map(body, "stream_options"), "include_usage": True}
         sent = encode(body).encode("utf-8", "replace")
@@ -126,7 +129,7 @@ class Dispatcher:
                     raise
             # It may be billed: another try is paid for anew.
             if call.grant.lose:
-                call.grant.lose()
+                call.grant.lose(None)
             call.grant, call.is_sent = Grant(), False
             if call.route:
                 await _ask_to_spend(call, call.route)

@@ -8,6 +8,7 @@ from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.session import Role
 from proctor.telemetry.messages import (
     ParsedMessage,
+    ParsedToolResult,
     args_of,
     parse_messages,
     parse_nested,
@@ -17,11 +18,12 @@ from proctor.telemetry.messages import (
 )
 from proctor.telemetry.span import Span, SpanReading, first
 
-Kind = Literal["agent", "inference", "tool"]
+Kind = Literal["agent", "inference", "tool", "step"]
 OPERATIONS: Mapping[str, Kind] = {
     **dict.fromkeys(("invoke_agent", "invoke_workflow"), "agent"),
     **dict.fromkeys(("chat", "generate_content", "text_completion", "completion"), "inference"),
     "execute_tool": "tool",
+    "retrieval": "step",
 }
 TRACELOOP: Mapping[str, Kind] = {"workflow": "agent", "agent": "agent", "tool": "tool"}
 MESSAGE_EVENTS: Mapping[str, Role] = {
@@ -61,8 +63,41 @@ def read_genai(span: Span) -> SpanReading | None:
     kind = kind_of(span)
     if kind is None:
         return None
+    if kind == "step":
+        return read_step(span, "retrieval")
     content = content_of(span)
     return read_tool(span, content) if kind == "tool" else read_talk(span, kind, content)
+
+
+def read_step(span: Span, kind: str) -> SpanReading:
+    """A step that is neither an agent, a model nor a tool: what it returned, such as documents."""
+    attributes = span.attributes
+    documents = [
+        as_map(each, "document")
+        for prefix in ("retrieval.documents", "reranker.output_documents")
+        for each in unflattened(attributes, prefix)
+    ]
+    names = ("gen_ai.retrieval.documents", "output.value", "traceloop.entity.output")
+    returned = documents or parse_nested(first(attributes, *names))
+    return SpanReading(
+        kind="step",
+        tool=f"{kind} {span.name}".strip(),
+        tool_result=documents_text(returned),
+        has_failed=span.has_failed,
+    )
+
+
+def documents_text(value: object) -> str:
+    """Retrieved documents as text, one paragraph each."""
+    if isinstance(value, Mapping):
+        value = next((value[key] for key in ("documents", "results", "output") if key in value), value)
+    if not isinstance(value, list):
+        return text_of(value)
+    texts = list[object]()
+    for each in value:
+        fields = as_map(each, "kwargs") or as_map(each)
+        texts.append(first(fields, "document.content", "content", "page_content", "text") or each)
+    return "\n\n".join(text_of(each) for each in texts)
 
 
 def read_talk(span: Span, kind: Kind, content: Content) -> SpanReading:
@@ -98,22 +133,41 @@ def read_tool(span: Span, content: Content) -> SpanReading:
     if arguments is None:
         arguments = content.first_input
     if arguments is None:
-        arguments = entity_input(attributes.get("traceloop.entity.input"))
+        arguments = attributes.get("traceloop.entity.input", attributes.get("tool_arguments"))
     result = first(attributes, "gen_ai.tool.call.result")
     if result is None:
         result = content.last_output
     if result is None:
-        result = entity_output(attributes.get("traceloop.entity.output"))
+        result = attributes.get("traceloop.entity.output", attributes.get("tool_response"))
+    arguments, result = entity_input(arguments), entity_output(result)
+    message = tool_message(result)
     name = first(attributes, "gen_ai.tool.name", "traceloop.entity.name")
     failed = str(attributes.get("gen_ai.tool.status") or "").lower() in ("error", "failed", "failure")
     return SpanReading(
         kind="tool",
         tool=str(name or span.name.removeprefix("execute_tool ").removesuffix(".tool")),
         tool_args=None if arguments is None else args_of(payload_of(arguments)),
-        tool_result=None if result is None else text_of(payload_of(result)),
-        tool_call_id=str(first(attributes, "gen_ai.tool.call.id", "tool_call.id") or ""),
-        has_failed=span.has_failed or failed,
+        tool_result=_result_text(result, message),
+        tool_call_id=str(first(attributes, "gen_ai.tool.call.id", "tool_call.id") or "")
+        or (message.id if message else ""),
+        has_failed=span.has_failed or failed or bool(message and message.is_error),
     )
+
+
+def tool_message(value: object) -> ParsedToolResult | None:
+    """The result in a tool's message, as LangChain serializes it; None: the value is no such message."""
+    parsed = parse_nested(value)
+    fields = as_map(parsed, "kwargs") or as_map(parsed)
+    if "content" not in fields or not ("tool_call_id" in fields or fields.get("type") == "tool"):
+        return None
+    messages = parse_messages({"role": "tool", **fields}, "tool")
+    return next((result for message in messages for result in message.results), None)
+
+
+def _result_text(result: object, message: ParsedToolResult | None) -> str | None:
+    if message is not None:
+        return message.text
+    return None if result is None else text_of(payload_of(result))
 
 
 def content_of(span: Span) -> Content:
@@ -141,8 +195,9 @@ def instructions(value: object) -> str:
 
 def agent_of(span: Span) -> str:
     """The name of the agent a span is about; empty for a workflow around agents."""
-    if span.attributes.get("traceloop.span.kind") == "workflow":
-        return ""
+    is_workflow = span.attributes.get("gen_ai.operation.name") == "invoke_workflow"
+    if span.attributes.get("traceloop.span.kind") == "workflow" or is_workflow:
+        return str(span.attributes.get("gen_ai.agent.name") or "") if is_workflow else ""
     named = first(span.attributes, "gen_ai.agent.name", "traceloop.entity.name")
     return str(named or span.name.removeprefix("invoke_agent").strip() or "agent")
 
@@ -181,7 +236,9 @@ def entity_input(value: object) -> object:
         return parsed["inputs"]
     if "input_str" in parsed:
         return parsed["input_str"]
-    if set(parsed) == {"args", "kwargs"} and isinstance(parsed["kwargs"], Mapping):
+    if set(parsed) - {"sanitize_inputs_outputs"} == {"args", "kwargs"} and isinstance(
+        parsed["kwargs"], Mapping
+    ):
         arguments = parsed["args"] if isinstance(parsed["args"], list) else []
         return {**{f"arg{number}": each for number, each in enumerate(arguments)}, **parsed["kwargs"]}
     return parsed
@@ -190,7 +247,8 @@ def entity_input(value: object) -> object:
 def entity_output(value: object) -> object:
     """A tool's result from what Traceloop keeps of a call."""
     parsed = parse_nested(value)
-    return parsed["output"] if isinstance(parsed, Mapping) and "output" in parsed else parsed
+    is_wrapped = isinstance(parsed, Mapping) and "output" in parsed and set(parsed) <= {"output", "kwargs"}
+    return as_map(parsed)["output"] if is_wrapped else parsed
 
 
 def _hear(content: Content, name: str, attributes: JsonMap, body: object) -> None:

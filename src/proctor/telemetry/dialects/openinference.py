@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from proctor.json_values import JsonMap, JsonObject, as_map
+from proctor.json_values import JsonMap, JsonObject, as_list, as_map
 from proctor.session import Role
-from proctor.telemetry.dialects.genai import content_of, unflattened
+from proctor.telemetry.dialects.genai import content_of, entity_input, read_step, tool_message, unflattened
 from proctor.telemetry.messages import (
     ParsedMessage,
     args_of,
@@ -17,6 +17,7 @@ from proctor.telemetry.messages import (
 from proctor.telemetry.span import Span, SpanReading, first
 
 AGENTS, MODEL, TOOL = ("AGENT", "CHAIN"), "LLM", "TOOL"
+STEPS = ("RETRIEVER", "RERANKER", "GUARDRAIL", "EVALUATOR")
 
 
 def kind_of(span: Span) -> str:
@@ -31,6 +32,8 @@ def read_openinference(span: Span) -> SpanReading | None:
         return read_tool(span)
     if kind == MODEL:
         return _read_model(span)
+    if kind in STEPS:
+        return read_step(span, kind.lower())
     return _read_agent(span) if kind in AGENTS else None
 
 
@@ -41,13 +44,16 @@ def read_tool(span: Span) -> SpanReading:
     arguments = content.first_input if arguments is None else arguments
     result = first(attributes, "output.value")
     result = content.last_output if result is None else result
+    message = tool_message(result)
+    text = message.text if message else None if result is None else text_of(payload_of(result))
+    named = str(first(attributes, "tool_call.id", "tool.id", "gen_ai.tool.call.id") or "")
     return SpanReading(
         kind="tool",
         tool=str(first(attributes, "tool.name") or span.name),
-        tool_args=None if arguments is None else args_of(payload_of(arguments)),
-        tool_result=None if result is None else text_of(payload_of(result)),
-        tool_call_id=str(first(attributes, "tool_call.id", "tool.id", "gen_ai.tool.call.id") or ""),
-        has_failed=span.has_failed,
+        tool_args=None if arguments is None else args_of(payload_of(entity_input(arguments))),
+        tool_result=text,
+        tool_call_id=named or (message.id if message else ""),
+        has_failed=span.has_failed or bool(message and message.is_error),
     )
 
 
@@ -91,6 +97,13 @@ def _read_model(span: Span) -> SpanReading:
 def _plain(message: JsonMap) -> JsonObject:
     """A message as OpenAI would write it: without the names that OpenInference puts in between."""
     blocks = _inside(message.get("contents"), "message_content")
+    if isinstance(message.get("content"), list):
+        # The steps of the Claude Agent SDK: `message.content.0`, `message.content.1`, …
+        blocks = [
+            {"type": "text", "text": each} if isinstance(each, str) else each
+            for each in as_list(message, "content")
+        ]
+        message = {**message, "content": blocks}
     plain = dict(message) | {"tool_calls": _inside(message.get("tool_calls"), "tool_call")}
     plain.pop("contents", None)
     return plain | {"content": blocks} if blocks and not plain.get("content") else plain

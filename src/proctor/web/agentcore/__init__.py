@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.web.agentcore import evaluate, evaluators, jobs, logs, online
+from proctor.web.agentcore import evaluate, evaluators, jobs, log_queries, logs, online
 from proctor.web.agentcore.operation import respond
 from proctor.web.agentcore.service import Service, watched
 from proctor.web.state import AppState
@@ -19,6 +19,7 @@ OPERATIONS = (
     *(*jobs.OPERATIONS, *evaluate.OPERATIONS),
     *(*evaluators.OPERATIONS, *online.OPERATIONS, *evaluators.TAG_OPERATIONS),
 )
+LOG_OPERATIONS = {operation.name: operation for operation in (*logs.OPERATIONS, *log_queries.OPERATIONS)}
 PLACES = (
     *("/evaluations/batch-evaluate", "/evaluations/batch-evaluate/{rest:path}"),
     *("/evaluations/evaluate/{rest:path}", "/evaluators", "/evaluators/{rest:path}"),
@@ -45,7 +46,7 @@ def router(site: AppState) -> APIRouter:
         return await respond(service, request, OPERATIONS)
 
     async def logs_operation(request: Request) -> Response:
-        return await logs.respond(service, request)
+        return await logs.respond(service, request, LOG_OPERATIONS)
 
     for place in PLACES:
         routes.add_api_route(place, operation, methods=METHODS, include_in_schema=False)

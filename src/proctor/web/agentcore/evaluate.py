@@ -152,7 +152,7 @@ OPERATIONS = (
 async def _evaluate(service: Service, request: Members) -> JsonMap:
     evaluator_id = request["evaluatorId"]
     deadline = asyncio.get_running_loop().time() + service.limits.evaluate_seconds
-    evaluator = await run_in_threadpool(_evaluator, service, evaluator_id)
+    evaluator = await run_in_threadpool(evaluator_named, service, evaluator_id)
     evidence = await run_in_threadpool(
         evidence_of_spans,
         request["evaluationInput"]["sessionSpans"],
@@ -163,11 +163,13 @@ async def _evaluate(service: Service, request: Members) -> JsonMap:
     return {"evaluationResults": [_result(service, evaluator_id, evidence, score) for score in scores]}
 
 
-def _evaluator(service: Service, evaluator_id: str) -> Evaluator:
+def evaluator_named(service: Service, evaluator_id: str) -> Evaluator:
+    """An evaluator with the settings of the server; raises when it cannot be used here."""
     settings = EvaluationSettings(
         judge_model=service.judge,
         harmful_value=service.harmful_value,
         lambdas=service.site.evaluation.get("lambdas", {}),
+        model_names=service.site.evaluation.get("models", {}),
         folder=service.site.folder,
         environment=visible(service.site.environment),
         attempt=f"evaluate-{evaluator_id}",

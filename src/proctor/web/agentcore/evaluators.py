@@ -11,7 +11,6 @@ from functools import cache, partial
 from proctor.errors import Contradiction
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.definition import problems_of
-from proctor.evaluators.matchers import MATCHINGS
 from proctor.json_values import JsonMap, JsonObject
 from proctor.judging.question import Rating
 from proctor.score import Level
@@ -47,6 +46,7 @@ from proctor.web.agentcore.shapes import (
     read_arn,
 )
 
+# Those of AWS; clients count on its list.
 MATCHING_WORDS = {
     "Builtin.TrajectoryExactOrderMatch": "whether exactly the expected tools were called, in their order",
     "Builtin.TrajectoryInOrderMatch": "whether the expected tools were called in their order, among others",
@@ -71,7 +71,7 @@ def managed(harmful_value: float = 1.0) -> dict[str, Managed]:
     """Built-in evaluators by ID."""
     evaluators = {
         name: Managed(level="session", judges=MATCHING_WORDS[name], needs_ground_truth=True)
-        for name in MATCHINGS
+        for name in MATCHING_WORDS
     }
     for name, one in JUDGED.items():
         question, _ = question_of(name, harmful_value)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from proctor import __version__
-from proctor.errors import NotFound
+from proctor.errors import NotFound, UsageError
 from proctor.evaluators.insight import CATEGORIES, FAILURES, FIELDS, INTENT, SUMMARY, family_of, kind_of
 from proctor.jobs.evaluation.online import copies_of, is_online, online_source
 from proctor.jobs.evaluation.request import EvaluationRequest, named
@@ -34,9 +34,11 @@ from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import (
     ResourceNotFoundException,
     ServiceQuotaExceededException,
+    WireError,
     validation_error,
 )
-from proctor.web.agentcore.evaluators import known_evaluators
+from proctor.web.agentcore.evaluate import evaluator_named
+from proctor.web.agentcore.evaluators import is_known, known_evaluators
 from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import (
     ONE_JOB,
@@ -277,6 +279,7 @@ def start(service: Service, request: Members) -> JsonMap:
         something_to_judge(request, with_insights=True),
         insight_flaws(request),
         known_evaluators(service, request),
+        _judge_flaws(service, request),
         source_flaws(request),
         _online_flaws(service, request),
         output_flaws(request),
@@ -315,6 +318,32 @@ def start(service: Service, request: Members) -> JsonMap:
         "outputConfig": _output(job),
         **({"tags": tags} if tags else {}),
     }
+
+
+def _judge_flaws(service: Service, request: Members) -> Iterator[ShapeProblem]:
+    """The judge of every evaluator can be reached here, by its own name or by `[evaluation.models]`."""
+    for number, entry in enumerate(request.get("evaluators") or (), start=1):
+        name = entry["evaluatorId"]
+        if not is_known(service, name):
+            continue
+        try:
+            judge = getattr(evaluator_named(service, name), "judge_model", None)
+            model = str(getattr(judge, "model", "") or "")
+            if not model:
+                continue
+            service.models.check(model)
+            missing = service.models.missing_key(model)
+        except (UsageError, WireError) as error:
+            problem = str(error).replace("\n", " ")
+        else:
+            if not missing:
+                continue
+            problem = f"its judge {model} needs a key, and {missing} is not set"
+        yield ShapeProblem(
+            f"evaluators.{number}.member.evaluatorId",
+            f"Member must be an evaluator that can run here: {problem.rstrip('.')}. "
+            "[evaluation.models] in proctor.toml maps model ids to models that can be reached.",
+        )
 
 
 def get(service: Service, request: Members) -> JsonMap:

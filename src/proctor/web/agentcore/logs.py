@@ -6,7 +6,7 @@ Spans that are put into a stream are ingested as sessions of its log group.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,6 +23,7 @@ from proctor.store.batches import moment
 from proctor.store.evaluations import ListedEvaluation
 from proctor.store.intake import LogEvent
 from proctor.telemetry.documents import normalised
+from proctor.telemetry.log_query import MalformedQuery, json_pattern
 from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import LogsError, ValidationException
 from proctor.web.agentcore.operation import (
@@ -250,10 +251,15 @@ def _page_end(events: Sequence[StreamEvent], start: int, request: Members) -> in
 def _matcher(pattern: str) -> Callable[[str], bool]:
     """Whether a message has all plain terms, none with a minus, and one of those with a question mark."""
     pattern = pattern.strip()
-    if pattern.startswith(("{", "[", "%")):
+    if pattern.startswith("{"):
+        try:
+            return json_pattern(pattern)
+        except MalformedQuery as error:
+            raise LogsError("InvalidParameterException", f"The filter pattern is wrong: {error}.") from error
+    if pattern.startswith(("[", "%")):
         raise LogsError(
             "InvalidParameterException",
-            'Filter patterns are terms here: word, "a phrase", ?either, -without.',
+            'Filter patterns are terms or JSON here: word, "a phrase", ?either, -without, { $.a = "b" }.',
         )
     terms = [(match["sign"], match["phrase"] or match["word"] or "") for match in _TERM.finditer(pattern)]
     without = [term for sign, term in terms if sign == "-"]
@@ -274,12 +280,12 @@ TARGET = "Logs_20140328."
 DESCRIBED = 50
 
 
-async def respond(service: Service, request: Request) -> Response:
+async def respond(service: Service, request: Request, operations: Mapping[str, Operation]) -> Response:
     """Execute the log operation in the header of a request."""
 
     async def work() -> Response:
         named = request.headers.get("x-amz-target", "")
-        operation = BY_NAME.get(named.removeprefix(TARGET)) if named.startswith(TARGET) else None
+        operation = operations.get(named.removeprefix(TARGET)) if named.startswith(TARGET) else None
         if operation is None:
             raise LogsError("UnknownOperationException", f"There is no operation {named[:200]}.")
         body = await admitted_body(service, request, operation)
@@ -428,20 +434,20 @@ def create_log_stream(service: Service, request: Members) -> JsonMap:
     return _create(service, request["logGroupName"], request["logStreamName"])
 
 
-def _operation(name: str, shape: Structure, answer: Answer) -> Operation:
+def log_operation(name: str, shape: Structure, answer: Answer) -> Operation:
+    """An operation of the log service."""
     return Operation(name, "POST /", shape, answer, plane="logs")
 
 
 OPERATIONS = (
-    _operation("GetLogEvents", GET_LOG_EVENTS, get_log_events),
-    _operation("FilterLogEvents", FILTER_LOG_EVENTS, filter_log_events),
-    _operation("DescribeLogGroups", DESCRIBE_LOG_GROUPS, describe_log_groups),
-    _operation("DescribeLogStreams", DESCRIBE_LOG_STREAMS, describe_log_streams),
-    _operation("PutLogEvents", PUT_LOG_EVENTS, put_log_events),
-    _operation("CreateLogGroup", CREATE_LOG_GROUP, create_log_group),
-    _operation("CreateLogStream", CREATE_LOG_STREAM, create_log_stream),
+    log_operation("GetLogEvents", GET_LOG_EVENTS, get_log_events),
+    log_operation("FilterLogEvents", FILTER_LOG_EVENTS, filter_log_events),
+    log_operation("DescribeLogGroups", DESCRIBE_LOG_GROUPS, describe_log_groups),
+    log_operation("DescribeLogStreams", DESCRIBE_LOG_STREAMS, describe_log_streams),
+    log_operation("PutLogEvents", PUT_LOG_EVENTS, put_log_events),
+    log_operation("CreateLogGroup", CREATE_LOG_GROUP, create_log_group),
+    log_operation("CreateLogStream", CREATE_LOG_STREAM, create_log_stream),
 )
-BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
 def _document(message: str) -> JsonObject | None:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from proctor.errors import Contradiction, KeyMissing, NotFound, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_list, parse_json
-from proctor.web.access import VIEW, Principal, RequestRecord, operation_role
+from proctor.web.access import RECORD, VIEW, Principal, RequestRecord, operation_role
 from proctor.web.agentcore.errors import (
     AccessDeniedException,
     ConflictException,
@@ -37,7 +37,7 @@ from proctor.web.agentcore.errors import (
 )
 from proctor.web.agentcore.service import Service
 from proctor.web.agentcore.shapes import Many, Members, Number, ShapeProblem, Structure
-from proctor.web.auth import RECORD, SignedRequest, admit
+from proctor.web.auth import SignedRequest, admit
 
 Answer = Callable[[Service, Members], JsonMap | Awaitable[JsonMap]]
 DEEPEST = 200

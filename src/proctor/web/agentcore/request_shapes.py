@@ -366,6 +366,27 @@ FILTER_LOG_EVENTS = Structure(
     }
 )
 
+# A second is at most that of the year 9999: more overflows a time in nanoseconds.
+SECOND = Number(least=0, most=9_000_000_000, whole=True)
+START_QUERY = Structure(
+    {
+        "logGroupName": GROUP,
+        "logGroupNames": Many(of=GROUP, least=1, most=50),
+        "logGroupIdentifiers": Many(of=IDENTIFIER, least=1, most=50),
+        "startTime": SECOND,
+        "endTime": SECOND,
+        "queryString": Text(most=10_000),
+        "limit": Number(least=1, most=100_000, whole=True),
+        "queryLanguage": Text(allowed=["CWLI", "SQL", "PPL"]),
+    },
+    required=["startTime", "endTime", "queryString"],
+)
+QUERY_ID = Text(least=0, most=256)
+GET_QUERY_RESULTS = Structure(
+    {"queryId": QUERY_ID, "nextToken": TOKEN, "maxItems": EVENTS_LIMIT}, required=["queryId"]
+)
+STOP_QUERY = Structure({"queryId": QUERY_ID}, required=["queryId"])
+
 DESCRIBE_LOG_GROUPS = Structure(
     {
         "logGroupNamePrefix": GROUP,

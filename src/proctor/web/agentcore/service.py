@@ -159,6 +159,11 @@ class Service:
         return self.site.make_models()
 
     @cached_property
+    def queries(self) -> dict[str, Any]:
+        """Answers of log queries by id, the oldest first."""
+        return {}
+
+    @cached_property
     def evaluations_in_progress(self) -> dict[str, asyncio.Task[JsonMap]]:
         """Running Evaluate requests by digest."""
         return {}

@@ -58,10 +58,10 @@ function costCell(run) {
 }
 
 function actionsCell(run) {
-  const button = (name, action) =>
-    el("button", { type: "button", class: "quiet compact", "aria-label": `${name} ${run.runId}`, dataset: { action: name }, onclick: (event) => action(run, event.currentTarget) }, name);
+  const button = (name, action, needs) =>
+    el("button", { type: "button", class: "quiet compact", "aria-label": `${name} ${run.runId}`, dataset: { action: name, needs }, onclick: (event) => action(run, event.currentTarget) }, name);
   const view = el("a", { class: "button quiet compact", href: `/runs/${encodeURIComponent(run.runId)}`, "aria-label": `View ${run.runId}`, dataset: { action: "View" } }, "View");
-  return el("span", {}, view, run.status === "running" ? button("Abort", abort) : button("Delete", remove));
+  return el("span", {}, view, run.status === "running" ? button("Abort", abort, "run") : button("Delete", remove, "admin"));
 }
 
 async function abort(run, button) {
@@ -137,7 +137,7 @@ function emptyState() {
     el("p", {}, "A batch is one execution of a plan: many repositories and prompts, many models on one task, all variations of a scenario, or every client × every therapist."),
     el("p", {}, "Start with an example, which needs no API key and no network, or use the command line:"),
     el("pre", {}, "proctor batch plan.yaml"),
-    el("a", { class: "button primary", href: "/new" }, "Open example"),
+    el("a", { class: "button primary", href: "/new", dataset: { needs: "run" } }, "Open example"),
   );
 }
 

@@ -51,8 +51,8 @@ function averages(job) {
 const mostFrequent = (one) => visible(Object.keys(one.labels)[0] || "–");
 
 function actions(job) {
-  const button = (name, action) => el("button", { type: "button", class: "quiet compact", "aria-label": `${name} ${job.id}`, dataset: { action: name }, onclick: (event) => action(job, event.currentTarget) }, name);
-  return isActive(job) ? button("Stop", stop) : button("Delete", remove);
+  const button = (name, action, needs) => el("button", { type: "button", class: "quiet compact", "aria-label": `${name} ${job.id}`, dataset: { action: name, needs }, onclick: (event) => action(job, event.currentTarget) }, name);
+  return isActive(job) ? button("Stop", stop, "run") : button("Delete", remove, "admin");
 }
 
 async function stop(job, button) {

@@ -89,7 +89,7 @@ export class Labels extends HTMLElement {
       : el("input", { type: "text", required: true, maxlength: 200, placeholder: thing.verdict?.label ? `Label, such as ${visible(thing.verdict.label)}` : "Label or number", "aria-label": `Your label for ${name}`, autocomplete: "off" });
     const note = el("input", { type: "text", class: "note", placeholder: "Note (optional)", maxlength: 2000, "aria-label": `Note for ${name}`, autocomplete: "off" });
     const button = el("button", { type: "submit", class: "compact" }, "Save");
-    const form = el("form", { class: "label-form", dataset: { key: `${thing.evaluator} ${thing.dimension} ${thing.target}` } }, choices, note, button);
+    const form = el("form", { class: "label-form", dataset: { needs: "label", key: `${thing.evaluator} ${thing.dimension} ${thing.target}` } }, choices, note, button);
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       const typed = choices.value.trim();

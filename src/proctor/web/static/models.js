@@ -15,7 +15,7 @@ function checkCell(kind, name, label, redraw) {
   const busy = checking.has(key);
   const button = el(
     "button",
-    { type: "button", class: "compact", "aria-label": `Check ${name}`, "aria-busy": busy ? "true" : null, disabled: busy, dataset: { action: "check" }, onclick: () => check(kind, name, redraw) },
+    { type: "button", class: "compact", "aria-label": `Check ${name}`, "aria-busy": busy ? "true" : null, disabled: busy, dataset: { action: "check", needs: "run" }, onclick: () => check(kind, name, redraw) },
     label,
   );
   return { button, line: verdict ? el("span", { class: `verdict-line ${verdict.well ? "well" : "wrong"}`, role: "status" }, verdict.said, verdict.remedy ? el("span", { class: "soft" }, ` ${verdict.remedy}`) : null) : null };

@@ -36,7 +36,7 @@ class Questions extends HTMLElement {
   card(question) {
     const field = el("textarea", { rows: 4, required: true, maxlength: 200_000, "aria-label": `Answer as ${question.actor}` });
     const button = el("button", { class: "primary", type: "submit" }, "Answer");
-    const form = el("form", { class: "stack" }, el("label", { class: "field" }, "Your answer", field), el("div", { class: "actions" }, button));
+    const form = el("form", { class: "stack", dataset: { needs: "label" } }, el("label", { class: "field" }, "Your answer", field), el("div", { class: "actions" }, button));
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       const address = `/api/runs/${encodeURIComponent(this.run)}/questions/${encodeURIComponent(question.id)}`;

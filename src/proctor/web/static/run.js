@@ -4,6 +4,7 @@ import { api, attempt, badge, byId, confirmed, debounced, el, format, query, rem
 import { chartCard } from "./charts.js";
 import { columnsFor, itemsOf } from "./items.js";
 import { ending } from "./notify.js";
+import { foreignNotice } from "./signatures.js";
 import { menu, Tabs } from "./tabs.js";
 import { visible } from "./texts.js";
 
@@ -161,7 +162,14 @@ function showNotices() {
     const remedy = run.status === "aborted" ? null : el("p", { class: "soft" }, "Resume to run the rest.");
     notices.push(el("div", { class: "notice bad" }, el("p", {}, el("b", {}, words), reason), remedy));
   }
+  if (foreign) notices.push(foreign);
   byId("notices").replaceChildren(...notices);
+}
+
+let foreign = null;
+async function checkSignatures() {
+  foreign = await foreignNotice(RUN);
+  if (foreign) showNotices();
 }
 
 function showFacts() {
@@ -378,6 +386,7 @@ async function begin() {
     return;
   }
   showFacts();
+  checkSignatures();
   columns = columnsFor(run.factors, JSON.parse(page.dataset.columnTitles), "evaluates" in page.dataset);
   byId("items").replaceChildren(grid);
   grid.begin({ run: RUN, columns: chosenColumns(), changed: (response) => showChips(response.counts), first });

@@ -37,8 +37,8 @@ function head(response, session, address, refresh) {
   if (response.diff) actions.append(el("a", { class: "button compact", href: `${address}/diff?format=patch`, download: "" }, "Download patch"));
   if (response.state === "published" && session.status !== "running")
     actions.append(
-      el("button", { type: "button", class: "compact", onclick: (event) => discard(event.currentTarget, address, refresh) }, "Discard"),
-      el("button", { type: "button", class: "compact primary", onclick: (event) => merge(event.currentTarget, session, address, refresh) }, "Merge"),
+      el("button", { type: "button", class: "compact", dataset: { needs: "run" }, onclick: (event) => discard(event.currentTarget, address, refresh) }, "Discard"),
+      el("button", { type: "button", class: "compact primary", dataset: { needs: "run" }, onclick: (event) => merge(event.currentTarget, session, address, refresh) }, "Merge"),
     );
   const where = el(
     "div",

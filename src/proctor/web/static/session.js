@@ -6,6 +6,7 @@ import { ending } from "./notify.js";
 import { showBranch } from "./session-branch.js";
 import { detailsOf } from "./session-details.js";
 import { checksOf, scoresTable, scoreValue } from "./session-judged.js";
+import { foreignNotice } from "./signatures.js";
 import { Tabs } from "./tabs.js";
 import { firstLine, visible } from "./texts.js";
 import "./transcript.js";
@@ -109,7 +110,15 @@ function showNotices() {
     const many = session.notes.length > 3;
     notices.push(many ? el("details", { class: "notice" }, el("summary", {}, plural(session.notes.length, "note")), notes) : el("div", { class: "notice" }, notes));
   }
+  if (foreign) notices.push(foreign);
   byId("notices").replaceChildren(...notices);
+}
+
+let foreign = null;
+async function checkSignatures() {
+  if (!session.runId || !session.item || session.status === "running") return;
+  foreign = await foreignNotice(session.runId, session.item.id);
+  if (foreign) showNotices();
 }
 
 // ---- Tabs
@@ -236,6 +245,7 @@ async function begin() {
     byId("panel-transcript").replaceChildren(el("div", { class: "empty", role: "alert" }, el("b", {}, error.message), el("p", {}, error.remedy)));
     return;
   }
+  checkSignatures();
   const first = hasTurns ? "world" : evaluates && session.scores.length ? "scores" : "transcript";
   tabs.open(linkedTo() ? "transcript" : location.hash.slice(1) || first);
   await guarded("panel-transcript", showTranscript);

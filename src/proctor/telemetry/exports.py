@@ -1,0 +1,337 @@
+"""Exports of other tools as span documents.
+
+Flat spans in snake_case, the output of Python's console exporters, and the exports of Phoenix, Langfuse and
+LangSmith. The last two do not follow OpenTelemetry's conventions; their observations and runs become spans
+of the GenAI conventions, so that one dialect reads them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_cost,
+    as_datetime,
+    as_list,
+    as_map,
+    as_text,
+    maps_in,
+    parsed_integer,
+)
+
+NESTED_DEEPEST = 20
+"""How deep attributes may nest before the rest is kept as one value."""
+_LANGFUSE_TYPES = frozenset(
+    (
+        *("GENERATION", "TOOL", "AGENT", "CHAIN", "RETRIEVER", "EMBEDDING", "EVALUATOR", "GUARDRAIL"),
+        *("SPAN", "EVENT"),
+    )
+)
+_LANGFUSE_OPERATIONS = {
+    "GENERATION": "chat",
+    "TOOL": "execute_tool",
+    "AGENT": "invoke_agent",
+    "RETRIEVER": "retrieval",
+    "EMBEDDING": "embeddings",
+}
+_LANGSMITH_OPERATIONS = {"llm": "chat", "tool": "execute_tool", "retriever": "retrieval"}
+_LANGSMITH_SESSIONS = ("session_id", "thread_id", "conversation_id")
+# One part of LangSmith's dotted order: the time of a run and its id.
+_ORDERED_RUN = re.compile(r"\d{8}T\d+Z([0-9a-f-]{36})$")
+
+
+def exported(value: JsonMap) -> list[JsonMap] | None:
+    """The flat documents of one object of an export; None: it is of no known tool."""
+    for recognizes, documents in _EXPORTS:
+        if recognizes(value):
+            return list(documents(value))
+    return None
+
+
+def _is_context(value: JsonMap) -> bool:
+    return isinstance(value.get("context"), Mapping) and bool(as_map(value, "context").get("trace_id"))
+
+
+def _is_columns(value: JsonMap) -> bool:
+    return "context.trace_id" in value and "context.span_id" in value
+
+
+def _is_snake(value: JsonMap) -> bool:
+    return "trace_id" in value and "span_id" in value
+
+
+def _is_langfuse_observation(value: JsonMap) -> bool:
+    return str(value.get("type")).upper() in _LANGFUSE_TYPES and "traceId" in value and "startTime" in value
+
+
+def _is_langfuse_trace(value: JsonMap) -> bool:
+    return isinstance(value.get("observations"), list) and "id" in value
+
+
+def _is_langsmith(value: JsonMap) -> bool:
+    return isinstance(value.get("run_type"), str) and "id" in value
+
+
+def _from_context(value: JsonMap) -> Iterator[JsonMap]:
+    """A span of Python's console exporter or of Phoenix: its ids are in a context."""
+    context = as_map(value, "context")
+    flat = {**value, "trace_id": context.get("trace_id"), "span_id": context.get("span_id")}
+    attributes = dict(flatten(as_map(value, "attributes")))
+    if value.get("span_kind"):
+        attributes.setdefault("openinference.span.kind", value["span_kind"])
+    yield from _from_snake({**flat, "attributes": attributes})
+
+
+def _from_columns(value: JsonMap) -> Iterator[JsonMap]:
+    """A row of Phoenix's data frame, whose columns are dotted names."""
+    prefix = "attributes."
+    attributes = {
+        key.removeprefix(prefix): each
+        for key, each in value.items()
+        if key.startswith(prefix) and each is not None
+    }
+    context = {name: value.get(f"context.{name}") for name in ("trace_id", "span_id")}
+    yield from _from_context({**value, "context": context, "attributes": attributes})
+
+
+def _from_snake(value: JsonMap) -> Iterator[JsonMap]:
+    """A flat span or event record whose members are written in snake_case."""
+    scope = value.get("scope") or value.get("instrumentation_scope")
+    place: JsonObject = {
+        "traceId": value.get("trace_id"),
+        "spanId": value.get("span_id"),
+        "resource": value.get("resource"),
+        "scope": {"name": scope} if isinstance(scope, str) else scope,
+    }
+    if value.get("start_time") is None and value.get("end_time") is None and "start_time" not in value:
+        yield _record(value, place)
+        return
+    events = [*maps_in(value, "span_events"), *maps_in(value, "events")]
+    yield place | {
+        "parentSpanId": value.get("parent_span_id") or value.get("parent_id"),
+        "name": value.get("name"),
+        "kind": value.get("kind"),
+        "startTimeUnixNano": time_of(value.get("start_time")),
+        "endTimeUnixNano": time_of(value.get("end_time")),
+        "status": value.get("status")
+        or {"code": value.get("status_code"), "message": value.get("status_message")},
+        "attributes": value.get("attributes"),
+        "events": [_event(event) for event in events if event.get("body") is None],
+    }
+    for event in events:
+        # An event with a body is the log record of its span.
+        if event.get("body") is not None:
+            yield _record(event, {**place, "spanId": event.get("span_id") or place["spanId"]})
+
+
+def _record(value: JsonMap, place: JsonMap) -> JsonMap:
+    attributes = as_map(value, "attributes")
+    name = value.get("event_name") or value.get("name") or attributes.get("event.name")
+    times = (value.get(key) for key in ("time_unix_nano", "timestamp", "observed_timestamp"))
+    return {
+        **place,
+        "timeUnixNano": next((time for each in times if (time := time_of(each))), 0),
+        "attributes": {**attributes, **({"event.name": name} if name else {})},
+        "body": value.get("body"),
+    }
+
+
+def _event(event: JsonMap) -> JsonObject:
+    return {
+        "name": event.get("event_name") or event.get("name"),
+        "timeUnixNano": time_of(event.get("timestamp") or event.get("time_unix_nano")),
+        "attributes": event.get("attributes"),
+    }
+
+
+def _from_langfuse_trace(value: JsonMap) -> Iterator[JsonMap]:
+    """A trace with its observations; the trace itself is their root."""
+    trace_id, session = as_text(value["id"]), value.get("sessionId")
+    observations = [each for each in maps_in(value, "observations") if each.get("startTime")]
+    times = [time_of(each.get(key)) for each in observations for key in ("startTime", "endTime")]
+    started = time_of(value.get("timestamp")) or min(filter(None, times), default=0)
+    yield {
+        "traceId": trace_id,
+        "spanId": trace_id,
+        "name": value.get("name"),
+        "startTimeUnixNano": min(started, *filter(None, times)) if any(times) else started,
+        "endTimeUnixNano": max((started, *times)),
+        "attributes": _present(
+            {
+                "gen_ai.operation.name": "invoke_workflow",
+                "session.id": session,
+                "gen_ai.input.messages": value.get("input"),
+                "gen_ai.output.messages": value.get("output"),
+            }
+        ),
+    }
+    for each in observations:
+        parent = each.get("parentObservationId") or trace_id
+        yield from _from_langfuse(
+            {"sessionId": session, **each, "traceId": trace_id, "parentObservationId": parent}
+        )
+
+
+def _from_langfuse(value: JsonMap) -> Iterator[JsonMap]:
+    """One observation."""
+    kind, name = str(value["type"]).upper(), str(value.get("name") or "")
+    operation = _LANGFUSE_OPERATIONS.get(kind, "")
+    if kind == "CHAIN" and not value.get("parentObservationId"):
+        operation = "invoke_workflow"
+    if kind == "SPAN":
+        operation = next(
+            (each for each in ("invoke_agent", "execute_tool") if name.startswith(each)), operation
+        )
+    usage = as_map(value, "usageDetails") or as_map(value, "usage")
+    costs = (value.get(key) for key in ("totalCost", "calculatedTotalCost"))
+    cost = next((each for each in costs if each is not None), as_map(value, "costDetails").get("total"))
+    is_error = str(value.get("level") or "").upper() == "ERROR"
+    yield {
+        "traceId": value["traceId"],
+        "spanId": value.get("id"),
+        "parentSpanId": value.get("parentObservationId"),
+        "name": name,
+        "startTimeUnixNano": time_of(value.get("startTime")),
+        "endTimeUnixNano": time_of(value.get("endTime")),
+        "status": {"code": "ERROR", "message": value.get("statusMessage")} if is_error else {"code": "OK"},
+        "attributes": _present(
+            {
+                **_content(operation, name, value.get("input"), value.get("output")),
+                "session.id": value.get("sessionId"),
+                "gen_ai.request.model": value.get("model") or value.get("providedModelName"),
+                "gen_ai.usage.input_tokens": usage.get("input") or value.get("promptTokens"),
+                "gen_ai.usage.output_tokens": usage.get("output") or value.get("completionTokens"),
+                "gen_ai.usage.cache_read.input_tokens": usage.get("input_cached_tokens")
+                or usage.get("cache_read_input_tokens"),
+                # Totals of a parent repeat its children.
+                "operation.cost": as_cost(cost) if operation == "chat" else None,
+            }
+        ),
+    }
+
+
+def _from_langsmith(value: JsonMap) -> Iterator[JsonMap]:
+    """A run with the runs below it."""
+    kind, name = as_text(value, "run_type"), str(value.get("name") or "")
+    parent = value.get("parent_run_id") or _parent_in_order(as_text(value, "dotted_order"))
+    operation = _LANGSMITH_OPERATIONS.get(kind, "")
+    if kind == "chain" and not parent:
+        operation = "invoke_workflow"
+    metadata, trace_id = as_map(value, "extra", "metadata"), value.get("trace_id") or value["id"]
+    error, inputs = value.get("error"), as_map(value, "inputs")
+    given = inputs["input"] if operation == "execute_tool" and set(inputs) == {"input"} else inputs
+    yield {
+        "traceId": trace_id,
+        "spanId": value["id"],
+        "parentSpanId": parent,
+        "name": name,
+        "startTimeUnixNano": time_of(value.get("start_time")),
+        "endTimeUnixNano": time_of(value.get("end_time")),
+        "status": {"code": "ERROR", "message": error} if error else {"code": "OK"},
+        "attributes": _present(
+            {
+                **_content(operation, name, given, _langsmith_answer(as_map(value, "outputs"))),
+                # The `session_id` of a run is its project.
+                "session.id": next((metadata[key] for key in _LANGSMITH_SESSIONS if metadata.get(key)), None),
+                "gen_ai.request.model": metadata.get("ls_model_name")
+                or as_map(value, "extra", "invocation_params").get("model"),
+                "gen_ai.provider.name": metadata.get("ls_provider"),
+                "gen_ai.usage.input_tokens": value.get("prompt_tokens"),
+                "gen_ai.usage.output_tokens": value.get("completion_tokens"),
+                "operation.cost": as_cost(value, "total_cost") if operation == "chat" else None,
+            }
+        ),
+    }
+    for child in maps_in(value, "child_runs"):
+        if _is_langsmith(child):
+            own: JsonMap = {"parent_run_id": value["id"], **child, "trace_id": trace_id}
+            yield from _from_langsmith(own)
+
+
+def _langsmith_answer(outputs: JsonMap) -> object:
+    """What a run returned: the message of the first choice where there are several."""
+    first_choice = next(iter(maps_in(outputs, "choices")), None)
+    if first_choice is not None:
+        return first_choice.get("message") or first_choice
+    generations = as_list(outputs, "generations")
+    first = next(iter(generations), None)
+    first = next(iter(first), None) if isinstance(first, list) else first
+    if isinstance(first, Mapping):
+        return first.get("message") or first.get("text")
+    return outputs.get("output", outputs or None)
+
+
+def _parent_in_order(dotted_order: str) -> str:
+    parts = dotted_order.split(".")
+    match = _ORDERED_RUN.match(parts[-2]) if len(parts) > 1 else None
+    return match[1] if match else ""
+
+
+def _content(operation: str, name: str, given: object, returned: object) -> JsonObject:
+    """The attributes of an operation's content by the GenAI conventions."""
+    if not operation:
+        return {}
+    kind: JsonObject = {"gen_ai.operation.name": operation}
+    if operation == "execute_tool":
+        return kind | {
+            "gen_ai.tool.name": name.removeprefix("execute_tool").strip(),
+            "gen_ai.tool.call.arguments": given,
+            "gen_ai.tool.call.result": returned,
+        }
+    if operation in ("retrieval", "embeddings"):
+        return kind | {"input.value": given, "output.value": returned}
+    if operation == "invoke_agent":
+        kind["gen_ai.agent.name"] = name.removeprefix("invoke_agent").strip() or name
+    return kind | {"gen_ai.input.messages": given, "gen_ai.output.messages": returned}
+
+
+def time_of(value: object) -> int:
+    """A time in nanoseconds, from ISO text or a number in seconds to nanoseconds; 0: none.
+
+    Text without a zone is UTC.
+    """
+    if isinstance(value, str) and not value.isdigit():
+        moment = as_datetime(value.replace(" UTC", ""))
+        if moment is None:
+            return 0
+        since = moment - _EPOCH
+        return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
+    if isinstance(value, float):
+        value = int(value * 1e9) if value < 1e11 else int(value)
+    number = parsed_integer(value) or 0
+    for limit, factor in ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3)):
+        if 0 < number < limit:
+            return number * factor
+    return max(0, number)
+
+
+def flatten(value: JsonMap, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
+    """Nested attributes under dotted names, as OpenInference numbers them."""
+    for key, each in value.items():
+        name = f"{prefix}{key}"
+        inner: JsonMap | None = None
+        if isinstance(each, Mapping) and each:
+            inner = each
+        elif isinstance(each, list) and each and all(isinstance(entry, Mapping) for entry in each):
+            inner = {str(position): entry for position, entry in enumerate(each)}
+        if inner is None or depth >= NESTED_DEEPEST:
+            yield name, each
+        else:
+            yield from flatten(inner, f"{name}.", depth + 1)
+
+
+def _present(attributes: JsonMap) -> JsonObject:
+    return {key: value for key, value in attributes.items() if value not in (None, "")}
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EXPORTS: tuple[tuple[Callable[[JsonMap], bool], Callable[[JsonMap], Iterator[JsonMap]]], ...] = (
+    (_is_langfuse_trace, _from_langfuse_trace),
+    (_is_langfuse_observation, _from_langfuse),
+    (_is_langsmith, _from_langsmith),
+    (_is_context, _from_context),
+    (_is_columns, _from_columns),
+    (_is_snake, _from_snake),
+)

@@ -1,0 +1,144 @@
+"""Which node of a cluster gets which items: by room, and by the resources that items declare."""
+
+import pytest
+
+from proctor.batch.engines.messages import WorkChunk
+from proctor.batch.engines.ray import Node, NodeLink, RayEngine, shares
+from proctor.batch.queue import WorkItem
+from proctor.errors import WorkerError
+from proctor.item import Item, read_resources
+from proctor.secrets import on_machine
+
+GIB = 2**30
+
+
+class Sent:
+    """A channel that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.items = list[WorkItem]()
+
+    def send(self, message: object) -> None:
+        assert isinstance(message, WorkChunk)
+        self.items += message.items
+
+
+def node_link(name: str, concurrency: int = 4, **resources: float) -> NodeLink:
+    node = Node(id=name, name=name, resources={"CPU": 4.0, "memory": 8.0 * GIB, **resources})
+    return NodeLink(Sent(), concurrency, lambda: 0.0, node=node, actor=None)
+
+
+def work(number: int, **resources: object) -> WorkItem:
+    settings = {"resources": resources} if resources else {}
+    return WorkItem(item=Item(prompt="hello", settings=settings), id=f"item{number}", attempts=0, tries=0)
+
+
+def engine_of(*links: NodeLink) -> RayEngine:
+    engine = RayEngine()
+    engine._links = set(links)
+    return engine
+
+
+def ids(link: NodeLink) -> list[str]:
+    return [each.id for each in link.channel.items]
+
+
+def test_amounts_have_the_names_of_the_cluster():
+    declared = {"cpu": 2, "memory": "1.5GiB", "gpu": 0.5, "custom": {"license": 1}}
+    assert read_resources(declared) == {"CPU": 2, "memory": 1.5 * GIB, "GPU": 0.5, "license": 1}
+    assert read_resources({"memory": 1024}) == {"memory": 1024}
+
+
+@pytest.mark.parametrize(
+    ("resources", "problem"),
+    [
+        ({"cpu": 0}, "has a `cpu` that is no number above 0"),
+        ({"cpu": True}, "has a `cpu` that is no number above 0"),
+        ({"memory": "lots"}, "has a `memory` that is no number above 0 and no size like 4GiB"),
+        ({"gpu": 1.5}, "has a `gpu` that is neither a whole number nor a part of one GPU"),
+        ({"gpus": 1}, "has no `gpus`; it may have: cpu, memory, gpu, custom"),
+        ({"custom": {"license": "one"}}, "has a `custom.license` that is no number above 0"),
+        ({"custom": []}, "has a `custom` that names no amounts of the cluster's own resources"),
+        ({}, "should name amounts: cpu, memory, gpu or custom"),
+        (3, "should name amounts: cpu, memory, gpu or custom"),
+    ],
+)
+def test_wrong_resources_are_described(resources, problem):
+    with pytest.raises(ValueError) as error:
+        read_resources(resources)
+    assert str(error.value) == problem
+
+
+def test_concurrency_is_shared_by_processors_and_every_node_has_a_part():
+    assert shares(10, [1, 3]) == [3, 7]
+    assert shares(4, [1, 100]) == [1, 3]
+    assert shares(2, [8, 8, 8]) == [1, 1, 0]
+    assert [sum(shares(total, [1, 2, 5])) for total in range(1, 30)] == [*range(1, 30)]
+
+
+def test_items_without_resources_go_where_most_room_is():
+    small, large = node_link("small", 1), node_link("large", 3)
+
+    left = engine_of(small, large)._place([work(number) for number in range(5)])
+
+    assert (len(ids(small)), len(ids(large)), [each.id for each in left]) == (1, 3, ["item4"])
+
+
+def test_items_wait_for_resources_and_hold_up_no_others():
+    plain, licensed = node_link("plain"), node_link("licensed", license=1)
+    engine = engine_of(plain, licensed)
+    needing = {"custom": {"license": 1}}
+
+    left = engine._place([work(0, **needing), work(1, **needing), work(2, cpu=4), work(3, cpu=4), work(4)])
+
+    assert ids(licensed)[0] == "item0"
+    assert {"item2", "item3", "item4"} <= {*ids(plain), *ids(licensed)}
+    assert [each.id for each in left] == ["item1"]
+    licensed.take_back("item0")
+    assert engine._place(left) == []
+    assert ids(licensed)[-1] == "item1"
+
+
+def test_items_do_not_share_a_gpu_unless_they_declare_a_part_of_one():
+    link = node_link("gpus", 9, GPU=3)
+    engine = engine_of(link)
+
+    left = engine._place([work(0, gpu=1), work(1, gpu=0.5), work(2, gpu=0.5), work(3, gpu=1), work(4, gpu=1)])
+
+    devices = {each.id: each.variables["CUDA_VISIBLE_DEVICES"] for each in link.channel.items}
+    assert devices == {"item0": "0", "item1": "1", "item2": "1", "item3": "2"}
+    assert [each.id for each in left] == ["item4"]
+    link.take_back("item1")
+    assert engine._place(left) == left
+    link.take_back("item2")
+    assert engine._place(left) == []
+    assert left[0].variables == {"CUDA_VISIBLE_DEVICES": "1"}
+
+
+def test_an_item_that_no_node_can_ever_run_ends_the_run_after_a_while():
+    link = node_link("small")
+    engine = engine_of(link)
+    engine._waiting = engine._place([work(0, cpu=64)])
+
+    engine._check_placeable([], now=0)
+    engine._impossible_since = 0
+    engine._check_placeable([link.node], now=30)
+    with pytest.raises(WorkerError, match="no node of the Ray cluster has what item item0 needs: 64 CPU"):
+        engine._check_placeable([link.node], now=61)
+
+
+def test_an_environment_gets_the_paths_of_another_machine_and_keeps_its_keys():
+    driver = {
+        "PATH": "/driver",
+        "HOME": "/home/me",
+        "OPENAI_API_KEY": "key",
+        "JAVA_HOME": "/java",
+        "LANG": "C",
+    }
+    node = {"PATH": "/node", "HOME": "/root"}
+    assert on_machine(driver, node) == {
+        "PATH": "/node",
+        "HOME": "/root",
+        "OPENAI_API_KEY": "key",
+        "LANG": "C",
+    }

@@ -1,0 +1,338 @@
+"""The nodes of a Ray cluster share a run: the same results as this process, nothing lost when one dies.
+
+`make test-ray` runs these: a cluster takes half a minute to start.
+"""
+
+import json
+import os
+import secrets
+import subprocess
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job_runs import DIALOGUES, EXPERIMENT, JUDGE, TALKING, Runs, add_scenario, files_of
+
+from proctor.batch import lifecycle
+from proctor.batch.engines import LocalEngine
+from proctor.job import PlanText, make_overrides
+from proctor.jobs.benchmark.job import JOB as BENCHMARK
+from proctor.jobs.dialogue.job import JOB as DIALOGUE
+from proctor.jobs.evaluation.job import JOB as EVALUATION
+from proctor.jobs.scenario.job import JOB as SCENARIO
+from proctor.store import Scope, Store
+from proctor.testing import eventually, make_git_repository
+from waiting import while_running
+
+if "PROCTOR_RAY" not in os.environ:
+    pytest.skip("--engine ray is tested by `make test-ray`", allow_module_level=True)
+
+TOKEN = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(16),
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+# Ray reads them when it is imported.
+os.environ.update(TOKEN)
+
+import ray  # noqa: E402
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from proctor.batch.engines.ray import RayEngine  # noqa: E402
+
+STORE_BYTES = 80 * 2**20
+OTHER_MACHINE = Path(__file__).parent / "other_machine"
+
+
+class Nodes:
+    """A cluster on this machine whose nodes see no folder of the tests; its head runs no items."""
+
+    def __init__(self, folder: Path, hidden: Path) -> None:
+        """`folder` is where nodes have their files."""
+        self.folder = folder
+        self._variables = {
+            "PYTHONPATH": str(OTHER_MACHINE),
+            "HIDDEN_FROM_NODES": str(hidden),
+            "TMPDIR": str(folder),
+        }
+        self._cluster = Cluster()
+        self.add(num_cpus=0, include_dashboard=False)
+
+    @property
+    def address(self) -> str:
+        return str(self._cluster.address)
+
+    def add(self, **options: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self._variables.items():
+                patch.setenv(name, value)
+            return self._cluster.add_node(object_store_memory=STORE_BYTES, **options)
+
+    def kill(self, node: Any) -> None:
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def shutdown(self) -> None:
+        self._cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with (
+        tempfile.TemporaryDirectory(prefix="proctor-nodes-") as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in TOKEN.items():
+            patch.setenv(name, value)
+        started = Nodes(Path(folder), tmp_path_factory.getbasetemp())
+        started.add(num_cpus=1)
+        started.add(num_cpus=2, resources={"license": 1})
+        # Connected once: each engine would take a second for it.
+        ray.init(address=started.address, log_to_driver=False, logging_level="ERROR")
+        yield started
+        ray.shutdown()
+        started.shutdown()
+
+
+@pytest.fixture
+def runs(tmp_path: Path, cluster: Nodes, monkeypatch: pytest.MonkeyPatch) -> "Clustered":
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.chdir(tmp_path)
+    return Clustered(tmp_path, cluster.address)
+
+
+class Clustered(Runs):
+    """Runs in this process and on the nodes of a cluster."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.address = address
+        self.notes = list[str]()
+        super().__init__(folder, self.engine)
+
+    def engine(self) -> RayEngine:
+        return RayEngine(self.address, note=self.notes.append)
+
+
+def git(repository: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(repository), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+async def test_prompts_have_the_same_outcome_on_two_nodes(runs):
+    local, far = await runs.both("""
+        concurrency: 4
+        defaults: {retries: 1}
+        matrix:
+          - {prompt: hello, model: scripted/echo, runs: 300, expect: {contains: hello}}
+          - {prompt: good bye, model: scripted/echo, runs: 5, expect: {contains: hello}}
+    """)
+
+    assert local == far
+    assert far["end"].status == "completed"
+    assert [item["status"] for item in far["items"]] == ["success"] * 300 + ["fail"] * 5
+
+
+async def test_coding_sessions_work_on_copies_and_their_branches_come_back(runs):
+    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
+    local, far = await runs.both("""
+        concurrency: 3
+        matrix:
+          - repo: ./shop
+            prompt: Fix the sum.
+            agent: command
+            command: "echo 'total = 1 + 1' > shop.py"
+            scriptCommand: grep -q + shop.py
+            runs: 2
+          - {repo: ./shop, prompt: Do nothing., agent: command, command: "true"}
+    """)
+
+    assert local == far
+    assert [item["reason"] for item in far["items"]] == ["completed", "completed", "no_changes"]
+    with Store(runs.store) as store:
+        rows = store.read.sessions(Scope(run_id="far"), limit=10)
+    assert {row["repo"] for row in rows} == {str(repository)}
+    changed = [row for row in rows if row["endReason"] == "completed"]
+    for row in changed:
+        assert "total = 1 + 1" in git(repository, "show", f"{row['branch']}:shop.py")
+    assert not [row for row in rows if str(runs.folder) in row["worktree"]]
+
+    merged = await runs.run(
+        """
+        concurrency: 3
+        defaults: {mergeOnPass: true, agent: command, scriptCommand: test -f shop.py}
+        matrix:
+          - {repo: ./shop, prompt: one, command: "echo 1 > one.txt"}
+          - {repo: ./shop, prompt: two, command: "echo 2 > two.txt"}
+          - {repo: ./shop, prompt: three, command: "echo 3 > three.txt"}
+        """,
+        runs.engine(),
+        "merged",
+    )
+    assert [item["reason"] for item in merged["items"]] == ["completed"] * 3
+    assert {"one.txt", "two.txt", "three.txt"} <= {path.name for path in repository.iterdir()}
+
+
+async def test_dialogues_have_the_same_outcome_on_two_nodes(runs):
+    runs.job = DIALOGUE
+    (runs.folder / "talking.yaml").write_text(TALKING)
+
+    local, far = await runs.both(DIALOGUES)
+
+    assert local == far
+    assert [item["status"] for item in far["items"]] == ["success"] * 4
+
+
+async def test_scenarios_have_the_same_outcome_and_files_on_two_nodes(runs):
+    runs.job = SCENARIO
+    add_scenario(runs.folder)
+
+    local, far = await runs.both(EXPERIMENT)
+
+    assert local == far
+    assert [item["status"] for item in far["items"]] == ["success"] * 2
+    assert files_of(runs.folder / "local") == files_of(runs.folder / "far")
+
+
+async def test_sessions_are_evaluated_on_two_nodes(runs):
+    await runs.run("matrix: [{prompt: hello, model: scripted/echo, runs: 6}]", LocalEngine(), "prompts")
+    (runs.folder / "judge.yaml").write_text(JUDGE)
+    (runs.folder / "checks.py").write_text(
+        "import words\ndef short(event):\n    return {'label': words.LABEL, 'value': 1.0}\n"
+    )
+    (runs.folder / "words.py").write_text("LABEL = 'short'\n")
+    runs.job = EVALUATION
+
+    local, far = await runs.both("""
+        batchEvaluationName: RUN
+        evaluators: [Builtin.Helpfulness, 'checks:short']
+        judge: scripted/judge
+        dataSourceConfig: {store: {runIds: [prompts]}}
+    """)
+
+    assert [item["status"] for item in far["items"]] == ["success"] * 12
+    assert sorted(local["scores"], key=str) == sorted(far["scores"], key=str)
+    assert len(far["scores"]) == 12
+
+
+TASK = """---
+start: start
+check: sh check.sh
+check_files: checks
+---
+Write hello to answer.txt
+"""
+
+
+async def test_a_benchmark_has_the_same_outcome_on_two_nodes(runs):
+    runs.job = BENCHMARK
+    task = runs.folder / "tasks" / "words.md"
+    for name, text in {"start/answer.txt": "hello", "checks/check.sh": "grep -q hello answer.txt"}.items():
+        path = task.parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    task.write_text(TASK)
+    facts = {}
+    for run_id, engine in (("local", LocalEngine()), ("far", runs.far)):
+        with runs.context() as ctx:
+            values = {"noop": True, "parallel": 2, "runs": 3, "output": str(runs.folder / run_id)}
+            plan = BENCHMARK.read(
+                PlanText(text="", path=task, folder=task.parent), make_overrides(BENCHMARK, values), ctx
+            )
+            result = await lifecycle.start(BENCHMARK, plan, ctx, run_id=run_id, engine=engine)
+            facts[run_id] = {"end": result.end, **runs.facts(ctx.store, run_id)}
+
+    assert facts["local"] == facts["far"]
+    assert [item["status"] for item in facts["far"]["items"]] == ["success"] * 3
+
+
+class KillingNode(lifecycle.Observer):
+    """Kills a node after the tenth item."""
+
+    def __init__(self, cluster: Nodes, node: Any) -> None:
+        self._killing = threading.Thread(target=cluster.kill, args=[node])
+        self._finished = 0
+
+    def item_finished(self, item: Any) -> None:
+        self._finished += 1
+        if self._finished == 10:
+            self._killing.start()
+
+
+async def test_the_items_of_a_killed_node_run_again_on_others(runs, cluster):
+    (runs.folder / "dear.yaml").write_text(
+        "{latency_seconds: 0.5, rules: [{reply: ok, usage: {input_tokens: 1, output_tokens: 1}}]}"
+    )
+    doomed = cluster.add(num_cpus=3)
+
+    far = await runs.run(
+        """
+        concurrency: 12
+        budget: 10
+        prices: {scripted/dear: {input: 0, output: 10000}}
+        matrix: [{prompt: hello, model: scripted/dear, runs: 80, settings: {max_tokens: 1}}]
+        """,
+        runs.far,
+        "far",
+        observer=KillingNode(cluster, doomed),
+    )
+
+    assert far["end"].status == "completed"
+    assert [note for note in runs.notes if note.startswith("a worker on a node died; ")]
+    ended = Counter((item_id, status) for item_id, _, status, _ in far["sessions"])
+    assert {item["status"] for item in far["items"]} == {"success"}
+    assert [ended[item["id"], "success"] for item in far["items"]] == [1] * 80, "each to its end once"
+    lost = [row for row in far["sessions"] if row[2] != "success"]
+    assert 1 <= len(lost) <= 12
+    assert {(attempt, status, reason) for _, attempt, status, reason in lost} == {(1, "error", "interrupted")}
+    assert far["money"][0] == 0
+
+
+def processes_with(text: str) -> list[int]:
+    """Processes whose environment has a text: what attempts of a home have started."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):
+                if text.encode() in (entry / "environ").read_bytes():
+                    pids.append(int(entry.name))
+    return pids
+
+
+def test_nothing_outlives_a_killed_driver_and_the_run_resumes_with_its_work(proctor, repository, cluster):
+    proctor.environment |= TOKEN
+    go = cluster.folder / "go"
+    wait = f"until test -e {go}; do sleep 0.05; done"
+    command = f"setsid sleep 301 & echo half > half.txt; {wait}; echo fixed > shop.py"
+    (proctor.folder / "plan.yaml").write_text(
+        "{runId: killed, concurrency: 3, defaults: {sandbox: none}, "
+        f"matrix: [{{repo: {repository}, prompt: work, agent: command, command: '{command}', runs: 4}}]}}"
+    )
+    words = ("batch", "plan.yaml", "--engine", "ray", "--ray-address", cluster.address)
+    process = proctor.start(*words)
+    homes = cluster.folder / f"proctor-{os.getuid()}"
+    eventually(while_running(process, lambda: len(list(homes.rglob("half.txt"))) == 3), timeout=60)
+    started = processes_with(f"HOME={homes}")
+    assert len(started) >= 3 * 2
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+    eventually(lambda: not processes_with(f"HOME={homes}"), timeout=30)
+    go.touch()
+    resumed = proctor.process(*words, "--resume", "--json")
+
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["successCount"] == 4
+    with proctor.open_store() as store:
+        rows = store.read.sessions(Scope(run_id="killed"), limit=20)
+    ends = Counter((row["status"], row["endReason"]) for row in rows)
+    assert ends == {("success", "completed"): 4, ("error", "interrupted"): 3}
+    for row in rows:
+        if row["endReason"] == "interrupted":
+            assert git(repository, "show", f"{row['branch']}:half.txt") == "half\n", "the work is not lost"
+    assert not list(homes.glob("killed-*"))

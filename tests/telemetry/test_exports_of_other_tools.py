@@ -1,0 +1,269 @@
+"""One conversation in the files of other tools: every shape gives the same story."""
+
+import gzip
+import json
+from datetime import UTC, datetime
+
+import pytest
+from spans_by_hand import as_json, said
+from written_dialects import ANSWERED, ASKED, genai_inline
+
+from proctor.session import ModelCall, ToolCall, Unreadable
+from proctor.store.sessions import evidence_of_session
+from proctor.telemetry import sessions_of
+from proctor.telemetry.exports import time_of
+from proctor.telemetry.sources import read_documents, recognises
+
+LATER = "2026-04-23T07:37:{:02d}.500000"
+
+
+def iso(nanoseconds):
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat().replace("+00:00", "Z")
+
+
+def snake(document):
+    return {
+        "trace_id": document["traceId"],
+        "span_id": document["spanId"],
+        "parent_span_id": document["parentSpanId"],
+        "name": document["name"],
+        "start_time": document["startTimeUnixNano"],
+        "end_time": document["endTimeUnixNano"],
+        "attributes": document["attributes"],
+        "scope": document["scope"],
+        "status": {"code": "UNSET"},
+        "span_events": [],
+    }
+
+
+def console(document):
+    return {
+        "name": document["name"],
+        "context": {
+            "trace_id": f"0x{document['traceId']}",
+            "span_id": f"0x{document['spanId']}",
+            "trace_state": "[]",
+        },
+        "kind": "SpanKind.CLIENT",
+        "parent_id": f"0x{document['parentSpanId']}" if document["parentSpanId"] else None,
+        "start_time": iso(document["startTimeUnixNano"]),
+        "end_time": iso(document["endTimeUnixNano"]),
+        "status": {"status_code": "UNSET"},
+        "attributes": document["attributes"],
+        "events": [],
+        "links": [],
+        "resource": {"attributes": {"service.name": "Calc.DEFAULT"}, "schema_url": ""},
+    }
+
+
+def console_output(documents):
+    printed = [json.dumps(console(document), indent=4) for document in documents]
+    return "INFO starting up\n" + "\nsome line between\n".join(printed) + "\n"
+
+
+def phoenix(documents):
+    """The same as OpenInference, with nested attributes."""
+    agent, model, tool = (console(document) for document in documents)
+    for each in (agent, model, tool):
+        each["context"] = {key: text.removeprefix("0x") for key, text in each["context"].items()}
+        each["parent_id"] = (each["parent_id"] or "").removeprefix("0x") or None
+        each["status_code"], each["status_message"] = "OK", ""
+        del each["status"], each["kind"]
+    agent["span_kind"], model["span_kind"], tool["span_kind"] = "AGENT", "LLM", "TOOL"
+    session = {"session": {"id": "s-1"}}
+    agent["attributes"] = {**session, "input": {"value": ASKED}, "output": {"value": ANSWERED}}
+    messages = [{"message": {"role": "user", "content": ASKED}}]
+    counts = {"token_count": {"prompt": 100, "completion": 20}, "model_name": "large-2026"}
+    model["attributes"] = {**session, "llm": {"input_messages": messages, **counts}}
+    tool["attributes"] = {
+        **session,
+        "tool": {"name": "weather"},
+        "input": {"value": as_json({"city": "Bonn"})},
+        "output": {"value": "sunny"},
+    }
+    return [agent, model, tool]
+
+
+def columns(documents):
+    """Rows of Phoenix's data frame."""
+    rows = []
+    for each in phoenix(documents):
+        context = {f"context.{key}": value for key, value in each.pop("context").items()}
+        dotted = {
+            f"attributes.{outer}.{inner}": value
+            for outer, members in each.pop("attributes").items()
+            for inner, value in members.items()
+        }
+        rows.append({**each, **context, **dotted})
+    return rows
+
+
+def langfuse(*, as_trace):
+    common = {"traceId": "trace-1", "sessionId": "s-1"}
+    observations = [
+        {
+            **common,
+            "id": "o-1",
+            "type": "AGENT",
+            "name": "Forecaster",
+            "startTime": LATER.format(0) + "Z",
+            "endTime": LATER.format(9) + "Z",
+            "input": ASKED,
+            "output": ANSWERED,
+        },
+        {
+            **common,
+            "id": "o-2",
+            "parentObservationId": "o-1",
+            "type": "GENERATION",
+            "name": "chat",
+            "model": "large-2026",
+            "startTime": LATER.format(1) + "Z",
+            "endTime": LATER.format(2) + "Z",
+            "input": [{"role": "user", "content": ASKED}],
+            "usageDetails": {"input": 100, "output": 20},
+            "totalCost": 0.5,
+        },
+        {
+            **common,
+            "id": "o-3",
+            "parentObservationId": "o-1",
+            "type": "TOOL",
+            "name": "weather",
+            "startTime": LATER.format(3) + "Z",
+            "endTime": LATER.format(4) + "Z",
+            "input": {"city": "Bonn"},
+            "output": "sunny",
+        },
+    ]
+    if not as_trace:
+        return observations
+    trace = {"id": "trace-1", "sessionId": "s-1", "name": "forecast", "timestamp": LATER.format(0) + "Z"}
+    return [{**trace, "input": ASKED, "output": ANSWERED, "observations": observations}]
+
+
+def langsmith():
+    def message(kind, content):
+        return {"lc": 1, "type": "constructor", "id": ["x", kind], "kwargs": {"content": content}}
+
+    model = {
+        "id": "00000000-0000-0000-0000-000000000002",
+        "run_type": "llm",
+        "name": "ChatModel",
+        "start_time": LATER.format(1),
+        "end_time": LATER.format(2),
+        "inputs": {"messages": [[message("HumanMessage", ASKED)]]},
+        "outputs": {"generations": [[{"text": "", "message": message("AIMessage", "")}]]},
+        "extra": {"metadata": {"ls_model_name": "large-2026", "thread_id": "s-1"}},
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "total_cost": 0.5,
+    }
+    tool = {
+        "id": "00000000-0000-0000-0000-000000000003",
+        "run_type": "tool",
+        "name": "weather",
+        "start_time": LATER.format(3),
+        "end_time": LATER.format(4),
+        "inputs": {"input": "{'city': 'Bonn'}"},
+        "outputs": {"output": "sunny"},
+    }
+    return {
+        "id": "00000000-0000-0000-0000-000000000001",
+        "trace_id": "00000000-0000-0000-0000-000000000001",
+        "run_type": "chain",
+        "name": "forecast",
+        "session_id": "a-project",
+        "start_time": LATER.format(0),
+        "end_time": LATER.format(9),
+        "inputs": {"messages": [{"role": "user", "content": ASKED}]},
+        "outputs": {"output": ANSWERED},
+        "total_cost": 0.5,
+        "child_runs": [model, tool],
+    }
+
+
+def rows(documents):
+    inside = [*reversed(documents), {"timestamp": 1, "level": "INFO", "sessionId": "s-1", "message": "up"}]
+    return [
+        {
+            "timestamp": "2026-04-23 07:37:44.011",
+            "raw_otel_json": as_json(each) if position % 2 else each,
+        }
+        for position, each in enumerate(inside)
+    ]
+
+
+def shapes():
+    documents = genai_inline()
+    flat = [snake(document) for document in documents]
+    unnamed = [
+        {**each, "attributes": {k: v for k, v in each["attributes"].items() if k != "session.id"}}
+        for each in flat
+    ]
+    return {
+        "snake_case": as_json(flat),
+        "snake_case lines": "\n".join(map(as_json, flat)),
+        "envelope": as_json({"session_id": "s-1", "span_count": 3, "spans": unnamed}),
+        "grouped": as_json({"trace_1": flat}),
+        "grouped list": as_json([{"trace_id": flat[0]["trace_id"], "spans": flat}]),
+        "raw_otel_json": as_json(rows(documents)),
+        "console": console_output(documents),
+        "phoenix": as_json(phoenix(documents)),
+        "phoenix columns": "\n".join(map(as_json, columns(documents))),
+        "langfuse observations": as_json(langfuse(as_trace=False)),
+        "langfuse trace": as_json(langfuse(as_trace=True)),
+        "langfuse answer": as_json({"data": langfuse(as_trace=True), "meta": {"page": 1}}),
+        "langsmith": as_json(langsmith()),
+    }
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("shape", shapes())
+def test_every_shape_of_one_conversation_tells_the_same(tmp_path, shape, packed):
+    file = tmp_path / "export.json"
+    text = shapes()[shape].encode()
+    file.write_bytes(gzip.compress(text) if packed else text)
+
+    assert recognises(file)
+    documents = list(read_documents(file))
+    assert [each for each in documents if isinstance(each, Unreadable)] == []
+    (session,) = sessions_of(documents)
+    assert session.external_id == "s-1"
+    told = [text for text in said(evidence_of_session(session)) if text[0] != "system"]
+    assert told == [("user", ASKED), ("assistant", ANSWERED)]
+    events = [timed.event for step in session.steps for timed in step.events]
+    (call,) = [event for event in events if isinstance(event, ToolCall)]
+    assert (call.name, dict(call.args), call.result) == ("weather", {"city": "Bonn"}, "sunny")
+    (model,) = [event for event in events if isinstance(event, ModelCall)]
+    assert (model.model, model.usage.input_tokens, model.usage.output_tokens) == ("large-2026", 100, 20)
+    if shape.startswith(("langfuse", "langsmith")):
+        assert model.cost_usd == 0.5
+
+
+@pytest.mark.parametrize(
+    ("value", "nanoseconds"),
+    [
+        ("1970-01-01T00:00:01Z", 1_000_000_000),
+        ("1970-01-01T00:00:01.000001", 1_000_001_000),
+        ("1970-01-01 00:00:01.500 UTC", 1_500_000_000),
+        (1_790_000_000, 1_790_000_000_000_000_000),
+        (1_790_000_000_000, 1_790_000_000_000_000_000),
+        ("1790000000000000000", 1_790_000_000_000_000_000),
+        (1_790_000_000.5, 1_790_000_000_500_000_000),
+        ("yesterday", 0),
+        (None, 0),
+    ],
+)
+def test_times_are_read_in_every_unit(value, nanoseconds):
+    assert time_of(value) == nanoseconds
+
+
+def test_output_that_breaks_off_is_named_by_its_line(tmp_path):
+    file = tmp_path / "spans.log"
+    file.write_text(console_output(genai_inline()) + '{\n    "name": "cut')
+
+    *_, last = list(read_documents(file))
+
+    assert isinstance(last, Unreadable)
+    assert last.line > 1 and "breaks off" in last.problem
