@@ -267,7 +267,7 @@ def _against_cost(metric: str, statistics: Sequence[Mapping[str, Any]]) -> list[
     if len(points) < 2:
         return []
     values = [one["metrics"][metric] for one in known]
-    title = f"{metric} against the cost of a run"
+    title = f"What a run costs against {metric}"
     caption = (
         f"{title}. Mean of {LAST_VALUE} and mean cost of all runs, by variation; "
         f"{method_words(each['method'] for each in values if _has_ci(each))}; "
