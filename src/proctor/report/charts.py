@@ -339,6 +339,16 @@ MARKERS = 6
 """Kinds of lines and markers. They differ in colour, dashes and shape, also in print without colours."""
 
 
+_CORNERS: Mapping[int, Sequence[tuple[float, float]]] = {
+    1: [(-1, -1), (1, -1), (1, 1), (-1, 1)],
+    2: [(0, -1.3), (1.2, 1), (-1.2, 1)],
+    3: [(0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0)],
+    4: [(0, 1.3), (1.2, -1), (-1.2, -1)],
+    5: [(-1.4, -0.5), (1.4, -0.5), (1.4, 0.5), (-1.4, 0.5)],
+}
+"""Corners of the markers that are no circles."""
+
+
 def marker(series: int, x: float, y: float, *, size: float = 4.5, title: str = "") -> str:
     """The marker of a series at a place."""
     kind = f"c-fill c-series-{series % MARKERS}"
@@ -346,14 +356,7 @@ def marker(series: int, x: float, y: float, *, size: float = 4.5, title: str = "
     shape = series % MARKERS
     if shape == 0:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:.1f}" class="{kind}">{more}</circle>'
-    corners = {
-        1: [(-1, -1), (1, -1), (1, 1), (-1, 1)],
-        2: [(0, -1.3), (1.2, 1), (-1.2, 1)],
-        3: [(0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0)],
-        4: [(0, 1.3), (1.2, -1), (-1.2, -1)],
-        5: [(-1.4, -0.5), (1.4, -0.5), (1.4, 0.5), (-1.4, 0.5)],
-    }[shape]
-    points = " ".join(f"{x + dx * size * 0.9:.1f},{y + dy * size * 0.9:.1f}" for dx, dy in corners)
+    points = " ".join(f"{x + dx * size * 0.9:.1f},{y + dy * size * 0.9:.1f}" for dx, dy in _CORNERS[shape])
     return f'<polygon points="{points}" class="{kind}">{more}</polygon>'
 
 
