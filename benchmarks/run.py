@@ -21,6 +21,7 @@ import dialogues
 import evaluations
 import gateway
 import million
+import output
 import pages
 import size
 import throughput
@@ -34,6 +35,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "sealed": throughput.sealed,
     "workers": throughput.workers,
     "trees": trees.starts,
+    "output": output.reading,
     "slow-calls": throughput.slow_calls,
     "slow-calls-many": throughput.many_slow_calls,
     "gateway": gateway.overhead,

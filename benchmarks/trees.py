@@ -30,20 +30,23 @@ def starts() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
         folder = Path(name)
         rounds = [_round(folder / str(number)) for number in range(ROUNDS)]
-    serial, ours, parallel = (middle([each[place] for each in rounds]) for place in range(3))
-    refused = sum(each[3] for each in rounds)
+    serial, ours, parallel, alone = (middle([each[place] for each in rounds]) for place in range(4))
+    refused = sum(each[4] for each in rounds)
+    ratio = Figure("one work tree after the other, × git worktree add", serial / alone, "×", None, 1.3, True)
+    yield ratio
     yield Figure(f"work trees/s, {AT_ONCE} at a time (beside: git worktree add, serial)", ours, "/s", serial)
     yield Figure(f"git worktree add/s, {AT_ONCE} at a time", parallel, "/s")
     yield Figure(f"git worktree add, {AT_ONCE} at a time: refused of {ROUNDS * TREES}", refused, "")
 
 
-def _round(folder: Path) -> tuple[float, float, float, int]:
-    """git one by one, ours, git 8 at a time, and what that refused."""
+def _round(folder: Path) -> tuple[float, float, float, float, int]:
+    """git one by one, ours, git 8 at a time, ours one by one, and what git refused."""
     repository = _make_repository(folder / "repository")
     serial, _ = _plain(repository, folder / "serial", 1)
-    ours = asyncio.run(_ours(repository, folder / "home"))
+    alone = asyncio.run(_ours(repository, folder / "alone", 1))
+    ours = asyncio.run(_ours(repository, folder / "home", AT_ONCE))
     parallel, refused = _plain(repository, folder / "parallel", AT_ONCE)
-    return serial, ours, parallel, refused
+    return serial, ours, parallel, alone, refused
 
 
 def _make_repository(folder: Path) -> Path:
@@ -72,19 +75,19 @@ def _plain(repository: Path, folder: Path, at_once: int) -> tuple[float, int]:
     return made / (time.perf_counter() - started), TREES - made
 
 
-async def _ours(repository: Path, home: Path) -> float:
+async def _ours(repository: Path, home: Path, at_once: int) -> float:
     """Trees a second as a coding session gets them: repository, tree, HOME, environment."""
     items = iter([_item(repository, number) for number in range(TREES)])
     started = time.perf_counter()
     async with asyncio.TaskGroup() as workers:
-        for _ in range(AT_ONCE):
+        for _ in range(at_once):
             workers.create_task(_prepare_all(items, home))
     return TREES / (time.perf_counter() - started)
 
 
 async def _prepare_all(items: Iterator[tuple[Item, str]], home: Path) -> None:
     for item, attempt in items:
-        await prepare(item, replace(_services(home), attempt=attempt))
+        await prepare(item, replace(_services(home), session_id=attempt))
 
 
 def _item(repository: Path, number: int) -> tuple[Item, str]:
@@ -108,8 +111,8 @@ def _services(home: Path) -> Services:
         return None
 
     return Services(
-        attempt="",
-        number=1,
+        session_id="",
+        attempt=1,
         record=nothing,
         score=nothing,
         models=nothing(),

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -475,3 +476,19 @@ def test_lines_are_the_same_however_they_arrive(text):
     at_once = [*whole.feed(raw), *whole.rest()]
     one_by_one = [line for byte in raw for line in single.feed(bytes([byte]))]
     assert at_once == [*one_by_one, *single.rest()]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_blocks_have_the_same_lines_however_they_arrive(seed):
+    chance = random.Random(seed)
+    raw = "".join(chance.choices("ab\n\r\0é ", k=60)).encode() + b"\xe2\n"
+    lines, blocks = LineSplitter(20), LineSplitter(20)
+    expected = [*lines.feed(raw), *lines.rest()]
+    printed = ""
+    while raw:
+        size = chance.randint(1, 30)
+        printed += blocks.block(raw[:size])
+        raw = raw[size:]
+    assert printed + "".join(f"{line}\n" for line in blocks.rest()) == "".join(
+        f"{line}\n" for line in expected
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 from urllib.parse import urlsplit
 
+from proctor.formatting import Clip
 from proctor.model import Model
 from proctor.session import Record
 
@@ -75,6 +76,8 @@ class Assignment:
     """Of all programs it starts. None: they are not confined."""
     keep_events: bool = True
     """Whether the agent's own event stream is recorded (`jsonLogs`)."""
+    output: Clip = field(default_factory=Clip, repr=False, compare=False)
+    """Gets what its program prints as it comes: still there when the agent is cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +124,15 @@ def model_access_of(agent: Agent) -> Reach:
     """How an agent reaches its models; `own` unless it declares otherwise."""
     reach: Reach = getattr(agent, "reach", "own")
     return reach
+
+
+def refusal_of(agent: Agent, model: str, environment: Mapping[str, str]) -> str:
+    """Why an agent cannot be asked for a model here, with the remedy in a second line; empty: it can.
+
+    Agents that choose models by their own names declare it as `refusal`; it must not cost money.
+    """
+    refusal = getattr(agent, "refusal", None)
+    return str(refusal(model, environment)) if refusal else ""
 
 
 def needs_network(agent: Agent) -> bool:

@@ -17,7 +17,8 @@ from proctor.json_values import JsonObject, parse_json
 KINDS = ("text", "integer", "number", "truth", "list")
 _KIND = re.compile(r"(text|integer|number|truth|list)(?:\s+(-?[\d.]+)\s*\.\.\s*(-?[\d.]+))?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_TRUE, _FALSE = ("yes", "true", "1", "correct"), ("no", "false", "0", "incorrect")
+_TRUE = ("yes", "true", "1", "correct", "ja", "oui", "是", "对")
+_FALSE = ("no", "false", "0", "incorrect", "nein", "non", "否", "不是")
 LONGEST_TEXT = 20_000
 MOST_ENTRIES = 50
 

@@ -15,6 +15,8 @@ QUEUED, RUNNING = "queued", "running"
 SUCCESS, FAIL, TIMEOUT, ERROR = "success", "fail", "timeout", "error"
 FINISHED = (SUCCESS, FAIL, TIMEOUT, ERROR)
 """`fail`: the work did not pass its check. `error`: Proctor or the infrastructure failed."""
+UNCHECKED = "unchecked"
+"""Reason of a success that nothing checked: it is neither ranked nor part of a success rate."""
 STATUSES = (QUEUED, RUNNING, *FINISHED)
 EVALUATION = "evaluation"
 """The runner of items that score a recorded session; how they end says nothing about an agent."""
@@ -58,6 +60,11 @@ class Item:
     def id(self) -> str:
         """The same item has the same id on every machine."""
         return id_of(self.digest, self.repeat)
+
+
+def shown_status(status: str, reason: str) -> str:
+    """The status for people: a success that nothing checked is called so."""
+    return UNCHECKED if status == SUCCESS and reason == UNCHECKED else status
 
 
 def id_of(digest: str, repeat: int) -> str:

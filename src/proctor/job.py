@@ -69,6 +69,7 @@ class ItemFinished:
     tokens: int
     cost_usd: float | None
     work_seconds: float
+    """Of the last attempt; of a coding session the agent's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

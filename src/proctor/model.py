@@ -1,5 +1,6 @@
 """The contract of models: a request in, an answer out. Implementations are in `models/`."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -58,6 +59,17 @@ class Model(Protocol):
 
     async def answer(self, request: Request) -> Answer:
         """Answer, or raise a `ModelError`. When cancelled, close the connection."""
+
+
+_VERSION = re.compile(r"(-latest|[-@]?\d{4}-?\d{2}-?\d{2})?(-v\d+)?(:\d+)?")
+
+
+def is_same_model(requested: str, answered: str) -> bool:
+    """Whether two names mean one model: provider, case and the date of its version do not matter."""
+    short, long = (name.rpartition("/")[2].lower() for name in (requested, answered))
+    if len(short) > len(long):
+        short, long = long, short
+    return bool(short) and long.startswith(short) and bool(_VERSION.fullmatch(long[len(short) :]))
 
 
 class ModelDirectory(Protocol):

@@ -4,11 +4,11 @@ A runner gets nothing from the batch but its item and these services, so it can 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from proctor.errors import NotFound
 from proctor.item import SUCCESS, Item
@@ -54,6 +54,15 @@ async def no_resource(digest: str) -> str:
 async def no_person(actor: str, prompt: str) -> str:  # noqa: ARG001
     """Nobody answers."""
     return ""
+
+
+SessionPhase = Literal["checkout", "setup", "agent", "check"]
+"""Parts of a session whose time is measured."""
+
+
+def unmeasured(phase: SessionPhase) -> AbstractContextManager[None]:  # noqa: ARG001
+    """Measure nothing."""
+    return nullcontext()
 
 
 async def no_merge(request: "MergeRequest") -> "MergeResult":
@@ -155,6 +164,8 @@ class Services:
     """Confines the programs of the attempt."""
     driver_files: DriverFiles | None = None
     """None: this is the driver's machine, and paths of the item can be used as they are."""
+    phase: Callable[[SessionPhase], AbstractContextManager[None]] = unmeasured
+    """`with phase("agent")`: the time of the body, without waiting, is that of a part of the session."""
     checkpoint: object | None = None
     """Where an interrupted attempt continues, as the job's `checkpoint` reads it from the store; None: start
     over."""

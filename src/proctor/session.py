@@ -159,6 +159,8 @@ class Workspace:
     """The agent's own id of this conversation."""
     sandbox: str = ""
     """How its programs are confined: `bubblewrap`, `landlock`, `container` or `none`."""
+    baseline: Literal["pass", "fail", ""] = ""
+    """Result of the check before the agent began; empty: it was not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

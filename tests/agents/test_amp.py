@@ -10,10 +10,18 @@ import pytest
 from proctor.agents import find_agent, keys_of, with_keys
 from proctor.agents.amp import Amp
 from proctor.errors import WorkspaceError
-from proctor.session import Intervention, Message, ModelCall, Note, ToolCall, Workspace
+from proctor.session import Intervention, Message, ModelCall, ToolCall, Workspace
 from proctor.testing import eventually_async
 
 KEY = "amp-secret-0123456789"
+HELP = """Options:
+  -m, --mode <value>
+      Set the agent mode (low, medium, high, ultra, or a plugin mode by key or label, case-insensitive)
+      — controls the model, system prompt, and tool selection
+  --features <value>
+      Enable a thread feature (known: fast)
+"""
+OLD_HELP = "Options:\n  --try-gpt5\n      Use GPT-5 (experimental)\n"
 INIT = {"type": "system", "subtype": "init", "session_id": "T-1", "tools": ["Read", "edit_file"]}
 
 
@@ -45,13 +53,14 @@ def result(said="Done.", is_error=False, **more):
 def amp(place):
     """Install an `amp` that notes how it was called, then prints these lines and exits."""
 
-    def install(*lines, exit_code=0, then="", stderr=""):
+    def install(*lines, exit_code=0, then="", stderr="", offered=HELP):
         said = [line if isinstance(line, str) else json.dumps(line) for line in lines]
         place.program(
             "amp",
             f"#!{sys.executable}\n"
             "import sys, os, json, time\n"
             "if '--version' in sys.argv: print('0.0.17 (fake)'); sys.exit()\n"
+            f"if '--help' in sys.argv: print({offered!r}); sys.exit()\n"
             "called = {'args': sys.argv[1:], 'typed': sys.stdin.read(), 'key': os.environ.get('AMP_API_KEY'),"
             " 'folder': os.getcwd()}\n"
             f"json.dump(called, open({str(place.home / 'called.json')!r}, 'w'))\n"
@@ -221,16 +230,75 @@ async def test_one_that_sits_silent_is_ended_when_cancelled_and_its_transcript_i
 
 
 @pytest.mark.parametrize(
-    ("model", "switches", "notes"),
-    [("gpt-5", ["--try-gpt5"], 0), ("", [], 0), ("default", [], 0), ("gpt-4o", [], 1)],
+    ("model", "offered", "switches"),
+    [
+        ("", HELP, []),
+        ("default", HELP, []),
+        ("ultra", HELP, ["--mode", "ultra"]),
+        ("High", HELP, ["--mode", "high"]),
+        ("gpt-5", OLD_HELP, ["--try-gpt5"]),
+    ],
 )
-async def test_the_only_choice_of_model_is_passed_on_and_any_other_is_said(
-    place, amp, model, switches, notes
-):
-    amp(result())
+async def test_a_mode_of_the_installed_version_is_asked_for(place, amp, model, offered, switches):
+    amp(result(), offered=offered)
+    assert Amp().refusal(model, place.environment) == ""
     await place.work(Amp(), model=model)
     assert called(place)["args"] == ["-x", *switches, "--stream-json"]
-    assert len(place.recorded(Note)) == notes
+
+
+@pytest.mark.parametrize(("model", "offered"), [("gpt-5", HELP), ("gpt-4o", HELP), ("ultra", OLD_HELP)])
+async def test_what_the_installed_version_cannot_be_asked_for_is_refused_and_not_started(
+    place, amp, model, offered
+):
+    amp(result(), offered=offered)
+    problem, _, remedy = Amp().refusal(model, place.environment).partition("\n")
+    assert f"cannot be asked for `{model}`" in problem
+    assert ("low, medium, high, ultra" in remedy) is (offered == HELP)
+    with pytest.raises(WorkspaceError, match="cannot be asked for"):
+        await place.work(Amp(), model=model)
+    assert not (place.home / "called.json").exists()
+
+
+async def test_a_mode_of_a_plugin_is_a_setting(place, amp):
+    amp(result())
+    await place.work(Amp(mode="reviewer"), model="anything")
+    assert called(place)["args"] == ["-x", "--mode", "reviewer", "--stream-json"]
+    assert "no modes" in Amp(mode="reviewer").refusal("", {**place.environment, "PATH": old_amp(place)})
+
+
+def old_amp(place):
+    folder = place.home / "old"
+    folder.mkdir()
+    (folder / "amp").write_text("#!/bin/sh\necho '  --try-gpt5'\n")
+    (folder / "amp").chmod(0o755)
+    return str(folder)
+
+
+async def test_a_program_that_rejects_its_options_is_an_error_and_not_the_models_failure(place, amp):
+    amp(exit_code=1, stderr="Error: error: unknown option '--stream-json'\n")
+    with pytest.raises(WorkspaceError, match=r"rejects how it is called.*--stream-json"):
+        await place.work(Amp())
+
+
+async def test_a_rejected_option_of_a_tool_is_no_bad_call(place, amp):
+    amp(INIT, exit_code=1, stderr="error: unknown option '--frobnicate'\n")
+    done = await place.work(Amp())
+    assert done.failure.startswith("it exited with 1")
+
+
+async def test_what_it_printed_is_kept_when_it_is_cut_off(place, amp):
+    amp(
+        INIT,
+        "a line",
+        then="sys.stderr.write('a warning\\n'); sys.stderr.flush(); print('last'); time.sleep(60)",
+    )
+    assignment = place.assignment()
+    working = asyncio.create_task(Amp().work(assignment, place.events.append))
+    await eventually_async(lambda: place.recorded(Workspace) and "a line" in assignment.output.text)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert "a line" in assignment.output.text and "a warning" in assignment.output.text
 
 
 async def test_its_key_reaches_it_and_nothing_else(place, amp):

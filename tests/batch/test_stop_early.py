@@ -340,6 +340,7 @@ def row(item, status):
     return {
         "id": item.id,
         "status": status,
+        "reason": "completed",
         "sessionId": None,
         "costUsd": None,
         "workSeconds": None,

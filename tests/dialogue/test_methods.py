@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from proctor.dialogue.participant import ConversationState, Participant, RolePrompt, Utterance
-from proctor.dialogue.steps import RoleReply, speak
+from proctor.dialogue.steps import RoleReply, conclude, speak
 from proctor.jobs.dialogue.roles import Roles
+from proctor.testing.model_server import ModelServer, ServerReply
 
 ROLES = Roles()
 TITLES = {"client": "Client", "therapist": "Therapist"}
@@ -25,9 +26,14 @@ class Played:
         *,
         seed: int = 1,
         options: dict[str, Any] | None = None,
+        profile_data: dict[str, Any] | None = None,
+        previous: dict[str, Any] | None = None,
+        other: dict[str, Any] | None = None,
+        own_weights: bool = False,
         **fields: Any,
     ) -> None:
         folder = ROLES.find(name)
+        self.notes: list[str] = []
         self.fields, self.asked = fields, list[RolePrompt]()
         self.side = folder.plays[0]
         self.history: list[Utterance] = []
@@ -35,10 +41,13 @@ class Played:
         self.party = Participant(
             folder.role("en"),
             self.side,
-            folder.profiles[profile or next(iter(folder.profiles))],
+            profile_data or folder.profiles[profile or next(iter(folder.profiles))],
             options or {},
             ask=self._answer,
-            note=lambda _: None,
+            note=self.notes.append,
+            previous=previous,
+            other=other,
+            own_weights=own_weights,
             rng=lambda turn: random.Random(f"{seed}:{turn}"),
             titles=TITLES,
         )
@@ -237,7 +246,8 @@ async def test_a_patient_who_is_dismissed_says_thanks_and_goes() -> None:
 
 MARKED = {"analysis": "", "stage": "Contemplation", "strategies": ["Affirm", "Juggle", "Reframe", "Advise"],
           "move": "Switch", "topic": "Economy", "best": 3, "topic_score": 4, "strategy_score": 4,
-          "advice": "shorter"}  # fmt: skip
+          "advice": "shorter", "interests": "money", "economy": 80, "relationships": 10, "health": 10,
+          "law": 0, "education": 0}  # fmt: skip
 
 
 async def test_a_counsellor_writes_a_candidate_for_each_strategy_and_one_for_both_and_picks_one() -> None:
@@ -320,3 +330,249 @@ async def test_a_customer_who_has_what_they_wanted_leaves_content_and_another_gi
 async def test_a_student_leaves_when_the_mistake_is_understood() -> None:
     assert (await Played("student", understanding=9).hear("And why?")).ends == "understood"
     assert (await Played("student", understanding=8).hear("And why?")).ends == ""
+
+
+PATIENTHUB_CLIENTS = [
+    *("patientPsi", "roleplayDoh", "eeyore", "psyche", "simPatient", "consistentMI", "user", "clientCast"),
+    *("annaAgent", "talkDep", "saps", "adaptiveVP", "patientZero", "deprofile", "cars", "mindVoyager"),
+    "patientAct",
+]
+
+
+@pytest.mark.parametrize("name", PATIENTHUB_CLIENTS)
+def test_every_client_of_the_original_is_there_by_its_name(name: str) -> None:
+    assert "client" in ROLES.find(name, "client").plays
+
+
+@pytest.mark.parametrize("name", ["basic", "eliza", "user", "psyche", "cami", "CBT", "MI"])
+def test_every_therapist_of_the_original_is_there_by_its_name(name: str) -> None:
+    assert "therapist" in ROLES.find(name, "therapist").plays
+
+
+ANSWERS: dict[str, dict[str, Any]] = {
+    "annaAgent": {"felt": "sadness", "advanced": True, "refers": True},
+    "adaptiveVP": {"calm": True, "clear": True, "empathy": 4, "autonomy": True, "limit_setting": False,
+                   "reframing": True, "premature_empathy": False, "invalidating": False, "dismissive": False,
+                   "inner_monologue": "Hm.", "content": "All right.", "non_verbal": "nods"},
+    "mindVoyager": {"rapport": 5, "questioning": 5},
+    "patientAct": {"topics": ["Friends"], "reaction": "understood", "intensity": "low",
+                   "behavior": "recounting", "change": "+0.5"},
+}  # fmt: skip
+SIMPLE = ("psyche_patient", "clientCast", "talkDep", "patientZero", "deprofile")
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [(name, profile) for name in (*SIMPLE, *ANSWERS) for profile in ROLES.find(name).profiles],
+)
+async def test_a_client_speaks_from_each_of_its_profiles(name: str, profile: str) -> None:
+    played = Played(name, profile, **ANSWERS.get(name, {}))
+
+    reply = await played.hear("How have you been, and how are your friends?")
+
+    assert reply.text
+    prompts = "\n".join(str(m["content"]) for question in played.asked for m in question.messages)
+    assert "{{" not in prompts and "Undefined" not in prompts
+    assert "\n\n\n\n" not in prompts
+
+
+async def test_a_psychiatric_patient_speaks_as_much_as_its_verbal_productivity() -> None:
+    lengths = {}
+    for profile in ("yun", "brandao", "hollis"):
+        played = Played("psyche_patient", profile)
+        await played.hear("What brings you here?")
+        lengths[profile] = played.told()
+
+    assert "at most one sentence" in lengths["yun"]
+    assert "four to six sentences" in lengths["brandao"]
+    assert "One to three sentences" in lengths["hollis"]
+    assert "wakes at four" in lengths["yun"]
+    assert "Triggering factor: saw a crash" in lengths["hollis"]
+
+
+async def test_an_emotion_strays_now_and_then_and_never_to_itself() -> None:
+    felt: Counter[str] = Counter()
+    for seed in range(400):
+        played = Played("annaAgent", "milan", seed=seed, felt="sadness", advanced=False, refers=False)
+        await played.hear("How was school?")
+        felt[played.state["emotion"]] += 1
+
+    strayed = 400 - felt["sadness"]
+    # 10 of 101.
+    assert 20 <= strayed <= 62
+    negative = sum(felt[each] for each in ("anger", "annoyance", "fear", "grief", "remorse", "disgust"))
+    assert negative > felt["joy"] + felt["love"]
+
+
+async def test_a_complaint_chain_moves_on_once_it_is_recognized_and_stays_at_its_end() -> None:
+    played = Played("annaAgent", "hedda", felt="fear", advanced=True, refers=True)
+    chain = []
+    for _ in range(4):
+        await played.hear("You fear for your place.")
+        chain.append(played.state["chain"])
+
+    assert chain == [2, 3, 3, 3]
+    assert "she is nobody" in played.told()
+    assert played.state["recalled"] is True
+    assert "You remember from before: Words" in played.told()
+
+
+@pytest.mark.parametrize(
+    ("fields", "score"),
+    [
+        ({"calm": False, "empathy": 0}, 0),
+        ({"calm": True, "clear": True, "empathy": 3, "autonomy": True, "limit_setting": True,
+          "reframing": True}, 5),
+        ({"calm": True, "clear": True, "empathy": 3, "dismissive": True}, 1),
+    ],
+)  # fmt: skip
+async def test_a_patient_is_as_hostile_as_the_nurse_was_clumsy(fields: dict[str, Any], score: int) -> None:
+    spoken = {"inner_monologue": "", "content": "Well.", "non_verbal": ""}
+    no = dict.fromkeys(
+        ("calm", "clear", "autonomy", "limit_setting", "reframing", "premature_empathy", "invalidating",
+         "dismissive"), False,
+    )  # fmt: skip
+    played = Played("adaptiveVP", **{**no, "empathy": 0, **spoken, **fields})
+
+    reply = await played.hear("Calm down.")
+
+    assert played.state["score"] == score
+    assert reply.text == "Well."
+    assert ("You are hostile" in played.told()) == (score == 0)
+
+
+async def test_a_patient_who_opens_says_the_first_statement() -> None:
+    played = Played("adaptiveVP", "kowalczyk")
+
+    opening = await speak(played.party, ConversationState(prompt="", history=[], turn=1, turns_left=5))
+
+    assert opening.text.startswith("Three hours!")
+
+
+async def test_masks_fall_with_rapport_and_with_good_questions() -> None:
+    played = Played("mindVoyager", "bastian", options={"preset_level": "hard"}, rapport=5, questioning=4)
+    seen = []
+    for turn in range(1, 5):
+        await played.hear("Tell me more.", turn=turn)
+        seen.append((played.state["visible"], played.state["knows_self"]))
+    await played.hear("And why?", turn=5)
+
+    # Low metacognition is asked about every second turn, rapport every fourth.
+    assert seen == [(1, False), (1, True), (1, True), (2, True)]
+    told = played.asked[-1].messages[0]["content"]
+    assert "only worth what I achieve" in told
+    assert "felt cornered" in told
+    assert "called himself useless" not in told
+
+
+async def test_memories_open_with_trust_and_closed_ones_are_felt() -> None:
+    played = Played("patientAct", "rhea", **(ANSWERS["patientAct"] | {"change": "-0.25"}))
+    await played.hear("What about your friends?")
+
+    assert (played.state["disclosed"], played.state["blocked_count"], played.state["trust"]) == (2, 1, 2.25)
+    spoken = next(each for each in reversed(played.asked) if not each.is_inner)
+    told = "\n".join(str(message["content"]) for message in spoken.messages)
+    assert "only ask me out of pity" in told
+    assert "nobody came to her birthday" not in told
+    assert "keep it closed" in told
+
+
+async def test_nobody_does_the_same_three_times_in_a_row() -> None:
+    played = Played("patientAct", "jamal", **ANSWERS["patientAct"])
+    done = []
+    for _ in range(4):
+        await played.hear("Go on.")
+        done.append(played.state["behavior"])
+
+    assert done == ["recounting", "recounting", "simple_response", "recounting"]
+
+
+async def test_what_a_client_says_after_the_session_is_recorded_state() -> None:
+    played = Played("clientCast", "noor", helpfulness=4, alliance=3, mood_change=1)
+    await played.hear("How was your shift?")
+
+    await conclude(played.party, ConversationState(prompt="", history=played.history, turn=1, turns_left=0))
+
+    assert [played.state[name] for name in ("helpfulness", "alliance", "mood_change")] == [4, 3, 1]
+
+
+async def test_states_start_at_random_without_a_model_and_where_the_previous_session_ended() -> None:
+    persona = {"age": 40, "gender": "f", "ethnicity": "e", "occupation": "o", "mbti": "INTJ"}
+    drawn = set()
+    for seed in range(20):
+        played = Played("simPatient", seed=seed, profile_data={"persona": persona})
+        await played.hear("Hello.", turn=1)
+        drawn.add(played.state["control"])
+    assert len(drawn) > 4
+    assert min(drawn) >= 1
+
+    previous = {"messages": [{"role": "client", "content": "I cut down."}], "states": {"control": 9}}
+    played = Played("simPatient", profile_data={"persona": persona}, previous=previous)
+    await played.hear("How was your week?", turn=1)
+    assert played.state["control"] == 9
+    assert played.state["event"] == "Words 0."
+    told = str(next(each for each in played.asked if not each.is_inner).messages[0]["content"])
+    assert "I cut down." in told
+    assert "since the last session: Words 0." in told
+
+
+async def test_principles_can_be_replaced() -> None:
+    fields = {"questions": [], "extra_questions": ["Speech?"], "answers": ["N/A"], "rewritten_answer": "X"}
+    played = Played("roleplayDoh", options={"principles": ["Only mine."]}, **fields)
+
+    reply = await played.hear("Hello")
+
+    assert played.state["principle"] == "Only mine."
+    assert "Speech?" in played.told()
+    assert reply.text == "Words 0."
+
+
+async def test_one_remark_can_end_the_session_for_a_client_without_bounds() -> None:
+    thought = {"thinking": "", "emotion_change": -60, "intention": "out", "nonverbal_behavior": "stands up"}
+
+    assert (
+        await Played("cars", **thought, content="No.").hear("Pull yourself together.")
+    ).ends == "walked_out"
+    patient = Played("cars", options={"termination_threshold": -1}, **thought, content="No.")
+    assert (await patient.hear("Pull yourself together.")).ends == ""
+
+
+async def test_a_therapist_with_chain_of_thought_says_only_the_content() -> None:
+    played = Played("CBT", options={"use_cot": True}, reasoning="Ask first.", content="What happened?")
+
+    assert (await played.hear("Hello")).text == "What happened?"
+    assert len(played.asked) == 1
+
+
+async def test_own_weights_get_the_plain_list_of_all_pairs() -> None:
+    own, other = Played("eeyore", "ines", own_weights=True), Played("eeyore", "ines")
+    for played in (own, other):
+        await played.hear("How are you?")
+
+    assert "recurrent thoughts of death: Not exhibited" in own.told()
+    assert "Not exhibited" not in other.told()
+
+
+async def test_a_counsellor_takes_its_goal_from_the_client_it_meets() -> None:
+    shared = {"goal": "reducing alcohol", "behavior": "drinking"}
+    assert Played("MI", other=shared).state["goal"] == "reducing alcohol"
+    assert Played("MI", other=shared, options={"goal": "sleep"}).state["goal"] == "sleep"
+    assert Played("MI").state["goal"] == Played("MI").party.profile["goal"]
+
+
+async def test_a_topic_is_found_by_embeddings_where_a_server_has_them() -> None:
+    def embed(request: dict[str, Any]) -> ServerReply:
+        vectors = [
+            [1.0, 0.0] if "Dentistry" in text or "zzz" in text else [0.0, 1.0] for text in request["input"]
+        ]
+        return ServerReply(body={"data": [{"embedding": vector} for vector in vectors]})
+
+    async with ModelServer(embed) as server:
+        options = {"ranker_url": f"{server.url}/chat/completions", "ranker_model": "e"}
+        played = Played("consistentMI", "pavel", options=options, **DISTRIBUTION)
+        await played.hear("zzz")
+        assert played.state["perceived"] == "Dentistry"
+
+    await played.hear("Did you sleep badly?")
+    assert played.state["perceived"] == "Chronodisruption"
+    assert any("compared by their words" in note for note in played.notes)

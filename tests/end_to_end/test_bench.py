@@ -550,7 +550,7 @@ def test_a_task_may_begin_from_a_repository_of_the_users(desk: Desk, repository:
 
 def test_a_task_that_nothing_checks_says_so_in_its_results(desk: Desk) -> None:
     task = desk.folder / "free.md"
-    task.write_text("# Task: Write a poem\n\nPut it into poem.txt.\n")
+    task.write_text("---\nempty: true\n---\n# Task: Write a poem\n\nPut it into poem.txt.\n")
     desk.ollama.models = ["solver:1", "idler:1"]
 
     done = desk.bench("--json", task="free.md")
@@ -569,7 +569,12 @@ def test_a_task_that_nothing_checks_says_so_in_its_results(desk: Desk) -> None:
         ("name.md", "---\nchekc: make\n---\n# Task: x\n\nDo it.\n", "Did you mean `check`?"),
         ("out.md", "---\nstart: ../..\n---\n# Task: x\n\nDo it.\n", "leads out of the task's folder"),
         ("none.md", "---\nstart: nowhere\n---\n# Task: x\n\nDo it.\n", "there is no folder"),
-        ("prog.md", "---\ncheck: no-such-program -x\n---\n# Task: x\n\nDo it.\n", "there is no program"),
+        (
+            "prog.md",
+            "---\nempty: true\ncheck: no-such-program\n---\n# Task: x\n\nDo it.\n",
+            "there is no program",
+        ),
+        ("nothing.md", "---\ncheck: 'true'\n---\n# Task: x\n\nDo it.\n", "begin with an empty folder"),
         ("empty.md", "", "asks for nothing"),
     ],
 )

@@ -193,3 +193,53 @@ def test_the_help_says_the_documented_defaults(proctor) -> None:
 
     for default in ("patientPsi", "CBT", "5", "20", "4", "outputs/batch/<timestamp>", "openai/gpt-4o"):
         assert f"(default: {default})" in said
+
+
+def test_a_session_continues_the_one_before_with_the_same_profile(talking_desk) -> None:
+    (talking_desk / "drinker.yaml").write_text(
+        'rules:\n  - {match: Where does the patient stand now, reply: \'{"control": 2, "efficacy": 3, '
+        '"awareness": 4, "reward": 5, "reasoning": "so"}\'}\n'
+        "  - {match: What happened between, reply: She met an old friend.}\n"
+        "  - {reply: [I drink less., Less than before., Only on Sundays.]}\n"
+    )
+    model = {"model_name": "scripted/drinker", "max_turns": 2, "therapists": ["eliza"]}
+    run_batch(config(output_dir="one", clients=["simPatient"], num_runs=3, **model))
+    entry = {"role": "simPatient", "previous": "one", "options": {}, "profiles_file": "people.yaml"}
+    persona = "persona: {age: 40, gender: f, ethnicity: e, occupation: o, mbti: INTJ}\n"
+    (talking_desk / "people.yaml").write_text(persona)
+
+    (result,) = run_batch(config(output_dir="two", clients=[entry], num_runs=1, **model))
+
+    assert result["status"] == "success", result
+    assert result["states"][0]["client.control"] == 2
+    calls = [note for note in result["record"]["notes"] if "could not" in note]
+    assert calls == []
+
+
+def test_what_a_role_does_after_the_session_is_in_its_states(talking_desk) -> None:
+    answer = '\'{"helpfulness": 4, "alliance": 2, "mood_change": 1}\''
+    (talking_desk / "asked.yaml").write_text(
+        f"rules: [{{match: answer honestly|honestly, reply: {answer}}}, {{reply: [Fine., So so., Well.]}}]\n"
+    )
+
+    (result,) = run_batch(
+        config(clients=["clientCast"], therapists=["eliza"], num_runs=1, model_name="scripted/asked",
+               output_dir="out", max_turns=1)
+    )  # fmt: skip
+
+    assert result["states"][-1]["client.helpfulness"] == 4
+
+
+def test_a_counselor_that_meets_a_client_without_a_goal_says_which_goal_it_takes(
+    proctor, talking_desk
+) -> None:
+    def notes(client: str) -> str:
+        words = (
+            f"simulate --clients {client} --therapists cami --num-runs 1 --model scripted/talking --dry-run"
+        )
+        done = proctor(*words.split())
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    assert "takes `goal` and `behavior` from its own profile" in notes("patientPsi")
+    assert "own profile" not in notes("consistentMI")

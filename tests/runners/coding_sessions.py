@@ -143,7 +143,7 @@ class Attempt:
 
     @property
     def workspace(self):
-        (only,) = self.of(Workspace)
+        (only,) = [event for event in self.of(Workspace) if event.branch]
         return only
 
     @property

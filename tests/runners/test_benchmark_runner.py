@@ -176,7 +176,7 @@ async def test_a_task_that_nothing_checks_passes_when_anything_changed_and_says_
     changed = await bench.run(task, FIX)
     unchanged = await bench.run(task, [])
 
-    assert changed["outcome"] == ("success", "completed")
+    assert changed["outcome"] == ("success", "unchecked")
     assert unchanged["outcome"] == ("fail", "no_changes")
     assert list(changed["scores"]) == list(unchanged["scores"]) == ["unchecked"]
 
@@ -205,7 +205,7 @@ async def test_an_agent_that_gives_up_without_a_change_has_failed(bench: Bench) 
 
 
 async def test_a_check_that_does_not_end_is_ended_and_is_a_timeout(bench: Bench) -> None:
-    task = bench.task("start: start\ntimeout: 0.5\ncheck: sleep 60")
+    task = bench.task("start: start\ncheck_timeout: 0.5\ncheck: sleep 60")
 
     seen = await asyncio.wait_for(bench.run(task, FIX), 30)
 

@@ -10,8 +10,9 @@ from typing import ClassVar
 import pytest
 from coding_sessions import NOW, Attempt, attempt, git, repository, snapshot
 
+from proctor.agents.command import Command
 from proctor.errors import AgentError, ModelError, TimeLimit, WorkspaceError
-from proctor.session import Iteration, Message
+from proctor.session import Iteration, Message, Workspace
 from proctor.testing import eventually_async
 from proctor.workspace.setup import session_name, slug_of, title_of
 
@@ -144,13 +145,13 @@ async def test_an_agent_that_says_it_failed_and_changed_nothing_has_failed_whate
 
 @pytest.mark.parametrize(
     ("command", "reason"),
-    [("echo x > a; exit 2", "agent_failed"), ("true", "no_changes"), ("echo x > a", "completed")],
+    [("echo x > a; exit 2", "agent_failed"), ("true", "no_changes"), ("echo x > a", "unchecked")],
 )
 async def test_without_a_check_the_agents_word_and_the_changes_decide(tmp_path, repo, command, reason):
     outcome = await attempt(tmp_path, repo, command).run()
 
     assert outcome.reason == reason
-    assert outcome.status == ("success" if reason == "completed" else "fail")
+    assert outcome.status == ("success" if reason == "unchecked" else "fail")
     if reason == "no_changes":
         assert "no scriptCommand" in outcome.error
 
@@ -158,7 +159,7 @@ async def test_without_a_check_the_agents_word_and_the_changes_decide(tmp_path, 
 async def test_a_check_that_takes_too_long_is_ended_and_is_a_timeout(tmp_path, repo):
     work = attempt(tmp_path, repo, "echo x > a")
 
-    outcome = await work.run(scriptCommand="echo begun; sleep 60", item_settings={"timeoutSec": 2.0})
+    outcome = await work.run(scriptCommand="echo begun; sleep 60", item_settings={"checkTimeoutSec": 2.0})
 
     assert (outcome.status, outcome.reason) == ("timeout", "timeout")
     assert "after 2 s" in outcome.error
@@ -530,3 +531,92 @@ async def test_many_sessions_of_one_repository_start_at_once(tmp_path, repo):
     assert [git(repo, "show", f"{work.branch}:n") for work in works] == [str(n) for n in range(16)]
     assert [note for work in works for note in work.notes] == []
     assert snapshot(repo) == before
+
+
+# Time and output
+
+
+async def test_the_time_limit_is_the_agents_and_not_that_of_setup_or_check(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo x > a")
+
+    outcome = await work.run(setup="sleep 0.5", scriptCommand="sleep 0.5", item_settings={"timeoutSec": 0.4})
+
+    assert outcome.status == "success"
+
+
+async def test_setup_has_a_time_limit_of_its_own(tmp_path, repo):
+    work = attempt(tmp_path, repo, "echo x > a")
+
+    with pytest.raises(WorkspaceError, match=r"still running after 0\.2 s"):
+        await work.run(setup="sleep 60", item_settings={"setupTimeoutSec": 0.2})
+
+
+async def test_what_a_program_printed_before_its_time_was_over_is_kept(tmp_path, repo):
+    command = "echo first words; echo oops >&2; sleep 60"
+    work = Attempt(tmp_path / "home", repo, Command(command=command))
+
+    with pytest.raises(TimeLimit):
+        await work.run(item_settings={"timeoutSec": 0.7})
+
+    assert "first words" in work.iteration.output and "oops" in work.iteration.output
+
+
+# Names and large files
+
+
+@pytest.mark.parametrize("name", ["nested", "git", "home", "logs", "tree-aside"])
+async def test_a_repository_may_be_called_like_a_folder_of_proctors_own(tmp_path, name):
+    repo = repository(tmp_path / name)
+    work = attempt(tmp_path, repo, "git init -q inner; echo x > inner/file; echo y > a")
+
+    await work.run()
+
+    changed = git(repo, "diff", "--name-only", f"main...{work.branch}").splitlines()
+    assert changed == ["a", "inner/file"]
+
+
+LARGE_FILE_FILTER = """#!/bin/sh
+content=$(mktemp); cat > "$content"
+digest=$(sha256sum "$content" | cut -d' ' -f1)
+place=$(git rev-parse --path-format=absolute --git-common-dir)/lfs/objects/$(echo $digest | cut -c1-2)
+place=$place/$(echo $digest | cut -c3-4); mkdir -p "$place"; mv "$content" "$place/$digest"
+printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%s\\nsize 9\\n' "$digest"
+"""
+
+
+async def test_large_files_of_the_agents_commit_reach_the_repository(tmp_path):
+    repo = repository(tmp_path / "project", {".gitattributes": "*.bin filter=lfs\n"})
+    program = tmp_path / "clean.sh"
+    program.write_text(LARGE_FILE_FILTER)
+    git(repo, "config", "filter.lfs.clean", f"sh {program}")
+    work = attempt(
+        tmp_path,
+        repo,
+        "printf 'big file\\n' > a.bin; mkdir -p ../git/lfs/objects/ab/cd; "
+        "echo unrelated > ../git/lfs/objects/ab/cd/abcd",
+    )
+
+    await work.run(item_settings={"keep": "never"})
+
+    pointer = git(repo, "show", f"{work.branch}:a.bin")
+    digest = pointer.splitlines()[1].removeprefix("oid sha256:")
+    stored = [path for path in (repo / ".git/lfs").rglob("*") if path.is_file()]
+    assert [path.name for path in stored] == [digest]
+    assert stored[0].read_text() == "big file\n"
+
+
+# The check before the agent
+
+
+@pytest.mark.parametrize(("check", "before"), [("true", "pass"), ("test -f done", "fail")])
+async def test_the_check_can_be_run_before_the_agent_and_leaves_nothing(tmp_path, repo, check, before):
+    work = attempt(tmp_path, repo, "test ! -e litter && grep -q hello hello.txt && echo x > done")
+
+    outcome = await work.run(
+        scriptCommand=f"echo > litter; echo > hello.txt; {check}", item_settings={"baseline": True}
+    )
+
+    assert outcome.status == "success"
+    assert [event.baseline for event in work.of(Workspace) if event.baseline] == [before]
+    assert any("passes already" in note for note in work.notes) is (before == "pass")
+    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "done"

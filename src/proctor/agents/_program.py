@@ -38,10 +38,13 @@ class OutputReader(Protocol):
         """Why the agent failed, as it reports; empty when it did not."""
 
     def feed(self, line: str) -> bool:
-        """Read a line; whether it was one of the agent's events."""
+        """Read a line that may be an event; whether it was one."""
+
+    def feed_text(self, block: str) -> None:
+        """Read lines that cannot be events, each with its line end."""
 
     def feed_partial(self, partial: str) -> None:
-        """Read the beginning of an unfinished line; `feed` gets the whole line later."""
+        """Read the beginning of an unfinished line; the whole line comes later."""
 
     def finish(self) -> None:
         """Record what is known only at the end."""
@@ -59,10 +62,14 @@ async def watch(
     typed: str | None = None,
     secrets: Sequence[str] = (),
     unanswered_seconds: float = UNANSWERED_SECONDS,
+    is_users: bool = False,
 ) -> WorkDone:
-    """Run the agent's program to its end. `secrets` are removed from its output."""
-    printed = Clip()
-    unanswered = False
+    """Run the agent's program to its end. `secrets` are removed from its output.
+
+    Raises `WorkspaceError` if the program rejects how it is called, unless the user wrote the command.
+    """
+    printed = assignment.output
+    unanswered = has_begun = False
     try:
         async with started(
             command,
@@ -73,17 +80,22 @@ async def watch(
             confinement=assignment.confinement,
         ) as program:
             try:
-                batches = program.line_batches(rest_seconds=min(REST_SECONDS, unanswered_seconds))
-                while batch := await _next(batches, reader, unanswered_seconds):
-                    for line in batch:
-                        shown = _without(secrets, line) if secrets else line
-                        if isinstance(line, Unfinished):
-                            reader.feed_partial(shown)
-                        elif not reader.feed(shown) or assignment.keep_events:
-                            printed.add(f"{shown}\n")
+                blocks = program.blocks(rest_seconds=min(REST_SECONDS, unanswered_seconds))
+                while block := await _next(blocks, reader, unanswered_seconds):
+                    shown = _without(secrets, block)
+                    if isinstance(block, Unfinished):
+                        reader.feed_partial(shown)
+                    else:
+                        others = None if assignment.keep_events else printed
+                        has_begun = _read(shown, reader, others) or has_begun
+                        if assignment.keep_events:
+                            printed.add(shown)
             except TimeoutError:
                 unanswered = True
                 await program.end()
+            except BaseException:
+                printed.add(_without(secrets, program.stderr))
+                raise
             finally:
                 reader.finish()
             ending = await program.ending()
@@ -99,16 +111,43 @@ async def watch(
     if unanswered:
         failure = failure or "it waited for an answer from a human, and none is available"
     elif ending.exit_code != 0:
+        if not is_users and not has_begun and (complaint := _BAD_CALL.search(printed.text[:SHORT])):
+            raise WorkspaceError(
+                f"the agent's program rejects how it is called: {complaint[0].strip()[:300]}"
+            )
         failure = failure or f"it exited with {ending.exit_code}{_last_lines(stderr, printed.text)}"
     return WorkDone(exit_code=ending.exit_code, output=printed.text, failure=failure)
 
 
-async def _next(
-    batches: AsyncIterator[list[str]], reader: OutputReader, unanswered_seconds: float
-) -> list[str]:
-    """The next lines; none at the end."""
+async def _next(blocks: AsyncIterator[str], reader: OutputReader, unanswered_seconds: float) -> str:
+    """The next lines; empty at the end."""
     async with asyncio.timeout(unanswered_seconds if reader.awaiting else None):
-        return await anext(batches, [])
+        return await anext(blocks, "")
+
+
+_OBJECT = re.compile(r"^[^\S\n]*\{.*\n", re.MULTILINE)
+
+
+def _read(block: str, reader: OutputReader, others: Clip | None) -> bool:
+    """Pass lines to the reader: those that may be events one by one, text between them at once, because
+    a program may print millions of lines. `others` receives what is not an event. Whether there was one."""
+    start, has_event = 0, False
+    for match in _OBJECT.finditer(block) if "{" in block else ():
+        if match.start() > start:
+            text = block[start : match.start()]
+            reader.feed_text(text)
+            if others is not None:
+                others.add(text)
+        start = match.end()
+        if reader.feed(match[0][:-1]):
+            has_event = True
+        elif others is not None:
+            others.add(match[0])
+    if start < len(block):
+        reader.feed_text(block[start:])
+        if others is not None:
+            others.add(block[start:])
+    return has_event
 
 
 def _without(secrets: Sequence[str], text: str) -> str:
@@ -124,6 +163,11 @@ def _last_lines(*texts: str) -> str:
     return ""
 
 
+# What programs print that reject an option; at the beginning of their output, for they have done nothing.
+_BAD_CALL = re.compile(
+    r"^.*(unknown|unrecogni[sz]ed|unexpected|invalid) (option|argument|flag|switch)\b.*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _OVERFLOW = re.compile(
     r"context.{0,2}(length|window|overflow|limit)|prompt.{0,4}too.{0,2}long|maximum context|too many tokens",
     re.IGNORECASE,
@@ -151,11 +195,30 @@ def model_failure(report: str, status: int | None = None) -> ModelError:
     return ModelError(message)
 
 
+# Each line that `WAITING` matches contains one of the first, or two of the others.
+_QUESTION_WORDS = ("y/n", "yes/n", "press ")
+_WAITING_WORDS = ("waiting for", "require", "awaiting")
+_AWAITED_WORDS = ("input", "approval", "confirmation", "permission")
 WAITING = re.compile(
     r"(waiting for|requires?)\b.{0,30}\b(input|approval|confirmation|permission)|awaiting[ _-]input|"
     r"[\[(]y(es)?/no?[\])]|press (enter|any key|return) to",
     re.IGNORECASE,
 )
+
+
+def _possible_questions(block: str) -> list[int]:
+    """Where the lines begin that `WAITING` may match. Much faster than matching all lines."""
+    # Only of ASCII: lowercase of other characters may have another length.
+    lower = block.lower() if block.isascii() else re.sub("[A-Z]+", lambda match: match[0].lower(), block)
+    waits = any(word in lower for word in _WAITING_WORDS)
+    starts = set[int]()
+    for word in (*_QUESTION_WORDS, *(_AWAITED_WORDS if waits else ())):
+        at = lower.find(word)
+        while at >= 0:
+            starts.add(lower.rfind("\n", 0, at) + 1)
+            end = lower.find("\n", at)
+            at = lower.find(word, end) if end >= 0 else -1
+    return sorted(starts)
 
 
 @dataclass(slots=True)
@@ -188,12 +251,10 @@ class EventReader(ABC):
         """Read one event; whether it is known."""
 
     def feed(self, line: str) -> bool:
-        """Read a line; whether it was one of the agent's events."""
+        """Read a line that may be an event; whether it was one."""
         event = json_object(line)
         if event is None:
-            # A question already recorded from its unfinished line.
-            self.text(line.removeprefix(self._partial))
-            self._partial = ""
+            self.feed_text(f"{line}\n")
             return False
         self.awaiting = False
         return self.read_event(event)
@@ -204,12 +265,21 @@ class EventReader(ABC):
             self._partial = partial
             self.ask("question", partial.strip())
 
-    def text(self, line: str) -> None:
-        """A line that is not an event: possibly a question."""
-        if len(line) < SHORT and WAITING.search(line):
-            self.ask("question", line.strip())
-        elif line.strip():
-            self.awaiting = False
+    def feed_text(self, block: str) -> None:
+        """Lines that are not events: possibly questions."""
+        # A question already recorded from its unfinished line.
+        block = block.removeprefix(self._partial)
+        self._partial = ""
+        body = block.rstrip()
+        if not body:
+            return
+        self.awaiting = False
+        last = body.rfind("\n") + 1
+        for start in _possible_questions(block):
+            line = block[start : block.find("\n", start)]
+            if len(line) < SHORT and WAITING.search(line):
+                self.ask("question", line.strip())
+                self.awaiting = start >= last
 
     def finish(self) -> None:
         """Record tool calls without a result; idempotent."""

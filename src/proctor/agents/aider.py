@@ -30,6 +30,8 @@ from proctor.session import Record
 _LITELLM_ERROR = re.compile(r"^litellm\.(\w+): ")
 _APPLIED = re.compile(r"^Applied edit to (.+)$")
 _REFUSED_EDIT = re.compile(r"^The LLM did not conform to the edit format")
+# Each line that one of these matches contains one of these words.
+_NOTED_WORDS = ("litellm.", "Applied edit to ", "The LLM did not conform")
 _LONGEST_COMPLAINT_LINES = 4
 _LITTER = ".aider*"
 """Its cache of the repository map, which it leaves in the tree."""
@@ -142,6 +144,11 @@ class _AiderReader(EventReader):
         elif _REFUSED_EDIT.match(line):
             self.end_tool("", success=False, result=line, name="edit")
         return False
+
+    def feed_text(self, block: str) -> None:
+        if self._complaining or any(word in block for word in _NOTED_WORDS):
+            for line in block[:-1].split("\n"):
+                self.feed(line)
 
     def read_event(self, event: JsonMap) -> bool:
         """Read an event of the log: a message was sent or answered."""

@@ -15,6 +15,7 @@ A program that takes a base URL may use the gateway. Then the transcript, the to
 from its traffic, and what it prints is only kept as its output.
 """
 
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from proctor.json_values import JsonMap, as_amount, as_whole_number, json_object
 from proctor.session import Message, ModelCall, Record, Role, ToolCall, Usage
 
 STREAM_TYPES = frozenset({"system", "assistant", "user", "result"})
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,7 @@ class Command:
             record,
             typed=assignment.prompt,
             secrets=[access.token] if access else [],
+            is_users=True,
         )
 
 
@@ -116,19 +119,22 @@ class _Lines:
     def feed(self, line: str) -> bool:
         event = json_object(line)
         if event is None:
-            self._gather(line)
+            self._gather(f"{line}\n")
             return False
         kind = str(event.get("type"))
         if kind in STREAM_TYPES:
             return self._stream.read_event(event)
         own = OWN_EVENTS.get(kind)
         if own is None:
-            self._gather(line)
+            self._gather(f"{line}\n")
             return False
         parsed = own(event, self._model)
         self._answered = self._answered or (isinstance(parsed, Message) and parsed.role == "assistant")
         self._record(parsed)
         return True
+
+    def feed_text(self, block: str) -> None:
+        self._gather(block)
 
     def feed_partial(self, partial: str) -> None:
         """Ignored: an unfinished line is not a question here, only an event is."""
@@ -142,13 +148,19 @@ class _Lines:
     def read_stderr(self, stderr: str) -> None:
         """Ignored: standard error contains no events."""
 
-    def _gather(self, line: str) -> None:
-        if not line.strip():
+    def _gather(self, block: str) -> None:
+        """Keep the last paragraph of the text so far."""
+        body = block.rstrip()
+        if not body:
             self._paragraph_is_over = True
             return
-        if self._paragraph_is_over:
-            self._paragraph, self._paragraph_is_over = Clip(), False
-        self._paragraph.add(f"{line}\n")
+        end = block.find("\n", len(body)) + 1
+        # Backwards, because only the last blank line counts.
+        blank = _BLANK_LINE.search(f"{body[::-1]}\n")
+        if blank or self._paragraph_is_over:
+            self._paragraph = Clip()
+        self._paragraph.add(block[len(body) - blank.start() if blank else 0 : end])
+        self._paragraph_is_over = end < len(block)
 
 
 def _message(event: JsonMap, model: str) -> Message:  # noqa: ARG001 (one shape for all)

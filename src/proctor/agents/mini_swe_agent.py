@@ -79,6 +79,9 @@ class _MiniSweAgentReader(EventReader):
     def feed(self, line: str) -> bool:  # noqa: ARG002 (all of it is text for people)
         return False
 
+    def feed_text(self, block: str) -> None:
+        pass
+
     def read_event(self, event: JsonMap) -> bool:
         status = as_text(event, "info", "exit_status")
         last = next(iter(as_list(event, "messages")[-1:]), None)

@@ -20,7 +20,7 @@ from proctor.agents._gateway_program import (
 from proctor.agents._program import EventReader
 from proctor.json_values import JsonMap, as_integer, as_map, as_text, content_text, short_text
 
-_CONVERSATION = re.compile(r"^Conversation ID: ([0-9a-f]{32})$")
+_CONVERSATION = re.compile(r"^\s*Conversation ID: ([0-9a-f]{32})\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,9 @@ class Openhands(GatewayProgram):
 class _OpenhandsReader(EventReader):
     """Events by their `kind`: messages, actions, observations and errors, one object per line."""
 
-    def text(self, line: str) -> None:
+    def feed_text(self, block: str) -> None:
         """Its decorated text repeats messages, so it is not searched for questions."""
-        if named := _CONVERSATION.match(line.strip()):
+        if named := _CONVERSATION.search(block):
             self.record_thread(named[1])
 
     def read_event(self, event: JsonMap) -> bool:

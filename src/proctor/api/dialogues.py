@@ -53,6 +53,7 @@ class BatchConfig:
     world: str | Mapping[str, object] | None = None
     tasks: str | Sequence[Mapping[str, object]] | None = None
     attribution_model: str | None = None
+    human: str | None = None
     record: str | None = None
     replay: str | None = None
     resume: bool = False

@@ -5,8 +5,8 @@ while it grows, so that a killed attempt leaves its transcript.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,10 +25,10 @@ from proctor.errors import (
     TimeLimit,
     blame,
 )
-from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, Item
+from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, UNCHECKED, Item
 from proctor.job import ItemFinished
 from proctor.json_values import JsonMap
-from proctor.model import Model
+from proctor.model import Model, is_same_model
 from proctor.model_client import ModelClient
 from proctor.runner import (
     DriverFiles,
@@ -38,6 +38,7 @@ from proctor.runner import (
     Outcome,
     Runner,
     Services,
+    SessionPhase,
     no_merge,
     no_resource,
     no_sessions,
@@ -62,6 +63,8 @@ class WorkClock:
         self._monotonic = monotonic
         self._started = monotonic()
         self._limits: list[asyncio.Timeout] = []
+        self.phase_seconds: dict[str, float] = {}
+        """Work time by part of the session."""
         self.waiting_seconds = 0.0
         """How long the attempt had to wait so far: for rate limits, retries or money."""
 
@@ -69,6 +72,16 @@ class WorkClock:
     def work_seconds(self) -> float:
         """How long it has worked so far."""
         return max(0.0, self._monotonic() - self._started - self.waiting_seconds)
+
+    @contextmanager
+    def phase(self, name: SessionPhase) -> Iterator[None]:
+        """Add the work time of the body to a part of the session."""
+        started = self.work_seconds
+        try:
+            yield
+        finally:
+            seconds = max(0.0, self.work_seconds - started)
+            self.phase_seconds[name] = self.phase_seconds.get(name, 0.0) + seconds
 
     def time_limit(self, seconds: float | None, what: str) -> AbstractAsyncContextManager[None]:
         """Raise a `TimeLimit` once the body has worked this long. None: no limit."""
@@ -176,7 +189,11 @@ class Attempt:
         if limit is None:
             assert outcome is not None
             return outcome
-        if outcome and limit.reason == "halted" and outcome.reason in ("completed", "checks_failed"):
+        if (
+            outcome
+            and limit.reason == "halted"
+            and outcome.reason in ("completed", "checks_failed", UNCHECKED)
+        ):
             # It finished all the same; another attempt would only cost more.
             return outcome
         return _as_outcome(limit)
@@ -204,7 +221,9 @@ class Attempt:
         from proctor.expect import unmet_expectations
 
         unmet = "; ".join(unmet_expectations(item.details["expect"], self._answer, self._recorder.score))
-        return replace(outcome, status=FAIL, reason="checks_failed", error=unmet) if unmet else outcome
+        if unmet:
+            return replace(outcome, status=FAIL, reason="checks_failed", error=unmet)
+        return replace(outcome, reason="completed") if outcome.reason == UNCHECKED else outcome
 
     def _begin(self) -> Recorder:
         item, now = self._work.item, timestamp(self._context.now())
@@ -239,6 +258,7 @@ class Attempt:
             environment=self._environment(self._work.item),
             now=self._context.now,
             time_limit=self._clock.time_limit,
+            phase=self._clock.phase,
             evaluator=self._evaluator,
             sessions=self._support.load_session,
             resource=self._support.load_resource,
@@ -351,6 +371,8 @@ class Attempt:
             outcome.error,
             work_seconds=self._clock.work_seconds,
             waiting_seconds=self._clock.waiting_seconds,
+            phase_seconds=self._clock.phase_seconds,
+            answered_model=self._answered_model(),
         )
         totals = self._recorder.totals
         self._reservation.close(self._spent(totals))
@@ -359,6 +381,12 @@ class Attempt:
         work.tool_calls += totals.tool_calls
         if totals.cost_usd is not None:
             work.cost_usd = (work.cost_usd or 0.0) + totals.cost_usd
+
+    def _answered_model(self) -> str:
+        """The model that an agent with a service of its own has used, if it is not the requested one."""
+        model, requested = self._recorder.main_model, self._work.item.model
+        is_own = self._agent_was_called and self._reservation.is_blind
+        return model if is_own and model and not is_same_model(requested, model) else ""
 
     def _spent(self, totals: Totals) -> float | None:
         """The cost of the attempt; None when it is unknown whether more was spent."""
@@ -380,7 +408,7 @@ class Attempt:
             attempts=work.attempts,
             tokens=work.tokens,
             cost_usd=work.cost_usd,
-            work_seconds=self._clock.work_seconds,
+            work_seconds=self._clock.phase_seconds.get("agent", self._clock.work_seconds),
         )
 
     def write_item(self, outcome: Outcome, *, waits: bool) -> None:
@@ -395,6 +423,7 @@ class Attempt:
             "tokensTotal": work.tokens,
             "toolCalls": work.tool_calls,
             "costUsd": work.cost_usd,
+            "merge": "",
             **outcome.result,
         }
         self._support.rows.change("batch_items", (self._support.run_id, work.id), values)

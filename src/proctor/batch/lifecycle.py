@@ -19,7 +19,7 @@ from proctor.batch.executor import Executor, clear_leftovers
 from proctor.context import ModelOptions, People, RunContext
 from proctor.errors import UsageError
 from proctor.formatting import elapsed, plural
-from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, Item
+from proctor.item import ERROR, FAIL, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, Item
 from proctor.job import (
     STOP_RULE,
     BatchChanges,
@@ -83,6 +83,8 @@ class RunSummary(TypedDict):
     reason: str
     itemCount: int
     successCount: int
+    uncheckedCount: NotRequired[int]
+    """Successes that nothing checked; missing: none."""
     failCount: int
     timeoutCount: int
     errorCount: int
@@ -533,6 +535,7 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     """The documented JSON summary of a run."""
     totals = store.read.totals(batch["runId"])
     counts = totals["counts"]
+    unchecked = store.read.count_items(batch["runId"], ItemFilter(statuses=(SUCCESS,), reasons=(UNCHECKED,)))
     failures = store.read.items(
         batch["runId"], ItemFilter(statuses=(FAIL, TIMEOUT, ERROR)), limit=MOST_FAILURES
     )
@@ -565,6 +568,8 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
             for row in failures
         ],
     }
+    if unchecked:
+        summary["uncheckedCount"] = unchecked
     if store.read.resource(batch["runId"], STOP_RULE) is not None:
         from proctor.stats.stopping import stop_document
 

@@ -96,6 +96,23 @@ def check_agent(
         remarks.add(mock_agent_remark(name))
 
 
+def check_agents_model(
+    name: str, model: str, settings: JsonMap, context: PreflightContext
+) -> Iterator[Missing]:
+    """An agent that chooses models itself must accept the model; nothing about an agent that is missing."""
+    # Loaded with the first agent.
+    from proctor.agent import refusal_of
+
+    try:
+        agent = context.find_agent(name, settings)
+    except UsageError:
+        return
+    environment = secrets.visible(context.environment, named={"HOME", *getattr(agent, "keys", ())})
+    problem, _, remedy = refusal_of(agent, model, environment).partition("\n")
+    if problem:
+        yield problem, remedy
+
+
 def check_sandbox(
     own: object, agent: str, settings: JsonMap, context: PreflightContext, remarks: set[str]
 ) -> Iterator[Missing]:

@@ -154,6 +154,13 @@ def bench(
         ),
     ] = "",
     reading: ReadOverrides = NO_OVERRIDES,
+    repo: Annotated[
+        str,
+        typer.Option("--repo", help="Repository of tasks that name neither files nor one.", metavar="PATH"),
+    ] = "",
+    start: Annotated[
+        str, typer.Option("--start", help="Folder with the files of tasks that name none.", metavar="PATH")
+    ] = "",
     predictions: Annotated[
         Path | None,
         typer.Option("--predictions", help="Write the patches as SWE-bench predictions.", metavar="FILE"),
@@ -183,6 +190,8 @@ def bench(
         noop=noop,
         task_network=task_network,
         stop_when=stop_when,
+        repo=repo,
+        start=start,
     ).with_reading(reading.texts())
     printed = OutputOptions(as_json=as_json)
     with terminal_context(context.obj) as ctx:

@@ -20,7 +20,7 @@ from rich.text import Text
 from proctor.bootstrap import now
 from proctor.cli.output import count, money, print_note, printable, seconds
 from proctor.cli.run import beginning
-from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
+from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, shown_status
 from proctor.job import ItemFinished
 from proctor.stats.leaderboard import ModelStanding, models_with_agents, ranked_name, standing
 from proctor.stats.progress import PoolUse, Progress, progress, stop_lines
@@ -28,7 +28,15 @@ from proctor.store import Store
 from proctor.store.items import benchmark_items
 
 REFRESH_SECONDS = 0.25
-COLORS = {SUCCESS: "green", FAIL: "red", TIMEOUT: "yellow", ERROR: "magenta", RUNNING: "cyan", QUEUED: "dim"}
+COLORS = {
+    SUCCESS: "green",
+    FAIL: "red",
+    TIMEOUT: "yellow",
+    ERROR: "magenta",
+    RUNNING: "cyan",
+    QUEUED: "dim",
+    UNCHECKED: "blue",
+}
 
 
 class LiveView:
@@ -97,7 +105,8 @@ def picture(progress: Progress) -> Group:
 
 def _figures(progress: Progress) -> Text:
     text = Text()
-    for status, number in progress.counts.items():
+    counts = {**progress.counts, SUCCESS: progress.counts[SUCCESS] - progress.unchecked}
+    for status, number in (*counts.items(), (UNCHECKED, progress.unchecked)):
         if number:
             text.append(f"{number:,} {status}", style=COLORS[status]).append("  ")
     parts = [seconds(progress.elapsed_seconds)]
@@ -187,7 +196,8 @@ class BenchView:
 
     def _line(self, end: ItemFinished) -> str:
         factors, outcome = end.item.factors, end.outcome
-        parts = [f"{outcome.status:<7}", ranked_name(factors, self._split), factors["task"]]
+        status = shown_status(outcome.status, outcome.reason)
+        parts = [f"{status:<7}", ranked_name(factors, self._split), factors["task"]]
         if end.item.repeat > 1:
             parts.append(f"run {end.item.repeat}")
         parts.append(seconds(end.work_seconds))

@@ -76,6 +76,8 @@ def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str)
     if results.stand_ins:
         names = printable(", ".join(results.stand_ins))
         print_note(f"note: mock results ({names}): draw no conclusions about real agents or models")
+    for answered in results.answered:
+        print_note(f"note: {printable(str(answered))}")
     for run, left in results.unfinished.items():
         print_note(f"note: {printable(run)} has {count(left, 'item')} without a result: ranks will change")
     has_repeats = any(each.runs > each.tasks for each in ranked)

@@ -20,7 +20,7 @@ from proctor.bootstrap import open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_note, printable, seconds
 from proctor.context import Notice, RunContext
-from proctor.item import SUCCESS, Item
+from proctor.item import SUCCESS, Item, shown_status
 from proctor.job import BatchEnd, ItemFinished, JobPlan, Work
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.store import RetrySelection, Store
@@ -121,7 +121,13 @@ def line_of(end: ItemFinished) -> str:
     item, outcome = end.item, end.outcome
     who = " ".join(part for part in (item.agent, item.model) if part)
     where = str(item.settings.get("label") or item.details.get("repository", ""))
-    parts = [f"{outcome.status:<7}", end.id[:8], where, who, printable(item.prompt, width=50)]
+    parts = [
+        f"{shown_status(outcome.status, outcome.reason):<7}",
+        end.id[:8],
+        where,
+        who,
+        printable(item.prompt, width=50),
+    ]
     parts.append(seconds(end.work_seconds))
     if end.cost_usd is not None:
         parts.append(money(end.cost_usd))
@@ -198,6 +204,7 @@ def _ask_here(actor: str, prompt: str) -> str:
         if line.strip() == ".":
             break
         lines.append(line)
+    print_note("── waiting for the next question")
     return "".join(lines).strip()
 
 
@@ -344,7 +351,9 @@ def _stop_at_signals(control: RunControl) -> None:
 
 def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None:
     """Print the outcome of a run and the next command; without `executed`, nothing was left to do."""
-    parts = [f"{document['successCount']} of {count(document['itemCount'], 'item')} succeeded"]
+    unchecked = document.get("uncheckedCount", 0)
+    parts = [f"{document['successCount'] - unchecked} of {count(document['itemCount'], 'item')} succeeded"]
+    parts += [f"{unchecked} unchecked"] if unchecked else []
     is_completed = document["status"] == "completed"
     parts += [
         f"{document[name]} {word}"

@@ -29,7 +29,7 @@ from proctor.cli.output import (
 from proctor.cli.run import has_failures, terminal_context
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import size
-from proctor.item import RUNNING, STATUSES, SUCCESS
+from proctor.item import RUNNING, STATUSES, SUCCESS, UNCHECKED, shown_status
 from proctor.json_values import JsonObject
 from proctor.stats.progress import stop_lines
 from proctor.store import ItemFilter, Store
@@ -62,6 +62,8 @@ def runs(
     with terminal_context(context.obj) as ctx:
         rows = ctx.store.read.batches(ctx.now(), limit=limit)
         sizes = ctx.store.run_sizes([row["runId"] for row in rows]) if with_size else {}
+        of_unchecked = ItemFilter(statuses=(SUCCESS,), reasons=(UNCHECKED,))
+        unchecked = {row["runId"]: ctx.store.read.count_items(row["runId"], of_unchecked) for row in rows}
     if as_json:
         more = [{"bytes": sizes[row["runId"]]} if with_size else {} for row in rows]
         print_json({"runs": [_run_document(row) | extra for row, extra in zip(rows, more, strict=True)]})
@@ -70,10 +72,10 @@ def runs(
     else:
         heads = ("RUN", "CREATED", "JOB", "STATUS", "DONE", "PASSED", "TOKENS", "COST")
         if with_size:
-            cells = [(*_run_cells(row), size(sizes[row["runId"]])) for row in rows]
+            cells = [(*_run_cells(row, unchecked[row["runId"]]), size(sizes[row["runId"]])) for row in rows]
             print_table((*heads, "SIZE"), cells)
         else:
-            print_table(heads, map(_run_cells, rows))
+            print_table(heads, (_run_cells(row, unchecked[row["runId"]]) for row in rows))
     return output.SUCCEEDED
 
 
@@ -143,12 +145,12 @@ def _run_document(row: BatchWithTotals) -> JsonObject:
     }
 
 
-def _run_cells(row: BatchWithTotals) -> tuple[str, ...]:
+def _run_cells(row: BatchWithTotals, unchecked: int) -> tuple[str, ...]:
     totals = row["totals"]
     created = row["createdAt"][:19].replace("T", " ")
     done = f"{totals['finished']}/{totals['items']}"
     cost = "" if totals["costUsd"] is None else money(totals["costUsd"])
-    passed = str(totals["counts"][SUCCESS])
+    passed = str(totals["counts"][SUCCESS] - unchecked)
     return row["runId"], created, row["job"], row["status"], done, passed, f"{totals['tokens']:,}", cost
 
 
@@ -213,8 +215,16 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
     took, cost = seconds(document["durationSec"]), document["costUsd"]
     spent = "" if cost is None else money(cost)
     print(f"{printable(batch['runId'])}  {batch['status']}  {took}  {spent}".rstrip())
-    names = ("successCount", "failCount", "timeoutCount", "errorCount", "unfinishedCount")
-    print("  ".join(f"{document[name]} {name.removesuffix('Count')}" for name in names))  # type: ignore[literal-required]
+    unchecked = document.get("uncheckedCount", 0)
+    counts = {
+        "success": document["successCount"] - unchecked,
+        **({"unchecked": unchecked} if unchecked else {}),
+        "fail": document["failCount"],
+        "timeout": document["timeoutCount"],
+        "error": document["errorCount"],
+        "unfinished": document["unfinishedCount"],
+    }
+    print("  ".join(f"{number} {name}" for name, number in counts.items()))
     if items:
         print()
         print_table(
@@ -230,7 +240,8 @@ def _cells(row: ItemRow) -> tuple[str, ...]:
     label = json.loads(row["settings"]).get("label") or ""
     where = printable(label or row["repo"].rstrip("/").rpartition("/")[2], width=40)
     prompt, error = printable(row["prompt"], width=40), printable(row["error"], width=60)
-    return row["id"], row["status"], row["reason"], where, row["agent"], row["model"], prompt, error
+    status = shown_status(row["status"], row["reason"])
+    return row["id"], status, row["reason"], where, row["agent"], row["model"], prompt, error
 
 
 def _show_item(store: Store, row: ItemRow, as_json: bool) -> None:

@@ -99,6 +99,10 @@ def simulate_command(
         typer.Option("--lang", "--language", help="Language of the roles: en, de, zh, … (default: en)."),
     ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Budget of the whole run in USD.")] = None,
+    human: Annotated[
+        str | None,
+        typer.Option(help="Where a person who plays a role answers: terminal (default) or web."),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Resume the latest run of this simulation, or of --output-dir."),
@@ -132,6 +136,7 @@ def simulate_command(
         temperature=temperature,
         language=lang,
         budget_limit=budget,
+        human=human,
     )
     base = folder or (config.parent if config else None)
     folders = [*([base.resolve()] if base else []), Path.cwd()]

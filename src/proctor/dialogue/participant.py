@@ -32,6 +32,8 @@ class PromptTemplates(TypedDict, total=False):
     history: bool | int
     """Whether the conversation is sent along, or its last messages."""
     prompt: str
+    instead: bool
+    """Whether the prompt takes the place of the last message instead of following it."""
 
 
 TurnStep = TypedDict(
@@ -51,6 +53,11 @@ TurnStep = TypedDict(
         "headers": str,
         "person": str,
         "tools": bool,
+        "rank": str,
+        "text": str,
+        "passages": str,
+        "url": str,
+        "model": str,
         "for": str,
         "in": object,
         "repeat": int,
@@ -102,11 +109,17 @@ class Role:
     """Offered to its model in every prompt with the conversation."""
     policy: str = ""
     """Rules it has to follow; part of its system prompt."""
+    before: Sequence[TurnStep] = ()
+    """Executed once, before its first utterance."""
+    after: Sequence[TurnStep] = ()
+    """Executed once, after the conversation."""
+    shares: JsonMap = field(default_factory=dict)
+    """What the other side knows of it from the start, as `other`; a text is an expression."""
 
     @property
     def asks(self) -> bool:
         """Whether it needs a model at all."""
-        return any("ask" in step for step in every_step(self.steps))
+        return any("ask" in step for step in every_step([*self.before, *self.steps, *self.after]))
 
     def document(self) -> JsonObject:
         """The role as plain data. Empty members of later versions are left out, so that digests stay."""
@@ -119,12 +132,18 @@ class Role:
         return digest_of(self.document())[:16]
 
 
-LATER_MEMBERS = ("tools", "policy")
+LATER_MEMBERS = ("tools", "policy", "before", "after", "shares")
 
 
 def role_of(document: Mapping[str, Any]) -> Role:
     """The role a document was made from."""
     return Role(**document)
+
+
+def shared_by(role: Role, profile: JsonMap, options: JsonMap) -> JsonObject:
+    """What a role lets the other side know."""
+    values = {"profile": profile, "options": {**role.options, **options}, "data": role.data}
+    return {name: value_of(text, values, f"`shares: {name}`") for name, text in role.shares.items()}
 
 
 def every_step(steps: Sequence[TurnStep]) -> Iterator[TurnStep]:
@@ -141,7 +160,8 @@ LONGEST_REPLY = 20_000
 RECENT = 8
 TEMPLATE_NAMES = (
     *("profile", "options", "data", "heard", "turn", "turns_left"),
-    *("transcript", "recent", "said_by_me", "titles", "policy", "world"),
+    *("transcript", "recent", "excerpt", "said_by_me", "titles", "policy", "world", "previous"),
+    *("other", "own_weights"),
 )
 """Variables of templates and expressions, besides the state of the role."""
 
@@ -216,29 +236,43 @@ class Participant:
         tools: SideTools | None = None,
         world: World | None = None,
         person: AskPerson | None = None,
+        previous: JsonMap | None = None,
+        other: JsonMap | None = None,
+        own_weights: bool = False,
     ) -> None:
+        """`previous` is the session before this one: its `messages` and the last `states` of this role.
+
+        `other` is what the other side shares; `own_weights` says whether the model has the role's weights.
+        """
         self.tools, self.world, self.person = tools, world, person
+        self.previous = previous or {}
         self.role, self.side, self.profile = role, side, profile
         self.ask, self.note, self.rng = ask, note, rng
         self.titles = titles
         self.options = {**role.options, **options}
-        fixed = {"profile": profile, "options": self.options, "data": role.data}
+        self._fixed: JsonMap = {
+            "profile": profile,
+            "options": self.options,
+            "data": role.data,
+            "previous": self.previous,
+            "other": other or {},
+            "own_weights": own_weights,
+        }
         self.state: dict[str, Any] = {}
         for name, start in role.state.items():
             what = f"the state `{name}` of {role.name}"
-            self.state[name] = _copied(value_of(start, {**fixed, **self.state}, what))
+            self.state[name] = _copied(value_of(start, {**self._fixed, **self.state}, what))
 
     def values(self, moment: ConversationState) -> JsonObject:
         """The variables of templates and expressions."""
         return {
-            "profile": self.profile,
-            "options": self.options,
-            "data": self.role.data,
+            **self._fixed,
             "heard": moment.prompt,
             "turn": moment.turn,
             "turns_left": moment.turns_left,
             "transcript": self.transcript(moment.history),
             "recent": self.transcript(moment.history[-RECENT:]),
+            "excerpt": lambda number: self.transcript(moment.history[-number:]),
             "said_by_me": [each.text for each in moment.history if each.side == self.side],
             "titles": self.titles,
             "policy": self.role.policy,

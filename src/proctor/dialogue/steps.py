@@ -3,6 +3,7 @@
     ask:    send templates to the model; its answer goes `into` a variable, or fields are `read` from it
     set:    assign variables
     draw:   choose at random from a list, or from a table of weights
+    rank:   choose the passage nearest to a text, by a ranking server where there is one
     rules:  answer by patterns, without a model
     say:    use a template as the reply
     for:    execute steps for each of several values
@@ -35,7 +36,8 @@ from proctor.dialogue.participant import (
     TurnStep,
     joined_messages,
 )
-from proctor.dialogue.templating import evaluate, names_in, value_of
+from proctor.dialogue.ranking import best_passage
+from proctor.dialogue.templating import evaluate, names_in, nearest, value_of
 from proctor.dialogue.tools import WorldError, send
 from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, parse_json, require_map
 from proctor.model import ToolRequest
@@ -85,7 +87,7 @@ def _drawn(replies: str | Sequence[str], rng: random.Random) -> str:
     return replies if isinstance(replies, str) else rng.choice(list(replies))
 
 
-KINDS = ("ask", "set", "draw", "rules", "say", "for", "repeat", "http", "person", "end")
+KINDS = ("ask", "set", "draw", "rank", "rules", "say", "for", "repeat", "http", "person", "end")
 MOST_STEPS = 200
 """Maximum steps of one turn."""
 TRIES = 2
@@ -103,6 +105,8 @@ class RoleReply:
 
 async def speak(participant: Participant, moment: ConversationState) -> RoleReply:
     """Execute the steps of one turn; the reply."""
+    if participant.role.before and not any(each.side == participant.side for each in moment.history):
+        await _Turn(participant, moment, participant.rng(0)).take(participant.role.before)
     if participant.role.opening and not moment.history:
         return RoleReply(text=participant.text(participant.role.opening, participant.values(moment)))
     rng = participant.rng(moment.turn)
@@ -154,6 +158,12 @@ def _tool_requests(answer: JsonMap) -> list[ToolRequest]:
     return requests
 
 
+async def conclude(participant: Participant, moment: ConversationState) -> None:
+    """Execute the steps that follow the conversation."""
+    if participant.role.after:
+        await _Turn(participant, moment, participant.rng(moment.turn)).take(participant.role.after)
+
+
 class _Turn:
     """Executes the steps of one turn."""
 
@@ -188,6 +198,8 @@ class _Turn:
                     self._put(name, self._value(written, f"set {name}"))
             case "draw":
                 self._put(step["draw"], self._drawn(step))
+            case "rank":
+                self._put(step["rank"], await self._ranked(step))
             case "rules":
                 rules = self.participant.role.data[step["rules"]]
                 memory = self.participant.state.get("memory", [])
@@ -254,6 +266,8 @@ class _Turn:
         prompt = self.participant.text(ask["prompt"], self.values) if "prompt" in ask else ""
         last = "\n\n".join(part for part in (prompt, field_instructions) if part)
         if last:
+            if ask.get("instead") and history:
+                messages.pop()
             messages.append({"role": "user", "content": last})
         if len(messages) == 1:
             # A system prompt alone is refused by many providers.
@@ -278,6 +292,22 @@ class _Turn:
         text = self.participant.text(template, self.values)
         has_policy = not role.policy or "policy" in names_in(role.templates[template])
         return text if has_policy else f"{text}\n\n{role.policy.strip()}"
+
+    async def _ranked(self, step: TurnStep) -> str:
+        """The name of the passage nearest to a text."""
+        text = str(self._value(step["text"], "in"))
+        passages = {
+            name: str(passage) for name, passage in require_map(self._value(step["passages"], "in")).items()
+        }
+        url = str(self._value(step.get("url", "''"), "in"))
+        if url and text.strip() and passages:
+            try:
+                return await best_passage(
+                    url, str(self._value(step.get("model", "''"), "in")), text, passages
+                )
+            except WorldError as error:
+                self.participant.note(f"{error}; passages were compared by their words")
+        return nearest(text, passages)
 
     async def _ask_person(self, step: TurnStep) -> None:
         participant = self.participant

@@ -46,7 +46,7 @@ MOST_CHANGES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskCheck:
+class GoalCheck:
     """The result of one kind of check."""
 
     kind: str
@@ -74,7 +74,7 @@ async def execute_solution(
 
 def check_task(
     checks: JsonMap, world: World, lines: Sequence[tuple[str, str]], under_test: str, solved: World | None
-) -> list[TaskCheck]:
+) -> list[GoalCheck]:
     """Check the end of a dialogue.
 
     `lines` are side and text of its messages, `solved` is the world that `execute_solution` returns.
@@ -85,12 +85,12 @@ def check_task(
             mine = [text for side, text in lines if side == under_test]
             acted = [action for action in world.actions if action.side == under_test]
             failures = list(_failures(kind, as_list(checks, kind), world, acted, mine, solved))
-            results.append(TaskCheck(kind=kind, failures=failures))
+            results.append(GoalCheck(kind=kind, failures=failures))
     for kind, entries in as_map(checks, USER).items():
         theirs = [text for side, text in lines if side != under_test]
         acted = [action for action in world.actions if action.side != under_test]
         failures = list(_failures(kind, as_list(entries), world, acted, theirs, solved))
-        results.append(TaskCheck(kind=f"{USER}.{kind}", failures=failures))
+        results.append(GoalCheck(kind=f"{USER}.{kind}", failures=failures))
     return results
 
 

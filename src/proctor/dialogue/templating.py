@@ -6,7 +6,7 @@ Roles may come from others, and values come from models: neither can reach anyth
 import heapq
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +15,9 @@ from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from proctor.errors import UsageError
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, as_sequence
 
+_NO = re.compile(r"\W*(no\b|nein\b|non\b|否|不|没有)", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]{3,}")
 
 
@@ -89,10 +90,21 @@ def _without(table: JsonMap, *names: str) -> JsonObject:
     return {name: value for name, value in table.items() if name not in names}
 
 
+def _sharing(entries: Sequence[Mapping[str, object]], name: str, values: Sequence[object]) -> list[object]:
+    """The entries whose list `name` has a value in common with `values`, case ignored."""
+    wanted = {str(value).casefold() for value in values}
+    return [
+        entry
+        for entry in entries
+        if wanted & {str(value).casefold() for value in as_sequence(entry.get(name))}
+    ]
+
+
 FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "clamp": _clamp,
     "mixed": _mixed,
     "without": _without,
+    "sharing": _sharing,
     "distance": distance,
     "nearest": nearest,
     "min": min,
@@ -107,7 +119,7 @@ _ENVIRONMENT = ImmutableSandboxedEnvironment(
 _ENVIRONMENT.globals.update(FUNCTIONS)
 
 
-_ENVIRONMENT.tests["no"] = lambda answer: bool(re.match(r"\W*no\b", str(answer), re.IGNORECASE))
+_ENVIRONMENT.tests["no"] = lambda answer: bool(_NO.match(str(answer)))
 
 
 @lru_cache(maxsize=2048)

@@ -24,7 +24,13 @@ from typing import IO, TypeVar
 from proctor.errors import ProctorError
 from proctor.formatting import KEPT_CHARACTERS, Clip
 from proctor.processes import undisturbed, warden
-from proctor.processes.streams import ClippedStreamReader, LineSplitter, StreamReader, text_decoder
+from proctor.processes.streams import (
+    ClippedStreamReader,
+    LineSplitter,
+    StreamReader,
+    Unfinished,
+    text_decoder,
+)
 
 T = TypeVar("T")
 ATTEMPT_MARKER = "PROCTOR_ATTEMPT"
@@ -137,12 +143,15 @@ class Program:
         Invalid UTF-8 is replaced; a line of more than 8 MiB is truncated. With `rest_seconds`, an incomplete
         line that does not continue for so long is yielded once as `Unfinished`, and again when complete.
         """
-        async for batch in self.line_batches(rest_seconds=rest_seconds):
-            for line in batch:
-                yield line
+        async for block in self.blocks(rest_seconds=rest_seconds):
+            if isinstance(block, Unfinished):
+                yield block
+            else:
+                for line in block[:-1].split("\n"):
+                    yield line
 
-    async def line_batches(self, *, rest_seconds: float | None = None) -> AsyncIterator[list[str]]:
-        """As `lines`, but with all lines of a chunk together: awaiting each takes longer than reading it."""
+    async def blocks(self, *, rest_seconds: float | None = None) -> AsyncIterator[str]:
+        """As `lines`, but all lines of a chunk as one text, each with its line end."""
         self._is_read = True
         lines = LineSplitter()
         rested = False
@@ -152,15 +161,15 @@ class Program:
                     chunk = await self.output.chunk()
             except TimeoutError:
                 rested = True
-                yield [lines.begun]
+                yield lines.begun
                 continue
             if not chunk:
                 break
             rested = False
-            if batch := list(lines.feed(chunk)):
-                yield batch
-        if batch := list(lines.rest()):
-            yield batch
+            if block := lines.block(chunk):
+                yield block
+        for line in lines.rest():
+            yield f"{line}\n"
 
     @property
     def stderr(self) -> str:

@@ -51,6 +51,28 @@ class LineSplitter:
             yield self._line()
             self._keep(part)
 
+    def block(self, chunk: bytes) -> str:
+        """Add the next chunk; the lines it completes as one text, each with its line end.
+
+        Costs the same however short the lines are.
+        """
+        if len(chunk) > self._limit:
+            return "".join(f"{line}\n" for line in self.feed(chunk))
+        begun, end, others = chunk.partition(b"\n")
+        if not end:
+            self._keep(chunk)
+            return ""
+        first = ""
+        if self._size:
+            self._keep(begun)
+            first, chunk = f"{self._line()}\n", others
+        complete, end, begun = chunk.rpartition(b"\n")
+        text = (complete + end).decode("utf-8", "replace")
+        self._keep(begun)
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+        return first + (text.replace("\0", "\ufffd") if "\0" in text else text)
+
     def rest(self) -> Iterator[str]:
         """The last line, if the stream ended without a line end."""
         if self._size:

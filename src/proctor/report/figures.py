@@ -1,6 +1,7 @@
 """The figures of a run as JSON: `proctor report --format json`."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from proctor.stats.figures import FactorFigures, Figures, PassAtK
 from proctor.stats.intervals import Estimate
@@ -20,6 +21,7 @@ def figures_document(summary: Summary) -> dict[str, object]:
         "unfinished": figures.unfinished,
         **({"stopWhen": batch.stop_when} if batch and batch.stop_when else {}),
         "standIns": list(figures.stand_ins),
+        **({"otherModels": [asdict(each) for each in figures.answered]} if figures.answered else {}),
         "costUsd": summary.cost.known_usd,
         "tokensTotal": summary.tokens.total,
         **level_document(figures.overall),
@@ -67,6 +69,7 @@ def level_document(each: Figures) -> dict[str, object]:
     """The figures of one group of items."""
     return {
         "counts": dict(each.counts),
+        **({"unchecked": each.unchecked} if each.unchecked else {}),
         "success": estimate_document(each.success),
         "successWithErrors": estimate_document(each.with_errors),
         "passAtK": _of_k(each.pass_at),

@@ -3,9 +3,9 @@
     starting files → work tree → agent → commit → checks, expectations → outcome
 
 Each check becomes a score; all must pass. Hidden tests run in a fresh tree with the agent's commits once it
-has ended, and decide by test ID. A task without checks passes if the agent changed anything, and has the
-score `unchecked`. A task with steps runs the agent again for each, in the same tree; one with a second try
-runs it again with the output of the failed checks.
+has ended, and decide by test ID. A task without checks ends as `unchecked` if the agent changed anything.
+A task with steps runs the agent again for each, in the same tree; one with a second try runs it again with
+the output of the failed checks.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from proctor.agent import WorkDone
 from proctor.errors import WorkspaceError, blame
 from proctor.expect import unmet_expectations
 from proctor.formatting import clipped
-from proctor.item import FAIL, TIMEOUT, Item, digest_of
+from proctor.item import FAIL, TIMEOUT, UNCHECKED, Item, digest_of
 from proctor.json_values import JsonMap, as_number, as_text, maps_in, texts_in
 from proctor.processes import ProgramResult, undisturbed
 from proctor.runner import Outcome, Services
@@ -63,7 +63,6 @@ from proctor.workspace.test_reports import (
     with_report,
 )
 
-UNCHECKED = "unchecked"
 """Score name of a task without checks."""
 HIDDEN_TESTS = "hidden tests"
 """Score name of the tests of a commit: the share of them that passes."""
@@ -477,7 +476,7 @@ def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, resul
         Score(
             evaluator=UNCHECKED,
             label="changed" if changed else "unchanged",
-            explanation="nothing checks this task; it passes when anything was changed",
+            explanation="nothing checks this task",
         )
     )
     if done.failure:
@@ -485,4 +484,4 @@ def _unchecked(session: WorkSession, done: WorkDone, committed: Committed, resul
     if not changed:
         why = "the agent changed nothing, and nothing checks this task"
         return Outcome(status=FAIL, reason="no_changes", error=why, result=result)
-    return Outcome(result=result)
+    return Outcome(reason=UNCHECKED, result=result)

@@ -26,13 +26,16 @@ from proctor.dialogue.participant import (
     SIDES,
     THERAPIST,
     BrokenRole,
+    ConversationState,
     Participant,
     SideClient,
     Utterance,
     role_of,
+    shared_by,
     usage_metrics,
 )
 from proctor.dialogue.participant import Role as DialogueRole
+from proctor.dialogue.steps import conclude
 from proctor.dialogue.task import check_task, execute_solution
 from proctor.dialogue.tools import SideTools, World, WorldError, changes, merged
 from proctor.errors import AttemptError, CostLimit, NotFound, TimeLimit, UsageError, WorkspaceError
@@ -108,8 +111,25 @@ class _Dialogue:
             self._resume(self.checkpoint, participants)
         try:
             await run_conversation(participants, settings, observer, self.conversation)
+            await self._conclude(participants)
         except UsageError as error:
             raise WorkspaceError(str(error)) from error
+
+    async def _conclude(self, participants: Mapping[str, Participant]) -> None:
+        """Execute the steps of roles that follow the conversation, and record what they changed."""
+        conversation = self.conversation
+        for side, participant in participants.items():
+            if not participant.role.after or not conversation.history:
+                continue
+            heard = next((each.text for each in reversed(conversation.history) if each.side != side), "")
+            moment = ConversationState(
+                prompt=heard, history=conversation.history, turn=conversation.turns, turns_left=0
+            )
+            before = dict(participant.state)
+            await conclude(participant, moment)
+            for name in participant.role.metrics:
+                if participant.state.get(name) != before.get(name):
+                    self._metric(f"{side}.{name}", participant.state[name])
 
     async def evaluate(self) -> list[str]:
         """Apply the evaluators; the checks and pass marks that were not met."""
@@ -253,7 +273,18 @@ class _Dialogue:
             tools=self.tools.get(side),
             world=self.world,
             person=lambda text: self._ask_person(side, text),
+            previous=side_details.get("previous"),
+            other=self._shared(_other_side(side), roles),
+            own_weights=self._has_own_weights(side, roles[side]),
         )
+
+    def _shared(self, side: str, roles: Mapping[str, DialogueRole]) -> JsonMap:
+        details = self.item.details[side]
+        return shared_by(roles[side], details["profile"], details["options"])
+
+    def _has_own_weights(self, side: str, role: DialogueRole) -> bool:
+        model = str(self.item.details[side]["model"])
+        return bool(role.own_models) and role.own_models.casefold() in model.casefold()
 
     async def _ask_person(self, side: str, text: str) -> str:
         return self.services.redact(await self.services.ask_person(side, text))
@@ -271,8 +302,7 @@ class _Dialogue:
     def _record_weights(self, side: str, role: DialogueRole) -> None:
         """Record whether a role with trained weights used them."""
         if role.own_models:
-            model = self.item.details[side]["model"]
-            own = role.own_models.casefold() in model.casefold()
+            model, own = self.item.details[side]["model"], self._has_own_weights(side, role)
             weights = "its own weights" if own else "weights it was not trained on"
             self.services.record(Metric(name=f"{side}.weights", value="own" if own else "other"))
             self.services.record(Note(text=f"{role.name} was played by {model}: {weights}"))
@@ -371,6 +401,10 @@ class _Dialogue:
     def _rng(self, side: str) -> Callable[[int], random.Random]:
         # One generator per side: its draws do not depend on those of the other side.
         return lambda turn: random.Random(f"{self.seed}:{side}:{turn}")
+
+
+def _other_side(side: str) -> str:
+    return next(each for each in SIDES if each != side)
 
 
 def seed_of(item: Item, attempt: str) -> int:

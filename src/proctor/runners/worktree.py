@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from proctor.agent import Access, Agent, Assignment, WorkDone, needs_network
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
-from proctor.formatting import clipped
-from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item
+from proctor.formatting import Clip, clipped
+from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
 from proctor.json_values import JsonMap
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
-from proctor.session import Iteration, Message
+from proctor.session import Iteration, Message, Workspace
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
 from proctor.workspace.transfer import bundle_branch
-from proctor.workspace.worktree import ignore_untracked, publish
+from proctor.workspace.worktree import ignore_untracked, publish, restore
 
 if TYPE_CHECKING:
     from proctor.processes import Confinement
@@ -65,11 +65,14 @@ async def run_session(
 async def _run_in_worktree(session: WorkSession, judge: Judge) -> Outcome:
     if left := await set_up(session):
         session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
+    if session.check and session.item.settings.get("baseline"):
+        await _run_baseline(session)
+    output = Clip()
     try:
-        done = await run_agent(session)
+        done = await run_agent(session, output=output)
         committed = await undisturbed(commit_and_publish(session))
     except BaseException:
-        await undisturbed(_rescue(session))
+        await undisturbed(_rescue(session, output.text))
         raise
     outcome = await judge(session, done, committed)
     if outcome.status == SUCCESS and session.item.settings.get("mergeOnPass") and committed.sha:
@@ -84,7 +87,8 @@ async def set_up(session: WorkSession) -> list[str]:
         return []
     finished = await run_command(session, str(command), "setup")
     if finished.timed_out:
-        raise WorkspaceError(f"`{command}` was still running after {session.time_limit:g} s")
+        limit = session.command_limit("setup")
+        raise WorkspaceError(f"`{command}` was still running after {limit:g} s")
     if finished.exit_code != 0:
         tail = finished.output.strip()[-2000:]
         raise WorkspaceError(f"`{command}` exited with {finished.exit_code}:\n{tail}")
@@ -92,9 +96,22 @@ async def set_up(session: WorkSession) -> list[str]:
         return await in_thread(ignore_untracked, session.tree)
 
 
-async def run_agent(session: WorkSession, prompt: str = "") -> WorkDone:
+async def _run_baseline(session: WorkSession) -> None:
+    """Run the check before the agent: one that passes already proves nothing about its work."""
+    finished = await run_command(session, session.check, "check")
+    passed = finished.exit_code == 0 and not finished.timed_out
+    session.services.record(Workspace(baseline="pass" if passed else "fail"))
+    if passed:
+        session.note(
+            f"`{session.check}` passes already before the agent: it does not show what the agent did"
+        )
+    with blame(WorkspaceError, "restoring the worktree after the first check"):
+        await in_thread(restore, session.tree)
+
+
+async def run_agent(session: WorkSession, prompt: str = "", output: Clip | None = None) -> WorkDone:
     """Run the agent; a failure it reports is part of the result, not an exception. `prompt` replaces the
-    item's."""
+    item's; `output` gets what it prints, also if it is cut off."""
     item, services = session.item, session.services
     agent = services.agent(item.agent, agent_settings(item))
     access = await services.access(agent)
@@ -110,10 +127,12 @@ async def run_agent(session: WorkSession, prompt: str = "") -> WorkDone:
         access=access,
         confinement=_agent_confinement(session, agent, access),
         keep_events=bool(item.settings.get("jsonLogs", True)),
+        output=output or Clip(),
     )
     try:
-        async with services.time_limit(session.time_limit, "the agent"):
-            return await agent.work(assignment, services.record)
+        with services.phase("agent"):
+            async with services.time_limit(session.time_limit, "the agent"):
+                return await agent.work(assignment, services.record)
     except AgentError as error:
         return WorkDone(failure=str(error) or "the agent failed")
 
@@ -143,15 +162,15 @@ async def commit_and_publish(session: WorkSession) -> Committed:
     return committed
 
 
-async def _rescue(session: WorkSession) -> None:
-    """Save the work of an attempt that was cut off; the reason of that stays the outcome."""
+async def _rescue(session: WorkSession, output: str) -> None:
+    """Save the work and the output of an attempt that was cut off; the reason of that stays the outcome."""
     try:
         committed = await commit_and_publish(session)
     except ProctorError as error:
         session.note(f"the agent's changes could not be committed: {error}")
-        session.services.record(Iteration(model=session.item.model))
+        session.services.record(Iteration(model=session.item.model, output=output))
         return
-    session.services.record(iteration_of(session, WorkDone(), committed, None))
+    session.services.record(iteration_of(session, WorkDone(output=output), committed, None))
 
 
 def iteration_of(
@@ -190,7 +209,7 @@ async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> 
     if unchanged:
         why = "the agent made no changes, and the plan has no scriptCommand to check the result"
         return Outcome(status=FAIL, reason="no_changes", error=why, result=result)
-    return Outcome(result=result)
+    return Outcome(reason=UNCHECKED, result=result)
 
 
 def _verdict(
@@ -198,7 +217,7 @@ def _verdict(
 ) -> Outcome:
     """The outcome that follows from a check."""
     if checked.timed_out:
-        why = f"`{session.check}` was still running after {session.time_limit:g} s"
+        why = f"`{session.check}` was still running after {session.command_limit('check'):g} s"
         return Outcome(status=TIMEOUT, reason="timeout", error=why, result=result)
     if checked.exit_code == 0:
         return Outcome(result=result)
@@ -217,7 +236,7 @@ async def _merge_to_base(session: WorkSession, passed: Outcome) -> Outcome:
         check=session.check,
         environment=session.environment,
         attempt=session.services.session_id,
-        time_limit=session.time_limit,
+        time_limit=session.command_limit("check"),
         sandbox=session.item.settings.get("sandbox"),
     )
     merged = await session.services.merge(request)
@@ -250,13 +269,13 @@ async def run_command(
 
     `time_limit` replaces the item's; `variables` are added to the environment.
     """
-    with blame(WorkspaceError, f"running `{command}`"):
+    with blame(WorkspaceError, f"running `{command}`"), session.services.phase(phase):
         finished = await run(
             command,
             folder=session.tree.folder,
             environment={**session.environment, **(variables or {})},
             attempt=session.services.session_id,
-            time_limit=time_limit or session.time_limit,
+            time_limit=time_limit or session.command_limit(phase),
             confinement=session.confinement(phase, named=[command]),
         )
     if finished.leftovers:

@@ -16,7 +16,7 @@ from proctor.item import FINISHED, SUCCESS
 from proctor.stats.comparison import SKEWED, scale_of
 from proctor.stats.intervals import Estimate, bill, mean, of_tasks, per_success, shares_of_k, typical
 from proctor.stats.ranking import Rank, ranks, undominated
-from proctor.stats.results import BY_ITEM, MEASURE, SCORE, Floats, Ints, Labels, Mask, Results
+from proctor.stats.results import BY_ITEM, MEASURE, SCORE, Floats, Ints, Labels, Mask, OtherModel, Results
 
 Scale = tuple[float, float]
 
@@ -55,8 +55,10 @@ class Figures:
     """Empty: all items."""
     counts: Mapping[str, int]
     """Finished items by status."""
+    unchecked: int
+    """Successes that nothing checked."""
     success: Estimate
-    """Infrastructure errors excluded."""
+    """Infrastructure errors and unchecked items excluded."""
     with_errors: Estimate
     """Infrastructure errors counted as failures."""
     pass_at: tuple[PassAtK, ...]
@@ -71,6 +73,11 @@ class Figures:
     """Means of the scores, by metric."""
     metrics: Mapping[str, Estimate]
     """Means of the numbers measured in sessions, by metric."""
+
+    @property
+    def passed(self) -> int:
+        """Successes that something checked."""
+        return self.counts[SUCCESS] - self.unchecked
 
     @property
     def means(self) -> dict[str, Estimate]:
@@ -118,6 +125,8 @@ class RunFigures:
     evaluations: int = 0
     """Items that evaluate sessions: they have no success of their own."""
     stand_ins: tuple[str, ...] = ()
+    answered: tuple[OtherModel, ...] = ()
+    """Where another model answered than the requested one."""
 
     @property
     def main(self) -> FactorFigures | None:
@@ -152,6 +161,7 @@ def run_figures(results: Results) -> RunFigures:
         unfinished=sum(results.unfinished.values()),
         evaluations=int(results.is_evaluation.sum()),
         stand_ins=results.stand_ins,
+        answered=results.answered,
     )
 
 
@@ -211,6 +221,7 @@ def figures_of(
     return Figures(
         name=name,
         counts={status: int(counts[at]) for at, status in enumerate(FINISHED)},
+        unchecked=int(results.is_unchecked.sum()),
         success=rate_of(success, tasks.codes),
         with_errors=rate_of(results.with_errors_failed, tasks.codes),
         pass_at=tuple(PassAtK(k, repeats.estimate(k, every=False)) for k in ks),

@@ -86,7 +86,12 @@ class BenchmarkRun:
 
     @property
     def succeeded(self) -> bool:
-        return self.status == SUCCESS
+        return self.status == SUCCESS and not self.is_unchecked
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it counts in a success rate: no infrastructure error, and something checked it."""
+        return self.status in (FAIL, TIMEOUT) or self.succeeded
 
     @property
     def is_finished(self) -> bool:
@@ -135,6 +140,12 @@ def runs_of(read: StoreReader, run_id: str) -> list[BenchmarkRun]:
     ]
 
 
+def _work_seconds(session: Row) -> float | None:
+    """The agent's own time; of sessions that do not know it, the whole work time."""
+    own = session.get("agentSeconds")
+    return session.get("workSeconds") if own is None else own
+
+
 def _run(
     item: ItemRow,
     split: Collection[str],
@@ -160,7 +171,7 @@ def _run(
         status=item["status"],
         reason=item["reason"],
         error=item["error"],
-        work_seconds=last.get("workSeconds"),
+        work_seconds=_work_seconds(last),
         wall_seconds=elapsed(began, ended),
         model_calls=last.get("modelCalls", 0),
         tool_calls=last.get("toolCalls", 0),
@@ -348,7 +359,7 @@ def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> Mod
         values, tasks = _of_successes(runs, number)
         return mean(values, tasks, lo=0.0, scope="these" if is_single else "like")
 
-    judged = [run for run in runs if run.status in (SUCCESS, FAIL, TIMEOUT)]
+    judged = [run for run in runs if run.is_judged]
     older = [run for run in judged if run.is_after_cutoff is False]
     newer = [run for run in judged if run.is_after_cutoff is True]
     failed = [run for run in runs if run.status == ERROR]
@@ -441,7 +452,7 @@ def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
     is_single = len({run.task for model in models for run in model.runs}) < 2
     judged = {
         model.name: _cells(
-            [run for run in model.runs if run.is_finished and run.status != ERROR],
+            [run for run in model.runs if run.is_judged],
             lambda run: float(run.succeeded),
             is_single=is_single,
         )

@@ -5,7 +5,7 @@ the start of the plan are summed once and cached.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -67,9 +67,15 @@ class _Sums:
     before: int = 0
     tokens: int = 0
     cost_usd: float | None = None
+    unchecked: int = 0
 
     def plus(self, row: UsageSums) -> "_Sums":
-        return _Sums(self.before, self.tokens + (row["tokens"] or 0), _added(self.cost_usd, row["cost"]))
+        return _Sums(
+            self.before,
+            self.tokens + (row["tokens"] or 0),
+            _added(self.cost_usd, row["cost"]),
+            self.unchecked + (row["unchecked"] or 0),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +97,8 @@ class Progress:
     """Those that take longest, at most ten."""
     pools: tuple[PoolUse, ...]
     """What is asked of each provider; empty when nobody is asked."""
+    unchecked: int = 0
+    """Successes that nothing checked."""
     stop_when: StopState | None = None
     """What `stop_when` has decided, and the interval of each level, valid at any time. None: no rule."""
     _settled: _Sums = field(default=_Sums(), repr=False)
@@ -130,6 +138,7 @@ def progress(read: StoreReader, run_id: str, now: datetime, previous: Progress |
         run_id=run_id,
         status=batch["status"],
         counts=counts,
+        unchecked=sums.unchecked,
         tokens=sums.tokens,
         cost_usd=sums.cost_usd,
         budget_usd=batch["budgetUsd"],
@@ -163,7 +172,7 @@ def _settled(read: StoreReader, run_id: str, previous: Progress | None) -> _Sums
         # Items that had ended were taken up again.
         known = _Sums()
     total = known.plus(aggregates.sums_between(read, run_id, known.before, before))
-    return _Sums(before, total.tokens, total.cost_usd)
+    return replace(total, before=before)
 
 
 def _unsettled(read: StoreReader, run_id: str, settled: _Sums) -> _Sums:

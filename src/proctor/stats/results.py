@@ -18,14 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proctor.errors import NotFound, UsageError
-from proctor.formatting import elapsed
-from proctor.item import ERROR, EVALUATION, FINISHED, SCENARIO, SUCCESS
+from proctor.formatting import elapsed, plural
+from proctor.item import ERROR, EVALUATION, FINISHED, SCENARIO, SUCCESS, UNCHECKED
 from proctor.json_values import as_list, as_map, as_number, as_text, maps_in
 from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
 from proctor.store.batches import moment
 from proctor.store.items import item_settings
 from proctor.store.results import (
+    InputRow,
     ResultRow,
     ScoredSessions,
     evaluator_source,
@@ -86,6 +87,18 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherModel:
+    """Items whose agent used another model than the requested one; they count for the one that answered."""
+
+    requested: str
+    answered: str
+    items: int
+
+    def __str__(self) -> str:
+        return f"{self.requested} was requested, {self.answered} answered ({plural(self.items, 'item')})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """Finished items as columns of equal length."""
 
@@ -110,6 +123,8 @@ class Results:
     """Rows that evaluate a session: whether they ended well says nothing about the session."""
     stand_ins: tuple[str, ...] = ()
     """Scripted and mock agents and models among them."""
+    answered: tuple[OtherModel, ...] = ()
+    """Where another model answered than the requested one."""
     imported: frozenset[str] = frozenset()
     """Runs whose results come from another tool."""
     unfinished: Mapping[str, int] = field(default_factory=dict)
@@ -122,6 +137,11 @@ class Results:
     def is_error(self) -> Mask:
         """Rows that ended in an infrastructure error: they have no success, and are counted."""
         return np.asarray(self.status == FINISHED.index(ERROR))
+
+    @property
+    def is_unchecked(self) -> Mask:
+        """Rows that nothing checked: they have no success either."""
+        return self.reasons.mask(UNCHECKED) if UNCHECKED in self.reasons.labels else np.zeros(len(self), bool)
 
     @property
     def with_errors_failed(self) -> Floats:
@@ -277,7 +297,7 @@ class InputReader:
         self._line_of: dict[str, int] = {}
         self._digests: dict[str, int] = {}
 
-    def add(self, row: ResultRow) -> None:
+    def add(self, row: InputRow) -> None:
         """The next item: the inputs that every item has, and the others in its details."""
         line = self._line_of.get(row["digest"])
         if line is None:
@@ -288,7 +308,7 @@ class InputReader:
             self._line_of[row["digest"]] = line
         self._rows.append(line)
 
-    def _line(self, row: ResultRow) -> "array[int]":
+    def _line(self, row: InputRow) -> "array[int]":
         opened: object = json.loads(row["details"])
         # Details of the same name win, as they do in the item's digest.
         flat = {**_top(row), **{path: value for path, value in _flat("", opened) if path}}
@@ -402,6 +422,7 @@ class _Reader:
         """Those of all rows, one row after the other."""
         self._evaluations = array("b")
         self._stand_ins: dict[str, None] = {}
+        self._answered: dict[tuple[str, str], int] = {}
         self._levels: dict[str, dict[str, int]] = {}
         self._codes: dict[str, array[int]] = {}
         self._inputs = InputReader()
@@ -415,7 +436,7 @@ class _Reader:
 
     def _add_page(self, page: list[ResultRow]) -> None:
         first = len(self._ids)
-        levels = [self._levels_of(row["factors"]) for row in page]
+        levels = [self._levels_of(self._factors_of(row)) for row in page]
         for at, (factors, _) in enumerate(levels, first):
             for name, code in factors:
                 codes = self._codes[name]
@@ -444,6 +465,15 @@ class _Reader:
             (row["sessionId"], at) for at, row in enumerate(page, first) if row["sessionId"]
         )
         self._stand_ins.update((row["model"] or row["agent"], None) for row in page if row["standIn"])
+
+    def _factors_of(self, row: ResultRow) -> str:
+        """The factors of a row; the level of the model is the one that answered, not the requested one."""
+        answered = row["answeredModel"]
+        if not answered:
+            return row["factors"]
+        requested = row["model"] or "default"
+        self._answered[requested, answered] = self._answered.get((requested, answered), 0) + 1
+        return json.dumps({**json.loads(row["factors"]), "model": answered})
 
     def _levels_of(self, text: str) -> tuple[tuple[tuple[str, int], ...], str]:
         """The factors of a row with the codes of their levels, and the name of its task, if it has one."""
@@ -528,6 +558,10 @@ class _Reader:
             inputs=self._inputs.inputs(),
             is_evaluation=np.asarray(self._evaluations, dtype=np.bool_),
             stand_ins=tuple(sorted(self._stand_ins)),
+            answered=tuple(
+                OtherModel(requested=requested, answered=answered, items=items)
+                for (requested, answered), items in sorted(self._answered.items())
+            ),
             imported=frozenset(self._imported),
             unfinished={run_id: left for run_id, left in self.unfinished.items() if left},
         )
@@ -579,7 +613,7 @@ def _range_of(rule: Mapping[str, object]) -> tuple[float, float] | None:
     return (ends[0], ends[1]) if len(ends) == 2 and ends[0] < ends[1] else None
 
 
-def _top(row: ResultRow) -> dict[str, str]:
+def _top(row: InputRow) -> dict[str, str]:
     return {
         "runner": row["runner"],
         "agent": row["agent"],
@@ -589,7 +623,8 @@ def _top(row: ResultRow) -> dict[str, str]:
 
 
 def _figures(row: ResultRow) -> tuple[float, float, float, float]:
-    succeeded = np.nan if row["status"] == ERROR else float(row["status"] == SUCCESS)
+    is_judged = row["status"] != ERROR and row["reason"] != UNCHECKED
+    succeeded = float(row["status"] == SUCCESS) if is_judged else np.nan
     cost, seconds = row["costUsd"], row["workSeconds"]
     if row["sessionId"] is None:
         # Nothing recorded its work: the time from its start to its end.

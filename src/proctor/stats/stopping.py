@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from proctor.errors import UsageError
-from proctor.item import ERROR, SUCCESS, Item
+from proctor.item import ERROR, SUCCESS, UNCHECKED, Item
 from proctor.job import STOP_RULE, ItemFinished, StopRule, StopState
 from proctor.json_values import as_map
 from proctor.stats.intervals import Estimate
@@ -87,8 +87,16 @@ def arranged(items: Iterable[Item], rule: StopRule, seed: int) -> tuple[list[Ite
     every = list(items)
     reader = InputReader()
     for item in every:
-        top = {"runner": item.runner, "agent": item.agent, "model": item.model, "prompt": item.prompt}
-        reader.add(item.digest, top, json.dumps(dict(item.details)))
+        reader.add(
+            {
+                "digest": item.digest,
+                "runner": item.runner,
+                "agent": item.agent,
+                "model": item.model,
+                "prompt": item.prompt,
+                "details": json.dumps(dict(item.details)),
+            }
+        )
     levels = Labels.of(level_of(item.factors, rule.by) for item in every)
     repeats = [item.repeat for item in every]
     tasks = _tasks(reader, levels, repeats, rule)
@@ -154,8 +162,7 @@ class StopMonitor:
         ids, repeats, names = list[str](), list[int](), list[str]()
         factors = dict[str, None]()
         for row in planned_rows(read, run_id):
-            top = {name: row[name] for name in ("runner", "agent", "model", "prompt")}
-            reader.add(row["digest"], top, row["details"])
+            reader.add(row)
             known = as_map(json.loads(row["factors"]))
             factors |= dict.fromkeys(known)
             ids.append(row["id"])
@@ -205,6 +212,7 @@ class StopMonitor:
         row = FinishedRow(
             id=item.id,
             status=item.outcome.status,
+            reason=item.outcome.reason,
             sessionId=item.session_id,
             costUsd=item.cost_usd,
             workSeconds=item.work_seconds,
@@ -271,7 +279,7 @@ class StopMonitor:
     def _value(self, row: FinishedRow) -> float | None:
         metric, session = self.rule.metric, row["sessionId"]
         if metric == SUCCESS:
-            return float(row["status"] == SUCCESS)
+            return None if row["reason"] == UNCHECKED else float(row["status"] == SUCCESS)
         if metric in RATIOS:
             amounts = {"cost": row["costUsd"], "time": row["workSeconds"], "tokens": row["tokensTotal"]}
             return amounts[metric] or None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, TIMEOUT
+from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED
 from proctor.store.database import R, literals, places
 from proctor.store.items import SHOWN_CHARACTERS
 from proctor.store.reader import CountRow, RunIdRow, Scope, StoreReader, session_where, uses_postgres
@@ -428,6 +428,7 @@ class UsageSums(TypedDict):
 
     tokens: int | None
     cost: float | None
+    unchecked: int | None
 
 
 class RunningItemRow(TypedDict):
@@ -451,6 +452,9 @@ class _Last(TypedDict):
     n: int | None
 
 
+_UNCHECKED_ITEMS = f'SUM(CASE WHEN "reason" = \'{UNCHECKED}\' THEN 1 ELSE 0 END) AS "unchecked"'
+
+
 def finished_prefix(read: StoreReader, run_id: str) -> int:
     """The position of the first item that has not ended; of a finished batch, the one after its last."""
     (unfinished,) = read.rows(
@@ -471,7 +475,8 @@ def sums_between(read: StoreReader, run_id: str, start: int, end: int) -> UsageS
     """The sums of the items from one position up to another, which is left out."""
     (row,) = read.rows(
         UsageSums,
-        'SELECT SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost" FROM "batch_items" '
+        f'SELECT SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost", {_UNCHECKED_ITEMS} '
+        'FROM "batch_items" '
         'WHERE "runId" = ? AND "position" >= ? AND "position" < ?',
         (run_id, start, end),
     )
@@ -482,7 +487,8 @@ def finished_sums(read: StoreReader, run_id: str, start: int) -> UsageSums:
     """The sums of the finished items from a position on."""
     (row,) = read.rows(
         UsageSums,
-        'SELECT SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost" FROM "batch_items" '
+        f'SELECT SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost", {_UNCHECKED_ITEMS} '
+        'FROM "batch_items" '
         f'WHERE "runId" = ? AND "status" IN ({_FINISHED}) AND "position" >= ?',
         (run_id, start),
     )
@@ -493,8 +499,8 @@ def running_sums(read: StoreReader, run_id: str) -> UsageSums:
     """The sums of the model calls of running items."""
     (row,) = read.rows(
         UsageSums,
-        'SELECT SUM("promptTokens" + "completionTokens") AS "tokens", SUM("costUsd") AS "cost" '
-        'FROM "model_calls" WHERE "sessionId" IN '
+        'SELECT SUM("promptTokens" + "completionTokens") AS "tokens", SUM("costUsd") AS "cost", '
+        '0 AS "unchecked" FROM "model_calls" WHERE "sessionId" IN '
         '(SELECT "sessionId" FROM "batch_items" WHERE "runId" = ? AND "status" = ?)',
         (run_id, RUNNING),
     )

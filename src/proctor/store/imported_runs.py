@@ -320,7 +320,7 @@ class _TableWriter:
             (
                 *(self._run_id, item_id, position, group.digest, repeat, IMPORTED, "", item.prompt),
                 *(item.agent, item.model, group.factors, group.details, settings, outcome.status),
-                *(outcome.reason, error, *times, session_id, None, tokens, 0, cost),
+                *(outcome.reason, error, *times, session_id, None, tokens, 0, cost, ""),
             )
         )
         has_usage = cost is not None or tokens > 0

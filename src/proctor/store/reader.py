@@ -60,6 +60,8 @@ class ItemFilter:
 
     statuses: Sequence[str] = ()
     """Empty: all."""
+    reasons: Sequence[str] = ()
+    """Empty: all."""
     search: str = ""
     """Text that occurs in the id, repository, prompt, model, agent or error."""
 
@@ -562,6 +564,9 @@ def item_where(run_id: str, selection: ItemFilter) -> tuple[str, list[object]]:
     if selection.statuses:
         parts.append(f'"status" IN ({places(selection.statuses)})')
         parameters += selection.statuses
+    if selection.reasons:
+        parts.append(f'"reason" IN ({places(selection.reasons)})')
+        parameters += selection.reasons
     if selection.search:
         parts.append("(" + " OR ".join(f"LOWER(\"{name}\") LIKE ? ESCAPE '!'" for name in SEARCHED) + ")")
         parameters += [substring_pattern(selection.search)] * len(SEARCHED)

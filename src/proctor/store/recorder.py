@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from operator import is_
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.json_values import JsonObject
@@ -104,6 +105,7 @@ class Recorder:
         self.cost_usd: float | None = None
         """Sum of the known costs of its calls; None: no call had a known price."""
         self._step_cost: float | None = None
+        self._models: dict[str, int] = {}
         self._counts = {"modelCalls": 0, "toolCalls": 0, "interventions": 0, "unpricedCalls": 0}
         self._notes: list[str] = []
         self._last_moment: datetime | None = None
@@ -121,6 +123,11 @@ class Recorder:
             model_calls=counts["modelCalls"],
             unpriced_calls=counts["unpricedCalls"],
         )
+
+    @property
+    def main_model(self) -> str:
+        """The model with most of the tokens; empty: there was no call."""
+        return max(self._models, key=self._models.__getitem__, default="")
 
     def record(self, event: Event) -> None:
         """Record an event at the current time."""
@@ -157,9 +164,21 @@ class Recorder:
         self._step_started = self._stamp()
 
     def end(
-        self, status: str, reason: str, error: str, *, work_seconds: float | None, waiting_seconds: float
+        self,
+        status: str,
+        reason: str,
+        error: str,
+        *,
+        work_seconds: float | None,
+        waiting_seconds: float,
+        phase_seconds: Mapping[str, float] = MappingProxyType({}),
+        answered_model: str = "",
     ) -> None:
-        """Record the end of the session, with the sums of its events."""
+        """Record the end of the session, with the sums of its events.
+
+        `phase_seconds` is the part of `work_seconds` that went into the checkout, the setup, the agent and
+        the check; `answered_model` is the model that answered, if it is another than the requested one.
+        """
         usage = self._usage
         values = {
             "status": status,
@@ -168,6 +187,8 @@ class Recorder:
             "finishedAt": self._stamp(),
             "workSeconds": work_seconds,
             "waitingSeconds": waiting_seconds,
+            **{f"{phase}Seconds": seconds for phase, seconds in phase_seconds.items()},
+            "answeredModel": self.line(answered_model),
             "promptTokens": usage.input_tokens,
             "cachedTokens": usage.cached_tokens,
             "completionTokens": usage.output_tokens,
@@ -228,6 +249,7 @@ class Recorder:
     def _model_call(self, event: ModelCall) -> None:
         usage, cost = _writable(event.usage), amount(event.cost_usd)
         self._counts["modelCalls"] += 1
+        self._models[event.model] = self._models.get(event.model, 0) + usage.total_tokens
         self._usage = usage if self._usage is _NO_USAGE else self._usage + usage
         self._step_usage = usage if self._step_usage is _NO_USAGE else self._step_usage + usage
         if cost is None:
@@ -294,6 +316,7 @@ class Recorder:
             "agentVersion": event.agent_version,
             "thread": event.thread,
             "sandbox": event.sandbox,
+            "baseline": event.baseline,
         }
         values = {name: self.line(value) for name, value in known.items() if value}
         if values:

@@ -14,28 +14,37 @@ if TYPE_CHECKING:
     from proctor.store.aggregates import Selection
 
 _FINISHED = literals(FINISHED)
+WORK_SECONDS = 'COALESCE(s."agentSeconds", s."workSeconds")'
+"""Work time that is compared: of a coding session the agent's own, without setup and checks."""
 _COLUMNS = (
     'SELECT i."runId", i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
     'i."prompt", i."factors", i."details", i."status", i."reason", i."sessionId", i."costUsd", '
-    'i."tokensTotal", s."workSeconds", s."standIn", i."startedAt", i."finishedAt" FROM "batch_items" i '
+    f'i."tokensTotal", {WORK_SECONDS} AS "workSeconds", s."standIn", s."answeredModel", '
+    'i."startedAt", i."finishedAt" '
+    'FROM "batch_items" i '
     'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
 )
 
 
-class ResultRow(TypedDict):
-    """One finished item, with the work time of its last attempt."""
+class InputRow(TypedDict):
+    """The inputs of one item."""
 
-    runId: str
-    id: str
     digest: str
     """Of the inputs: the same for repeats."""
-    repeat: int
     runner: str
     agent: str
     model: str
     prompt: str
-    factors: str
     details: str
+
+
+class ResultRow(InputRow):
+    """One finished item, with the work time of its last attempt."""
+
+    runId: str
+    id: str
+    repeat: int
+    factors: str
     status: str
     reason: str
     sessionId: str | None
@@ -43,22 +52,18 @@ class ResultRow(TypedDict):
     tokensTotal: int
     workSeconds: float | None
     standIn: int | None
+    answeredModel: str | None
+    """The model that answered in the last attempt; empty: the requested one, or unknown."""
     startedAt: str | None
     finishedAt: str | None
 
 
-class PlannedRow(TypedDict):
+class PlannedRow(InputRow):
     """One item of a run, finished or not."""
 
     id: str
-    digest: str
     repeat: int
-    runner: str
-    agent: str
-    model: str
-    prompt: str
     factors: str
-    details: str
 
 
 class FinishedRow(TypedDict):
@@ -66,6 +71,7 @@ class FinishedRow(TypedDict):
 
     id: str
     status: str
+    reason: str
     sessionId: str | None
     costUsd: float | None
     workSeconds: float | None
@@ -130,7 +136,7 @@ def selected_rows(selection: "Selection") -> Iterator[ResultRow]:
     loose = selection.of_loose_sessions(
         _LooseSession,
         's."id", s."name", s."agent", s."model", s."status", s."endReason" AS "reason", s."costUsd", '
-        's."totalTokens" AS "tokensTotal", s."workSeconds", s."standIn"',
+        f's."totalTokens" AS "tokensTotal", {WORK_SECONDS} AS "workSeconds", s."standIn"',
         f'AND s."status" IN ({_FINISHED}) ORDER BY s."startedAt", s."id"',
     )
     for session in loose:
@@ -159,6 +165,7 @@ def _as_item(session: _LooseSession) -> ResultRow:
         "tokensTotal": session["tokensTotal"],
         "workSeconds": session["workSeconds"],
         "standIn": session["standIn"],
+        "answeredModel": None,
         "startedAt": None,
         "finishedAt": None,
     }
@@ -178,7 +185,8 @@ def finished_rows(read: StoreReader, run_id: str) -> Iterator[FinishedRow]:
     """How the finished items of a run ended, in plan order, without their inputs."""
     return read.stream(
         FinishedRow,
-        'SELECT i."id", i."status", i."sessionId", i."costUsd", i."tokensTotal", s."workSeconds" '
+        'SELECT i."id", i."status", i."reason", i."sessionId", i."costUsd", i."tokensTotal", '
+        f'{WORK_SECONDS} AS "workSeconds" '
         'FROM "batch_items" i '
         'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
         f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',

@@ -101,7 +101,8 @@ PLAIN: dict[str, tuple[str, ...]] = {
     ),
     "one word of a few, ours": (
         *("batches.job", "batches.status", "batches.reason", "batches.proctorVersion", "batch_items.runner"),
-        *("batch_items.status", "batch_items.reason", "sessions.job", "sessions.status"),
+        *("batch_items.status", "batch_items.reason", "batch_items.merge", "sessions.job", "sessions.status"),
+        "sessions.baseline",
         *("sessions.endReason", "sessions.source", "iterations.testResult", "messages.role"),
         *("model_calls.status", "model_calls.priceSource", "scores.level", "scores.errorCode"),
         *("scores.ignored", "labels.level", "merge_history.mode", "merge_history.result", "ledger.kind"),
@@ -116,6 +117,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
             "sessions.service",
             "sessions.logGroup",
             "sessions.sandbox",
+            "sessions.answeredModel",
         ),
         *("iterations.model", "messages.name", "tool_calls.toolName", "model_calls.provider"),
         *("model_calls.model", "model_calls.price", "model_calls.speaker", "model_calls.purpose"),

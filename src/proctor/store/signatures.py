@@ -23,7 +23,8 @@ _COLUMNS = ("runId", "position", "itemId", "digest", "keyId", "mac")
 _INSERT = insertion("signatures", _COLUMNS)
 _ITEMS = (
     'SELECT i."id", i."digest", i."status", i."reason", i."sessionId", i."iterSha", i."tokensTotal", '
-    'i."toolCalls", i."costUsd", i."finishedAt", s."workSeconds", s."standIn" FROM "batch_items" i '
+    'i."toolCalls", i."costUsd", i."finishedAt", COALESCE(s."agentSeconds", s."workSeconds"), s."standIn" '
+    'FROM "batch_items" i '
     'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ?'
 )
 _SCORES = (

@@ -77,6 +77,8 @@ class ItemRow(TypedDict):
     tokensTotal: int
     toolCalls: int
     costUsd: float | None
+    merge: str
+    """How merging its work ended: `success`, `conflict`, `error`; empty: it was not merged."""
 
 
 class SessionRow(TypedDict):
@@ -125,6 +127,15 @@ class SessionRow(TypedDict):
     toolsJsonBlob: NotRequired[str | None]
     sandbox: str
     """How the attempt's programs were confined; empty: it started none."""
+    checkoutSeconds: float | None
+    """Parts of `workSeconds`; None: it had no such part."""
+    setupSeconds: float | None
+    agentSeconds: float | None
+    checkSeconds: float | None
+    answeredModel: str
+    """The model that gave most of the answers; empty: the one that was asked for, or unknown."""
+    baseline: str
+    """Result of the check before the agent: `pass`, `fail`, or empty."""
 
 
 class IterationRow(TypedDict):
@@ -591,7 +602,7 @@ def row_of(run_id: str, position: int, item: Item) -> tuple[object, ...]:
         *(run_id, id_of(digest, item.repeat), position, digest, item.repeat, item.runner),
         *(clean(str(item.settings.get("repo", ""))), clean(item.prompt), item.agent, item.model),
         *(_json(item.factors), _json(item.details), _settings_json(item.settings), QUEUED, "", ""),
-        *(None, None, None, None, 0, 0, None),
+        *(None, None, None, None, 0, 0, None, ""),
     )
 
 

@@ -118,6 +118,7 @@ class Header(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     start: Text | None = Field(None, description="Folder with the files the task begins with.")
+    empty: bool | None = Field(None, description="Whether the task begins with an empty folder.")
     repo: Text | None = Field(None, description="Git repository to begin from, instead of `start`.")
     ref: Text | None = Field(None, description="Branch, tag or commit of `repo`. Default: HEAD.")
     setup: Text | None = Field(None, description="Command run in the copy before the agent.")
@@ -132,6 +133,7 @@ class Header(BaseModel):
     date: Text | None = Field(None, description="When the work was really done, as 2024-01-31.")
     expect: Expectation | None = Field(None, description="What the agent's last words are checked for.")
     timeout: Seconds | None = Field(None, description="Seconds the agent may take.")
+    check_timeout: Seconds | None = Field(None, description="Seconds each check may take.")
     agent: Text | None = Field(None, description="Who does the work. Default: builtin.")
     solution: Text | None = Field(None, description="Folder with the reference solution's files.")
     answer: Text | None = Field(None, description="What the reference solution says.")
@@ -190,9 +192,10 @@ def _task(
         difficulty=_difficulty(markdown.facts.get("difficulty", ""), file),
         facts={name: value for name, value in markdown.facts.items() if name != "difficulty"},
         requirements=bullets(markdown.sections.get("requirements", "")),
-        checks=_checks(header.get("check"), markdown.boxes),
+        checks=_checks(header.get("check"), markdown.boxes, header.get("check_timeout")),
         start=folders.get("start"),
         repo=Path(resolved(repo, folder=file.parent, home=Path.home())) if repo else None,
+        starts_empty=bool(header.get("empty")),
         ref=header.get("ref") or "HEAD",
         setup=header.get("setup") or "",
         check_files=folders.get("check_files"),
@@ -303,7 +306,7 @@ def _unknown_criteria(
             yield header.problem(("check", criterion), problem, remedy, of_key=True)
 
 
-def _checks(checks: object, boxes: Sequence[TextLine]) -> tuple[TaskCheck, ...]:
+def _checks(checks: object, boxes: Sequence[TextLine], seconds: float | None = None) -> tuple[TaskCheck, ...]:
     commands = checks if isinstance(checks, dict) else {}
     by_name = {_bare(criterion): command for criterion, command in commands.items()}
     listed = [TaskCheck(criterion=box.text, command=by_name.pop(_bare(box.text), "")) for box in boxes]
@@ -314,7 +317,8 @@ def _checks(checks: object, boxes: Sequence[TextLine]) -> tuple[TaskCheck, ...]:
         if _bare(criterion) in by_name
     ]
     loose = checks if isinstance(checks, list) else [checks] if isinstance(checks, str) else []
-    return (*listed, *(TaskCheck(criterion="", command=command) for command in loose))
+    listed += [TaskCheck(criterion="", command=command) for command in loose]
+    return tuple(replace(check, timeout_seconds=seconds) for check in listed)
 
 
 def _bare(criterion: str) -> str:

@@ -69,7 +69,8 @@ class ReadOverrides:
     check: str = field(
         default="",
         metadata={
-            "help": "Test command of SWE-bench rows; writes a JUnit report to $PROCTOR_TEST_REPORT.",
+            "help": "Check of tasks that have none; of SWE-bench rows, one that writes JUnit to "
+            "$PROCTOR_TEST_REPORT.",
             "metavar": "COMMAND",
         },
     )

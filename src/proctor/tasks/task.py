@@ -124,6 +124,8 @@ class Task:
     start: TaskFolder | None = None
     image: TaskImage | None = None
     """The image in which all its programs run; its working folder is then `start`."""
+    starts_empty: bool = False
+    """Whether it is meant to begin with an empty folder."""
     repo: Path | None = None
     ref: str = "HEAD"
     setup: str = ""

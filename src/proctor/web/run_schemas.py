@@ -158,6 +158,7 @@ class RunState(RowModel):
     finished_at: str | None
     is_stopping: bool = Field(description="A stop was requested and has not completed.")
     counts: dict[str, int] = Field(description="Items by status, with every status.")
+    unchecked_count: int = Field(default=0, description="Successes that nothing checked.")
     item_count: int
     finished_count: int
     tokens: int

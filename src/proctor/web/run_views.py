@@ -146,6 +146,7 @@ def run_state(
         finished_at=batch["finishedAt"],
         is_stopping=bool(batch["abortRequestedAt"]) and current.status == RUNNING,
         counts=dict(current.counts),
+        unchecked_count=current.unchecked,
         item_count=current.total,
         finished_count=current.finished,
         tokens=current.tokens,

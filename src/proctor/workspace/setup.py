@@ -24,7 +24,14 @@ from proctor.processes import undisturbed
 from proctor.runner import Services
 from proctor.session import Note, Workspace
 from proctor.workspace.merge_queue import was_merged
-from proctor.workspace.source_repository import SourceRepository, differences, fingerprint, open_source
+from proctor.workspace.source_repository import (
+    SESSION_REFS,
+    SourceRepository,
+    differences,
+    fingerprint,
+    open_source,
+    own_references,
+)
 from proctor.workspace.worktree import (
     Worktree,
     fill,
@@ -44,6 +51,9 @@ ID_LENGTH = 8
 
 # Linux limits a variable to 128 KiB. Agents also get the prompt in other ways.
 PROMPT_LIMIT_BYTES = 100_000
+
+COMMAND_SECONDS = 900.0
+"""Of setup and of a check, unless the agent's time limit is longer."""
 
 # Below the ephemeral ports, above those of known services.
 FIRST_PORT, PORT_COUNT = 20_000, 10_000
@@ -107,8 +117,14 @@ class WorkSession:
 
     @property
     def time_limit(self) -> float | None:
+        """Seconds the agent may take; None: no limit."""
         seconds = self.item.settings.get("timeoutSec")
         return float(seconds) if seconds else None
+
+    def command_limit(self, phase: "Phase") -> float:
+        """Seconds that setup or a check may take: its own setting, else enough for a cold build."""
+        seconds = self.item.settings.get(f"{phase}TimeoutSec")
+        return float(seconds) if seconds else max(COMMAND_SECONDS, self.time_limit or 0)
 
     @property
     def message(self) -> str:
@@ -164,14 +180,19 @@ async def prepare(item: Item, services: Services) -> WorkSession:
     port = reserve_port(services.session_id)
     try:
         repository = Path(item.settings["repo"])
-        if services.driver_files:
-            repository = await services.driver_files.repository(repository, str(item.details["baseBranch"]))
-        start = await in_thread(_find, item, services, repository)
-        tree = await in_thread(_make_tree, start, place, bool(item.details.get("sealed")))
+        with services.phase("checkout"):
+            if services.driver_files:
+                base = str(item.details["baseBranch"])
+                repository = await services.driver_files.repository(repository, base)
+            start = await in_thread(_find, item, services, repository)
+            tree = await in_thread(_make_tree, start, place, bool(item.details.get("sealed")))
         services.record(_workspace(start, tree, services.sandbox.kind_of(item.settings.get("sandbox"))))
         environment = session_environment(item, services.environment, place / "home", tree.folder, port)
         async with _fill_slots():
-            await in_thread(fill, tree)
+            with services.phase("checkout"):
+                _, before = await asyncio.gather(
+                    in_thread(fill, tree), in_thread(_fingerprint, start.source, start.references)
+                )
     except BaseException:
         release_port(port)
         await in_thread(remove_folder, place)
@@ -183,7 +204,7 @@ async def prepare(item: Item, services: Services) -> WorkSession:
         home=place / "home",
         environment=environment,
         port=port,
-        before=start.before,
+        before=before,
     )
     _note_limitations(session)
     return session
@@ -198,22 +219,27 @@ class _StartingPoint:
     base: str
     base_sha: str
     references: Mapping[str, str]
-    before: Mapping[str, str]
 
 
 def _find(item: Item, services: Services, repository: Path) -> _StartingPoint:
     source = open_source(repository, services.environment)
     base = str(item.details["baseBranch"])
     try:
-        references = source.references()
+        references = source.all_references()
         return _StartingPoint(
             source=source,
             name=_name(item, services, source, references),
             base=base,
-            base_sha=source.base_commit(base),
-            references=references,
-            before=fingerprint(source, references),
+            base_sha=references.get(f"refs/heads/{base}") or source.base_commit(base),
+            references=own_references(references),
         )
+    except (GitError, OSError) as error:
+        raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
+
+
+def _fingerprint(source: SourceRepository, references: Mapping[str, str]) -> Mapping[str, str]:
+    try:
+        return fingerprint(source, references)
     except (GitError, OSError) as error:
         raise WorkspaceError(f"reading the repository {source.root}: {error}") from error
 
@@ -243,10 +269,8 @@ def _workspace(start: _StartingPoint, tree: Worktree, sandbox: str) -> Workspace
 
 def _name(item: Item, services: Services, source: SourceRepository, references: Mapping[str, str]) -> str:
     source.check_names(references)
-    now = services.now()
-    name = session_name(item.prompt, now, item.id, services.attempt)
-    used = source.session_branches(name.rpartition("/")[0])
-    return session_name(item.prompt, now, item.id, services.attempt, used)
+    used = {name.removeprefix("refs/heads/") for name in references if name.startswith(SESSION_REFS)}
+    return session_name(item.prompt, services.now(), item.id, services.attempt, used)
 
 
 def _note_limitations(session: WorkSession) -> None:
@@ -280,7 +304,6 @@ async def fresh_session(session: WorkSession) -> WorkSession:
         base=session.base_branch,
         base_sha=tree.base_sha,
         references={},
-        before=session.before,
     )
     fresh = await in_thread(_make_tree, start, place, True)
     async with _fill_slots():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proctor.errors import WorkspaceError
-from proctor.git import Git, GitError
+from proctor.git import Git
 
 SESSION_REFS = "refs/heads/batch/"
 """Namespace of session branches: the only references that sessions write."""
@@ -67,21 +67,20 @@ class SourceRepository:
         branches = ", ".join(self.git.branches()) or "none: it has no commit yet"
         raise WorkspaceError(f"{self.root} has no branch, tag or commit `{name}`. Branches: {branches}")
 
-    def references(self) -> dict[str, str]:
-        """All references except session branches, and their objects."""
+    def all_references(self) -> dict[str, str]:
+        """All references and their objects."""
         listed = self.git("for-each-ref", "--format=%(objectname) %(refname)")
         pairs = (line.split(" ", 1) for line in listed.splitlines())
-        return {name: sha for sha, name in pairs if not name.startswith(SESSION_REFS)}
+        return {name: sha for sha, name in pairs}
 
     def check_names(self, references: Mapping[str, str]) -> None:
         """Raise `WorkspaceError` if the repository can have no session branches."""
         if SESSION_REFS.rstrip("/") in references:
             raise WorkspaceError(f"{self.root} has a branch `batch`, so git allows none called `batch/…`")
 
-    def session_branches(self, prefix: str) -> set[str]:
-        """The names of session branches that begin with `prefix`."""
-        listed = self.git("for-each-ref", "--format=%(refname)", f"refs/heads/{prefix}")
-        return {line.removeprefix("refs/heads/") for line in listed.splitlines()}
+    def references(self) -> dict[str, str]:
+        """All references except session branches, and their objects."""
+        return own_references(self.all_references())
 
     def object_folders(self) -> list[Path]:
         """Its object folder, then those of its alternates, recursively.
@@ -107,21 +106,28 @@ class SourceRepository:
         return "".join(_setting(name, value) for name, _, value in pairs)
 
 
+def own_references(references: Mapping[str, str]) -> dict[str, str]:
+    """The references that are not session branches."""
+    return {name: sha for name, sha in references.items() if not name.startswith(SESSION_REFS)}
+
+
 def open_source(path: Path, environment: Mapping[str, str]) -> SourceRepository:
     """The repository that contains `path`; raises `WorkspaceError` if there is none."""
     if not path.is_dir():
         raise WorkspaceError(f"there is no folder {path}")
     git = Git(path, environment)
+    questions = ("--git-common-dir", "--show-object-format", "--show-toplevel")
     try:
-        listed = git("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-object-format")
-        common, object_format = listed.splitlines()
-    except GitError as error:
-        raise WorkspaceError(f"{path} is not a git repository: {error.stderr.strip()}") from error
+        exit_code, listed, stderr = git.run("rev-parse", "--path-format=absolute", *questions)
     except OSError as error:
         raise WorkspaceError(f"git cannot be run: {error}") from error
-    top = git.line("rev-parse", "--path-format=absolute", "--show-toplevel")
-    root = Path(top) if top else Path(common)
-    if not top and (about := Path(common) / COPY_FILE).is_file():
+    answers = listed.splitlines()
+    if len(answers) < 2:
+        raise WorkspaceError(f"{path} is not a git repository: {stderr.strip()}")
+    common, object_format = answers[:2]
+    # A bare repository has no top folder: that question alone fails.
+    root = Path(answers[2]) if exit_code == 0 else Path(common)
+    if exit_code and (about := Path(common) / COPY_FILE).is_file():
         facts = json.loads(about.read_text())
         return SourceRepository(
             root=Path(facts["root"]),
@@ -137,15 +143,13 @@ def fingerprint(source: SourceRepository, references: Mapping[str, str]) -> dict
     """State that a session must not change, by name; of a copy, nothing: its driver changes it."""
     if source.copy:
         return {}
-    git = source.git
     facts = dict(references)
-    facts["HEAD"] = git.line("symbolic-ref", "-q", "HEAD") or git.line("rev-parse", "HEAD")
     facts["its config"] = _digest_of_file(source.common / "config")
     facts["its hooks"] = _listing_of(source.common / "hooks")
     if source.root != source.common:
-        facts["its index"] = hashlib.sha256(git("ls-files", "-s", "-z").encode()).hexdigest()
-        facts |= _checkout(source)
-    return facts
+        return facts | _checkout(source)
+    git = source.git
+    return facts | {"HEAD": git.line("symbolic-ref", "-q", "HEAD") or git.line("rev-parse", "HEAD")}
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -161,9 +165,31 @@ def _difference(name: str, before: Mapping[str, str], after: Mapping[str, str]) 
 
 
 def _checkout(source: SourceRepository) -> dict[str, str]:
-    """Uncommitted files of the checkout and their states."""
-    listed = source.git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal")
-    return {entry[3:]: entry[:2] + _stamp(source.root / entry[3:]) for entry in listed.split("\0") if entry}
+    """HEAD of the checkout, what its index has besides that commit, and uncommitted files and their states.
+
+    In one call of git: this is done before each session.
+    """
+    flags = ("--porcelain=v2", "--branch", "-z", "--no-renames", "--untracked-files=normal")
+    commit = head = ""
+    staged, files = hashlib.sha256(), dict[str, str]()
+    for entry in source.git("status", *flags).split("\0"):
+        kind, _, rest = entry.partition(" ")
+        if kind == "#":
+            name, _, value = rest.partition(" ")
+            commit = value if name == "branch.oid" else commit
+            head = value if name == "branch.head" else head
+        elif kind == "?":
+            files[rest] = f"?{_stamp(source.root / rest)}"
+        elif kind in _FIELDS_BEFORE_PATH:
+            *about, path = rest.split(" ", _FIELDS_BEFORE_PATH[kind])
+            files[path] = about[0] + _stamp(source.root / path)
+            if about[0][0] != ".":
+                staged.update(f"{entry}\0".encode("utf-8", "surrogateescape"))
+    return {"HEAD": commit if head == "(detached)" else head, "its index": staged.hexdigest(), **files}
+
+
+_FIELDS_BEFORE_PATH = {"1": 7, "u": 9}
+"""Of an entry of `git status --porcelain=v2`, by its kind."""
 
 
 def _stamp(path: Path) -> str:

@@ -13,6 +13,7 @@ A sealed repository shares nothing: it has its own copy of the objects that its 
 other reference, so that git cannot show an agent what came later.
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -34,6 +35,13 @@ _GIT_IDENTITY = """[user]
 [advice]
 	detachedHead = false
 """
+
+
+OWN_NAMES = frozenset(
+    {"git", "home", "logs", "check_files", "solution", "nested"}
+    | {"tree-aside", "removed-link", "agents-git", "agents-settings"}
+)
+"""Names that Proctor uses beside the worktree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +112,7 @@ def make_tree(
         is_sealed=sealed,
     )
     make_repository(tree)
-    try:
-        add_tree(tree)
-    except GitError as error:
-        raise WorkspaceError(f"making a work tree of {source.root}: {error}") from error
+    add_tree(tree)
     return tree
 
 
@@ -130,7 +135,7 @@ def tree_name(source: SourceRepository) -> str:
     safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in source.name).strip(".-")
     # git does not allow these in the name of its administrative folder.
     safe = safe.replace("..", "-").removesuffix(".lock")
-    return safe if safe and safe not in ("git", "home", "judged") else f"{safe or 'repository'}-tree"
+    return safe if safe and safe not in OWN_NAMES else f"{safe or 'repository'}-tree"
 
 
 def visible_references(references: Mapping[str, str], base: str, base_sha: str) -> dict[str, str]:
@@ -184,10 +189,19 @@ def alternates_text(tree: Worktree) -> str:
 
 
 def add_tree(tree: Worktree) -> None:
-    """Add an empty worktree on the session's branch."""
-    git = tree.source.git.at(tree.repository, GIT_DIR=str(tree.repository))
-    arguments = ("worktree", "add", "--no-checkout", "--no-track", "-B", tree.branch)
-    git(*arguments, str(tree.folder), tree.base_sha)
+    """Add an empty worktree on the session's branch.
+
+    Writes the files that `git worktree add --no-checkout` writes, which starts four processes for it.
+    """
+    branch = tree.repository / "refs/heads" / tree.branch
+    for folder in (tree.admin, branch.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    tree.folder.mkdir(parents=True)
+    branch.write_text(f"{tree.base_sha}\n")
+    (tree.admin / "HEAD").write_text(f"ref: refs/heads/{tree.branch}\n")
+    (tree.admin / "commondir").write_text("../..\n")
+    (tree.admin / "gitdir").write_text(f"{tree.folder}/.git\n")
+    (tree.folder / ".git").write_text(f"gitdir: {tree.admin}\n")
 
 
 def fill(tree: Worktree) -> None:
@@ -196,6 +210,15 @@ def fill(tree: Worktree) -> None:
         tree.git("reset", "--hard", "--quiet", tree.base_sha)
     except GitError as error:
         raise WorkspaceError(f"filling the work tree of {tree.source.root}: {error}") from error
+
+
+def restore(tree: Worktree) -> None:
+    """Bring the files back to the base commit; ignored files, such as those of setup, stay."""
+    try:
+        tree.git("reset", "--hard", "--quiet", tree.base_sha)
+        tree.git("clean", "-d", "--force", "--quiet")
+    except GitError as error:
+        raise WorkspaceError(f"restoring the work tree of {tree.source.root}: {error}") from error
 
 
 def ignore_untracked(tree: Worktree) -> list[str]:
@@ -225,6 +248,47 @@ def publish(tree: Worktree) -> None:
     except GitError as error:
         problem = f"copying {tree.branch} to {tree.source.root}: {error}"
         raise WorkspaceError(problem, reason="publish_failed") from error
+    if (tree.repository / "lfs/objects").is_dir():
+        _publish_large_files(tree)
+
+
+_POINTER = re.compile(r"^oid sha256:([0-9a-f]{64})$", re.MULTILINE)
+_LONGEST_POINTER = 1024
+"""Bytes; git-lfs takes no longer file for a pointer."""
+
+
+def _publish_large_files(tree: Worktree) -> None:
+    """Copy the objects of git-lfs that the session's commits point to, which git does not copy."""
+    git = tree.source.git
+    tip = f"refs/heads/{tree.branch}"
+    try:
+        listed = git("rev-list", "--objects", "--no-object-names", tip, f"^{tree.base_sha}")
+        about = git("cat-file", "--batch-check=%(objecttype) %(objectsize) %(objectname)", stdin=listed)
+        rows = (line.split() for line in about.splitlines())
+        small = [name for kind, size, name in rows if kind == "blob" and int(size) <= _LONGEST_POINTER]
+        contents = git("cat-file", "--batch", stdin="".join(f"{name}\n" for name in small))
+        store = git.line("config", "--path", "lfs.storage") or "lfs"
+        for digest in sorted(set(_POINTER.findall(contents))):
+            place = Path("objects", digest[:2], digest[2:4], digest)
+            _copy_large_file(tree.repository / "lfs" / place, tree.source.common / store / place, digest)
+    except (GitError, OSError, ValueError) as error:
+        problem = f"copying large files of {tree.branch} to {tree.source.root}: {error}"
+        raise WorkspaceError(problem, reason="publish_failed") from error
+
+
+def _copy_large_file(file: Path, target: Path, digest: str) -> None:
+    """Copy an object under its digest, if the agent has it and it is what it says."""
+    if target.exists() or file.resolve() != file or not file.is_file():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f"{digest}.{os.getpid()}.part")
+    shutil.copyfile(file, partial, follow_symlinks=False)
+    with partial.open("rb") as opened:
+        is_whole = hashlib.file_digest(opened, "sha256").hexdigest() == digest
+    if is_whole:
+        partial.rename(target)
+    else:
+        partial.unlink()
 
 
 def remove_folder(folder: Path) -> str:

@@ -9,8 +9,15 @@ import pytest
 from proctor.agents import find_agent
 from proctor.errors import UsageError
 from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices, script_of, stand_in
-from proctor.tasks.task import Task, TaskCheck, TaskFolder
+from proctor.jobs.benchmark.plan import (
+    BenchmarkDefinition,
+    BenchmarkOverrides,
+    agent_choices,
+    complete_tasks,
+    script_of,
+    stand_in,
+)
+from proctor.tasks.task import Task, TaskCheck, TaskFolder, folder_of
 
 TASK = Task(
     name="fix",
@@ -152,3 +159,50 @@ def test_an_oracle_runs_once_whatever_the_agents_are() -> None:
     task = replace(TASK, answer="42")
     benchmark = BenchmarkDefinition(tasks=(task,), models=(stand_in("oracle"),), agents=agent_choices("a,b"))
     assert [item.agent for item in benchmark.items()] == ["scripted"]
+
+
+# What tasks begin with
+
+
+def bare(folder: Path, **more: Any) -> Task:
+    return Task(name="t", title="T", file=folder / "t.md", prompt="# Task: T", **more)
+
+
+def test_a_task_without_files_is_refused_unless_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="begin with an empty folder"):
+        complete_tasks([bare(tmp_path)], BenchmarkOverrides())
+    (tmp_path / "start").mkdir()
+    with pytest.raises(UsageError, match="begin with an empty folder"):
+        complete_tasks([bare(tmp_path, start=folder_of(tmp_path / "start"))], BenchmarkOverrides())
+
+    meant = bare(tmp_path, starts_empty=True)
+    assert complete_tasks([meant], BenchmarkOverrides()) == (meant,)
+
+
+def test_files_a_repository_and_a_check_can_be_given_to_tasks_that_name_none(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/a.py").write_text("a = 1\n")
+
+    (started,) = complete_tasks(
+        [bare(tmp_path)], BenchmarkOverrides(start=str(tmp_path / "files"), check="make test")
+    )
+    (cloned,) = complete_tasks([bare(tmp_path)], BenchmarkOverrides(repo=str(tmp_path)))
+    (own,) = complete_tasks([replace(TASK, repo=tmp_path)], BenchmarkOverrides(check="make test"))
+
+    assert started.start == folder_of(tmp_path / "files")
+    assert [check.command for check in started.checks] == ["make test"]
+    assert (cloned.repo, cloned.start) == (tmp_path, None)
+    assert own.checks == TASK.checks
+
+
+def test_the_repository_in_the_text_of_a_task_is_used(tmp_path: Path) -> None:
+    (tmp_path / "clones/acme/shop").mkdir(parents=True)
+    (tmp_path / "shop").mkdir()
+    beside = bare(tmp_path, facts={"repo": "`shop`"})
+    hosted = bare(tmp_path, facts={"repo": "acme/shop"})
+
+    assert complete_tasks([beside], BenchmarkOverrides())[0].repo == tmp_path / "shop"
+    clones = BenchmarkOverrides(repos=str(tmp_path / "clones"))
+    assert complete_tasks([hosted], clones)[0].repo == tmp_path / "clones/acme/shop"
+    with pytest.raises(UsageError, match="no repository `acme/shop`"):
+        complete_tasks([hosted], BenchmarkOverrides())

@@ -11,7 +11,11 @@ from proctor.errors import NotFound, PlanError, UsageError
 from proctor.jobs.dialogue.roles import BUILT_IN, Roles, new_role, read_profiles, read_role
 
 NAMES = sorted(path.parent.name for path in BUILT_IN.glob("*/role.yaml"))
-CLIENTS = {"patientPsi", "consistentMI", "eeyore", "roleplayDoh", "simPatient", "cars", "saps"}
+CLIENTS = {
+    *("patientPsi", "consistentMI", "eeyore", "roleplayDoh", "simPatient", "cars", "saps", "psyche_patient"),
+    *("clientCast", "annaAgent", "talkDep", "adaptiveVP", "patientZero", "deprofile", "mindVoyager"),
+    "patientAct",
+}
 THERAPISTS = {"CBT", "MI", "psyche", "eliza", "scripted"}
 OTHER_FIELDS = {"customer", "support", "student", "tutor", "interviewer", "candidate"} | {
     "simulated_user",

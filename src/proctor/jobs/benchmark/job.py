@@ -16,6 +16,7 @@ from proctor.agents import find_agent
 from proctor.batch.preflight import (
     PreflightContext,
     check_agent,
+    check_agents_model,
     check_sandbox,
     has_own_models,
     missing_program,
@@ -42,6 +43,7 @@ from proctor.jobs.benchmark.plan import (
     BenchmarkDefinition,
     BenchmarkOverrides,
     agent_choices,
+    complete_tasks,
     is_stand_in,
     stand_in,
 )
@@ -116,6 +118,7 @@ def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: 
         sandbox = item.settings.get("sandbox")
         for problem, remedy in (
             *check_agent(item.agent, settings, context, remarks),
+            *check_agents_model(item.agent, item.model, settings, context),
             *check_sandbox(sandbox, item.agent, settings, context, remarks),
         ):
             yield f"{problem}\n{remedy}" if remedy else problem
@@ -238,7 +241,8 @@ class BenchmarkJobPlan(JobPlan):
     ) -> None:
         """Without tasks, the items are in the store already. `output` is the folder of the results; with
         `imports_results`, the results in it are taken over although the run is new."""
-        self.tasks, self.overrides, self.path, self._ctx = task_set.tasks, overrides, path, ctx
+        self.tasks, self.overrides = complete_tasks(task_set.tasks, overrides), overrides
+        self.path, self._ctx = path, ctx
         self.task_set = task_set
         self.output = output
         self.imports_results = imports_results

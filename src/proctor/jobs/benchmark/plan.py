@@ -15,8 +15,8 @@ from proctor.job import check_limits
 from proctor.jobs.benchmark.models import Candidate
 from proctor.json_values import JsonObject
 from proctor.sandbox import merge_settings
-from proctor.tasks.options import ReadOverrides
-from proctor.tasks.task import MARKDOWN, Task, TaskFolder, TaskStep
+from proctor.tasks.options import ReadOptions, ReadOverrides
+from proctor.tasks.task import MARKDOWN, Task, TaskCheck, TaskFolder, TaskStep, folder_of
 from proctor.workspace.hidden_tests import read_archive, solution_files
 from proctor.workspace.starting_files import text_files
 
@@ -91,6 +91,10 @@ class BenchmarkOverrides(ReadOverrides):
     """Grant the network access that tasks ask for."""
     stop_when: str = ""
     """When the benchmark stops early: `by=model,width=0.1`."""
+    repo: str = ""
+    """Repository of tasks that name neither files nor a repository."""
+    start: str = ""
+    """Folder with the files that those tasks begin with."""
 
     def __post_init__(self) -> None:
         check_limits(budget_usd=self.budget)
@@ -116,7 +120,8 @@ class BenchmarkOverrides(ReadOverrides):
 
     def with_reading(self, options: Mapping[str, Any]) -> "BenchmarkOverrides":
         """The same, with these options of reading tasks for what is not set."""
-        texts: dict[str, Any] = {name: text or options.get(name) or "" for name, text in self.texts().items()}
+        own = {**self.texts(), "repo": self.repo, "start": self.start}
+        texts: dict[str, Any] = {name: text or options.get(name) or "" for name, text in own.items()}
         return replace(self, **texts)
 
     def options(self) -> JsonObject:
@@ -132,7 +137,58 @@ class BenchmarkOverrides(ReadOverrides):
             **({"taskNetwork": True} if self.task_network else {}),
             **({"stopWhen": self.stop_when} if self.stop_when else {}),
             **{name: text for name, text in self.texts().items() if text},
+            **({"repo": self.repo} if self.repo else {}),
+            **({"start": self.start} if self.start else {}),
         }
+
+
+def complete_tasks(tasks: Sequence[Task], overrides: BenchmarkOverrides) -> tuple[Task, ...]:
+    """Tasks with the repository, files and check that they do not name themselves.
+
+    Raises `UsageError` for a task file that would begin with an empty folder and does not say so.
+    """
+    if overrides.repo and overrides.start:
+        raise UsageError(
+            "--repo and --start exclude each other\nA task begins with a repository, or with files."
+        )
+    options = overrides.reading()
+    start = folder_of(_folder("--start", overrides.start)) if overrides.start else None
+    repo = _folder("--repo", overrides.repo) if overrides.repo else None
+    return tuple(_complete(task, options, start, repo) for task in tasks)
+
+
+def _complete(task: Task, options: ReadOptions, start: TaskFolder | None, repo: Path | None) -> Task:
+    if task.format != MARKDOWN:
+        return task
+    if options.check and not task.all_commands and not task.expect:
+        check = TaskCheck(criterion="", command=options.check)
+        task = replace(task, checks=(*task.checks, check))
+    if task.start is None and task.repo is None and not task.starts_empty:
+        named = task.facts.get("repo", "").strip("` ")
+        repo = repo or (options.repository(named, task.file.parent) if named and not start else None)
+        if named and not repo and not start:
+            raise UsageError(
+                f"{task.file}: there is no repository `{named}`, which the task names\n"
+                "Give its path with --repo, or a folder of clones with --repos."
+            )
+        task = replace(task, start=start, repo=repo)
+    if task.repo is None and not task.starts_empty and _is_empty(task.start):
+        raise UsageError(
+            f"{task.file}: the agent would begin with an empty folder\n"
+            "Add `start` or `repo` to the task, or give --start or --repo; `empty: true` if it is meant so."
+        )
+    return task
+
+
+def _is_empty(files: TaskFolder | None) -> bool:
+    return files is None or (files.path is not None and not any(files.path.iterdir()))
+
+
+def _folder(option: str, text: str) -> Path:
+    path = Path(text).expanduser().absolute()
+    if not path.is_dir():
+        raise UsageError(f"there is no folder {path}\nCheck {option}.")
+    return path
 
 
 def _path(text: str | None) -> Path | None:

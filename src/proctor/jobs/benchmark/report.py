@@ -12,7 +12,6 @@ from pathlib import Path
 from markupsafe import Markup
 
 from proctor.formatting import UNKNOWN, interval, percent, seconds, short, usd
-from proctor.item import SUCCESS
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number
 from proctor.report.charts import Bar, Point, bars, scatter
 from proctor.report.render import page
@@ -174,7 +173,8 @@ def success_rates(comparison: Leaderboard) -> str:
 
 def _rate_text(model: ModelFigures) -> str:
     rate = model.rate
-    return f"{model.counts[SUCCESS]}/{rate.runs} ({interval(rate.low, rate.high)})" if rate.runs else UNKNOWN
+    passed = sum(run.succeeded for run in model.runs)
+    return f"{passed}/{rate.runs} ({interval(rate.low, rate.high)})" if rate.runs else UNKNOWN
 
 
 def completion_times(comparison: Leaderboard) -> str:
@@ -249,7 +249,7 @@ def grid_of(comparison: Leaderboard) -> list[JsonObject]:
         cells, criteria = list[str](), dict[str, list[str]]()
         for model in comparison.models:
             mine = [run for run in model.runs if run.task == task and run.is_finished]
-            judged = [run for run in mine if run.status != "error"]
+            judged = [run for run in mine if run.is_judged]
             cells.append(f"{sum(run.succeeded for run in judged)}/{len(judged)}" if judged else UNKNOWN)
             for run in mine:
                 for each in run.criteria:

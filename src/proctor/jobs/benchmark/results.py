@@ -254,7 +254,7 @@ def result_of(comparison: Leaderboard, figures: ModelFigures) -> JsonObject:
 
 def _together(comparison: Leaderboard, figures: ModelFigures, ended: Sequence[BenchmarkRun]) -> JsonObject:
     """Several runs as one: it succeeded when all did, and its figures are means over those that did."""
-    broken = [run for run in ended if not run.succeeded]
+    broken = [run for run in ended if run.status != SUCCESS]
     return {
         "model": figures.name,
         "task": comparison.task,
@@ -278,7 +278,7 @@ def run_of(run: BenchmarkRun) -> JsonObject:
     return {
         "model": run.model,
         "task": run.task,
-        "success": run.succeeded,
+        "success": run.status == SUCCESS,
         "error": run.error or None,
         "completion_time": _rounded(run.work_seconds),
         "prompts_sent": run.model_calls,

@@ -156,6 +156,7 @@ _FIXED_DETAILS = ("env", "settings", "expect")
 _SETTINGS = (
     *("timeoutSec", "retries", "retryOn", "mergeOnPass", "keep", "tags", "jsonLogs", "budget", "sandbox"),
     "resources",
+    *("setupTimeoutSec", "checkTimeoutSec", "baseline"),
 )
 _PROMPT_SETTINGS = ("timeoutSec", "retries", "retryOn", "tags", "jsonLogs", "budget", "resources")
 _TIMEOUT = AXES.index("timeoutSec")

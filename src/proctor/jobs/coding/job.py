@@ -10,6 +10,7 @@ from proctor import secrets
 from proctor.batch.preflight import (
     PreflightContext,
     check_agent,
+    check_agents_model,
     check_model,
     check_sandbox,
     has_own_models,
@@ -75,6 +76,7 @@ class ItemCheck:
             yield from self._once(self._repository, repo, details["baseBranch"])
             program = _ByValue(agent_settings(item))
             yield from self._once(self._agent, item.agent, program)
+            yield from self._once(self._agents_model, item.agent, item.model, program)
             yield from self._once(self._sandbox, _ByValue(settings.get("sandbox")), item.agent, program)
             for key in ("scriptCommand", "setup"):
                 if key in details:
@@ -115,6 +117,10 @@ class ItemCheck:
     def _agent(self, name: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
         for problem, remedy in check_agent(name, settings.given, self._context, self.remarks):
             yield "agent", problem, remedy
+
+    def _agents_model(self, name: str, model: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
+        for problem, remedy in check_agents_model(name, model, settings.given, self._context):
+            yield "model", problem, remedy
 
     def _sandbox(
         self, own: "_ByValue[object]", agent: str, settings: "_ByValue[JsonObject]"

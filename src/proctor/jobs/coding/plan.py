@@ -43,6 +43,9 @@ _ONLY_WITH_REPO = (
     "mergeOnPass",
     "env",
     "keep",
+    "setupTimeoutSec",
+    "checkTimeoutSec",
+    "baseline",
 )
 _CHECKED = frozenset({"repo", "system", *_ABOUT_AGENTS, *_ONLY_WITH_REPO})
 """Settings that do not go with every other one. Most entries of a long plan have none of them."""

@@ -117,7 +117,16 @@ class Defaults(PlanModel):
     json_logs: bool | None = Field(None, description="Keep the agent's event stream. Default: true.")
     timeout_sec: (
         Annotated[list[Seconds], Field(min_length=1), BeforeValidator(as_list), OneOrMany()] | None
-    ) = Field(None, description="Seconds one attempt may take. Default: 900.")
+    ) = Field(None, description="Seconds the agent may take. Default: 900.")
+    setup_timeout_sec: Seconds | None = Field(
+        None, description="Seconds `setup` may take. Default: 900, or `timeoutSec` if that is longer."
+    )
+    check_timeout_sec: Seconds | None = Field(
+        None, description="Seconds the check may take. Default: 900, or `timeoutSec` if that is longer."
+    )
+    baseline: bool | None = Field(
+        None, description="Run the check before the agent, too, and record the result. Default: false."
+    )
     retries: Annotated[int, Field(ge=0, le=1000)] | None = Field(None, description="Default: 0.")
     merge_on_pass: bool | None = Field(None, description="Merge work that passed. Default: false.")
     agent: Texts | None = Field(None, description="Who does the work. Default: amp.")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.batch.preflight import check_evaluators, check_model
-from proctor.context import AttemptContext, ModelOptions, RunContext
+from proctor.batch.questions import StoreQuestions
+from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.dialogue.participant import SIDES
 from proctor.errors import UsageError
 from proctor.formatting import plural
@@ -87,6 +88,7 @@ class DialogueOverrides:
     world: str | Mapping[str, object] | None = None
     tasks: str | Sequence[Mapping[str, object]] | None = None
     attribution_model: str | None = None
+    human: str | None = None
     record: str | None = None
     replay: str | None = None
 
@@ -126,8 +128,11 @@ class DialogueJobPlan(JobPlan):
 
     @property
     def concurrency(self) -> int:
-        """Maximum dialogues in parallel."""
-        return int(self.simulation.config["max_workers"])
+        """Maximum dialogues in parallel. A person at the terminal has one at a time."""
+        simulation = self.simulation
+        if simulation.has_person and simulation.config["human"] != "web":
+            return 1
+        return int(simulation.config["max_workers"])
 
     @property
     def stop_rule(self) -> StopRule | None:
@@ -165,6 +170,8 @@ class DialogueJobPlan(JobPlan):
         """The columns of the batch row that record the simulation."""
         config = self.simulation.config
         options = {"notify": config["notify"], **self.model_options().stored()}
+        if config["human"]:
+            options["human"] = config["human"]
         return {
             "planPath": self.path,
             "planText": self.simulation.text,
@@ -379,6 +386,12 @@ class DialogueJob(Job):
         assert isinstance(plan, StoredDialogues)
         sandbox = plan.options.sandbox
         return ctx.with_evaluators(ctx.attempts(models), plan.evaluators, folder=plan.folder, sandbox=sandbox)
+
+    def people(self, run_id: str, ctx: RunContext) -> People:
+        """The person at the terminal, or people elsewhere, who are asked through the store."""
+        options = json.loads(ctx.store.read.batch(run_id, ctx.now())["optionsJson"])
+        at_terminal = None if options.get("human") == "web" else ctx.people
+        return at_terminal or StoreQuestions(ctx.store, run_id, ctx.now, ctx.info)
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> DialogueFiles:
         """The session files and the summary."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from proctor.dialogue.participant import CLIENT, THERAPIST, Role
+from proctor.dialogue.participant import CLIENT, THERAPIST, Role, every_step
 from proctor.errors import Problem, UsageError
 from proctor.item import Item, digest_of
 from proctor.jobs.dialogue.roles import RoleFolder, Roles, read_profiles
@@ -25,8 +25,15 @@ from proctor.jobs.dialogue.world import (
     world_digest,
     world_problems,
 )
-from proctor.json_values import JsonMap, JsonObject
-from proctor.plan.criteria import criteria_of, documents, evaluator_of, expectation_of, is_evaluator
+from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, texts_in
+from proctor.plan.criteria import (
+    criteria_of,
+    documents,
+    evaluator_of,
+    expectation_of,
+    is_evaluator,
+    read_data,
+)
 from proctor.plan.source import KeyPath, refuse
 from proctor.plan.validate import did_you_mean
 
@@ -53,6 +60,10 @@ class RoleChoice:
     parameters: JsonMap = field(default_factory=dict)
     remark: str = ""
     """A remark for the user; empty: none."""
+    uses: Sequence[str] = ()
+    """What it needs to know of the other side and its options do not set."""
+    previous: Sequence[JsonMap] = ()
+    """Earlier sessions that dialogues continue, as `previous_sessions` returns them."""
 
     @property
     def crossed_profiles(self) -> int:
@@ -68,6 +79,8 @@ class RoleChoice:
         if task is not None:
             name = task.name if len(self.profiles) == 1 or not self.is_crossed else f"{name}/{task.name}"
             profile = task.profile_of(profile)
+        earlier = [each for each in self.previous if each["profile"] == name] or self.previous
+        previous = {"previous": earlier[number % len(earlier)]} if earlier else {}
         return {
             "role": self.role.name,
             "label": self.label,
@@ -77,6 +90,7 @@ class RoleChoice:
             "options": dict(self.options),
             "model": self.model,
             "parameters": dict(self.parameters),
+            **previous,
         }
 
     def settled(self, model: str, parameters: JsonMap) -> "RoleChoice":
@@ -100,7 +114,7 @@ def cast(
 
     `tasks` are those that this side is given.
     """
-    folder_of_role = roles.find(entry["role"])
+    folder_of_role = roles.find(entry["role"], side)
     if side not in folder_of_role.plays:
         sides = ", ".join(folder_of_role.plays)
         raise UsageError(f"the role {folder_of_role.name} does not play a {side}\nIt plays: {sides}.")
@@ -122,6 +136,10 @@ def cast(
         options=options,
         model=entry.get("model") or "",
         parameters={} if entry.get(TEMPERATURE) is None else {TEMPERATURE: entry[TEMPERATURE]},
+        uses=[name for name in texts_in(folder_of_role.source.data, "uses") if not options.get(name)],
+        previous=previous_sessions(folder / Path(entry["previous"]).expanduser(), side)
+        if entry.get("previous")
+        else (),
         remark=remark if language.partition("-")[0] != role.language.partition("-")[0] else "",
     )
 
@@ -141,6 +159,32 @@ def _label(entry: JsonMap) -> str:
     if not all(letter.isalnum() or letter in "._-" for letter in label) or label.startswith("."):
         raise UsageError(f"`{label}` is not a valid label\nUse letters, digits and . _ -")
     return label
+
+
+def previous_sessions(path: Path, side: str) -> list[JsonObject]:
+    """Earlier sessions that a role continues: `profile`, `messages`, and the last `states` of its side.
+
+    `path` is a session file, or the output folder of a simulation.
+    """
+    files = sorted(path.glob("*_run*.json")) if path.is_dir() else [path]
+    sessions = list[JsonObject]()
+    for file in files:
+        if not file.is_file():
+            continue
+        document = read_data(file)
+        messages = maps_in(as_map(document).get("messages"))
+        states = JsonObject()
+        for turn in maps_in(as_map(document).get("states")):
+            prefix = f"{side}."
+            states |= {k.removeprefix(prefix): v for k, v in turn.items() if k.startswith(prefix)}
+        profile = as_map(document, "roles", side).get("profile")
+        if messages:
+            sessions.append({"profile": profile, "messages": list(messages), "states": states})
+    if not sessions:
+        raise UsageError(
+            f"there is no session in {path} to continue\nGive a session file, or an output folder."
+        )
+    return sessions
 
 
 def _check_options(role: RoleFolder, options: JsonMap) -> None:
@@ -196,7 +240,7 @@ def _from_file(role: RoleFolder, path: Path) -> dict[str, JsonMap]:
     return there
 
 
-LATER_KEYS = ("world", "tasks", "attribution_model")
+LATER_KEYS = ("world", "tasks", "attribution_model", "human")
 """Keys of later versions: without a value, they do not change the digest of a simulation."""
 DEFAULT_MODEL = ("OPENAI", "gpt-4o")
 MOST_ITEMS = 1_000_000
@@ -276,6 +320,11 @@ class DialoguePlan:
         return {casting.digest: casting.role for casting in cast_roles}
 
     @property
+    def has_person(self) -> bool:
+        """Whether a person plays a role."""
+        return any("person" in step for role in self.roles.values() for step in every_step(role.steps))
+
+    @property
     def evaluators_by_name(self) -> Sequence[Mapping[str, Any]]:
         """Evaluators that are looked up: built-ins, functions, definitions."""
         return [each["evaluator"] for each in self.evaluators if "evaluator" in each]
@@ -284,7 +333,9 @@ class DialoguePlan:
     def remarks(self) -> Sequence[str]:
         """Remarks for the user."""
         cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
-        return list(dict.fromkeys(casting.remark for casting in cast_roles if casting.remark))
+        remarks = [casting.remark for casting in cast_roles if casting.remark]
+        remarks += [remark for each in self.combinations for remark in _unshared(each)]
+        return list(dict.fromkeys(remarks))
 
     @property
     def models(self) -> Sequence[str]:
@@ -457,6 +508,18 @@ def _world_problems(
         found = world_problems(world or {}, each.tasks, sides[under_test], sides[_other(under_test)])
         messages.update(dict.fromkeys(found))
     return [settings.problem((), message) for message in messages]
+
+
+def _unshared(combination: Combination) -> Iterator[str]:
+    """Remarks about what one role needs of the other and does not get."""
+    for mine, theirs in (
+        (combination.client, combination.therapist),
+        (combination.therapist, combination.client),
+    ):
+        if missing := [name for name in mine.uses if name not in theirs.role.shares]:
+            listed = " and ".join(f"`{name}`" for name in missing)
+            own = ", ".join(str(mine.profiles[0][1].get(name)) for name in missing)
+            yield f"{mine.label} takes {listed} from its own profile ({own}): {theirs.label} shares none"
 
 
 def _other(side: str) -> str:

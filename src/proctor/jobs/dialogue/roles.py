@@ -24,16 +24,17 @@ from jsonschema import Draft202012Validator, SchemaError
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from proctor.answer_parser import field_of
-from proctor.dialogue.participant import TEMPLATE_NAMES, Role, every_step
+from proctor.dialogue.participant import TEMPLATE_NAMES, Role, TurnStep, every_step
 from proctor.dialogue.steps import KINDS, pattern
 from proctor.dialogue.templating import check_expression, check_template, names_in
 from proctor.errors import NotFound, Place, Problem, UsageError
 from proctor.jobs.dialogue.world import TOOL_KEYS, ToolEntry, read_policy, read_tools
-from proctor.json_values import JsonMap, JsonObject, as_map, as_text
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text, texts_in
 from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import SectionLabel, check_shape, did_you_mean
 
+STEP_LISTS = ("before", "steps", "after")
 Templates = Mapping[str, Mapping[str, str]]
 """By language, then by name."""
 
@@ -44,12 +45,17 @@ def problems_of(source: PlanSource, folder: Path, templates: Templates, data: Js
     return [*_template_problems(folder, templates, known), *_step_problems(source, templates, data, known)]
 
 
+def _all_steps(role: Mapping[str, Any]) -> Iterator[TurnStep]:
+    for key in STEP_LISTS:
+        yield from every_step(role.get(key) or ())
+
+
 def names_known(role: Mapping[str, Any]) -> set[str]:
     """All names that the templates and expressions of a role can use."""
     names = {*TEMPLATE_NAMES, *(role.get("state") or {})}
-    for step in every_step(role["steps"]):
+    for step in _all_steps(role):
         names |= {*(step.get("set") or {}), *(step.get("read") or {})}
-        names |= {step[key] for key in ("into", "draw", "for") if isinstance(step.get(key), str)}
+        names |= {step[key] for key in ("into", "draw", "rank", "for") if isinstance(step.get(key), str)}
         names |= {"reply"} if {"ask", "rules", "say", "http", "person"} & step.keys() else set()
     return names
 
@@ -86,7 +92,7 @@ def _step_problems(
                 yield source.problem(
                     ("steps",), f"the role uses a template `{template}` it does not have", f"Add {file}."
                 )
-    for step in every_step(source.data["steps"]):
+    for step in _all_steps(source.data):
         yield from _wrong_expressions(source, step, known)
         yield from _wrong_parts(source, data, step)
     for name in source.data.get("metrics") or ():
@@ -94,8 +100,11 @@ def _step_problems(
             yield source.problem(("metrics",), f"`{name}` is not in the role's state", "Add it to `state`.")
 
 
+EXPRESSIONS = ("when", "until", "in", "from", "http", "headers", "text", "passages", "url", "model")
+
+
 def _wrong_expressions(source: PlanSource, step: JsonMap, known: Set[str]) -> Iterator[Problem]:
-    written = {name: step.get(name) for name in ("when", "until", "in", "from", "http", "headers")}
+    written = {name: step.get(name) for name in EXPRESSIONS}
     for key in ("set", "otherwise"):
         written |= {f"{key}: {name}": text for name, text in as_map(step, key).items()}
     for name, text in written.items():
@@ -143,7 +152,7 @@ def _wrong_rules(rules: object) -> str:
 
 def _templates_used(data: Mapping[str, Any]) -> list[str]:
     used = [data["opening"]] if data.get("opening") else []
-    for step in every_step(data["steps"]):
+    for step in _all_steps(data):
         question = step.get("ask")
         if isinstance(question, Mapping):
             used += [question[name] for name in ("system", "prompt") if question.get(name)]
@@ -165,6 +174,7 @@ class ModelPrompt(BaseModel):
     system: str | None = None
     history: bool | Annotated[int, Field(ge=1)] | None = None
     prompt: str | None = None
+    instead: bool | None = None
 
 
 class RoleStep(BaseModel):
@@ -190,6 +200,11 @@ class RoleStep(BaseModel):
     headers: str | None = None
     person: str | None = None
     tools: bool | None = None
+    rank: Name | None = None
+    text: str | None = None
+    passages: str | None = None
+    url: str | None = None
+    model: str | None = None
     end: Name | None = None
     when: Expression | None = None
 
@@ -199,7 +214,8 @@ class RoleStep(BaseModel):
         kinds = [kind for kind in KINDS if kind in values]
         if len(kinds) != 1:
             raise ValueError(f"should have exactly one of {', '.join(KINDS)}")
-        needed = {"draw": ("from",), "for": ("in", "do"), "repeat": ("do",)}.get(kinds[0], ())
+        needs = {"draw": ("from",), "rank": ("text", "passages"), "for": ("in", "do"), "repeat": ("do",)}
+        needed: tuple[str, ...] = needs.get(kinds[0], ())
         for name in needed:
             if name not in values:
                 raise ValueError(f"has `{kinds[0]}` but no `{name}`")
@@ -229,7 +245,12 @@ class RoleFile(BaseModel):
     stand_in: bool | None = None
     tools: str | list[ToolEntry] | None = None
     policy: str | None = None
+    aliases: list[Name] | None = None
+    shares: JsonObject | None = None
+    uses: list[Name] | None = None
+    before: list[RoleStep] | None = None
     steps: Annotated[list[RoleStep], Field(min_length=1)]
+    after: list[RoleStep] | None = None
 
 
 ROLE_KEYS = tuple(RoleFile.model_fields)
@@ -240,7 +261,7 @@ def vocabulary(path: KeyPath) -> SectionLabel | None:
     """The section of a role at `path`; None: not a section."""
     if not path:
         return SectionLabel("the role", "A role", ROLE_KEYS)
-    if len(path) >= 2 and path[-2] in ("steps", "do") and isinstance(path[-1], int):
+    if len(path) >= 2 and path[-2] in (*STEP_LISTS, "do") and isinstance(path[-1], int):
         return SectionLabel(f"step {path[-1] + 1}", "A step", STEP_KEYS)
     if len(path) >= 2 and path[-2] == "tools" and isinstance(path[-1], int):
         return SectionLabel(f"tool {path[-1] + 1}", "A tool", TOOL_KEYS)
@@ -303,7 +324,7 @@ class RoleFolder:
         """The role in a language, or in its fallback."""
         language = self.language_for(requested)
         values = {name: value for name, value in self.source.data.items() if value is not None}
-        for name in ("description", "sources", "field", "choices", "default_profile"):
+        for name in ("description", "sources", "field", "choices", "default_profile", "aliases", "uses"):
             values.pop(name, None)
         if "tools" in values:
             values["tools"] = read_tools(values["tools"], self.folder)
@@ -330,6 +351,26 @@ class RoleFolder:
         return [f"{where}: {what}" for where, what in sorted(wrong)]
 
 
+@dataclass(frozen=True, slots=True)
+class _RoleHead:
+    """What decides whether a folder is the role that is looked for."""
+
+    plays: Sequence[str]
+    aliases: Sequence[str]
+
+    def can_play(self, side: str) -> bool:
+        # A role that cannot be read is reported where it is used.
+        return side in self.plays or not self.plays
+
+
+def _head(folder: Path) -> _RoleHead:
+    try:
+        data = read_yaml_source(folder / "role.yaml").data
+    except UsageError:
+        data = {}
+    return _RoleHead(texts_in(data, "plays"), texts_in(data, "aliases"))
+
+
 class Roles:
     """Roles of these folders, then the built-in ones."""
 
@@ -348,17 +389,32 @@ class Roles:
         }
         return sorted(texts, key=str.casefold)
 
-    def find(self, name: str) -> RoleFolder:
-        """A valid role; raises `NotFound`, or `PlanError` with every problem."""
-        if name not in self._read:
-            self._read[name] = read_role(self._folder_of(name))
-        return self._read[name]
+    def find(self, name: str, side: str = "") -> RoleFolder:
+        """A valid role by name or alias; raises `NotFound`, or `PlanError` with every problem.
 
-    def _folder_of(self, name: str) -> Path:
+        One name can be that of a client and of a therapist; `side` decides.
+        """
+        key = f"{side}:{name}"
+        if key not in self._read:
+            self._read[key] = read_role(self._folder_of(name, side))
+        return self._read[key]
+
+    def _folder_of(self, name: str, side: str) -> Path:
+        # `../elsewhere` is not a valid name.
+        named = [
+            folder / name
+            for folder in self._folders
+            if Path(name).name == name and (folder / name / "role.yaml").is_file()
+        ]
+        if named and (not side or _head(named[0]).can_play(side)):
+            return named[0]
         for folder in self._folders:
-            # `../elsewhere` is not a valid name.
-            if Path(name).name == name and (folder / name / "role.yaml").is_file():
-                return folder / name
+            for entry in sorted(folder.glob("*/role.yaml")):
+                head = _head(entry.parent)
+                if name in head.aliases and (not side or head.can_play(side)):
+                    return entry.parent
+        if named:
+            return named[0]
         known = self.names()
         remedy = did_you_mean(name, known) or f"There are: {', '.join(known)}."
         raise NotFound(f"there is no role called `{name}`\n{remedy}")

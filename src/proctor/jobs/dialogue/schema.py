@@ -52,6 +52,7 @@ class RoleEntry(BaseModel):
     temperature: Temperature | None = None
     tools: str | list[ToolEntry] | None = None
     policy: Annotated[str, Field(min_length=1)] | None = None
+    previous: str | None = None
 
 
 class AspectEntry(BaseModel):
@@ -137,6 +138,7 @@ class SimulationFile(BaseModel):
     world: str | JsonObject | None = None
     tasks: str | Annotated[list[TaskEntry], Field(min_length=1)] | None = None
     attribution_model: str | None = None
+    human: Literal["terminal", "web"] | None = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None

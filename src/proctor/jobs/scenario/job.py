@@ -1,16 +1,15 @@
 """The scenario job: an experiment with variations of a scenario, or one scenario by itself."""
 
-import asyncio
 import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
 from proctor.batch.create import Extension
 from proctor.batch.preflight import check_evaluators, check_model, mock_model_remark
+from proctor.batch.questions import StoreQuestions
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.evaluator import Evaluator
@@ -319,7 +318,7 @@ class ScenarioJob(Job):
         """The person at the terminal, or people elsewhere, who are asked through the store."""
         options = json.loads(ctx.store.read.batch(run_id, ctx.now())["optionsJson"])
         at_terminal = None if options.get("human") == "web" else ctx.people
-        return at_terminal or StoreQuestions(ctx.store, run_id, ctx.now)
+        return at_terminal or StoreQuestions(ctx.store, run_id, ctx.now, ctx.info)
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> ExperimentFolder:
         """The experiment's folder."""
@@ -368,27 +367,3 @@ def _state_in(folder: Path) -> Mapping[str, Any]:
 
 
 JOB = ScenarioJob()
-
-
-POLL_SECONDS = 0.25
-"""A quarter of a second goes unnoticed after the answer of a person."""
-
-
-class StoreQuestions:
-    """Stores questions of a run and waits for their answers."""
-
-    def __init__(self, store: Store, run_id: str, now: Callable[[], datetime]) -> None:
-        self._store, self._run_id, self._now = store, run_id, now
-
-    async def ask(self, item_id: str, actor: str, prompt: str) -> str:
-        """Store the question and poll for its answer."""
-        store, run_id = self._store, self._run_id
-        question = await asyncio.to_thread(store.ask_question, run_id, item_id, actor, prompt, self._now())
-        try:
-            while (answer := await asyncio.to_thread(store.answer_of, run_id, question)) is None:
-                await asyncio.sleep(POLL_SECONDS)
-        except BaseException:
-            # Nobody waits for the answer any more, whatever the reason.
-            store.withdraw_question(run_id, question)
-            raise
-        return answer

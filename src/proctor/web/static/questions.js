@@ -10,6 +10,7 @@ class Questions extends HTMLElement {
   connectedCallback() {
     this.run = this.getAttribute("run");
     this.cards = new Map();
+    this.status = el("p", { class: "soft small", role: "status" });
     this.stop = watch("questions", this.run, ({ questions }) => this.show(questions));
   }
 
@@ -24,6 +25,7 @@ class Questions extends HTMLElement {
         card.remove();
         this.cards.delete(id);
       }
+    if (questions.length) this.status.remove();
     // Existing cards are kept: the user may be typing in one.
     for (const question of questions)
       if (!this.cards.has(question.id)) {
@@ -41,7 +43,10 @@ class Questions extends HTMLElement {
       event.preventDefault();
       const address = `/api/runs/${encodeURIComponent(this.run)}/questions/${encodeURIComponent(question.id)}`;
       const accepted = await attempt(button, () => api.post(address, { answer: field.value }));
-      if (accepted) toast(`Answer sent as ${question.actor}`, "good");
+      if (!accepted) return;
+      toast(`Answer sent as ${question.actor}`, "good");
+      this.status.textContent = "Your answer was sent. Waiting for the next question.";
+      this.append(this.status);
     });
     const prompt = el("details", { open: question.prompt.length < 1500 }, el("summary", {}, "Question"), el("pre", { class: "question-text" }, question.prompt));
     return el("section", { class: "card question", "aria-label": `Question to ${question.actor}` }, el("h3", {}, `You are ${question.actor}`), el("p", { class: "soft small" }, `asked ${ago(question.askedAt)} · ${question.itemId}`), prompt, form);

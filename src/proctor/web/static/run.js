@@ -72,10 +72,13 @@ function tile(value, words, title = "") {
 function showTiles() {
   const isRunning = run.status === "running";
   const passed = since() / 1000;
-  const evaluated = run.counts.success + run.counts.fail + run.counts.timeout;
+  const unchecked = run.uncheckedCount || 0;
+  const succeeded = run.counts.success - unchecked;
+  const evaluated = succeeded + run.counts.fail + run.counts.timeout;
+  const excluded = [run.counts.error ? plural(run.counts.error, "error") : "", unchecked ? `${number(unchecked)} unchecked` : ""].filter(Boolean);
   const left = run.etaSeconds === null ? null : Math.max(0, run.etaSeconds - passed);
   byId("tiles").replaceChildren(
-    tile(evaluated ? `${Math.round((100 * run.counts.success) / evaluated)}%` : "–", run.counts.error ? `success rate; ${plural(run.counts.error, "error")} excluded` : "success rate", "Share of finished items with status success. Infrastructure errors are excluded."),
+    tile(evaluated ? `${Math.round((100 * succeeded) / evaluated)}%` : "–", excluded.length ? `success rate; ${excluded.join(", ")} excluded` : "success rate", "Share of finished items with status success. Infrastructure errors and unchecked items are excluded."),
     tile(seconds(run.elapsedSeconds + (isRunning ? passed : 0)), isRunning ? "elapsed" : "duration"),
     isRunning ? tile(left === null ? "–" : `~${seconds(left)}`, "remaining (est.)") : tile(ago(run.finishedAt || run.createdAt), "ended", moment(run.finishedAt)),
     tile(run.itemsPerMinute === null ? "–" : short(run.itemsPerMinute), "items/min"),

@@ -37,7 +37,7 @@ function showHead() {
   byId("title").textContent = prompt || visible(session.name) || `Session ${session.id}`;
   const reason = session.endReason && session.endReason !== session.status ? visible(session.endReason.replaceAll("_", " ")) : "";
   byId("status").replaceChildren(
-    badge(session.status),
+    badge(session.status, session.endReason),
     reason ? el("span", { class: "soft" }, reason) : "",
     session.standIn ? el("span", { class: "tag warn" }, "mock") : "",
   );

@@ -9,7 +9,9 @@ export const RUN_STATUSES = ["running", "completed", "halted", "interrupted", "a
 
 /** A status as a colored word. */
 export function badge(status, reason = "") {
-  return el("span", { class: `status s-${status}`, title: reason || null }, status);
+  // Nothing checked it, so it is no proven success.
+  const shown = status === "success" && reason === "unchecked" ? "unchecked" : status;
+  return el("span", { class: `status s-${shown === "unchecked" ? "queued" : status}`, title: reason || null }, shown);
 }
 
 /** A bar with one segment per status; `update(counts)` updates it in place. */
