@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proctor.report.charts import Bar, Box, Point, bars, forest, scatter
 from proctor.report.charts import Stem as Difference
 from proctor.report.panels import (
-    Cell,
+    HeatCell,
     Panel,
     TableRow,
     dot_table,
@@ -128,7 +128,7 @@ def test_small_multiples_have_common_axes(is_grid):
 def test_an_interaction_has_a_line_for_each_level_and_a_whole_legend():
     cells = {
         level: {
-            other: Cell(value=index + number, low=index, high=index + number + 1, n=8)
+            other: HeatCell(value=index + number, low=index, high=index + number + 1, n=8)
             for number, other in enumerate((LONG, "calm", "rash"))
         }
         for index, level in enumerate(("gpt-4o", LONG))
@@ -143,7 +143,7 @@ def test_an_interaction_has_a_line_for_each_level_and_a_whole_legend():
 def test_a_heat_map_has_the_interval_and_n_of_every_cell(therapists):
     rows, columns = ["patientPsi", LONG], [f"therapist number {index}" for index in range(therapists)]
     cells = {
-        (row, column): Cell(value=index / 3, low=index / 3 - 1, high=index / 3 + 1, n=index + 1)
+        (row, column): HeatCell(value=index / 3, low=index / 3 - 1, high=index / 3 + 1, n=index + 1)
         for index, (row, column) in enumerate((r, c) for r in rows for c in columns)
     }
     del cells[rows[1], columns[-1]]
@@ -219,7 +219,7 @@ def content_of(pdf):
 def test_a_pdf_has_the_same_texts_and_the_same_size():
     plot = heat_map(
         "t",
-        {("a", "b"): Cell(value=-1.5, low=-2.0, high=1.0, n=3), ("a", "c"): Cell(value=2.0, n=1)},
+        {("a", "b"): HeatCell(value=-1.5, low=-2.0, high=1.0, n=3), ("a", "c"): HeatCell(value=2.0, n=1)},
         rows=["a"],
         columns=["b", "c"],
         row_axis="client",

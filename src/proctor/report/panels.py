@@ -48,7 +48,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class HeatCell:
     """One combination of two factors."""
 
     value: float
@@ -320,7 +320,7 @@ def _names_x(axes: _Axes, x: float, base: float) -> str:
 def interaction(
     title: str,
     factor: str,
-    levels: Mapping[str, Mapping[str, Cell]],
+    levels: Mapping[str, Mapping[str, HeatCell]],
     *,
     by: str,
     axis: str = "",
@@ -373,7 +373,7 @@ def interaction(
 
 def heat_map(
     title: str,
-    cells: Mapping[tuple[str, str], Cell],
+    cells: Mapping[tuple[str, str], HeatCell],
     *,
     rows: Sequence[str],
     columns: Sequence[str],
@@ -419,7 +419,7 @@ def heat_map(
 
 
 def _heat(
-    cell: Cell | None, box: tuple[float, float, float, float], ends: tuple[float, float], say: Say
+    cell: HeatCell | None, box: tuple[float, float, float, float], ends: tuple[float, float], say: Say
 ) -> str:
     x, y, width, height = box
     middle = x + width / 2
@@ -439,7 +439,7 @@ def _heat_of(value: float, low: float, high: float) -> int:
     return min(HEATS - 1, int((value - low) / (high - low) * HEATS)) if high > low else HEATS // 3
 
 
-def _in_cell(cell: Cell, say: Say) -> tuple[str, str, str]:
+def _in_cell(cell: HeatCell, say: Say) -> tuple[str, str, str]:
     limits = (
         "no interval" if cell.low is None or cell.high is None else f"{say(cell.low)} to {say(cell.high)}"
     )

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from proctor.scenario.definition import Actor, Measure, Scenario, Variable
 from proctor.scenario.expressions import (
-    Assignment,
     ExpressionError,
     Group,
     Kind,
-    Names,
     NameType,
     NoValue,
+    RuleAssignment,
+    RuleNames,
+    RuleScope,
     Scalar,
-    Scope,
     parse_rule,
 )
 from proctor.scenario.metrics import typed
@@ -42,7 +42,7 @@ def has_value(variable: Variable, value: Value) -> bool:
     return value is not None and _within(variable, value) == value
 
 
-def names_of(scenario: Scenario) -> Names:
+def names_of(scenario: Scenario) -> RuleNames:
     """The names that the rules of a scenario may use."""
     everybody = tuple(scenario.actors)
     types = {
@@ -56,7 +56,7 @@ def names_of(scenario: Scenario) -> Names:
     for name, measure in scenario.metrics.items():
         actors = everybody if measure.actor_specific and not measure.actor else ()
         types.setdefault(name, NameType(kind=_KINDS[measure.type], choices=measure.categories, actors=actors))
-    return Names(types=types, events=tuple(scenario.events))
+    return RuleNames(types=types, events=tuple(scenario.events))
 
 
 def rule_problems(scenario: Scenario) -> list[tuple[int, ExpressionError]]:
@@ -94,13 +94,13 @@ class WorldUpdate:
     """What actors set, and which rules had no value."""
 
 
-class World:
+class ScenarioWorld:
     """The variables of one scenario. Values are by name, or by `name.actor` where each actor has one."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         names = names_of(scenario)
-        self._rules: list[tuple[str, Assignment]] = [
+        self._rules: list[tuple[str, RuleAssignment]] = [
             (rule.name or rule.text, parse_rule(rule.text, names)) for rule in scenario.rules
         ]
 
@@ -177,7 +177,7 @@ class World:
                     notes.append(f"{short} sets {key} = {in_words(value)}")
         for index, (name, rule) in enumerate(self._rules):
             rng = random.Random(f"{seed}|{turn}|rule {index}")
-            scope = Scope(values=self._scope(current, metrics, turn), events=events, random=rng.random)
+            scope = RuleScope(values=self._scope(current, metrics, turn), events=events, random=rng.random)
             key = f"{rule.target}.{rule.actor}" if rule.actor else rule.target
             before = current[key]
             try:

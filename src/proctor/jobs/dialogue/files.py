@@ -16,7 +16,7 @@ from proctor.formatting import chance, figure, percent, plural
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT
 from proctor.json_values import JsonMap, JsonObject, as_map, json_object
 from proctor.report.charts import Bar, bars
-from proctor.report.panels import Cell, TableRow, dot_table, heat_map
+from proctor.report.panels import HeatCell, TableRow, dot_table, heat_map
 from proctor.report.render import (
     Drawn,
     PageFiles,
@@ -382,7 +382,7 @@ def _heat_map(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
         plot = heat_map(
             title,
             {
-                (cell["client"], cell["therapist"]): Cell(
+                (cell["client"], cell["therapist"]): HeatCell(
                     value=cell["mean"]["value"],
                     low=cell["mean"]["low"],
                     high=cell["mean"]["high"],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.formatting import figure, percent, plural, short, usd
 from proctor.report.charts import Bar, Point, scatter
-from proctor.report.panels import Cell, Panel, TableRow, dot_table, dots, interaction, small_multiples
+from proctor.report.panels import HeatCell, Panel, TableRow, dot_table, dots, interaction, small_multiples
 from proctor.report.render import Drawn, method_words, sample_words
 from proctor.stats import experiment
 from proctor.stats.experiment import RunData
@@ -168,7 +168,7 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
         rows, by = (first, second) if len(factors[first]) >= len(factors[second]) else (second, first)
         if len(factors[by]) > DRAWN_SERIES:
             continue
-        cells: dict[str, dict[str, Cell]] = {}
+        cells: dict[str, dict[str, HeatCell]] = {}
         estimates: list[Estimate] = []
         for level in factors[rows]:
             for other in factors[by]:
@@ -182,7 +182,7 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
                     estimate = _estimate(metric, analyzer, chosen)
                     estimates.append(estimate)
                     assert estimate.value is not None
-                    cells.setdefault(level, {})[other] = Cell(
+                    cells.setdefault(level, {})[other] = HeatCell(
                         value=estimate.value, low=estimate.low, high=estimate.high, n=len(chosen)
                     )
         if not estimates:
