@@ -22,7 +22,7 @@ from proctor.report.panels import (
     small_multiples,
 )
 from proctor.report.print_figures import print_pdf, print_svg
-from proctor.report.render import filed, method_words, sample_words
+from proctor.report.render import filed, method_text, sample_text
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -255,9 +255,9 @@ def test_each_figure_is_filed_for_screens_and_for_print():
 
 
 def test_captions_state_sizes_and_methods():
-    assert sample_words([8, 8, 8], "run", "variation") == "n = 8 runs per variation, 24 in all"
-    assert sample_words([7, 8], "run", "level", total=False) == "n = 7 to 8 runs per level"
-    assert method_words(["Student's t", "Student's t", "plus"]) == (
+    assert sample_text([8, 8, 8], "run", "variation") == "n = 8 runs per variation, 24 in all"
+    assert sample_text([7, 8], "run", "level", total=False) == "n = 7 to 8 runs per level"
+    assert method_text(["Student's t", "Student's t", "plus"]) == (
         "95% CI: Student's t or the plus interval within the scale"
     )
-    assert method_words([]) == "without intervals, which need more runs"
+    assert method_text([]) == "without intervals, which need more runs"

@@ -133,11 +133,11 @@ def parse_rule(text: str, names: RuleNames) -> RuleAssignment:
     end = split.start[1] if split else len(text)
     value = _parse(text, start, end)
     condition = _parse(text, split.end[1], len(text)) if split else None
-    kind, wanted = _kind(value, names), names.types[target].kind
-    if OPERATORS[tokens[at].string] != "=" and wanted != "number":
-        raise ExpressionError(f"`{target}` is a {wanted}; only `=` sets it", tokens[at].start[1] + 1)
-    if kind != wanted:
-        raise ExpressionError(f"`{target}` is a {wanted}, and this is a {kind}", value.col_offset + 1)
+    kind, target_kind = _kind(value, names), names.types[target].kind
+    if OPERATORS[tokens[at].string] != "=" and target_kind != "number":
+        raise ExpressionError(f"`{target}` is a {target_kind}; only `=` sets it", tokens[at].start[1] + 1)
+    if kind != target_kind:
+        raise ExpressionError(f"`{target}` is a {target_kind}, and this is a {kind}", value.col_offset + 1)
     _check_choice(names.types[target], value, target)
     if condition is not None and _kind(condition, names) != "boolean":
         raise ExpressionError("a condition is true or false", condition.col_offset + 1)
@@ -359,10 +359,10 @@ def _evaluate(node: ast.expr, scope: RuleScope) -> Scalar | Group:
         case ast.Name(id="true" | "false" as word):
             return word == "true"
         case ast.Name(id=name):
-            found = scope.values.get(name)
-            if found is None:
+            named = scope.values.get(name)
+            if named is None:
                 raise NoValue(f"`{name}` has no value")
-            return found
+            return named
         case ast.Attribute(value=ast.Name(id=name), attr=actor):
             return _of(name, actor, scope)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -409,8 +409,8 @@ def _called(name: str, args: Sequence[ast.expr], scope: RuleScope) -> Scalar:
         if name == "of":
             return _of(getattr(args[0], "id", ""), str(_evaluate(args[1], scope)), scope)
         if name == "count":
-            wanted = _evaluate(args[1], scope)
-            return sum(value == wanted for value in group.values())
+            counted = _evaluate(args[1], scope)
+            return sum(value == counted for value in group.values())
         return _OF_GROUPS[name]([float(value) for value in group.values()])
     return _finite(_OF_NUMBERS[name][2], *(_number(each, scope) for each in args))
 

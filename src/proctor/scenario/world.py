@@ -121,7 +121,7 @@ class ScenarioWorld:
         return [
             Setting(
                 name=name,
-                values=_values_in_words(variable),
+                values=_allowed_values(variable),
                 description=variable.description,
                 now=values.get(self._key(name, actor.short_name)),
             )
@@ -139,7 +139,7 @@ class ScenarioWorld:
             short = actor.short_name if actor else ""
             if not short or known_to is None or short in known_to or (OWN in known_to and owner == short):
                 unit = f" {variable.unit}" if variable.unit else ""
-                rows.append((key, f"{in_words(value)}{unit}"))
+                rows.append((key, f"{value_label(value)}{unit}"))
         return rows
 
     def read_settings(self, actor: Actor, answer: str) -> dict[str, Value]:
@@ -174,7 +174,7 @@ class ScenarioWorld:
                     notes.append(f"{short} gives {key} a value that it cannot have; it stays as it is")
                 else:
                     current[key] = value
-                    notes.append(f"{short} sets {key} = {in_words(value)}")
+                    notes.append(f"{short} sets {key} = {value_label(value)}")
         for index, (name, rule) in enumerate(self._rules):
             rng = random.Random(f"{seed}|{turn}|rule {index}")
             scope = RuleScope(values=self._scope(current, metrics, turn), events=events, random=rng.random)
@@ -188,7 +188,7 @@ class ScenarioWorld:
                     continue
                 result = _within(self._scenario.variables[rule.target], value)
                 if result is None:
-                    raise NoValue(f"{in_words(value)} is no value of `{key}`")
+                    raise NoValue(f"{value_label(value)} is no value of `{key}`")
             except NoValue as error:
                 notes.append(f"rule `{name}` was not applied: {error}")
                 continue
@@ -212,7 +212,7 @@ class ScenarioWorld:
         return f"{name}.{short}" if self._scenario.variables[name].per_actor else name
 
 
-def in_words(value: Value) -> str:
+def value_label(value: Value) -> str:
     """A value in words."""
     if value is None:
         return "none"
@@ -244,7 +244,7 @@ def _measure(variable: Variable) -> Measure:
     return Measure(type="string", categories=variable.values)
 
 
-def _values_in_words(variable: Variable) -> str:
+def _allowed_values(variable: Variable) -> str:
     if variable.type == "choice":
         return " or ".join(variable.values)
     if variable.type == "boolean":

@@ -21,10 +21,10 @@ from proctor.report.render import (
     Drawn,
     PageFiles,
     filed,
-    method_words,
+    method_text,
     page,
     plots_in_page,
-    sample_words,
+    sample_text,
     text,
 )
 from proctor.stats.dialogue import runs_of, summary_of
@@ -403,8 +403,8 @@ def _heat_map(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
 def _about(cells: Sequence[Mapping[str, Any]]) -> str:
     """What the means of a figure are, with their method and n."""
     methods = (cell["mean"].get("method", "") for cell in cells if cell["mean"]["low"] is not None)
-    sizes = sample_words([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
-    return f"Mean of the finished dialogues of a combination; {method_words(methods)}; {sizes}."
+    sizes = sample_text([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
+    return f"Mean of the finished dialogues of a combination; {method_text(methods)}; {sizes}."
 
 
 def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
@@ -436,7 +436,7 @@ def methods_paragraph(document: Mapping[str, Any]) -> str:
 
     cells = document["measures"][0]["cells"] if document["measures"] else []
     clients, therapists = ({cell[side] for cell in cells} for side in ("client", "therapist"))
-    sizes = sample_words([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
+    sizes = sample_text([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
     left_out = f"; {document['left_out']} that were broken off are excluded" if document["left_out"] else ""
     measures = ", ".join(each["measure"] for each in document["measures"])
     mocks = document["stand_ins"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from proctor.formatting import figure, percent, plural, short, usd
 from proctor.report.charts import Bar, Point, scatter
 from proctor.report.panels import HeatCell, Panel, TableRow, dot_table, dots, interaction, small_multiples
-from proctor.report.render import Drawn, method_words, sample_words
+from proctor.report.render import Drawn, method_text, sample_text
 from proctor.stats import experiment
 from proctor.stats.experiment import RunData
 from proctor.stats.intervals import Estimate
@@ -15,6 +15,8 @@ from proctor.stats.intervals import Estimate
 if TYPE_CHECKING:
     from proctor.jobs.scenario.analysis import BatchAnalyzer
 
+StatisticsRow = Mapping[str, Any]
+"""Statistics of one variation or metric, as the analyzer has them."""
 DRAWN_VARIATIONS = 60
 DRAWN_PANELS = 30
 DRAWN_METRICS = 12
@@ -43,16 +45,16 @@ def figures_of(analyzer: "BatchAnalyzer") -> dict[str, list[Drawn]]:
     return drawn
 
 
-def _label(one: Mapping[str, Any]) -> str:
+def _label(one: StatisticsRow) -> str:
     return f"{one['variation_id']}: {one['description']}"
 
 
-def _shown(number: int, most: int, what: str) -> str:
+def _omission_note(number: int, most: int, what: str) -> str:
     """What a figure leaves out, as the beginning of a sentence; empty: nothing."""
     return f" The first {most} of {number} {what}." if number > most else ""
 
 
-def _success(statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+def _success(statistics: Sequence[StatisticsRow]) -> list[Drawn]:
     known = [one for one in statistics if one["total_runs"]]
     entries = [
         Bar(
@@ -69,8 +71,8 @@ def _success(statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
     title = "Completed runs by variation"
     caption = (
         f"{title}. Share of the runs that completed, without infrastructure errors; 95% CI: Wilson; "
-        f"{sample_words([one['judged_runs'] for one in known], 'run', 'variation')}."
-        f"{_shown(len(known), DRAWN_VARIATIONS, 'variations')}"
+        f"{sample_text([one['judged_runs'] for one in known], 'run', 'variation')}."
+        f"{_omission_note(len(known), DRAWN_VARIATIONS, 'variations')}"
     )
     plot = _variation_plot(title, known, entries, say=percent, axis="completed", limits=(0.0, 1.0))
     return [(caption, plot)]
@@ -78,7 +80,7 @@ def _success(statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
 
 def _variation_plot(
     title: str,
-    variations: Sequence[Mapping[str, Any]],
+    variations: Sequence[StatisticsRow],
     entries: Sequence[Bar],
     *,
     say: Callable[[float], str],
@@ -96,7 +98,7 @@ def _variation_plot(
     return dot_table(title, [*factors, "no."], rows, say=say, axis=axis, limits=limits)
 
 
-def _by_variation(metric: str, statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+def _by_variation(metric: str, statistics: Sequence[StatisticsRow]) -> list[Drawn]:
     known = [one for one in statistics if metric in one["metrics"]]
     entries = [
         Bar(
@@ -113,14 +115,14 @@ def _by_variation(metric: str, statistics: Sequence[Mapping[str, Any]]) -> list[
     values = [one["metrics"][metric] for one in known]
     title = f"{metric} by variation"
     caption = (
-        f"{title}. Mean of {LAST_VALUE}; {method_words(each['method'] for each in values if _has_ci(each))}; "
-        f"{sample_words([each['n'] for each in values], 'run', 'variation')}."
-        f"{_shown(len(known), DRAWN_VARIATIONS, 'variations')}"
+        f"{title}. Mean of {LAST_VALUE}; {method_text(each['method'] for each in values if _has_ci(each))}; "
+        f"{sample_text([each['n'] for each in values], 'run', 'variation')}."
+        f"{_omission_note(len(known), DRAWN_VARIATIONS, 'variations')}"
     )
     return [(caption, _variation_plot(title, known, entries, say=short, axis=metric))]
 
 
-def _has_ci(one: Mapping[str, Any]) -> bool:
+def _has_ci(one: StatisticsRow) -> bool:
     return one["low"] is not None and one["high"] is not None
 
 
@@ -151,8 +153,8 @@ def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
     overall = sum(run.metrics[metric] for run in runs) / len(runs)
     caption = (
         f"{title}. Mean of {LAST_VALUE} at each level of each factor, over all levels of the other factors; "
-        f"{method_words(one.method for one in estimates if one.low is not None)}; "
-        f"{sample_words([one.runs for one in estimates], 'run', 'level', total=False)}. "
+        f"{method_text(one.method for one in estimates if one.low is not None)}; "
+        f"{sample_text([one.runs for one in estimates], 'run', 'level', total=False)}. "
         f"Dashed line: mean of all {plural(len(runs), 'run')}. Differences are tested in the table of levels."
     )
     return [(caption, dots(title, groups, say=short, axis=metric, reference=overall))]
@@ -192,8 +194,8 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
         p = "" if test is None else f" Interaction: F test, p = {test:.2g} (Bonferroni)."
         caption = (
             f"{title}. Mean of {LAST_VALUE} in each combination of levels; "
-            f"{method_words(one.method for one in estimates if one.low is not None)}; "
-            f"{sample_words([one.runs for one in estimates], 'run', 'combination')}. "
+            f"{method_text(one.method for one in estimates if one.low is not None)}; "
+            f"{sample_text([one.runs for one in estimates], 'run', 'combination')}. "
             f"Lines that are not parallel show an interaction.{p}"
         )
         drawn.append((caption, interaction(title, rows, cells, by=by, axis=metric)))
@@ -221,8 +223,8 @@ def _over_turns(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
     title = f"{metric} over the turns"
     caption = (
         f"{title}. Mean over the completed runs of a variation after each turn, with its 95% CI; "
-        f"{sample_words(counts, 'run', 'turn and variation', total=False)}. All panels have the same axes."
-        f"{_shown(len(numbers), DRAWN_PANELS, 'variations')}"
+        f"{sample_text(counts, 'run', 'turn and variation', total=False)}. All panels have the same axes."
+        f"{_omission_note(len(numbers), DRAWN_PANELS, 'variations')}"
     )
     return [(caption, small_multiples(title, panels, x_axis="turn", y_axis=metric))]
 
@@ -245,14 +247,14 @@ def _places(analyzer: "BatchAnalyzer", numbers: Sequence[int]) -> dict[int, tupl
     return places if len(set(places.values())) == len(places) else dict.fromkeys(numbers, ("", ""))
 
 
-def _points(turns: Sequence[Mapping[str, Any]]) -> list[Point]:
+def _points(turns: Sequence[StatisticsRow]) -> list[Point]:
     return [
         Point(label=f"turn {one['turn']}", x=one["turn"], y=one["mean"], low=one["low"], high=one["high"])
         for one in turns
     ]
 
 
-def _against_cost(metric: str, statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+def _against_cost(metric: str, statistics: Sequence[StatisticsRow]) -> list[Drawn]:
     known = [one for one in statistics if metric in one["metrics"] and one["cost"]["mean"]]
     points = [
         Point(
@@ -270,9 +272,9 @@ def _against_cost(metric: str, statistics: Sequence[Mapping[str, Any]]) -> list[
     title = f"What a run costs against {metric}"
     caption = (
         f"{title}. Mean of {LAST_VALUE} and mean cost of all runs, by variation; "
-        f"{method_words(each['method'] for each in values if _has_ci(each))}; "
-        f"{sample_words([each['n'] for each in values], 'run', 'variation')}."
-        f"{_shown(len(known), DRAWN_PANELS, 'variations')}"
+        f"{method_text(each['method'] for each in values if _has_ci(each))}; "
+        f"{sample_text([each['n'] for each in values], 'run', 'variation')}."
+        f"{_omission_note(len(known), DRAWN_PANELS, 'variations')}"
     )
     plot = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=short)
     return [(caption, plot)]
@@ -307,7 +309,7 @@ def methods_paragraph(analyzer: "BatchAnalyzer") -> str:
     left_out = f", {failed} failed, and {errors} ended in infrastructure errors" if failed or errors else ""
     seeds = any(run.seed is not None for run in runs)
     sentences = [
-        f"{design} ({sample_words(per_variation, 'run', 'variation')}). {done} runs completed{left_out}; "
+        f"{design} ({sample_text(per_variation, 'run', 'variation')}). {done} runs completed{left_out}; "
         "metrics are the last values of completed runs.",
         "Runs of equal number have the same random seed in every variation, and comparisons are paired by "
         "seed where both runs completed."
@@ -335,7 +337,7 @@ def _interval_sentence(analyzer: "BatchAnalyzer") -> str:
         if _has_ci(one):
             by_method.setdefault(one["method"], []).append(name)
     parts = [
-        f"{method_words([method], prefix='')} for {', '.join(names)}" for method, names in by_method.items()
+        f"{method_text([method], prefix='')} for {', '.join(names)}" for method, names in by_method.items()
     ]
     success = "Wilson's method for success rates"
     return f"95% confidence intervals are for runs like these: {'; '.join([success, *parts])}."
