@@ -1,6 +1,6 @@
 """Figures of an experiment's analysis with their captions, and the paragraph about its methods."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -316,18 +316,29 @@ def methods_paragraph(analyzer: "BatchAnalyzer") -> str:
         if seeds and factors
         else "",
         _interval_sentence(analyzer),
-        "Levels of factors were compared within blocks of equal seed and equal other factors, variations "
-        "pair by pair (paired t or Welch's t test); intervals and p values of each family are "
-        "Bonferroni-corrected, with a significance level of 0.05. Interactions of two factors were tested "
-        "with F tests of linear models."
-        if factors
-        else "",
+        _comparison_sentence(analyzer) if factors else "",
+        "Interactions of two factors were tested with F tests of linear models." if len(factors) > 1 else "",
         f"The runs used mock models ({', '.join(study.stand_ins)}): they say nothing about real ones."
         if study.stand_ins
         else "",
         f"Runs and analysis: Proctor {__version__}.",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _comparison_sentence(analyzer: "BatchAnalyzer") -> str:
+    levels = _tests(experiment.statement(one) for one in analyzer.level_contrasts if one.metric)
+    pairs = _tests(one for metric in analyzer.metrics for one in analyzer.compare_pairs(metric))
+    return (
+        "Levels of factors were compared within blocks of equal seed and equal other factors"
+        f"{levels}, variations pair by pair{pairs}; intervals and p values of each family are "
+        "Bonferroni-corrected, with a significance level of 0.05."
+    )
+
+
+def _tests(rows: Iterable[StatisticsRow]) -> str:
+    names = list(dict.fromkeys(str(row["test"]) for row in rows if row["test"]))
+    return f" ({'; '.join(names)})" if names else ""
 
 
 def _interval_sentence(analyzer: "BatchAnalyzer") -> str:
