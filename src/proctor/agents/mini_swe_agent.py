@@ -40,6 +40,8 @@ class MiniSweAgent(GatewayProgram):
         "mini-swe-agent",
         "mini",
         "uv tool install --with mcp mini-swe-agent==2.4.6",
+        # It has no `--version`; each start prints it.
+        version_option="--help",
     )
 
     def call(self, run: ProgramRun) -> ProgramCall:

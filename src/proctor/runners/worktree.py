@@ -177,6 +177,7 @@ def _agent_confinement(session: WorkSession, agent: Agent, access: Access | None
             serve=access.ports if access else None,
             # Which hosts its service has is not known.
             usual_network="full" if needs_network(agent) else None,
+            concealed=session.answers,
         )
 
 

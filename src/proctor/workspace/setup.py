@@ -153,10 +153,11 @@ class WorkSession:
         named: Sequence[object] = (),
         serve: "Mapping[int, Serve] | None" = None,
         usual_network: "Network | None" = None,
+        concealed: Sequence[Path] = (),
     ) -> "Confinement | None":
         """The confinement of the programs of a phase; None: they are not confined.
 
-        `named` is text of the plan: the files and folders in it can be read.
+        `named` is text of the plan: the files and folders in it can be read, without what is `concealed`.
         """
         caches = [self.caches] if phase == "setup" and self.caches else []
         return self.services.sandbox.confine(
@@ -169,6 +170,7 @@ class WorkSession:
             serve=serve,
             usual_network=usual_network,
             mounts=self.mounts,
+            concealed=concealed,
         )
 
     @property
@@ -190,6 +192,14 @@ class WorkSession:
             (self.caches / folder).mkdir(parents=True, exist_ok=True)
         places = {name: str(self.caches / folder) for name, folder in SHARED_CACHES.items()}
         return {**places, **COPY_FROM_CACHE}
+
+    @property
+    def answers(self) -> list[Path]:
+        """Where the user's files have hidden tests, solutions and later commits."""
+        tasks = self.item.settings.get("taskPath")
+        source = self.tree.source
+        later = [source.root.resolve(), source.common.resolve()] if self.tree.is_sealed else []
+        return [*([Path(str(tasks)).resolve()] if tasks else []), *later]
 
     @property
     def logs(self) -> Path:

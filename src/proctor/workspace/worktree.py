@@ -357,6 +357,13 @@ def remove_folder(folder: Path) -> str:
     return ""
 
 
+def remove_home(home: Path) -> None:
+    """Remove the home of a worker on another machine, unless it has worktrees: they need the rest."""
+    worktrees = home / "worktrees"
+    if not worktrees.is_dir() or not any(worktrees.iterdir()):
+        remove_folder(home)
+
+
 def _make_writable(folder: Path) -> None:
     """Make all folders writable."""
     folder.chmod(0o700)

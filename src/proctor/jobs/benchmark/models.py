@@ -36,6 +36,7 @@ from proctor.plan.validate import (
     Anything,
     ModelPrice,
     OutagePatience,
+    PlanResources,
     PlanSandbox,
     SectionLabel,
     Text,
@@ -99,6 +100,7 @@ class BatchSettings(_ModelsConfigModel):
     show_progress: bool = True
     verbose: bool = False
     sandbox: PlanSandbox = None
+    resources: PlanResources = None
     outage_patience: OutagePatience = None
 
 

@@ -15,15 +15,14 @@ from proctor.job import RUN_ID
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
-    RESOURCES_TEXT,
     Anything,
     Expectation,
     ModelPrice,
     OneOrMany,
     OutagePatience,
     PlanModel,
+    PlanResources,
     PlanSandbox,
-    ResourcesValue,
     Seconds,
     SectionLabel,
     Seed,
@@ -158,7 +157,7 @@ class Defaults(PlanModel):
     system: Texts | None = Field(None, description="System prompt of a plain prompt.")
     expect: Expectation | None = Field(None, description="What the answer is checked for.")
     sandbox: PlanSandbox = None
-    resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
+    resources: PlanResources = None
 
 
 class Entry(Defaults):
