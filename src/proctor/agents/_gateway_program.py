@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
-from proctor.agent import Access, Assignment, Availability, Reach, WorkDone
+from proctor.agent import Access, Assignment, Availability, Reach, WorkDone, login_files
 from proctor.agents._program import UNANSWERED_SECONDS, EventReader, watch
 from proctor.errors import WorkspaceError
 from proctor.json_values import JsonMap, json_object
@@ -215,6 +215,8 @@ class GatewayProgram(ABC):
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Run the program with the prompt and record its events."""
         access = assignment.access
+        if access is None and login_files(self):
+            access = Access(url="", token="")
         if access is None:
             raise WorkspaceError(
                 f"{self.installable.agent} needs the gateway to reach its model and was given no access to it"
@@ -228,7 +230,7 @@ class GatewayProgram(ABC):
             reader,
             record,
             typed=call.typed,
-            secrets=[access.token],
+            secrets=[access.token] if access.token else [],
             unanswered_seconds=self.unanswered_seconds,
         )
         if reader.model_error is not None:
