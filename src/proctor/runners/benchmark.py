@@ -104,6 +104,8 @@ async def _lay_out_places(session: WorkSession) -> None:
 
 async def _repository(item: Item, services: Services) -> Path:
     if image := item.settings.get("image"):
+        if services.driver_files:
+            raise WorkspaceError("a task with an image runs only on the driver's machine: use --engine local")
         return await image_repository(services.home, image, item.details["start"], services.environment)
     files, digest = files_of(item.settings.get("start")), item.details["start"]
     if services.driver_files:

@@ -333,6 +333,7 @@ class BenchmarkJobPlan(JobPlan):
             default_timeout_seconds=settings.default_timeout,
             retries=settings.max_retries if settings.retry_on_failure else 0,
             sandbox=settings.sandbox,
+            resources=settings.resources,
             commits=commits_of(self.tasks, self._ctx.settings.user_environment),
         )
 

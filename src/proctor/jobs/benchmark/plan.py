@@ -214,6 +214,8 @@ class BenchmarkDefinition:
     retries: int = 0
     sandbox: object = None
     """`sandbox` of `batch_settings`; settings of a task take precedence."""
+    resources: object = None
+    """`resources` of `batch_settings`, for tasks without their own."""
     task_network: bool = False
     """Whether tasks get the network access that they ask for."""
     path: Path | None = None
@@ -323,8 +325,8 @@ class BenchmarkDefinition:
             settings["sandbox"] = sandbox
         if task.test_patch is not None:
             settings["testPatch"] = task.test_patch
-        if task.resources:
-            settings["resources"] = task.resources
+        if resources := task.resources or self.resources:
+            settings["resources"] = resources
         folders = {"start": task.start, "checkFiles": task.check_files, "hidden": task.hidden}
         for number, step in enumerate(task.steps):
             folders |= {f"files{number}": step.files, f"checkFiles{number}": step.check_files}
