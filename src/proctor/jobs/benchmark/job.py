@@ -328,6 +328,7 @@ class BenchmarkJobPlan(JobPlan):
             runs=self.overrides.runs or 1,
             agents=agent_choices(self.overrides.agent),
             task_network=self.overrides.task_network,
+            path=self.path,
             timeout_seconds=self.overrides.timeout,
             default_timeout_seconds=settings.default_timeout,
             retries=settings.max_retries if settings.retry_on_failure else 0,

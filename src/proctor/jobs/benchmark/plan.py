@@ -218,6 +218,8 @@ class BenchmarkDefinition:
     """`resources` of `batch_settings`, for tasks without their own."""
     task_network: bool = False
     """Whether tasks get the network access that they ask for."""
+    path: Path | None = None
+    """Where the tasks are."""
     commits: Mapping[str, str] = field(default_factory=dict)
     """The commit each task with a repository starts from, by the task's name."""
 
@@ -311,6 +313,8 @@ class BenchmarkDefinition:
             "criteria": [check.criterion for check in task.checks if check.criterion],
             "displayName": model.display_name or model.name,
         }
+        if self.path:
+            settings["taskPath"] = str(self.path.absolute())
         if task.repo:
             settings["repo"] = str(task.repo)
         granted = {"network": task.network} if task.network and self.task_network else None

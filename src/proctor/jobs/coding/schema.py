@@ -110,7 +110,9 @@ class Exclusion(PlanModel):
 class Defaults(PlanModel):
     """What holds for every item that does not say otherwise."""
 
-    base_branch: Texts | None = Field(None, description="Branch the work starts from. Default: main.")
+    base_branch: Texts | None = Field(
+        None, description="Branch the work starts from. Default: main, else the one checked out."
+    )
     script_command: Texts | None = Field(None, description="Check run after the agent; it decides.")
     model: Texts | None = Field(None, description="Which model; a list makes items for each.")
     json_logs: bool | None = Field(None, description="Keep the agent's event stream. Default: true.")
@@ -122,6 +124,9 @@ class Defaults(PlanModel):
     )
     check_timeout_sec: Seconds | None = Field(
         None, description="Seconds the check may take. Default: 900, or `timeoutSec` if that is longer."
+    )
+    cache: Literal["shared", "own"] | None = Field(
+        None, description="Whether `setup` shares package caches with other sessions. Default: own."
     )
     baseline: bool | None = Field(
         None, description="Run the check before the agent, too, and record the result. Default: false."
