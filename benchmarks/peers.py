@@ -64,6 +64,9 @@ def _figures(costs: dict[str, list[CommandCost]]) -> list[Figure]:
         figures.append(Figure(f"{ITEMS:,} entries, whole command, {name}: items/s", rate, "/s"))
         cpu = middle([each.cpu_seconds for each in rounds])
         figures.append(Figure(f"the same, {name}: CPU time", cpu, "s"))
+        if name != "Proctor":
+            ours = middle([each.cpu_seconds for each in costs["Proctor"]])
+            figures.append(Figure(f"the same, {name} : Proctor, CPU time", cpu / ours, ""))
     return figures
 
 

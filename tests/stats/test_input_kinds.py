@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from proctor import stats
+from proctor.stats.samples import sample
 
 RNG = np.random.default_rng(4)
 TASKS, REPEATS = 24, 2
@@ -87,3 +88,18 @@ def test_a_data_frame_is_a_table_of_components_and_models():
 
     assert repr(from_frame) == repr(CALLS["components"](list))
     assert model.contrasts["y - x"].low < model.contrasts["y - x"].high
+
+
+def test_whole_numbers_in_an_array_group_values_as_the_same_labels_in_a_list_do():
+    rng = np.random.default_rng(1)
+    tasks = rng.integers(-5, 20, 200)
+    values = [None if at % 7 == 0 else float(at) for at in range(200)]
+    present = np.arange(200) % 11 != 0
+
+    for marked in (None, present):
+        listed, coded = sample(values, tasks.tolist(), marked), sample(values, tasks, marked)
+        assert (coded.labels, coded.left_out) == (listed.labels, listed.left_out)
+        np.testing.assert_array_equal(coded.codes, listed.codes)
+        np.testing.assert_array_equal(coded.values, listed.values)
+    with pytest.raises(ValueError, match="199 task labels"):
+        sample(values, tasks[:199])

@@ -316,3 +316,25 @@ def test_a_commit_of_any_connection_shows_and_nothing_else_does(url):
 
 def uses_sqlite(url):
     return not url.startswith("postgresql")
+
+
+def test_many_rows_of_odd_texts_are_written_as_they_are(store):
+    """PostgreSQL copies rows as lines of text from a certain number on."""
+    odd = ["", "\\N", "tab\tand\nline", "\\t", "%s ?", "ünï\u2028", "'\"", "\\", None]
+    writer = store.writer()
+    for position, text in enumerate(odd):
+        content = text or ""
+        writer.append("messages", ("s1", position, 1, None, "user", "", content, text))
+    writer.close()
+
+    rows = query(store, 'SELECT "content", "contentBlob" FROM "messages" ORDER BY "position"')
+    assert [(row["content"], row["contentBlob"]) for row in rows] == [(text or "", text) for text in odd]
+
+
+def test_a_flush_that_may_wait_is_done_with_the_next_commit(store):
+    add_batch(store, "run")
+    writer = store.writer()
+    writer.add("sessions", ("s1",), session_row())
+    writer.flush(at_once=False).result(timeout=WAIT)
+    assert len(sessions(store)) == 1
+    writer.close()
