@@ -22,7 +22,7 @@ help:
 	@echo "make test          lint, types, every test"
 	@echo "make check         lint and types only"
 	@echo "make format        put the code in order"
-	@echo "make test-agents   install every agent and try each for real on a model on loopback"
+	@echo "make test-agents   install every agent and try each for real, confined, on a model on loopback"
 	@echo "make test-ray      start a Ray cluster on this machine and run batches on its nodes"
 	@echo "make mutants       change the code at random and report how many changes the tests detect"
 	@echo "make chaos         kill and disturb all jobs at random and count what is lost: MINUTES=5"

@@ -93,7 +93,7 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         evaluation=config.evaluation,
         encryption=config.encryption,
         sandbox=config.sandbox,
-        remarks=tuple(redirected_keys(config.variables, trusted.variables)),
+        remarks=tuple(redirected_keys(config, trusted)),
     )
 
 

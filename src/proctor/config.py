@@ -83,6 +83,8 @@ class Config:
     """Maximum concurrent calls, by `provider/model` or provider."""
     outage_patience_seconds: float | None = None
     """How long calls wait for a provider that cannot be reached; None: the default."""
+    providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Providers by name, as they are written."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Providers as environment variables: `ACME_BASE_URL`, `ACME_KEY_VARIABLE`."""
     serve: Mapping[str, str] = field(default_factory=dict)
@@ -128,6 +130,7 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
         prices=merged["prices"],
         outage_patience_seconds=patience,
         limits={name: entry["concurrency"] for name, entry in merged["limits"].items()},
+        providers=merged["providers"],
         variables=_variables(merged["providers"], environment),
         serve=merged["serve"],
         access_keys=keys,
@@ -397,24 +400,22 @@ def _variables(providers: Mapping[str, Mapping[str, str]], environment: Mapping[
     return variables
 
 
-def redirected_keys(variables: Mapping[str, str], trusted: Mapping[str, str]) -> Iterator[str]:
+def redirected_keys(config: Config, trusted: Config) -> Iterator[str]:
     """Remarks on usual keys of providers that go to an address which only a working folder names."""
-    if not variables:
+    if not config.providers:
         return
-    from proctor.models.providers import PROVIDERS, base_variable, is_loopback, variable_prefix
+    from proctor.models.providers import PROVIDERS, base_variable, is_loopback
 
     usual = {key for provider in PROVIDERS.values() for key in provider.key_variables}
-    prefixes = {variable_prefix(name): name for name in PROVIDERS}
-    for variable, address in variables.items():
-        if trusted.get(variable) == address or is_loopback(address):
+    for name, settings in config.providers.items():
+        # Absent if the environment says otherwise.
+        address = config.variables.get(base_variable(name), "")
+        if not address or is_loopback(address) or address == trusted.variables.get(base_variable(name)):
             continue
-        prefix = variable.removesuffix("_BASE_URL")
-        named = variables.get(f"{prefix}{KEY_VARIABLE}")
-        provider = prefixes.get(prefix, "")
-        own = PROVIDERS[provider].key_variables if provider else ()
-        keys = [key for key in ((named,) if named else own) if key in usual]
-        if variable != prefix and variable in {base_variable(provider), f"{prefix}_BASE_URL"} and keys:
-            yield f"the key {keys[0]} goes to {address}, as a {FILE} in a working folder says"
+        own = PROVIDERS[name].key_variables if name in PROVIDERS else ()
+        key = settings.get("key", "").removeprefix("${").removesuffix("}") or next(iter(own), "")
+        if key in usual:
+            yield f"the key {key} goes to {address}, as a {FILE} in a working folder says"
 
 
 _CHECKS: Mapping[str, Callable[[Path, object], None]] = {

@@ -17,7 +17,7 @@ ACCESS = Access(url="http://127.0.0.1:8099", token="token-of-this-attempt-012345
 
 PROGRAM = """#!{python}
 import json, os, sys, time
-if '--version' in sys.argv:
+if sys.argv[1:] in (['--version'], ['--help']):
     print('1.2.3')
     sys.exit()
 called = {{'args': sys.argv[1:], 'environment': dict(os.environ), 'folder': os.getcwd()}}

@@ -114,6 +114,13 @@ def test_a_complaint_is_not_taken_for_a_version(tmp_path):
     assert (found.version, found.problem) == ("", "`--version` failed (3): Cannot find module x")
 
 
+def test_a_program_without_an_option_for_its_version_is_asked_for_help(tmp_path):
+    environment = program(tmp_path, "#!/bin/sh\n[ $1 = --help ] || exit 2\necho 'This is version 2.4.6.'\n")
+    environment["MINI_SWE_AGENT_BIN"] = "claude"
+    found = find_agent("mini-swe-agent", {}).availability(environment)
+    assert (found.version, found.problem) == ("This is version 2.4.6.", "")
+
+
 def test_the_agents_there_are_stand_at_the_beginning_of_a_line():
     with pytest.raises(NotFound, match=r"(?m)^There is: aider, amp"):
         find_agent("nobody-at-all", {})

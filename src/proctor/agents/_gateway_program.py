@@ -38,6 +38,8 @@ class Installable:
     """The command that installs the known version."""
     also_named_by: Sequence[str] = ()
     """Variables besides `<AGENT>_BIN` that may name the program."""
+    version_option: str = "--version"
+    """Option with which the program prints its version in the first line."""
 
     @property
     def variable(self) -> str:
@@ -62,14 +64,14 @@ class Installable:
         if program is None:
             problem = f"`{self.program}` is not on the PATH"
             return Availability(ready=False, problem=problem, remedy=self.install)
-        return _read_version(program, environment, self.install)
+        return _read_version(program, self.version_option, environment, self.install)
 
 
-def _read_version(program: str, environment: Mapping[str, str], install: str) -> Availability:
+def _read_version(program: str, option: str, environment: Mapping[str, str], install: str) -> Availability:
     """Its version, or what is wrong with it. Only a program that cannot be started is not ready."""
     try:
         process = subprocess.run(
-            [program, "--version"],
+            [program, option],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -87,7 +89,7 @@ def _read_version(program: str, environment: Mapping[str, str], install: str) ->
     output_lines = (process.stdout.strip() or process.stderr.strip()).splitlines()
     first = output_lines[0][:_VERSION_CHARACTERS] if output_lines else ""
     if process.returncode:
-        return Availability(ready=True, problem=f"`--version` failed ({process.returncode}): {first}")
+        return Availability(ready=True, problem=f"`{option}` failed ({process.returncode}): {first}")
     return Availability(ready=True, version=first)
 
 
@@ -193,6 +195,9 @@ class GatewayProgram(ABC):
     stand_in: ClassVar[bool] = False
     reach: ClassVar[Reach] = "gateway"
     records_transcript: ClassVar[bool] = True
+    needs_model: ClassVar[bool] = True
+    longest_prompt: ClassVar[int | None] = None
+    """Bytes of a prompt that is passed as an argument; None: it is not, and may have any length."""
     installable: ClassVar[Installable]
 
     @abstractmethod

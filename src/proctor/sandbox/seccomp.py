@@ -80,52 +80,51 @@ _X32 = 0x40000000
 
 
 @cache
-def filter_program(*, traces: bool, datagrams: bool) -> bytes:
-    """The filter as the kernel reads it; empty: none for this machine.
+def filter_program(*, traces: bool, datagrams: bool, machine: str = os.uname().machine) -> bytes:
+    """The filter as the kernel reads it; empty: there is none for the architecture.
 
     `traces`: programs may reach into their own processes. `datagrams`: they may open IP sockets other than
     TCP.
     """
-    machine = os.uname().machine
     if machine not in AUDIT_ARCHITECTURES:
         return b""
     column = _COLUMNS.index(machine)
     calls = {**DENIED, **({} if traces else TRACING)}
     denied = [number for numbers in calls.values() if (number := numbers[column]) is not None]
-    lines = _Lines()
-    lines.add(_LOAD, _ARCHITECTURE)
-    lines.unless_equal(AUDIT_ARCHITECTURES[machine], _ENOSYS)
-    lines.add(_LOAD, _NUMBER)
+    program = _FilterProgram()
+    program.add(_LOAD, _ARCHITECTURE)
+    program.unless_equal(AUDIT_ARCHITECTURES[machine], _ENOSYS)
+    program.add(_LOAD, _NUMBER)
     if machine == "x86_64":
-        lines.add(_AT_LEAST, _X32, 0, 1)
-        lines.add(_RETURN, _ENOSYS)
+        program.add(_AT_LEAST, _X32, 0, 1)
+        program.add(_RETURN, _ENOSYS)
     for number in denied:
-        lines.add(_EQUAL, number, 0, 1)
-        lines.add(_RETURN, _EPERM)
-    lines.add(_EQUAL, CLONE3[column], 0, 1)
-    lines.add(_RETURN, _ENOSYS)
-    lines.add(_EQUAL, CLONE[column], 0, 4)
-    lines.add(_LOAD, _FIRST)
-    lines.add(_SET, NEW_NAMESPACES, 0, 1)
-    lines.add(_RETURN, _EPERM)
-    lines.add(_RETURN, _ALLOW)
-    lines.unless_equal(SOCKET[column], _ALLOW)
-    lines.add(_LOAD, _FIRST)
+        program.add(_EQUAL, number, 0, 1)
+        program.add(_RETURN, _EPERM)
+    program.add(_EQUAL, CLONE3[column], 0, 1)
+    program.add(_RETURN, _ENOSYS)
+    program.add(_EQUAL, CLONE[column], 0, 4)
+    program.add(_LOAD, _FIRST)
+    program.add(_SET, NEW_NAMESPACES, 0, 1)
+    program.add(_RETURN, _EPERM)
+    program.add(_RETURN, _ALLOW)
+    program.unless_equal(SOCKET[column], _ALLOW)
+    program.add(_LOAD, _FIRST)
     for family in (AF_UNIX, AF_NETLINK):
-        lines.add(_EQUAL, family, 0, 1)
-        lines.add(_RETURN, _ALLOW)
-    lines.add(_EQUAL, AF_INET, 2, 0)
-    lines.add(_EQUAL, AF_INET6, 1, 0)
-    lines.add(_RETURN, _EAFNOSUPPORT)
+        program.add(_EQUAL, family, 0, 1)
+        program.add(_RETURN, _ALLOW)
+    program.add(_EQUAL, AF_INET, 2, 0)
+    program.add(_EQUAL, AF_INET6, 1, 0)
+    program.add(_RETURN, _EAFNOSUPPORT)
     if not datagrams:
-        lines.add(_LOAD, _SECOND)
-        lines.add(_AND, TYPE_MASK)
-        lines.unless_equal(SOCK_STREAM, _EPERM)
-    lines.add(_RETURN, _ALLOW)
-    return bytes(lines.code)
+        program.add(_LOAD, _SECOND)
+        program.add(_AND, TYPE_MASK)
+        program.unless_equal(SOCK_STREAM, _EPERM)
+    program.add(_RETURN, _ALLOW)
+    return bytes(program.code)
 
 
-class _Lines:
+class _FilterProgram:
     """Instructions of a filter; jumps count the instructions to skip."""
 
     def __init__(self) -> None:

@@ -18,15 +18,15 @@ from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT, Item
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, json_object
 from proctor.model_client import ClientTotals
 from proctor.report.charts import Bar, bars
-from proctor.report.panels import Cell, TableRow, dot_table, heat_map
+from proctor.report.panels import HeatCell, TableRow, dot_table, heat_map
 from proctor.report.render import (
     Drawn,
     PageFiles,
     filed,
-    method_words,
+    method_text,
     page,
     plots_in_page,
-    sample_words,
+    sample_text,
     text,
 )
 from proctor.score import LEVELS, Score
@@ -477,7 +477,7 @@ def _heat_map(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
         plot = heat_map(
             title,
             {
-                (cell["client"], cell["therapist"]): Cell(
+                (cell["client"], cell["therapist"]): HeatCell(
                     value=cell["mean"]["value"],
                     low=cell["mean"]["low"],
                     high=cell["mean"]["high"],
@@ -498,8 +498,8 @@ def _heat_map(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
 def _about(cells: Sequence[Mapping[str, Any]]) -> str:
     """What the means of a figure are, with their method and n."""
     methods = (cell["mean"].get("method", "") for cell in cells if cell["mean"]["low"] is not None)
-    sizes = sample_words([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
-    return f"Mean of the finished dialogues of a combination; {method_words(methods)}; {sizes}."
+    sizes = sample_text([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
+    return f"Mean of the finished dialogues of a combination; {method_text(methods)}; {sizes}."
 
 
 def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
@@ -531,7 +531,7 @@ def methods_paragraph(document: Mapping[str, Any]) -> str:
 
     cells = document["measures"][0]["cells"] if document["measures"] else []
     clients, therapists = ({cell[side] for cell in cells} for side in ("client", "therapist"))
-    sizes = sample_words([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
+    sizes = sample_text([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
     left_out = f"; {document['left_out']} that were broken off are excluded" if document["left_out"] else ""
     measures = ", ".join(each["measure"] for each in document["measures"])
     mocks = document["stand_ins"]

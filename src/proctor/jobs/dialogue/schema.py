@@ -13,10 +13,9 @@ from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
 from proctor.plan.validate import (
-    RESOURCES_TEXT,
     OutagePatience,
+    PlanResources,
     PlanSandbox,
-    ResourcesValue,
     SectionLabel,
     StopWhen,
     check_shape,
@@ -147,7 +146,7 @@ class SimulationFile(BaseModel):
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None
-    resources: ResourcesValue | None = Field(default=None, description=RESOURCES_TEXT)
+    resources: PlanResources = None
 
 
 DEFAULTS = SimulationFile().model_dump(exclude={"clients": True, "therapists": True}) | {
