@@ -42,7 +42,7 @@ def _judged(sessions: int) -> tuple[float, float, float]:
     """Seconds to import, seconds to judge, and the peak of memory in MB."""
     with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
         folder = Path(name)
-        _write(folder, sessions)
+        write_sessions(folder, sessions)
         importing, _ = _command(folder, "import", "otlp", "many.jsonl")
         evaluators = [word for each in EVALUATORS for word in ("--evaluator", each)]
         source = ["--log-group", "/agents/travel", "--ground-truth", "truth.yaml"]
@@ -52,7 +52,8 @@ def _judged(sessions: int) -> tuple[float, float, float]:
         return importing, judging, peak
 
 
-def _write(folder: Path, sessions: int) -> None:
+def write_sessions(folder: Path, sessions: int) -> None:
+    """A file of sessions, their ground truth, and the evaluators."""
     for file in ("checks.py", "truth.yaml"):
         (folder / file).write_text((EXAMPLE / file).read_text())
     models = [json.loads(line) for line in (EXAMPLE / "sessions.jsonl").read_text().splitlines()]

@@ -8,16 +8,22 @@ FOLDER has their environments; `make bench-peers` installs them. Whole commands,
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from results import Figure, table
 from throughput import MODEL, run_bare, run_proctor
-from workload import CommandCost, answering_server, middle, plan_of_entries, prompts_of_entries, settings
+from workload import (
+    CommandCost,
+    answering_server,
+    measured,
+    middle,
+    plan_of_entries,
+    prompts_of_entries,
+    settings,
+)
 
 ITEMS = 1000
 CONCURRENCY = 64
@@ -95,18 +101,7 @@ def _promptfoo(folder: Path, home: Path, url: str) -> CommandCost:
 def _cost(command: Sequence[object], home: Path, url: str, **more: str) -> CommandCost:
     environment = settings(home, OPENAI_BASE_URL=url, OPENAI_API_KEY="bench", HOME=str(home), **more)
     environment |= {"PROMPTFOO_DISABLE_TELEMETRY": "1", "PROMPTFOO_DISABLE_UPDATE": "1"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    started = time.perf_counter()
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            list(map(str, command)), cwd=home, env=environment, stdout=output, stderr=subprocess.STDOUT
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - started
-        process.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0)
-        assert process.returncode == 0, output.read().decode(errors="replace")[-2000:]
-    return CommandCost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return measured(command, environment, home)
 
 
 if __name__ == "__main__":

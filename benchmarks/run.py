@@ -20,9 +20,11 @@ import arrivals
 import dialogues
 import evaluations
 import gateway
+import job_items
 import million
 import output
 import pages
+import postgres
 import size
 import throughput
 import trees
@@ -34,6 +36,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "scripted": throughput.scripted,
     "sealed": throughput.sealed,
     "workers": throughput.workers,
+    "postgres": postgres.postgres,
     "trees": trees.starts,
     "output": output.reading,
     "slow-calls": throughput.slow_calls,
@@ -43,6 +46,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "memory": size.memory,
     "dry-run": size.dry_run,
     "resume": partial(size.resume, 20_000),
+    "items": job_items.items,
     "dialogues": dialogues.dialogues,
     "arrivals": arrivals.sessions,
     "evaluations": evaluations.evaluations,

@@ -193,7 +193,14 @@ def _round(plan: Plan, model: str, url: str, items: int = 0, concurrency: int = 
 
 
 def run_proctor(
-    home: Path, plan: Plan, model: str, url: str, items: int, concurrency: int, key: str = ""
+    home: Path,
+    plan: Plan,
+    model: str,
+    url: str,
+    items: int,
+    concurrency: int,
+    key: str = "",
+    store: str = "",
 ) -> CommandCost:
     """Run `proctor batch` on a new plan."""
     file = home / "plan.yaml"
@@ -201,6 +208,8 @@ def run_proctor(
     environment = settings(home, OPENAI_BASE_URL=url, OPENAI_API_KEY="bench")
     if key:
         environment["PROCTOR_ENCRYPTION_KEY"] = key
+    if store:
+        environment["PROCTOR_STORE"] = store
     command = [sys.executable, "-m", "proctor", "batch"]
     return cost_of([*command, file, "--json", "--workers", 1], items, environment)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 HERE = Path(__file__).resolve().parent
 PROMPTS = 200
@@ -59,20 +59,33 @@ class CommandCost:
 
 def cost_of(command: Sequence[object], items: int, environment: dict[str, str] | None = None) -> CommandCost:
     """Run a command that prints JSON with the number of passed items, which have to be `items`."""
-    # Installed programs are compiled; the first round writes what is missing.
-    environment = dict(os.environ) if environment is None else environment
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryFile() as output:
+        cost = measured(command, dict(os.environ) if environment is None else environment, output=output)
+        output.seek(0)
+        summary = json.loads(output.read())
+    assert summary.get("passed", summary.get("successCount")) == items, summary
+    return cost
+
+
+def measured(
+    command: Sequence[object],
+    environment: dict[str, str],
+    folder: Path | None = None,
+    output: "IO[bytes] | None" = None,
+) -> CommandCost:
+    """Run a command that succeeds, in a folder; `output` receives what it prints."""
+    # Installed programs are compiled; the first round writes what is missing.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as notes:
         started = time.perf_counter()
-        quiet = subprocess.DEVNULL
-        process = subprocess.Popen(list(map(str, command)), env=environment, stdout=output, stderr=quiet)
+        process = subprocess.Popen(
+            list(map(str, command)), env=environment, cwd=folder, stdout=output or printed, stderr=notes
+        )
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0)
-        summary = json.loads(output.read())
-    assert process.returncode == 0, summary
-    assert summary.get("passed", summary.get("successCount")) == items, summary
+        notes.seek(0)
+        assert process.returncode == 0, notes.read().decode(errors="replace")[-3000:]
     return CommandCost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 

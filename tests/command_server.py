@@ -77,19 +77,28 @@ class CommandServer:
         return subprocess.CompletedProcess(["proctor", *words], returncode, printed, notes)
 
     def start(
-        self, words: Sequence[str], *, folder: Path, environment: Mapping[str, str]
+        self,
+        words: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        separate_errors: bool = False,
     ) -> "StartedCommand":
-        """Start one command and go on; whoever starts it ends it."""
+        """Start one command and go on; whoever starts it ends it.
+
+        Standard error goes to `stdout` unless it is to be separate.
+        """
         self._start()
         request = {"words": words, "folder": str(folder), "environment": dict(environment)}
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(str(self._path))
-        reading, writing = os.pipe()
+        pipes = [os.pipe() for _ in range(2 if separate_errors else 1)]
         nothing = os.open(os.devnull, os.O_RDONLY)
-        socket.send_fds(connection, [json.dumps(request).encode()], [nothing, writing, writing])
-        os.close(nothing)
-        os.close(writing)
-        return StartedCommand(["proctor", *words], connection, reading)
+        files = [nothing, pipes[0][1], pipes[-1][1]]
+        socket.send_fds(connection, [json.dumps(request).encode()], files)
+        for file in set(files):
+            os.close(file)
+        return StartedCommand(["proctor", *words], connection, [reading for reading, _ in pipes])
 
     def close(self) -> None:
         """End the server. Commands that are still running go on."""
@@ -123,14 +132,13 @@ class CommandServer:
 
 
 class StartedCommand:
-    """A command that runs in a fork, with the members of `subprocess.Popen` that tests use.
+    """A command that runs in a fork, with the members of `subprocess.Popen` that tests use."""
 
-    Both of its outputs are `stdout`.
-    """
-
-    def __init__(self, args: Sequence[str], connection: socket.socket, output: int) -> None:
+    def __init__(self, args: Sequence[str], connection: socket.socket, outputs: Sequence[int]) -> None:
         self.args, self._connection = args, connection
-        self.stdout = open(output, encoding="utf-8")  # noqa: SIM115  closed by `__exit__` and `communicate`
+        self._outputs = [os.fdopen(each, encoding="utf-8") for each in outputs]
+        self.stdout = self._outputs[0]
+        self.stderr = self._outputs[1] if len(outputs) > 1 else None
         self.returncode: int | None = None
         self.pid = _receive(connection)
 
@@ -152,20 +160,26 @@ class StartedCommand:
             self._connection.close()
         return self.returncode
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
-        """Wait for its end and for that of its output; the output."""
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for its end and for that of its outputs; the outputs."""
         until = None if timeout is None else time.monotonic() + timeout
+        parts = dict.fromkeys(self._outputs, b"")
         with selectors.DefaultSelector() as selector:
-            selector.register(self.stdout, selectors.EVENT_READ)
-            parts = []
-            while not parts or parts[-1]:
-                left = None if until is None else max(0.0, until - time.monotonic())
-                if not selector.select(left):
+            for file in self._outputs:
+                selector.register(file, selectors.EVENT_READ)
+            while selector.get_map():
+                ready = selector.select(None if until is None else max(0.0, until - time.monotonic()))
+                if not ready:
                     raise subprocess.TimeoutExpired(self.args, timeout or 0)
-                parts.append(os.read(self.stdout.fileno(), 1 << 16))
-        self.stdout.close()
+                for key, _ in ready:
+                    part = os.read(key.fd, 1 << 16)
+                    parts[key.fileobj] += part  # type: ignore[index]
+                    if not part:
+                        selector.unregister(key.fileobj)
         self.wait(None if until is None else max(0.1, until - time.monotonic()))
-        return b"".join(parts).decode(), None
+        self._close()
+        texts = [part.decode() for part in parts.values()]
+        return texts[0], texts[1] if self.stderr else ""
 
     def send_signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
@@ -182,8 +196,12 @@ class StartedCommand:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stdout.close()
+        self._close()
         self.wait()
+
+    def _close(self) -> None:
+        for file in self._outputs:
+            file.close()
 
 
 def _receive(connection: socket.socket) -> int:

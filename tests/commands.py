@@ -45,9 +45,19 @@ class Command:
             timeout=120,
         )
 
-    def start(self, *words: str) -> StartedCommand:
+    def start(
+        self,
+        *words: str,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        separate_errors: bool = False,
+    ) -> StartedCommand:
         """Start it and go on, in a fork as well; whoever starts it ends it."""
-        return self._server.start(words, folder=self.folder, environment=self.environment)
+        return self._server.start(
+            words,
+            folder=self.folder,
+            environment=self.environment | environment,
+            separate_errors=separate_errors,
+        )
 
     def json(self, *words: str) -> Any:
         """What it prints with `--json`, read."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from proctor.errors import NotFound, PlanError, ProctorError, StoreError, UsageError
     from proctor.evaluator import Evidence
     from proctor.item import Item
-    from proctor.jobs.dialogue.tables import load_sessions, sessions_to_dataframe
+    from proctor.jobs.dialogue.tables import load_sessions, sessions_to_dataframe, turns_to_dataframe
     from proctor.jobs.scenario.analysis import BatchAnalyzer
     from proctor.model import Answer, Request
     from proctor.score import Score
@@ -84,6 +84,7 @@ __all__ = [
     "run_async",
     "run_batch",
     "sessions_to_dataframe",
+    "turns_to_dataframe",
 ]
 
 if not TYPE_CHECKING:
@@ -100,7 +101,7 @@ if not TYPE_CHECKING:
         "proctor.errors": ("NotFound", "PlanError", "ProctorError", "StoreError", "UsageError"),
         "proctor.evaluator": ("Evidence",),
         "proctor.item": ("Item",),
-        "proctor.jobs.dialogue.tables": ("load_sessions", "sessions_to_dataframe"),
+        "proctor.jobs.dialogue.tables": ("load_sessions", "sessions_to_dataframe", "turns_to_dataframe"),
         "proctor.jobs.scenario.analysis": ("BatchAnalyzer",),
         "proctor.model": ("Answer", "Request"),
         "proctor.score": ("Score",),

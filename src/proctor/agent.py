@@ -135,6 +135,21 @@ def refusal_of(agent: Agent, model: str, environment: Mapping[str, str]) -> str:
     return str(refusal(model, environment)) if refusal else ""
 
 
+def problem_of(agent: Agent, name: str, prompt: str, model: str) -> tuple[str, str, str] | None:
+    """Why an agent cannot work on a prompt with a model: the setting, the problem and the remedy."""
+    if getattr(agent, "needs_model", False) and not model:
+        return "model", f"the agent {name} has no `model`", "Add `model`: what it calls over the gateway."
+    limit = getattr(agent, "longest_prompt", None)
+    if limit is not None and len(prompt.encode("utf-8", "replace")) > limit:
+        return (
+            "prompt",
+            f"the prompt is too long for the agent {name}, which takes it as an argument of its program: "
+            f"at most {limit:,} bytes",
+            "Put the long part into a file of the repository.",
+        )
+    return None
+
+
 def needs_network(agent: Agent) -> bool:
     """Whether it talks to a service of its own (`needs_network`), so that it gets no closed network."""
     return bool(getattr(agent, "needs_network", False))

@@ -5,6 +5,7 @@ variables. Commits are authored by `Proctor <proctor@localhost>`. Blocks: call i
 """
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -133,14 +134,47 @@ class Git:
             lines_removed=sum(int(removed) for _, removed, *_ in figures if removed != "-"),
         )
 
-    def commit_tree(self, tree: str, parents: Sequence[str], message: str) -> str:
-        """Commit a tree object, without changing any branch, index or file."""
+    def commit_tree(self, tree: str, parents: Sequence[str], message: str, *, as_user: bool = False) -> str:
+        """Commit a tree object, without changing any branch, index or file.
+
+        `as_user`: in the name of the user, if the settings have one, and signed if they say so.
+        """
         flags = [word for parent in parents for word in ("-p", parent)]
-        return self("commit-tree", tree, *flags, "-F", "-", stdin=message).strip()
+        variables = self.user_identity() if as_user else {}
+        if as_user and self.users_setting("commit.gpgSign", "bool") == "true":
+            flags.append("-S")
+        git = self.at(self.folder, **{**self.settings, **variables})
+        return git("commit-tree", tree, *flags, "-F", "-", stdin=message).strip()
+
+    def users_setting(self, name: str, kind: str) -> str:
+        """A setting of the user or the repository, which calls here may replace; empty: not set."""
+        listed = self.line("config", "--show-scope", f"--type={kind}", "--get-all", name)
+        pairs = (line.partition("\t") for line in listed.splitlines())
+        return next((value for scope, _, value in reversed([*pairs]) if scope != "command"), "")
+
+    def user_identity(self) -> dict[str, str]:
+        """Name and address of the user for commits, as variables; empty: the settings have none."""
+        listed = self.run("config", "-z", "--get-regexp", r"^(user|author|committer)\.(name|email)$")[1]
+        values = dict(entry.split("\n", 1) for entry in listed.split("\0") if "\n" in entry)
+        identity = {
+            f"GIT_{role.upper()}_{part.upper()}": values.get(f"{role}.{part}")
+            or values.get(f"user.{part}", "")
+            for role in ("author", "committer")
+            for part in ("name", "email")
+        }
+        return identity if all(identity.values()) else {}
 
     def at(self, folder: Path, **settings: str) -> "Git":
         """The same git in another folder."""
         return Git(folder, self.environment, settings)
+
+
+_ADDRESS = re.compile(r"(https?|ssh|git|file)://[^\s-]\S*|[\w.-]+@[\w.-]+:[^\s-]\S*")
+
+
+def is_address(repo: str) -> bool:
+    """Whether a repository is named by an address that can be cloned, and not by a path."""
+    return bool(_ADDRESS.fullmatch(repo))
 
 
 def _text(data: bytes) -> str:

@@ -100,6 +100,8 @@ class MergeResult:
     """Every attempt; the last one is the result."""
     recheck: "ProgramResult | None" = None
     """The failed check on the moved base, if any."""
+    notes: tuple[str, ...] = ()
+    """How the merge differs from one by hand."""
 
     @property
     def result(self) -> "Merge":

@@ -3,6 +3,7 @@
 `make test-ray` runs these: a cluster takes half a minute to start.
 """
 
+import asyncio
 import json
 import os
 import secrets
@@ -10,14 +11,16 @@ import subprocess
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from job_runs import DIALOGUES, EXPERIMENT, JUDGE, TALKING, Runs, add_scenario, files_of
 
+from databases import query
 from proctor.batch import lifecycle
 from proctor.batch.engines import LocalEngine
 from proctor.job import PlanText, make_overrides
@@ -27,6 +30,7 @@ from proctor.jobs.evaluation.job import JOB as EVALUATION
 from proctor.jobs.scenario.job import JOB as SCENARIO
 from proctor.store import Scope, Store
 from proctor.testing import eventually, make_git_repository
+from proctor.testing.model_server import ModelServer, reply
 from waiting import while_running
 
 if "PROCTOR_RAY" not in os.environ:
@@ -82,12 +86,8 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    with (
-        tempfile.TemporaryDirectory(prefix="proctor-nodes-") as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        for name, value in TOKEN.items():
-            patch.setenv(name, value)
+    # Ray's sockets are below it, and their paths must be short.
+    with tempfile.TemporaryDirectory(prefix="nodes-") as folder:
         started = Nodes(Path(folder), tmp_path_factory.getbasetemp())
         started.add(num_cpus=1)
         started.add(num_cpus=2, resources={"license": 1})
@@ -250,6 +250,113 @@ async def test_a_benchmark_has_the_same_outcome_on_two_nodes(runs):
     assert [item["status"] for item in facts["far"]["items"]] == ["success"] * 3
 
 
+async def test_resources_place_items_and_nodes_keep_shared_limits_and_budget(runs, monkeypatch):
+    (runs.folder / "proctor.toml").write_text('[limits."openai"]\nconcurrency = 4\n')
+    async with ModelServer() as server:
+        server.answers = lambda _: reply("ok", delay_seconds=0.02)
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "key")
+        far = await runs.run(
+            """
+            concurrency: 12
+            budget: 0.5
+            prices: {openai/gpt-x: {input: 0, output: 10000}}
+            defaults: {model: openai/gpt-x, settings: {max_tokens: 5}}
+            matrix:
+              - {prompt: licensed, runs: 3, resources: {custom: {license: 1}}}
+              - {prompt: free, runs: 30}
+            """,
+            runs.far,
+            "far",
+        )
+        assert server.most_at_once <= 4
+
+    assert (far["end"].status, far["end"].reason) == ("halted", "budget")
+    assert far["money"] == (0, 0.5), "all of it, and not a cent more"
+    assert Counter(item["status"] for item in far["items"]) == {"success": 10, "queued": 23}
+    with Store(runs.store) as store:
+        sql = 'SELECT s."startedAt", s."finishedAt" FROM "sessions" s JOIN "batch_items" i '
+        sql += 'ON i."id" = s."itemId" AND i."runId" = s."runId" WHERE i."prompt" = \'licensed\' ORDER BY 1'
+        times = [tuple(row.values()) for row in query(store, sql)]
+    assert all(end <= start for (_, end), (start, _) in pairwise(times)), "one at a time"
+
+
+def processes_with(text: str) -> list[int]:
+    """Processes whose environment has a text: what attempts of a home have started."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):
+                if text.encode() in (entry / "environ").read_bytes():
+                    pids.append(int(entry.name))
+    return pids
+
+
+class StoppingWhenStarted(lifecycle.Observer):
+    """Interrupts a run once the programs of its agents run."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self._folder, self._count = folder, count
+
+    @asynccontextmanager
+    async def watch(self, run_id: str, control: Any) -> AsyncIterator[None]:
+        waiting = asyncio.create_task(self._wait(control))
+        yield
+        waiting.cancel()
+
+    async def _wait(self, control: Any) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                while len(list(self._folder.glob("stopped-*/worktrees/*/*/half.txt"))) < self._count:
+                    await asyncio.sleep(0.05)
+        control.interrupt()
+
+
+async def test_confinement_time_limits_and_a_stop_reach_the_programs_on_nodes(runs, cluster):
+    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
+    homes = cluster.folder / f"proctor-{os.getuid()}"
+    confined = await runs.run(
+        f"""
+        concurrency: 3
+        defaults: {{agent: command}}
+        matrix:
+          - {{repo: ./shop, prompt: look, command: "cat {homes}/*/lock > seen.txt; echo $? > code.txt"}}
+          - {{repo: ./shop, prompt: late, timeoutSec: 0.5, command: "setsid sleep 302 & sleep 302"}}
+        """,
+        runs.far,
+        "confined",
+    )
+    assert [item["reason"] for item in confined["items"]] == ["completed", "timeout"]
+    with Store(runs.store) as store:
+        rows = store.read.sessions(Scope(run_id="confined"), limit=10)
+    look = next(row for row in rows if row["endReason"] == "completed")
+    assert look["sandbox"] == "bubblewrap"
+    assert git(repository, "show", f"{look['branch']}:code.txt") != "0\n", "files of the run are hidden"
+    assert not processes_with(f"HOME={homes}")
+
+    stopped = await runs.run(
+        """
+        concurrency: 3
+        defaults: {agent: command}
+        matrix:
+          - repo: ./shop
+            prompt: wait
+            command: "setsid sleep 301 & echo half > half.txt; sleep 301"
+            runs: 3
+        """,
+        runs.engine(),
+        "stopped",
+        observer=StoppingWhenStarted(homes, 3),
+    )
+
+    assert stopped["end"].status == "interrupted"
+    assert {(item["status"], item["reason"]) for item in stopped["items"]} == {("queued", "interrupted")}
+    assert not processes_with(f"HOME={homes}")
+    with Store(runs.store) as store:
+        rows = store.read.sessions(Scope(run_id="stopped"), limit=10)
+    assert {git(repository, "show", f"{row['branch']}:half.txt") for row in rows} == {"half\n"}
+
+
 class KillingNode(lifecycle.Observer):
     """Kills a node after the tenth item."""
 
@@ -292,17 +399,6 @@ async def test_the_items_of_a_killed_node_run_again_on_others(runs, cluster):
     assert far["money"][0] == 0
 
 
-def processes_with(text: str) -> list[int]:
-    """Processes whose environment has a text: what attempts of a home have started."""
-    pids = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with suppress(OSError):
-                if text.encode() in (entry / "environ").read_bytes():
-                    pids.append(int(entry.name))
-    return pids
-
-
 def test_nothing_outlives_a_killed_driver_and_the_run_resumes_with_its_work(proctor, repository, cluster):
     proctor.environment |= TOKEN
     go = cluster.folder / "go"
@@ -315,7 +411,10 @@ def test_nothing_outlives_a_killed_driver_and_the_run_resumes_with_its_work(proc
     words = ("batch", "plan.yaml", "--engine", "ray", "--ray-address", cluster.address)
     process = proctor.start(*words)
     homes = cluster.folder / f"proctor-{os.getuid()}"
-    eventually(while_running(process, lambda: len(list(homes.rglob("half.txt"))) == 3), timeout=60)
+    eventually(
+        while_running(process, lambda: len(list(homes.glob("killed-*/worktrees/*/*/half.txt"))) == 3),
+        timeout=60,
+    )
     started = processes_with(f"HOME={homes}")
     assert len(started) >= 3 * 2
     process.kill()

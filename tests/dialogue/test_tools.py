@@ -13,9 +13,9 @@ from aiohttp import web
 
 from proctor.dialogue.task import check_problems, check_task, execute_solution
 from proctor.dialogue.tools import (
+    DialogueWorld,
     SideTools,
     ToolSpec,
-    World,
     WorldError,
     changes,
     merged,
@@ -45,7 +45,7 @@ class Bench:
     """Tools of one side, with what they recorded."""
 
     def __init__(self, folder: Path, *specs: ToolSpec, state: dict[str, Any] | None = None) -> None:
-        self.world, self.calls = World(state or STATE), list[ToolCall]()
+        self.world, self.calls = DialogueWorld(state or STATE), list[ToolCall]()
         self.services = Services(
             session_id="s1",
             attempt=1,

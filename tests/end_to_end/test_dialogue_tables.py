@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 from conversations import EXAMPLES, ROOT, config, read, rows
 
-from proctor import BatchConfig, aggregate_results, load_sessions, run_batch, sessions_to_dataframe
+from proctor import (
+    BatchConfig,
+    aggregate_results,
+    load_sessions,
+    run_batch,
+    sessions_to_dataframe,
+    turns_to_dataframe,
+)
 from proctor.errors import UsageError
+from proctor.jobs.dialogue.tables import session_row
 
 
 def test_the_documented_python_runs_as_printed(talking_desk) -> None:
@@ -202,3 +210,36 @@ def test_a_varied_temperature_is_a_column_and_a_factor(proctor, talking_desk) ->
     assert (words["by"], [each["contrast"] for each in words["effects"]]) == ("temperature", ["1 - 0"])
     refused = proctor("analyze", "out", "--by", "weather")
     assert refused.returncode == 2 and "no factor `weather`" in refused.stderr
+
+
+def test_states_and_scores_of_each_message_are_in_the_table_of_turns(proctor, talking_desk) -> None:
+    (talking_desk / "moody.yaml").write_text(
+        "rules:\n  - {match: Where does the patient stand, reply: "
+        '\'{"control": 2, "efficacy": 3, "awareness": 4, "reward": 5, "reasoning": "so"}\'}\n'
+        "  - {match: '\"score\":', reply: '{\"score\": 3}'}\n  - {reply: [One., Two., Three.]}\n"
+    )
+    evaluator = {"name": "warmth", "instructions": "How warm?", "level": "turn", "target": "therapist"}
+    run_batch(
+        config(clients=["simPatient"], num_runs=1, max_turns=2, model_name="scripted/moody",
+               evaluators=[evaluator], output_dir="out", loop_turns=0)
+    )  # fmt: skip
+
+    proctor("export", "--input_dir", "out", "--output", "turns.csv", "--level", "turn")
+
+    table = rows("turns.csv")
+    assert [row["state.control"] for row in table if row["role"] == "client"] == ["2.0", "2.0"]
+    assert [row["state.control"] for row in table if row["role"] == "therapist"] == ["", ""]
+    assert [row["score.warmth"] for row in table if row["role"] == "therapist"] == ["3.0", "3.0"]
+    pytest.importorskip("pandas")
+    frame = turns_to_dataframe(load_sessions("out"))
+    assert list(frame[frame.role == "client"]["state.control"]) == [2, 2]
+    assert set(frame.client) == {"simPatient"}
+
+
+def test_parameters_that_a_model_does_not_take_are_a_column_of_every_session() -> None:
+    note = "anthropic/claude was not sent `seed`: anthropic does not take it"
+    record = {"notes": [note, note, "anthropic/claude was not sent `top_k`: anthropic does not take it"]}
+    session = {"messages": [], "num_turns": 0, "record": record}
+
+    assert session_row(session)["parameters_not_sent"] == "anthropic/claude: seed, top_k"
+    assert session_row({**session, "record": {"notes": []}})["parameters_not_sent"] is None

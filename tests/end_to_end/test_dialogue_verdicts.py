@@ -1,9 +1,11 @@
 """What becomes of a dialogue: verdicts of judges, and who is to blame when it came to nothing."""
 
 import pytest
-from conversations import EXAMPLES, config, read, rows
+from conversations import EXAMPLES, config, read, rows, said
 
+from databases import query
 from proctor import run_batch
+from proctor.judging.rubrics import rubric_names
 
 
 def test_judges_give_their_verdicts_in_the_same_run_and_their_cost_counts(proctor, talking_desk) -> None:
@@ -174,3 +176,72 @@ def test_an_evaluator_there_is_none_of_is_said_before_anything_starts(
         refused = proctor("simulate", "--config", "jury.yaml", *words)
         assert refused.returncode == 2 and said in refused.stderr, refused.stderr
     assert proctor.json("runs")["runs"] == []
+
+
+SCORED = 'rules: [{reply: \'{"score": 4, "label": "yes", "reasoning": "so", "answer": 4}\'}]\n'
+KINDNESS = {"name": "kindness", "instructions": "How kind is the therapist?", "model": "scripted/judge"}
+PATIENCE = {**KINDNESS, "name": "patience", "instructions": "How patient is the therapist?"}
+
+
+def test_evaluators_that_are_added_judge_what_is_there_and_nothing_is_said_again(talking_desk) -> None:
+    (talking_desk / "judge.yaml").write_text(SCORED)
+    base = {"output_dir": "out", "num_runs": 2, "therapists": ["eliza", "CBT"], "max_turns": 2}
+    run_batch(config(**base))
+    before = said(talking_desk / "out", seeds=True)
+
+    run_batch(config(**base, evaluators=[KINDNESS], resume=True))
+    first = said(talking_desk / "out", seeds=True)
+    results = run_batch(config(**base, evaluators=[KINDNESS, PATIENCE], resume=True))
+    second = said(talking_desk / "out", seeds=True)
+
+    assert len(before) == len(first) == len(second) == 4
+    for name, session in before.items():
+        for later in (first[name], second[name]):
+            assert later["messages"] == session["messages"]
+            assert (later["num_turns"], later["end_reason"], later["states"], later["seed"]) == (
+                session["num_turns"], session["end_reason"], session["states"], session["seed"],
+            )  # fmt: skip
+            for side in ("client", "therapist"):
+                assert later["usage"][side] == session["usage"][side]
+        assert [(s["evaluator"], s["value"]) for s in first[name]["scores"]] == [("kindness", 4.0)]
+        scores = [(s["evaluator"], s["value"]) for s in second[name]["scores"]]
+        assert scores == [("kindness", 4.0), ("patience", 4.0)]
+    # One judge call each: neither the conversation nor the first evaluator was paid for again.
+    assert [result["record"]["model_calls"] for result in results] == [1] * 4
+
+
+def test_a_pass_mark_that_is_added_fails_what_is_below_it(talking_desk) -> None:
+    (talking_desk / "judge.yaml").write_text(SCORED)
+    run_batch(config(output_dir="out", num_runs=1, evaluators=[KINDNESS]))
+
+    (result,) = run_batch(
+        config(output_dir="out", num_runs=1, evaluators=[{**KINDNESS, "passes_at": 5}], resume=True)
+    )
+
+    assert (result["status"], result["reason"]) == ("fail", "checks_failed")
+    assert "below its pass mark 5" in result["error"]
+
+
+def test_every_shipped_rubric_judges_recorded_sessions_too(proctor, talking_desk) -> None:
+    for name in ("as-client", "as-therapist", "judge"):
+        (talking_desk / f"{name}.yaml").write_text((EXAMPLES / f"{name}.yaml").read_text())
+    models = {"client_model": "scripted/as-client", "therapist_model": "scripted/as-therapist"}
+    rubrics = rubric_names()
+    judged = {**models, "num_runs": 1, "max_turns": 1, "evaluators": rubrics, "judge_model": "scripted/judge"}
+    (session,) = run_batch(config(output_dir="out", **judged))
+    run_id = session["record"]["batch_id"]
+
+    words = [part for name in rubrics for part in ("--evaluator", name)]
+    done = proctor(
+        "evaluate", "start", "--name", "later", "--run", run_id, *words, "--judge", "scripted/judge"
+    )
+
+    assert done.returncode == 0, done.stderr
+    with proctor.open_store() as store:
+        query_text = 'SELECT "evaluator", "evaluatorDigest", "error" FROM "scores"'
+        scores = [tuple(row.values()) for row in query(store, query_text)]
+    assert {error for _, _, error in scores} == {""}
+    # Each twice with the same digest: in the simulation, and in the evaluation.
+    assert {scores.count(each) for each in scores} == {2}
+    listed = proctor("evaluators", "list")
+    assert all(name in listed.stdout for name in rubrics)

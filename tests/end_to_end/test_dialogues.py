@@ -243,3 +243,51 @@ def test_a_counselor_that_meets_a_client_without_a_goal_says_which_goal_it_takes
 
     assert "takes `goal` and `behavior` from its own profile" in notes("patientPsi")
     assert "own profile" not in notes("consistentMI")
+
+
+def test_what_is_not_in_the_language_is_said_before_the_start(proctor, talking_desk) -> None:
+    (talking_desk / "c.yaml").write_text("clients: [patientPsi]\nevaluators: [safety]\nnum_runs: 1\n")
+    words = "simulate --config c.yaml --model scripted/talking --dry-run --lang"
+
+    german, french = (proctor(*f"{words} {language}".split()).stderr for language in ("de", "fr"))
+
+    assert "these profiles of patientPsi are not in `de`, but in `en`: jonah, marta, wei" in german
+    assert "these rubrics are not in `de`, but in `en`: safety" in german
+    assert "moderator" not in german
+    assert "patientPsi has no templates in `fr`" in french
+    assert "the moderator does not speak `fr`" in french
+
+
+def test_a_profile_in_the_language_is_used(proctor, talking_desk) -> None:
+    role = talking_desk / "roles" / "guest"
+    (role / "templates" / "de").mkdir(parents=True)
+    (role / "profiles" / "de").mkdir(parents=True)
+    (role / "role.yaml").write_text(
+        "description: d\nplays: [client]\nsteps: [{say: hello}]\nstand_in: true\n"
+    )
+    (role / "templates" / "de" / "hello.j2").write_text("{{ profile.text }}")
+    (role / "profiles" / "a.yaml").write_text("text: Hello.")
+    (role / "profiles" / "de" / "a.yaml").write_text("text: Guten Tag.")
+
+    results = run_batch(
+        config(clients=["guest"], therapists=["eliza"], num_runs=1, max_turns=1, lang="de", output_dir="out")
+    )
+
+    assert results[0]["messages"][1]["content"] == "Guten Tag."
+
+
+def test_the_summary_is_written_while_the_study_runs(talking_desk, monkeypatch) -> None:
+    monkeypatch.setattr("proctor.jobs.dialogue.job.SUMMARY_SECONDS", 0.0)
+    (talking_desk / "watch.py").write_text(
+        "import json, pathlib\n\n\ndef seen(event):\n"
+        "    path = pathlib.Path(__file__).parent / 'out' / 'batch_summary.json'\n"
+        "    return {'label': str(json.loads(path.read_text())['successful']), 'value': 1}\n"
+    )
+
+    results = run_batch(
+        config(therapists=["eliza"], num_runs=12, max_workers=1, max_turns=1, output_dir="out",
+               evaluators=["watch:seen"])
+    )  # fmt: skip
+
+    known = [int(score["label"]) for result in results for score in result["scores"]]
+    assert max(known) > 0, "dialogues that follow find those before in the summary"

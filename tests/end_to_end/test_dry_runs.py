@@ -1,7 +1,9 @@
 """`--dry-run` of every job predicts cost and time from the like sessions in the store."""
 
+import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 from harbours import VARIED, write_config
@@ -106,3 +108,63 @@ def test_an_evaluation_is_predicted(proctor):
 
     again = proctor(*words, "--name", "again", "--dry-run")
     assert predicted(again.stderr, 4), (done.stderr, again.stderr)
+
+
+# What would fail later is refused
+
+
+def install(proctor, *names):
+    folder = proctor.folder / "programs"
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\necho 1.0\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "OPENAI_API_KEY": "sk-test-0123456789abcdef"}
+
+
+def test_an_agent_without_its_model_and_a_prompt_too_long_for_its_program_are_refused(proctor, repository):
+    environment = install(proctor, "claude", "pi")
+    (proctor.folder / "plan.yaml").write_text(
+        f"matrix:\n- {{repo: {repository}, prompt: Go., agent: claude}}\n"
+        f"- {{repo: {repository}, prompt: '{'word ' * 30_000}', agent: [claude, pi], model: openai/gpt-4o}}\n"
+    )
+
+    done = proctor("batch", "plan.yaml", "--dry-run", environment=environment)
+
+    assert done.returncode == 2
+    assert "plan.yaml:2:3: the agent claude has no `model`" in done.stderr
+    assert "the prompt is too long for the agent pi" in done.stderr
+    assert "too long for the agent claude" not in done.stderr
+
+
+def test_a_repository_to_which_no_session_branch_can_be_added_is_refused(proctor, repository):
+    subprocess.run(["git", "branch", "batch"], cwd=repository, check=True)
+    (proctor.folder / "plan.yaml").write_text(f"matrix: [{{repo: {repository}, prompt: Go., command: ls}}]\n")
+
+    done = proctor("batch", "plan.yaml", "--dry-run")
+
+    assert done.returncode == 2 and "has a branch `batch`" in done.stderr
+
+
+def test_without_a_base_branch_the_repositorys_own_is_used(proctor, repository):
+    subprocess.run(["git", "branch", "-m", "main", "trunk"], cwd=repository, check=True)
+    plan = proctor.folder / "plan.yaml"
+    plan.write_text(f"runId: own\nmatrix: [{{repo: {repository}, prompt: Go., command: touch x}}]\n")
+
+    assert proctor("batch", "plan.yaml").returncode == 0
+    (session,) = proctor.json("sessions", "list", "--run", "own")["sessions"]
+    assert session["baseBranch"] == "trunk"
+
+    plan.write_text(plan.read_text().replace("command:", "baseBranch: main, command:"))
+    assert "has no branch, tag or commit `main`" in proctor("batch", "plan.yaml", "--dry-run").stderr
+
+
+def test_a_dry_run_of_a_resume_counts_what_is_done_new_dropped_and_kept(proctor):
+    write_plan(proctor.folder, ["one", "two", "three"])
+    assert proctor("batch", "plan.yaml").returncode == 0
+    write_plan(proctor.folder, ["one", "four"])
+
+    document = proctor.json("batch", "plan.yaml", "--dry-run", "--resume")["resume"]
+
+    assert (document["done"], len(document["new"]), document["dropped"], document["kept"]) == (1, 1, 0, 2)
+    assert "done already: 1 item" in proctor("batch", "plan.yaml", "--dry-run", "--resume").stderr

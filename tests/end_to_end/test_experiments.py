@@ -118,9 +118,10 @@ async def test_the_markdown_report_shows_its_plots_from_files_beside_it(harbour)
     there = {f"plots/{path.name}" for path in (harbour.output / "analysis" / "plots").iterdir()}
     assert set(shown) == there and len(shown) >= 4
     assert any("against-cooperation-level" in name for name in shown)
-    bars = next(name for name in shown if "by-variation-means" in name)
-    # Of a long name only the beginning fits, and many begin alike.
-    assert all(f">{number}: " in (harbour.output / "analysis" / bars).read_text() for number in (1, 2))
+    dots = next(name for name in shown if "cooperation-level-by-variation" in name)
+    # Each variation by its number, and by the whole level of each factor.
+    drawn = (harbour.output / "analysis" / dots).read_text()
+    assert all(f">{text}<" in drawn for text in ("1", "2", "openai/calm", "openai/rash"))
     for name in shown:
         drawn = ElementTree.fromstring((harbour.output / "analysis" / name).read_text())
         assert drawn.get("width") and "--main" in drawn[0].text

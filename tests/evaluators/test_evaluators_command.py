@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from proctor.judging.rubrics import rubric_names
 from proctor.store.tables import CalibrationRow
 
 JUDGE = """
@@ -39,10 +40,11 @@ def test_the_list_has_what_comes_with_proctor_and_what_stands_in_files(desk):
         each["name"]: each for each in json.loads(desk("evaluators", "list", "--json").stdout)["evaluators"]
     }
 
-    assert len(found) == 23
+    assert len(found) == 23 + len(rubric_names())
     assert found["Builtin.ToolSelectionAccuracy"]["level"] == "TOOL_CALL"
     assert (found["politeness"]["level"], found["politeness"]["problem"]) == ("TRACE", "")
     assert "cannot be used" in found["broken"]["problem"]
+    assert "Socratic_questioning" in desk("evaluators", "show", "CBT_adherence").stdout
 
 
 @pytest.mark.parametrize("kind", ["judge", "function", "command"])

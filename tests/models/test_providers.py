@@ -103,3 +103,40 @@ def test_only_this_machine_is_loopback():
     assert is_loopback("http://127.0.0.2:80") and is_loopback("http://[::1]:80")
     assert is_loopback("http://localhost")
     assert not is_loopback("http://localhost.example.org") and not is_loopback("http://10.0.0.1")
+
+
+ROUTER = {"OPENROUTER_API_KEY": "or-0123456789abcdef"}
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("openai/gpt-4o", "openai/gpt-4o"),
+        ("gpt-4o", "openai/gpt-4o"),
+        ("gemini/gemini-2.5-pro", "google/gemini-2.5-pro"),
+        ("alibaba/qwen3-coder", "qwen/qwen3-coder"),
+        ("cohere/command-r", "cohere/command-r"),
+    ],
+)
+def test_vendors_are_called_over_openrouter_where_its_key_is_the_only_one(name, model):
+    found = find_endpoint(name, ROUTER)
+    assert (found.provider, found.model, found.missing_key) == ("openrouter", model, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("openai/gpt-4o", {"OPENAI_API_KEY": "sk"}),
+        ("openai/gpt-4o", {"ANTHROPIC_API_KEY": "sk"}),
+        ("openai/gpt-4o", {"OPENAI_API_BASE": "http://10.0.0.1/v1"}),
+        ("ollama/llama3", {}),
+        ("groq/llama3", {}),
+    ],
+)
+def test_otherwise_a_model_goes_to_its_own_provider(name, more):
+    assert find_endpoint(name, {**ROUTER, **more}).provider == name.partition("/")[0]
+
+
+def test_a_misspelled_provider_is_refused_even_then():
+    with pytest.raises(NotFound, match="did you mean `openai`"):
+        find_endpoint("opnai/gpt-4o", ROUTER)

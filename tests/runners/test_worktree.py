@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
-from coding_sessions import NOW, Attempt, attempt, git, repository, snapshot
+from coding_sessions import NOW, Attempt, Shell, attempt, git, repository, snapshot
 
 from proctor.agents.command import Command
 from proctor.errors import AgentError, ModelError, TimeLimit, WorkspaceError
+from proctor.git import is_address
 from proctor.session import Iteration, Message, Workspace
 from proctor.testing import eventually_async
 from proctor.workspace.setup import session_name, slug_of, title_of
@@ -620,3 +621,74 @@ async def test_the_check_can_be_run_before_the_agent_and_leaves_nothing(tmp_path
     assert [event.baseline for event in work.of(Workspace) if event.baseline] == [before]
     assert any("passes already" in note for note in work.notes) is (before == "pass")
     assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "done"
+
+
+# Submodules and addresses
+
+
+async def test_submodules_are_filled_in_from_the_users_checkout(tmp_path):
+    inner = repository(tmp_path / "inner", {"deep.txt": "deep\n"})
+    library = repository(tmp_path / "library", {"lib.py": "lib = 1\n"})
+    allowed = ("-c", "protocol.file.allow=always")
+    git(library, *allowed, "submodule", "--quiet", "add", str(inner), "inner")
+    git(library, "commit", "-qm", "inner")
+    repo = repository(tmp_path / "project")
+    git(repo, *allowed, "submodule", "--quiet", "add", str(library), "vendor/lib")
+    git(repo, *allowed, "submodule", "--quiet", "add", str(inner), "absent")
+    git(repo, "commit", "-qm", "library")
+    git(repo, *allowed, "submodule", "--quiet", "update", "--init", "--recursive")
+    git(repo, "submodule", "--quiet", "deinit", "--force", "absent")
+    work = attempt(
+        tmp_path, repo, "cat vendor/lib/lib.py vendor/lib/inner/deep.txt > seen; echo x >> vendor/lib/lib.py"
+    )
+
+    outcome = await work.run(scriptCommand="true")
+
+    assert outcome.status == "success"
+    assert git(repo, "show", f"{work.branch}:seen") == "lib = 1\ndeep"
+    assert git(repo, "diff", "--name-only", f"main...{work.branch}") == "seen"
+    assert (repo / "vendor/lib/lib.py").read_text() == "lib = 1\n"
+    assert "submodules whose files your checkout does not have are empty: absent" in work.notes
+
+
+async def test_a_repository_may_be_an_address_and_is_mirrored_once(tmp_path, repo):
+    address = f"file://{repo}"
+    first, second = (Attempt(tmp_path / "home", repo, Shell("cat hello.txt > seen")) for _ in range(2))
+
+    await asyncio.gather(
+        *(work.run(item_settings={"repo": address}, baseBranch="HEAD") for work in (first, second))
+    )
+
+    (mirror,) = (tmp_path / "home/mirrors").glob("*/*.git")
+    assert first.workspace.repo == second.workspace.repo == str(mirror)
+    assert (
+        git(mirror, "show", f"{first.branch}:seen") == git(mirror, "show", f"{second.branch}:seen") == "hello"
+    )
+    assert git(repo, "branch", "--list", "batch/*") == ""
+
+
+@pytest.mark.parametrize(
+    ("repo", "expected"),
+    [
+        ("https://example.org/a/b.git", True),
+        ("git@example.org:a/b.git", True),
+        ("ext::sh -c x", False),
+        ("https://-oProxyCommand=x", False),
+        ("../project", False),
+        ("/srv/git@home:1", False),
+    ],
+)
+def test_what_is_an_address(repo, expected):
+    assert is_address(repo) is expected
+
+
+@pytest.mark.parametrize("cache", ["shared", "own"])
+async def test_setup_may_share_caches_that_the_agent_does_not_see(tmp_path, repo, cache):
+    keep = 'd="${PIP_CACHE_DIR:-$HOME}"; test -e "$d/wheel" && echo warm >> log || touch "$d/wheel"'
+    for _ in range(2):
+        work = attempt(tmp_path, repo, 'cp log seen; echo "cache:$PIP_CACHE_DIR" >> seen')
+        await work.run(setup=f"touch log; {keep}", scriptCommand="true", item_settings={"cache": cache})
+
+    expected = "warm\ncache:" if cache == "shared" else "cache:"
+    assert git(repo, "show", f"{work.branch}:seen") == expected
+    assert (tmp_path / "home/caches/pip/wheel").exists() is (cache == "shared")

@@ -21,6 +21,8 @@ def repo(tmp_path):
     """`main` is not checked out: the user works on `mine`."""
     repo = repository(tmp_path / "project", {"a.txt": "a\n", "b.txt": "b\n"})
     git(repo, "checkout", "--quiet", "-b", "mine")
+    git(repo, "config", "user.name", "User")
+    git(repo, "config", "user.email", "user@example.org")
     return repo
 
 
@@ -142,7 +144,7 @@ async def test_work_that_passes_alone_but_not_on_the_moved_base_is_not_merged(tm
     assert work.merges[-1].result == "error"
 
 
-async def test_a_conflict_is_a_failure_that_names_its_files_and_leaves_the_branch(tmp_path, repo):
+async def test_a_conflict_is_no_failure_of_the_work_names_its_files_and_leaves_the_branch(tmp_path, repo):
     work = attempt(tmp_path, repo, when(tmp_path / "go", "echo theirs > a.txt; echo more >> b.txt"))
     running = asyncio.ensure_future(work.run("two", item_settings=ON_PASS))
     await eventually_async(lambda: work.events[1:])
@@ -152,8 +154,8 @@ async def test_a_conflict_is_a_failure_that_names_its_files_and_leaves_the_branc
 
     outcome = await running
 
-    assert (outcome.status, outcome.reason) == ("fail", "merge_conflict")
-    assert outcome.error == "conflicts with main in a.txt"
+    assert (outcome.status, outcome.reason, outcome.result["merge"]) == ("success", "unchecked", "conflict")
+    assert "not merged: conflicts with main in a.txt" in work.notes
     assert (work.merges[-1].result, work.merges[-1].conflict_files) == ("conflict", ("a.txt",))
     assert git(repo, "rev-parse", "main") == before
     assert git(repo, "show", f"{work.branch}:a.txt") == "theirs"
@@ -172,9 +174,9 @@ async def test_a_queue_of_many_sessions_loses_none_and_breaks_nothing(tmp_path, 
         )
     )
 
-    merged = [n for n, outcome in enumerate(outcomes) if outcome.status == "success"]
-    failed = [outcome.reason for outcome in outcomes if outcome.status != "success"]
-    assert failed == ["merge_conflict"] * 2
+    merged = [n for n, outcome in enumerate(outcomes) if outcome.result["merge"] == "success"]
+    assert {(outcome.status, outcome.reason) for outcome in outcomes} == {("success", "completed")}
+    assert [outcome.result["merge"] for outcome in outcomes].count("conflict") == 2
     assert sorted(git(repo, "log", "--format=%s", "main").splitlines()[:-1]) == [f"Task {n}" for n in merged]
     assert {f"n{n}" for n in merged} < set(git(repo, "ls-tree", "--name-only", "main").split())
     assert git(repo, "log", "--merges", "main") == ""
@@ -300,3 +302,68 @@ def test_only_branches_of_sessions_can_be_squashed_or_removed(tmp_path, repo, so
 def test_clearing_away_no_session_in_particular_is_refused(tmp_path, session):
     with pytest.raises(ValueError, match="not a valid session ID"):
         clean_up(tmp_path / "home", session)
+
+
+# As if it were merged by hand
+
+
+def identify(repo, **settings):
+    for name, value in {"user.name": "Ada", "user.email": "ada@example.org", **settings}.items():
+        git(repo, "config", name.replace("__", "."), value)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+async def test_a_merge_is_committed_by_the_user(tmp_path, repo, moved):
+    identify(repo)
+    move = (
+        f"git -C {repo} worktree add -q {tmp_path}/w main; cd {tmp_path}/w; git commit -q --allow-empty -m m"
+    )
+    work = attempt(tmp_path, repo, "echo 1 > n" + (f"; ({move})" if moved else ""))
+
+    await work.run("Add n", scriptCommand="test -f n", item_settings=ON_PASS)
+
+    assert git(repo, "log", "-1", "--format=%an %ae %cn %s", "main") == "Ada ada@example.org Ada Add n"
+    assert git(repo, "log", "-1", "--format=%an", work.branch) == "Proctor"
+    assert not any("committed by Proctor" in note for note in work.notes)
+
+
+async def test_a_merge_is_signed_where_the_repository_says_so_and_not_made_if_that_fails(tmp_path, repo):
+    signer = tmp_path / "gpg"
+    signer.write_text(
+        "#!/bin/sh\ncat > /dev/null\nprintf '\\n[GNUPG:] SIG_CREATED x\\n' >&2\necho signature\n"
+    )
+    signer.chmod(0o755)
+    identify(repo, commit__gpgSign="true", gpg__program=str(signer))
+    before = git(repo, "rev-parse", "main")
+
+    await attempt(tmp_path, repo, "echo 1 > n").run(scriptCommand="true", item_settings=ON_PASS)
+    signed = git(repo, "rev-parse", "main")
+    signer.write_text("#!/bin/sh\nexit 2\n")
+    outcome = await attempt(tmp_path, repo, "echo 2 > m").run(scriptCommand="true", item_settings=ON_PASS)
+
+    assert signed != before and "gpgsig signature" in git(repo, "cat-file", "commit", "main")
+    assert (outcome.status, outcome.reason, outcome.result["merge"]) == ("error", "merge_failed", "error")
+    assert git(repo, "rev-parse", "main") == signed
+
+
+async def test_hooks_that_a_merge_by_hand_would_run_are_named(tmp_path, repo):
+    identify(repo)
+    (repo / ".git/hooks").mkdir(exist_ok=True)
+    (repo / ".git/hooks/pre-commit").write_text("#!/bin/sh\nexit 1\n")
+    (repo / ".git/hooks/pre-commit").chmod(0o755)
+    work = attempt(tmp_path, repo, "echo 1 > n")
+
+    outcome = await work.run(scriptCommand="true", item_settings=ON_PASS)
+
+    assert outcome.result["merge"] == "success"
+    assert work.notes == ["hooks of the repository were not run for the merge: pre-commit"]
+
+
+async def test_without_a_name_in_the_settings_a_merge_is_proctors_and_says_so(tmp_path):
+    repo = repository(tmp_path / "anonymous")
+    work = attempt(tmp_path, repo, "echo 1 > n")
+
+    await work.run(scriptCommand="true", item_settings=ON_PASS)
+
+    assert git(repo, "log", "-1", "--format=%an", "main") == "Proctor"
+    assert work.notes == ["git has no user.name and user.email here: the merge was committed by Proctor"]

@@ -7,7 +7,7 @@ from proctor.scenario.definition import scenario_of
 from proctor.scenario.expressions import ExpressionError, parse_rule
 from proctor.scenario.run_files import documents
 from proctor.scenario.state import ScenarioRun, turn_as_plain, turn_of
-from proctor.scenario.world import World, names_of
+from proctor.scenario.world import ScenarioWorld, names_of
 
 VARIABLES = {
     "treasury": {"type": "number", "initial": 100, "range": [0, 1000], "unit": "gold"},
@@ -31,7 +31,7 @@ EVENTS = {"storm": {"type": "scheduled", "turn": 1, "description": "A storm."}}
 def computed(*rules, turn=1, metrics=None, events=(), settings=None, seed=1, **changed):
     """The variables after one turn with these rules, and its notes."""
     plain = {**PLAIN, "variables": VARIABLES, "metrics": METRICS, "events": EVENTS}
-    world = World(scenario_of({**plain, "rules": [{"do": rule} for rule in rules]}))
+    world = ScenarioWorld(scenario_of({**plain, "rules": [{"do": rule} for rule in rules]}))
     return world.update(
         {**world.initial(), **changed},
         settings=settings or {},

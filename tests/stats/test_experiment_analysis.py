@@ -1,15 +1,23 @@
 """What the runs in a folder show: read from files alone, ours or those of the original system."""
 
+import html
 import itertools
 import json
 import random
+import re
 import subprocess
 import sys
 
 import pytest
 
 from proctor.errors import UsageError
-from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_markdown
+from proctor.jobs.scenario.analysis import (
+    BatchAnalyzer,
+    experiment_html,
+    experiment_markdown,
+    write_reports,
+)
+from proctor.jobs.scenario.figures import figures_of, methods_paragraph
 from proctor.stats.differences import adjust
 from proctor.stats.experiment import RunData, Study, level_contrasts
 from proctor.stats.intervals import per_success
@@ -646,3 +654,71 @@ def test_scripts_of_the_original_import_the_analyzer_by_its_name(tmp_path):
     assert done.stdout == "1\n", done.stderr
     assert analyzed.returncode == 0, analyzed.stderr
     assert (tmp_path / "analysis" / "analysis-report.md").is_file()
+
+
+def four_variations(folder, n=8):
+    """Two factors whose effects do not add up."""
+    chance = random.Random(1)
+    runs, variations = [], []
+    for number, (port, ferry) in enumerate(itertools.product(("calm", "rash"), ("old", "new")), 1):
+        variations.append(
+            {
+                "variation_id": number,
+                "description": f"port={port}, ferry={ferry}",
+                "factors": {"port": port, "ferry": ferry},
+            }
+        )
+        for run in range(1, n + 1):
+            trust = 3.0 * (port == "calm" and ferry == "new") - 2 + chance.gauss(0, 1)
+            more = {"execution_metadata": {"seed": 1000 + run}}
+            label = f"var-{number:03d}-run-{run:03d}"
+            runs.append((label, "completed", {"trust": trust}, 0.1 * number, more))
+    analyzer = write_runs(folder, runs, variations)
+    for label, _, metrics, _, _ in runs:
+        by_turn = {"1": {"trust": metrics["trust"] / 2}, "2": metrics}
+        (folder / "runs" / label / "metrics.json").write_text(
+            json.dumps({"final_metrics": metrics, "metrics_by_turn": by_turn})
+        )
+    return analyzer
+
+
+def test_every_figure_says_what_it_shows_with_n_and_method(tmp_path):
+    figures = figures_of(four_variations(tmp_path))
+    captions = [caption for caption, _ in figures["trust"]]
+
+    assert [caption.partition(". ")[0] for caption in captions] == [
+        "trust by variation",
+        "trust: main effects",
+        "trust: port by ferry",
+        "trust over the turns",
+        "What a run costs against trust",
+    ]
+    assert "95% CI: Student's t; n = 8 runs per variation, 32 in all." in captions[0]
+    assert "n = 16 runs per level. Dashed line: mean of all 32 runs." in captions[1]
+    assert "n = 8 runs per combination, 32 in all." in captions[2] and "F test, p = " in captions[2]
+    assert "95% CI: Wilson; n = 8 runs per variation" in figures[""][0][0]
+
+
+def test_a_report_ends_with_a_paragraph_about_its_methods(tmp_path):
+    analyzer = four_variations(tmp_path)
+    page = experiment_html(analyzer)
+
+    methods = methods_paragraph(analyzer)
+    assert methods in html.unescape(page)
+    assert methods.startswith(
+        "We varied 2 factors of a multi-actor scenario: port (calm, rash); ferry (old, new), which makes 4 "
+        "variations (n = 8 runs per variation, 32 in all). 32 runs completed; metrics are the last values"
+    )
+    assert "Student's t for trust" in methods and "Bonferroni" in methods
+    assert "## Methods" in experiment_markdown(analyzer)[0]
+
+
+def test_a_page_links_to_the_figures_beside_it_and_one_without_files_does_not(tmp_path):
+    analyzer = four_variations(tmp_path)
+    files = write_reports(analyzer, tmp_path / "analysis")
+    page = (tmp_path / "analysis" / "analysis-report.html").read_text()
+
+    links = re.findall(r'href="(figures/[^"]+)"', page)
+    assert {tmp_path / "analysis" / link for link in links} <= set(files)
+    assert len(links) == 2 * 6
+    assert "href" not in experiment_html(analyzer)

@@ -326,3 +326,17 @@ def test_a_closed_store_has_closed_the_connections_of_all_threads(tmp_path):
         assert len(handles()) >= 3
 
     assert handles() == []
+
+
+def test_an_items_id_means_its_last_attempt_of_the_newest_run(two_batches):
+    for run_id in ("first", "second"):
+        writer = two_batches.writer()
+        for row in two_batches.read.items(run_id)[:2]:
+            writer.change("batch_items", (run_id, row["id"]), {"sessionId": f"{run_id}-{row['position']}"})
+        writer.close()
+    first, second, third = two_batches.read.items("first")
+
+    assert two_batches.read.session(first["id"])["id"] == "second-0"
+    assert two_batches.read.session(second["id"][:12])["id"] == "second-1"
+    with pytest.raises(NotFound, match="no session"):
+        two_batches.read.session(third["id"])

@@ -217,9 +217,8 @@ def fill(store: Store) -> None:
 
 
 def record(writer: Any, session_id: str, item: Item, status: str) -> None:
-    recorder = session(
-        writer, session_id, item_id=item.id, attempt=1, agent="amp", model="m", standIn=1, job="scenario"
-    )
+    facts = {"attempt": 1, "agent": "amp", "model": "m", "standIn": 1, "job": "scenario", "source": "batch"}
+    recorder = session(writer, session_id, item_id=item.id, **facts)
     usage = Usage(input_tokens=10, output_tokens=5)
     for event in (
         Message(role="user", content=LONG),
@@ -372,6 +371,8 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         *(store.arrivals.oldest_new(), labels.labels_state(read, "tidy")),
         labels.newest_calibration(read, "tidy", "d"),
         *(store.arrivals.sessions_of(["t" * 32]), store.arrivals.documents("s1")),
+        store.arrivals.search(log_group="", first_ms=0, last_ms=1, session_keys=["ext"]),
+        runs.active_seconds(read, "run", NOW),
     )
 
 

@@ -118,6 +118,12 @@ def test_the_reference_solution_passes_and_doing_nothing_fails(mined):
     assert rates == {"oracle": 1.0, "noop": 0.0}, done.stderr
 
 
+def test_mined_tasks_can_be_checked(mined):
+    done = mined["proctor"]("tasks", "check", "tasks", "--runs", "1", "--json")
+    [task] = json.loads(done.stdout)["tasks"]
+    assert (task["oracle"], task["noop"], task["ok"]) == ("pass", "fail", True)
+
+
 def test_a_model_rewrites_statements_and_the_original_stays(mined):
     words = (*mined["words"][:-4], "--out", "rewritten", *mined["words"][-2:])
     done = mined["proctor"](*words, "--statement-model", "scripted/echo", "--json")
@@ -139,6 +145,18 @@ def test_statements_keep_file_names_with_hints():
     assert body.startswith("Real text.")
     assert "+ b" not in body
     assert "run x" not in body
+
+
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        ("date_signed is a datetime", "date_signed is a datetime"),
+        ("loads() takes bytes", "loads() takes bytes"),
+        ("don't accept the future", "Don't accept the future"),
+    ],
+)
+def test_titles_begin_with_a_capital_unless_a_name_is_first(message: str, title: str):
+    assert title_and_body(message, [], hints=False)[0] == title
 
 
 def test_paragraphs_about_the_solution_are_removed():
@@ -170,6 +188,8 @@ def test_commands_are_guessed_from_the_project(tmp_path):
     assert guess_check(git) == ("npx jest --runInBand", "package.json")
     history.commit("Use pytest", pyproject_DOT_toml="[tool.pytest.ini_options]\n")
     assert guess_check(git) == ("python3 -m pytest -q", "pyproject.toml")
+    history.commit("Move the source", src__shop_DOT_py="")
+    assert guess_check(git) == ("env PYTHONPATH=src python3 -m pytest -q", "pyproject.toml")
     assert len(find_candidates(git, "20y", NOW)[0]) == 3
 
 

@@ -42,6 +42,7 @@ async def test_a_task_runs_in_the_image_that_it_needs(
     place = harbor(tmp_path)
     [task] = read_task_set(place).tasks
     assert f"build the image of {place / 'environment'}" in commands_of([task])
+    assert "bash /solution/solve.sh" in commands_of([task], with_solutions=True)
     assert not arguments(engine_calls, "build"), "reading a task builds nothing"
 
     ran = await run_task(workshop, task, [{"run": command}])

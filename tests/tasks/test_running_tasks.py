@@ -302,7 +302,7 @@ def test_checking_finds_flaky_checks(proctor: Any) -> None:
     (folder / "fix/solution/done.txt").write_text("done\n")
     mark = proctor.folder / "mark"
     check = f"test -f done.txt && if test -f {mark}; then rm {mark}; false; else touch {mark}; fi"
-    header = {"solution": "fix/solution", "check": check, "sandbox": "none"}
+    header = {"solution": "fix/solution", "check": check, "sandbox": "none", "empty": True}
     (folder / "fix.md").write_text(f"---\n{json.dumps(header)}\n---\n# Task: Fix it\n\nWrite done.\n")
 
     done = proctor("tasks", "check", "tasks", "--runs", "2", "--parallel", "1", "--json")

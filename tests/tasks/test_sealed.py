@@ -16,7 +16,7 @@ from histories import FIXED, TEST_FILE, TOKEN, make_history
 from proctor.batch.create import create
 from proctor.jobs.benchmark.job import commits_of
 from proctor.jobs.benchmark.models import Candidate
-from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices
+from proctor.jobs.benchmark.plan import OWN_MODEL, BenchmarkDefinition, agent_choices
 from proctor.sandbox import NOT_CONFINED, problem_of
 from proctor.store.writer import this_process
 from proctor.tasks.formats import read_task_set
@@ -107,6 +107,11 @@ async def run_task(workshop: Any, task: Task, steps: list[Any], run_id: str = "r
         agents=agent_choices("scripted"),
         commits=commits_of((task,), {"PATH": os.environ["PATH"]}),
     )
+    return await run_benchmark(workshop, benchmark, run_id)
+
+
+async def run_benchmark(workshop: Any, benchmark: BenchmarkDefinition, run_id: str) -> dict[str, Any]:
+    """Run the one item of a benchmark."""
     owner = this_process()
     create(
         workshop.store,
@@ -124,8 +129,10 @@ async def run_task(workshop: Any, task: Task, steps: list[Any], run_id: str = "r
     return {
         "outcome": (item["status"], item["reason"]),
         "error": item["error"],
+        "branch": read.session(item["sessionId"])["branch"],
         "factors": next(benchmark.items()).factors,
         "scores": {row["evaluator"]: row for row in read.of_session("scores", item["sessionId"])},
+        "notes": read.session(item["sessionId"])["notes"],
         "results": [str(row["result"]) for row in read.of_session("tool_calls", item["sessionId"])],
     }
 
@@ -171,6 +178,7 @@ async def test_the_reference_solution_passes_whatever_the_agent_did_to_the_tests
     ran = await run_script(workshop, mined, steps, "none")
     assert ran["outcome"] == ("success", "completed"), ran["error"]
     assert ran["scores"]["hidden tests"]["value"] == 1.0
+    assert ran["scores"]["hidden tests"]["evaluatorDigest"] == "", "scores of different tasks are comparable"
     changed = ran["scores"]["changed tests"]
     assert changed["label"] == "changed"
     assert changed["explanation"] == ".github/workflows/ci.yml, tests/test_shop.py"
@@ -191,6 +199,8 @@ async def test_green_exits_without_the_work_fail(workshop, mined, path, content)
     ran = await run_script(workshop, mined, [{"write": {"path": path, "content": content}}], "none")
     assert ran["outcome"] == ("fail", "checks_failed")
     assert ran["scores"]["hidden tests"]["value"] == 0.0
+    is_noted = "refers to the test runner: shop.py: os._exit(0)" in ran["notes"]
+    assert is_noted == (path == "shop.py" and "os._exit" in content)
     assert ran["scores"]["changed tests"]["label"] == ("unchanged" if path == "shop.py" else "changed")
     assert not list(Path(mined["folder"]).rglob(TEST_FILE)), "hidden tests leave nothing behind"
 
@@ -327,3 +337,30 @@ async def test_a_confined_agent_cannot_read_an_earlier_solution(workshop, mined)
     text = "\n".join(line for line in ran["results"][0].splitlines() if "PROCTOR_PROMPT" not in line)
     assert "hidden.tar.xz" not in text
     assert not [line for line in text.splitlines() if line.startswith(("/", "./", "../"))], text
+
+
+async def test_a_program_of_the_agent_beside_the_tasks_does_not_open_them(workshop, mined):
+    if problem := problem_of("bubblewrap"):
+        pytest.skip(problem)
+    program = mined["folder"] / "agent.sh"
+    hunt = f"ls {mined['folder']}; find {mined['folder']} -name 'hidden.tar*'; ls {mined['folder']}/link"
+    program.write_text(f"#!/bin/sh\n({hunt}; cat {mined['folder']}/shop.git/HEAD) > seen.txt 2>&1\n")
+    program.chmod(0o755)
+    (mined["folder"] / "module.txt").write_text("")
+    (mined["folder"] / "link").symlink_to(mined["folder"] / "tasks")
+    task = replace(read_task(mined["file"]), sandbox="bubblewrap")
+    benchmark = BenchmarkDefinition(
+        tasks=(task,),
+        models=(OWN_MODEL,),
+        agents=agent_choices([f"hunter={program}"]),
+        path=mined["folder"] / "tasks",
+        commits=commits_of((task,), {"PATH": os.environ["PATH"]}),
+    )
+    ran = await run_benchmark(workshop, benchmark, "hunt")
+    assert ran["outcome"] == ("fail", "checks_failed"), ran["error"]
+    words = ("git", "show", f"{ran['branch']}:seen.txt")
+    seen = subprocess.run(
+        words, cwd=mined["folder"] / "shop.git", check=True, capture_output=True, text=True
+    ).stdout
+    assert "agent.sh" in seen and "module.txt" in seen, "the folder of the program is there"
+    assert "hidden.tar" not in seen and "refs/heads" not in seen and "tasks\n" not in seen

@@ -40,8 +40,10 @@ class _Servers:
 
 
 @contextmanager
-def _site(proctor: Command) -> Iterator[AppState]:
+def _site(proctor: Command, empty_store_file: Path) -> Iterator[AppState]:
     home = proctor.folder / "proctor-home"
+    home.mkdir(mode=0o700)
+    shutil.copy(empty_store_file, home / "proctor.db")
     with proctor.open_store() as store:
         yield make_state(
             store,
@@ -60,9 +62,9 @@ def _servers(site: AppState) -> Iterator[_Servers]:
 
 
 @pytest.fixture
-def site(proctor: Command) -> Iterator[AppState]:
+def site(proctor: Command, empty_store_file: Path) -> Iterator[AppState]:
     """What a server stands on: the store and home of `proctor`, and the command itself."""
-    with _site(proctor) as site:
+    with _site(proctor, empty_store_file) as site:
         yield site
 
 
@@ -81,11 +83,11 @@ def served(serve: Callable[..., Served]) -> Served:
 
 @pytest.fixture(scope="module")
 def serve_shared(
-    tmp_path_factory: pytest.TempPathFactory, command_server: CommandServer
+    tmp_path_factory: pytest.TempPathFactory, command_server: CommandServer, empty_store_file: Path
 ) -> Iterator[Callable[..., Served]]:
     """Starts servers over one empty store, for all tests of a module."""
     proctor = Command(tmp_path_factory.mktemp("shared"), command_server)
-    with _site(proctor) as site, _servers(site) as servers:
+    with _site(proctor, empty_store_file) as site, _servers(site) as servers:
         yield servers
 
 

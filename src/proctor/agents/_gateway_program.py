@@ -195,6 +195,9 @@ class GatewayProgram(ABC):
     stand_in: ClassVar[bool] = False
     reach: ClassVar[Reach] = "gateway"
     records_transcript: ClassVar[bool] = True
+    needs_model: ClassVar[bool] = True
+    longest_prompt: ClassVar[int | None] = None
+    """Bytes of a prompt that is passed as an argument; None: it is not, and may have any length."""
     installable: ClassVar[Installable]
 
     @abstractmethod

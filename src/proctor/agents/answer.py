@@ -27,6 +27,7 @@ class AnswerAgent:
 
     stand_in: ClassVar[bool] = False
     reach: ClassVar[str] = "in_process"
+    needs_model: ClassVar[bool] = True
 
     def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002
         """It needs nothing but a model."""

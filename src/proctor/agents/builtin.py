@@ -253,6 +253,7 @@ class BuiltinAgent:
 
     stand_in: ClassVar[bool] = False
     reach: ClassVar[Reach] = "in_process"
+    needs_model: ClassVar[bool] = True
 
     def availability(self, environment: Mapping[str, str]) -> Availability:  # noqa: ARG002 (needs nothing)
         """Always ready; its model is checked elsewhere."""

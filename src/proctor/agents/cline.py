@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proctor.agents._gateway_program import (
+    LONGEST_ARGUMENT_BYTES,
     GatewayProgram,
     Installable,
     ProgramCall,
@@ -28,6 +29,7 @@ class Cline(GatewayProgram):
     max_mistakes: int = 6
     """Consecutive failures after which it gives up."""
 
+    longest_prompt: ClassVar[int | None] = LONGEST_ARGUMENT_BYTES
     installable: ClassVar[Installable] = Installable("cline", "cline", "npm install -g cline@3.0.65")
 
     def call(self, run: ProgramRun) -> ProgramCall:

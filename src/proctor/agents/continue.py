@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proctor.agents._gateway_program import (
+    LONGEST_ARGUMENT_BYTES,
     GatewayProgram,
     Installable,
     ProgramCall,
@@ -36,6 +37,7 @@ class Continue(GatewayProgram):
     """Context window of the model in tokens; the agent shortens the conversation before it is full."""
 
     records_transcript: ClassVar[bool] = False
+    longest_prompt: ClassVar[int | None] = LONGEST_ARGUMENT_BYTES
     installable: ClassVar[Installable] = Installable(
         "continue", "cn", "npm install -g @continuedev/cli@1.5.47"
     )

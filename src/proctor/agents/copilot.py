@@ -8,7 +8,14 @@ tool.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, as_argument
+from proctor.agents._gateway_program import (
+    LONGEST_ARGUMENT_BYTES,
+    GatewayProgram,
+    Installable,
+    ProgramCall,
+    ProgramRun,
+    as_argument,
+)
 from proctor.agents._program import EventReader
 from proctor.json_values import JsonMap, as_integer, as_map, as_text, short_text
 from proctor.session import Intervention
@@ -21,6 +28,7 @@ _OWN_ERRORS = ("tool", "hook", "permission", "internal")
 class Copilot(GatewayProgram):
     """GitHub's Copilot CLI, one prompt per run."""
 
+    longest_prompt: ClassVar[int | None] = LONGEST_ARGUMENT_BYTES
     installable: ClassVar[Installable] = Installable(
         "copilot", "copilot", "npm install -g @github/copilot@1.0.102"
     )

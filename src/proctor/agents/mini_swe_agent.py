@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from proctor.agents._gateway_program import (
     LITELLM_VARIABLES,
+    LONGEST_ARGUMENT_BYTES,
     GatewayProgram,
     Installable,
     ProgramCall,
@@ -33,6 +34,7 @@ class MiniSweAgent(GatewayProgram):
     """Maximum number of steps; None: no limit."""
 
     records_transcript: ClassVar[bool] = False
+    longest_prompt: ClassVar[int | None] = LONGEST_ARGUMENT_BYTES
     installable: ClassVar[Installable] = Installable(
         # Without mcp its litellm fails at every call and retries for minutes.
         "mini-swe-agent",

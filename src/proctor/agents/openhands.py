@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from proctor.agents._gateway_program import (
     LITELLM_VARIABLES,
+    LONGEST_ARGUMENT_BYTES,
     GatewayProgram,
     Installable,
     ProgramCall,
@@ -27,6 +28,7 @@ _CONVERSATION = re.compile(r"^\s*Conversation ID: ([0-9a-f]{32})\s*$", re.MULTIL
 class Openhands(GatewayProgram):
     """OpenHands' command line, one prompt per run."""
 
+    longest_prompt: ClassVar[int | None] = LONGEST_ARGUMENT_BYTES
     installable: ClassVar[Installable] = Installable(
         "openhands", "openhands", "uv tool install --python 3.12 openhands==1.16.0"
     )

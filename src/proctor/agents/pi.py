@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proctor.agents._gateway_program import (
+    LONGEST_ARGUMENT_BYTES,
     GatewayProgram,
     Installable,
     ProgramCall,
@@ -33,6 +34,7 @@ class Pi(GatewayProgram):
     output_tokens: int = 16_000
     """Maximum output tokens of one answer."""
 
+    longest_prompt: ClassVar[int | None] = LONGEST_ARGUMENT_BYTES
     installable: ClassVar[Installable] = Installable(
         "pi", "pi", "npm install -g @mariozechner/pi-coding-agent@0.73.1"
     )

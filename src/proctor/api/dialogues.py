@@ -54,6 +54,7 @@ class BatchConfig:
     tasks: str | Sequence[Mapping[str, object]] | None = None
     attribution_model: str | None = None
     human: str | None = None
+    pairs: Sequence[Sequence[str]] | None = None
     record: str | None = None
     replay: str | None = None
     resume: bool = False

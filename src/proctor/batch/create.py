@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from proctor.formatting import plural
-from proctor.item import QUEUED, RUNNING, Item
+from proctor.item import FINISHED, QUEUED, RUNNING, Item
 from proctor.json_values import JsonMap
 from proctor.store import Resource, Store, StoreReader, timestamp
 from proctor.store.reader import ItemInput
@@ -52,6 +52,8 @@ class Extension:
     """Items that were queued and that the plan no longer has."""
     retained: int = 0
     """Items with results that the plan no longer has."""
+    done: int = 0
+    """Items of the plan that have a result."""
     new: Sequence[Item] = field(default=(), repr=False)
     """The items that were added, in the plan's order."""
 
@@ -150,6 +152,7 @@ class _BatchDiff:
             reasons=Counter(_reasons(self.new, self.earlier.values(), derived_fields)),
             dropped=len(self.dropped),
             retained=len(self.gone) - len(self.dropped),
+            done=sum(self.earlier[item_id]["status"] in FINISHED for item_id in self.known),
             new=self.new,
         )
 

@@ -287,8 +287,10 @@ def clear_leftovers(
 class CommitNotifier:
     """Collects finished steps and items and passes them on after their commit, in order, many at a time."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, *, at_once: bool) -> None:
+        """`at_once`: commits do not wait for further rows, so that notifications come earlier."""
         self._writer = writer
+        self._at_once = at_once
         self._loop = asyncio.get_running_loop()
         self._pending: list[Callable[[], None]] = []
         self._has_failed = False
@@ -305,8 +307,7 @@ class CommitNotifier:
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
-        # Observers can wait for a full commit: one for each notification would be many small ones.
-        committed = self._writer.flush(at_once=False)
+        committed = self._writer.flush(at_once=self._at_once)
         committed.add_done_callback(
             lambda future: call_on_loop(self._loop, lambda: self._deliver(future, pending))
         )
@@ -463,7 +464,9 @@ class Executor:
 
     async def _run_items(self, writer: Writer) -> None:
         batch = self._store.read.batch(self._run_id, self._context.now())
-        notifier = CommitNotifier(writer)
+        # A run that may stop early learns of its results as soon as possible; other observers can wait for a
+        # full commit, which takes less time than several small ones.
+        notifier = CommitNotifier(writer, at_once=self._stopping is not None)
         watch, watch_step = self._watch, self._watch_step
         rows: Writer | StepRows = writer
         if watch_step:

@@ -25,6 +25,7 @@ from proctor.cli.run import (
     OutputOptions,
     TerminalObserver,
     predict_cost_and_time,
+    preview_document,
     print_preview,
     run_command,
     terminal_context,
@@ -154,7 +155,7 @@ def _has_tasks(text: bytes) -> bool:
 
 
 def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *, as_json: bool) -> int:
-    remarks = preview.remarks
+    remarks, extension = preview.remarks, preview.extension
     if as_json:
         print_json(
             {
@@ -165,6 +166,7 @@ def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *
                 "concurrency": plan.concurrency,
                 "remarks": list(remarks),
                 "estimate": forecast.document,
+                **({"resume": preview_document(extension, lambda item: item.id)} if extension else {}),
             }
         )
         return 0
@@ -180,8 +182,8 @@ def _dry_run(plan: JobPlan, preview: lifecycle.Preview, forecast: CostAndTime, *
         print("  ".join(printable(cell, width=72) for cell in cells))
     for remark in remarks:
         print_note(f"note: {printable(remark)}")
-    if preview.extension is not None:
-        print_preview(preview.extension, JOB.noun, lambda item: item.id)
+    if extension is not None:
+        print_preview(extension, JOB.noun, lambda item: item.id)
     forecast.print()
     items = count(plan.item_count or 0, "item")
     print_note(f"Plan is valid: {items}, concurrency {plan.concurrency}. Dry run: nothing was started.")

@@ -342,7 +342,7 @@ def _dry_run(plan: BenchmarkJobPlan, ctx: RunContext, *, as_json: bool, earlier:
     preview = lifecycle.preview(plan, ctx)
     forecast = predict_cost_and_time(JOB.name, plan, ctx, run_id=earlier)
     items = list(plan.items())
-    commands = commands_of(plan.tasks)
+    commands = commands_of(plan.tasks, with_solutions=plan.overrides.oracle)
     if as_json:
         listed = [{"id": item.id, **item.factors, "asked": item.model, "run": item.repeat} for item in items]
         remarks = list(preview.remarks)

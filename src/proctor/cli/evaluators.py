@@ -27,8 +27,11 @@ from proctor.evaluators.registry import (
     definition_listing,
     list_evaluators,
     read_document,
+    rubric_criteria,
+    rubric_listing,
 )
 from proctor.json_values import JsonMap, JsonObject, as_map
+from proctor.judging.rubrics import rubric_names
 from proctor.score import Level, Score
 from proctor.store.labels import Label
 
@@ -225,6 +228,9 @@ def _describe(ctx: RunContext, name: str) -> dict[str, Any]:
         return document | {"ratings": YES_NO, "texts": {}, "uses": ["expectedTrajectory"]}
     if name.startswith(PREFIX) and name.removeprefix(PREFIX) in JUDGED:
         return _describe_builtin(name)
+    if name in rubric_names():
+        texts = {each.name: each.instructions for each in rubric_criteria(name)}
+        return _listing_document(rubric_listing(name)) | {"ratings": {}, "texts": texts, "uses": []}
     source, definition = _definition(ctx, name)
     listing = definition_listing(definition, id_=str(definition.get("evaluatorId") or ""))
     judge = as_map(definition, "evaluatorConfig", "llmAsAJudge")

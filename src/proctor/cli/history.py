@@ -24,6 +24,7 @@ from proctor.tasks.history import (
     MiningOptions,
     MiningResult,
     Progress,
+    Rejection,
     Rewrite,
 )
 from proctor.tasks.history_page import history_page
@@ -164,6 +165,10 @@ def _print_line(candidate: CommitCandidate, validation: CommitValidation) -> Non
     print_note(_line(candidate, validation))
 
 
+def _has_no_result(rejection: Rejection) -> bool:
+    return rejection.reason.startswith(("the tests report no result", "no test passes after it"))
+
+
 def _show(result: MiningResult, *, dry_run: bool) -> None:
     titles = {each.commit: each.title for each in result.candidates}
     if dry_run:
@@ -181,6 +186,11 @@ def _show(result: MiningResult, *, dry_run: bool) -> None:
     reasons = Counter(each.reason.partition(":")[0] for each in result.rejected)
     for reason, number in reasons.most_common(SHOWN_REASONS):
         print_note(f"{number:>5} not taken: {printable(reason, width=120)}")
+    if not result.tasks and not dry_run and any(map(_has_no_result, result.rejected)):
+        print_note(
+            "The tests did not run. Try the command in a fresh clone. Install what it needs with --setup, "
+            "such as `npm ci`, or activate the environment of the project."
+        )
     print_note(
         f"{count(len(result.candidates), 'candidate')}, {count(len(result.tasks), 'task')}, "
         f"{len(result.flaky)} flaky." + (" Dry run: nothing was run." if dry_run else "")

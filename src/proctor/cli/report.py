@@ -1,6 +1,7 @@
 """`proctor report` and `proctor analyze`: reports of runs, and analyses of output folders."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,6 +17,7 @@ from proctor.cli.output import (
     SessionsOption,
     SinceOption,
     UntilOption,
+    count,
     print_json,
     print_note,
     printable,
@@ -26,6 +28,7 @@ from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.jobs import job_of_run
 from proctor.report import html, markdown
+from proctor.report.render import FIGURES, PLOTS
 from proctor.stats.summary import summarise
 from proctor.store import Scope
 
@@ -160,8 +163,12 @@ def analyze(
         print_json(analysis.document)
     else:
         print(printable(analysis.text, lines=True))
+    folders = Counter(path.parent for path in analysis.files if path.parent.name in (PLOTS, FIGURES))
     for path in analysis.files:
-        print_note(f"wrote {printable(path)}")
+        if path.parent not in folders:
+            print_note(f"wrote {printable(path)}")
+    for each, number in folders.items():
+        print_note(f"wrote {printable(each)}: {count(number, 'file')}")
     return output.SUCCEEDED
 
 

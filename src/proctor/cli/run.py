@@ -112,6 +112,7 @@ class JsonLines(_Plain):
             "tokensTotal": end.tokens,
             "costUsd": end.cost_usd,
             "workSeconds": round(end.work_seconds, 3),
+            **({"merge": end.outcome.result["merge"]} if "merge" in end.outcome.result else {}),
         }
         print(json.dumps(record, ensure_ascii=False), flush=True)
 
@@ -131,6 +132,8 @@ def line_of(end: ItemFinished) -> str:
     parts.append(seconds(end.work_seconds))
     if end.cost_usd is not None:
         parts.append(money(end.cost_usd))
+    if outcome.result.get("merge") in ("conflict", "error"):
+        parts.append(f"merge: {outcome.result['merge']}")
     line = "  ".join(printable(part) for part in parts if part)
     return (
         line
@@ -447,6 +450,7 @@ def print_preview(extension: Extension, noun: str, name: Callable[[Item], str]) 
         more = f" and {extension.added - LISTED:,} more (--json)" if extension.added > LISTED else ""
         print_note(f"--resume would add {count(extension.added, f'new {noun}')}: {named}{more}")
         print_note(f"  new because of {printable(extension.reasons_text(noun), width=400)}")
+    print_note(f"  done already: {count(extension.done, noun)}")
     if extension.dropped or extension.retained:
         print_note(
             f"  no longer in the plan: {extension.dropped} would be dropped, "
@@ -461,4 +465,5 @@ def preview_document(extension: Extension, name: Callable[[Item], str]) -> JsonO
         "reasons": dict(extension.reasons),
         "dropped": extension.dropped,
         "kept": extension.retained,
+        "done": extension.done,
     }

@@ -253,6 +253,8 @@ def _show_item(store: Store, row: ItemRow, as_json: bool) -> None:
     print(printable(row["prompt"][:CUT], lines=True))
     if row["error"]:
         print(f"error: {printable(row['error'], lines=True)}")
+    if row["merge"]:
+        print(f"merge: {row['merge']}")
     print()
     heads = ("ATTEMPT", "SESSION", "STATUS", "REASON", "WORK", "TOKENS", "COST", "BRANCH")
     print_table(heads, map(_attempt_cells, attempts))

@@ -252,6 +252,8 @@ def merge(
         for tried in merged.merges:
             ctx.store.save_merge(match.row["id"], tried, ctx.now())
     end = merged.result
+    for text in merged.notes:
+        print_note(f"note: {printable(text)}")
     document: JsonObject = {
         "result": end.result,
         "conflictFiles": list(end.conflict_files),

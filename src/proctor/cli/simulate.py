@@ -294,6 +294,8 @@ def analyze_simulation(folder: Path, request: AnalyzeRequest) -> AnalysisOutput:
     write_json(files[0], document)
     if request.report:
         markdown, figures = dialogue_markdown(document)
-        pages = {"analysis-report.md": markdown, "analysis-report.html": dialogue_html(document, files=True)}
-        files += write_pages(target, pages | figures)
+        html = dialogue_html(document, files=True)
+        files += write_pages(
+            target, {"analysis-report.md": markdown, "analysis-report.html": html, **figures}
+        )
     return AnalysisOutput(document=document, text=dialogue_text(document), files=files)

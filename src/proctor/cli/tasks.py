@@ -17,7 +17,7 @@ from proctor.jobs.benchmark.plan import BenchmarkOverrides
 from proctor.tasks.convert import write_task_set
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.options import NO_OVERRIDES, ReadOverrides
-from proctor.tasks.task import Task, TaskSet, file_names, task_document
+from proctor.tasks.task import Task, TaskSet, file_names, network_wish, task_document
 
 tasks_app = typer.Typer(
     add_completion=False, help="List, show, check, and convert tasks; make them of a history."
@@ -57,7 +57,7 @@ def list_tasks(
                 task.name,
                 task.format,
                 len(task.all_commands) + len(task.expect),
-                "yes" if task.solution or task.answer or task.solution_script else "",
+                "yes" if task.has_solution else "",
                 printable(task.title, width=60),
             )
             for task in task_set.tasks
@@ -177,7 +177,12 @@ def _print_task(task: Task) -> None:
     place = f"{task.file}:{task.line}" if task.line else str(task.file)
     print(f"File:      {printable(place)}")
     if task.repo:
-        print(f"Start:     {printable(task.repo)} at {printable(task.ref)}")
+        sealed = ", sealed" if task.sealed else ""
+        print(f"Start:     {printable(task.repo)} at {printable(task.ref)}{sealed}")
+    if task.image:
+        print(f"Image:     {printable(task.image.command)}")
+    if wish := network_wish(task.network):
+        print(f"Network:   {printable(wish)}, with --task-network")
     for label, folder in (("Start:", task.start), ("Hidden:", task.check_files)):
         if folder:
             print(f"{label:<10} {printable(', '.join(file_names(folder)[:20]))}")

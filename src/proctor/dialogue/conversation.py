@@ -22,6 +22,7 @@ from proctor.dialogue.participant import (
 from proctor.dialogue.steps import speak
 from proctor.json_values import JsonMap, JsonObject
 from proctor.model_client import ClientTotals
+from proctor.score import Score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,10 @@ class Checkpoint:
     """All messages so far with role and name, the moderator's and instructions included."""
     metrics: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     """Metrics of each turn: name, value, step."""
+    is_finished: bool = False
+    """Whether the conversation has ended and only evaluators are left."""
+    scores: Sequence[Score] = ()
+    """Scores of a finished conversation."""
 
 
 def parse_conversation(text: str) -> ConversationCheckpoint:
@@ -145,6 +150,11 @@ def reminder(language: str, left: int) -> str:
     """The moderator's message when `left` turns are left."""
     texts = _texts(language)
     return f"{MARK} {texts.one_left if left == 1 else texts.some_left.format(left=left)}"
+
+
+def has_moderator(language: str) -> bool:
+    """Whether the moderator speaks a language."""
+    return language in _TEXTS or language.partition("-")[0] in _TEXTS
 
 
 def _texts(language: str) -> _ModeratorText:
@@ -232,6 +242,8 @@ async def converse(
     conversation: Conversation,
 ) -> None:
     """Run a conversation, from where it is, until a participant or the moderator ends it."""
+    if conversation.end_reason:
+        return
     first, second = (CLIENT, THERAPIST) if settings.opens == CLIENT else (THERAPIST, CLIENT)
     prompt = (
         _next_message(settings, observer, conversation)

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from proctor.answer_parser import strip_reasoning
 from proctor.dialogue.templating import fill, value_of
-from proctor.dialogue.tools import SideTools, ToolSpec, World
+from proctor.dialogue.tools import DialogueWorld, SideTools, ToolSpec
 from proctor.errors import AgentError
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject
@@ -234,7 +234,7 @@ class Participant:
         rng: MakeRandom,
         titles: Mapping[str, str],
         tools: SideTools | None = None,
-        world: World | None = None,
+        world: DialogueWorld | None = None,
         person: AskPerson | None = None,
         previous: JsonMap | None = None,
         other: JsonMap | None = None,

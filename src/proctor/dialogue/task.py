@@ -21,10 +21,10 @@ from proctor.dialogue.templating import check_expression, evaluate, names_in
 from proctor.dialogue.tools import (
     CODE_KINDS,
     Action,
+    DialogueWorld,
     SideTools,
     ToolRefusal,
     ToolSpec,
-    World,
     apply,
     argument_problem,
     changes,
@@ -60,11 +60,11 @@ class GoalCheck:
 
 async def execute_solution(
     checks: JsonMap, initial: JsonMap, specs: Sequence[ToolSpec], services: "Services", folder: Path
-) -> World | None:
+) -> DialogueWorld | None:
     """The world after the calls of `solution`; None: the task has none."""
     if "solution" not in checks:
         return None
-    world = World(initial)
+    world = DialogueWorld(initial)
     unrecorded = replace(services, record=lambda _: None)
     tools = SideTools(specs, "solution", world, unrecorded, folder=folder)
     for name, arguments in map(call_of, as_list(checks, "solution")):
@@ -73,7 +73,11 @@ async def execute_solution(
 
 
 def check_task(
-    checks: JsonMap, world: World, lines: Sequence[tuple[str, str]], under_test: str, solved: World | None
+    checks: JsonMap,
+    world: DialogueWorld,
+    lines: Sequence[tuple[str, str]],
+    under_test: str,
+    solved: DialogueWorld | None,
 ) -> list[GoalCheck]:
     """Check the end of a dialogue.
 
@@ -97,10 +101,10 @@ def check_task(
 def _failures(
     kind: str,
     entries: Sequence[object],
-    world: World,
+    world: DialogueWorld,
     actions: Sequence[Action],
     texts: Sequence[str],
-    solved: World | None,
+    solved: DialogueWorld | None,
 ) -> Iterator[str]:
     match kind:
         case "state":
@@ -129,7 +133,7 @@ def _failures(
             yield from (f"{_quoted(entry)} was said" for entry in entries if _is_said(entry, texts))
 
 
-def _solution_failures(world: World, solved: World | None) -> Iterator[str]:
+def _solution_failures(world: DialogueWorld, solved: DialogueWorld | None) -> Iterator[str]:
     assert solved is not None
     for action in solved.actions:
         if not action.success:

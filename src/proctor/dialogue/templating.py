@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateError
+from jinja2 import StrictUndefined, Template, TemplateError, nodes
 from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -154,6 +154,46 @@ def names_in(text: str, *, is_expression: bool = False) -> set[str]:
     """The variables that a valid template, or expression, uses and does not define."""
     parsed = _ENVIRONMENT.parse(f"{{{{ ({text}) }}}}" if is_expression else text)
     return set(find_undeclared_variables(parsed)) - set(_ENVIRONMENT.globals)
+
+
+def members_needed(text: str, variable: str) -> set[str]:
+    """The members of a variable without which a valid template cannot be filled, whatever else it is given.
+
+    Those in branches and loops, and those that are looked up with a default, are not needed.
+    """
+    found, optional = set[str](), set[str]()
+    _collect_members(_ENVIRONMENT.parse(text), variable, found, optional)
+    return found - optional - {name for name in dir(dict) if not name.startswith("_")}
+
+
+def _collect_members(node: nodes.Node, variable: str, found: set[str], optional: set[str]) -> None:
+    match node:
+        # `profile.get("name")`
+        case nodes.Call(node=nodes.Getattr(attr="get", node=nodes.Name(name=name)), args=[first, *_]):
+            if name == variable and isinstance(first, nodes.Const):
+                optional.add(str(first.value))
+    if isinstance(node, nodes.Test | nodes.Filter) and node.name in ("defined", "default", "d"):
+        inside = set[str]()
+        _collect_members(node.node, variable, inside, optional) if node.node else None
+        optional |= inside
+        return
+    if isinstance(node, nodes.Getattr) and _is_name(node.node, variable):
+        found.add(node.attr)
+    if (
+        isinstance(node, nodes.Getitem)
+        and _is_name(node.node, variable)
+        and isinstance(node.arg, nodes.Const)
+    ):
+        found.add(str(node.arg.value))
+    for child in node.iter_child_nodes(exclude=("body", "elif_", "else_", "expr1", "expr2", "right")):
+        _collect_members(child, variable, found, optional)
+    if isinstance(node, nodes.Template):
+        for child in node.body:
+            _collect_members(child, variable, found, optional)
+
+
+def _is_name(node: nodes.Node, variable: str) -> bool:
+    return isinstance(node, nodes.Name) and node.name == variable
 
 
 def fill(text: str, values: JsonMap, what: str) -> str:

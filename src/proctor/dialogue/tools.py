@@ -111,7 +111,7 @@ class Action:
     result: str
 
 
-class World:
+class DialogueWorld:
     """The state of a dialogue's world, and the calls that were made so far."""
 
     def __init__(self, state: JsonMap) -> None:
@@ -155,13 +155,15 @@ class SideTools:
         self,
         specs: Sequence[ToolSpec],
         side: str,
-        world: World,
+        world: DialogueWorld,
         services: "Services",
         *,
         folder: Path,
         is_under_test: bool = True,
+        sandbox: object = None,
     ) -> None:
-        """`folder` is where files of functions and programs are."""
+        """`folder` is where files of functions and programs are, `sandbox` how the config confines these."""
+        self._sandbox = sandbox
         self.specs = {spec["name"]: spec for spec in specs}
         self._side, self._world, self._services, self.folder = side, world, services, folder
         self._is_under_test = is_under_test
@@ -299,7 +301,7 @@ class SideTools:
             own = Path(name).resolve()
             confinement = self._services.sandbox.confine(
                 "check",
-                None,
+                self._sandbox,
                 folders=[own],
                 home=own,
                 read=[self.folder],

@@ -22,6 +22,7 @@ from proctor.evaluators.definition import FUNCTION, LEVELS, judge_of, problems_o
 from proctor.evaluators.insight import FIELDS, InsightJudge
 from proctor.evaluators.matchers import MATCHINGS, TrajectoryMatcher
 from proctor.evaluators.model_judge import ModelJudge
+from proctor.evaluators.rubric import RubricEvaluator
 from proctor.json_values import (
     JsonMap,
     JsonObject,
@@ -35,8 +36,9 @@ from proctor.json_values import (
     require_text,
     texts_in,
 )
-from proctor.judging.engine import Judge
+from proctor.judging.engine import Criterion, Judge
 from proctor.judging.question import Question, ScoreDimension, plain_question, scale_of
+from proctor.judging.rubrics import RUBRICS, criteria_from, rubric_names
 from proctor.model import Model
 from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.score import Level
@@ -156,6 +158,9 @@ class _EvaluatorFactory:
         for path in definition_files(self._settings.folders):
             if path.stem == name:
                 return self.defined(read_definition(path))
+        if name in rubric_names():
+            judge = self._judge(name, {})
+            return RubricEvaluator(name=name, criteria=rubric_criteria(name), judge_model=judge)
         raise self._unknown(name)
 
     def defined(self, document: JsonMap) -> Evaluator:
@@ -299,7 +304,11 @@ class _EvaluatorFactory:
             return EvaluatorNotFound(
                 f"`{name}` is not included with Proctor\nDefine your own: proctor evaluators new NAME"
             )
-        known = [*builtin_names(), *(path.stem for path in definition_files(self._settings.folders))]
+        known = [
+            *builtin_names(),
+            *rubric_names(),
+            *(path.stem for path in definition_files(self._settings.folders)),
+        ]
         bare = {each.removeprefix(PREFIX).casefold(): each for each in known}
         near = get_close_matches(name.removeprefix(PREFIX).casefold()[:60], bare, n=1, cutoff=0.6)
         remedy = f"Did you mean `{bare[near[0]]}`?" if near else "`proctor evaluators list` lists them."
@@ -454,9 +463,22 @@ class StoredEvaluator(TypedDict):
     description: str
 
 
+def rubric_criteria(name: str) -> list[Criterion]:
+    """The criteria of a shipped rubric."""
+    return list(criteria_from(require_map(read_document(RUBRICS / f"{name}.yaml"))))
+
+
+def rubric_listing(name: str) -> EvaluatorListing:
+    """A shipped rubric in the list of evaluators."""
+    rubric = as_map(read_document(RUBRICS / f"{name}.yaml"))
+    judges = as_text(rubric, "description") or as_text(rubric, "instructions")
+    return EvaluatorListing(name=name, id=name, level="session", kind="judge", judges=judges, asks_model=True)
+
+
 def list_evaluators(folders: Sequence[Path], stored: Iterable[StoredEvaluator]) -> Iterator[EvaluatorListing]:
     """Every evaluator that can be named: built-in ones, those in folders of definitions, stored ones."""
     yield from map(builtin_listing, builtin_names())
+    yield from map(rubric_listing, rubric_names())
     for path in definition_files(folders):
         try:
             yield definition_listing(read_definition(path), id_=path.stem, path=path)

@@ -294,14 +294,7 @@ class Client:
         attempt = 1
         while True:
             if pool:
-                slot = pool.enter_at_once()
-                if slot is None:
-                    try:
-                        slot = await pool.enter(waited)
-                    except asyncio.CancelledError as cancelled:
-                        _raise_not_sent(progress, cancelled)
-                    progress.waited_seconds += slot.waited_seconds
-                progress.slot = slot
+                progress.slot = slot = pool.enter_at_once() or await _wait_for_slot(pool, progress, waited)
                 progress.has_slot = True
             progress.started = self._clock()
             try:
@@ -528,6 +521,15 @@ class _CallProgress:
         """The slot of the last try, where there is a pool."""
         assert self.slot is not None
         return self.slot
+
+
+async def _wait_for_slot(pool: RatePool, progress: _CallProgress, waited: Waited | None) -> Slot:
+    try:
+        slot = await pool.enter(waited)
+    except asyncio.CancelledError as cancelled:
+        _raise_not_sent(progress, cancelled)
+    progress.waited_seconds += slot.waited_seconds
+    return slot
 
 
 def _raise_not_sent(progress: _CallProgress, cancelled: asyncio.CancelledError) -> NoReturn:

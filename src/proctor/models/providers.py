@@ -2,6 +2,7 @@
 
 A name is `provider/model`. A bare name that only one provider has (`gpt-4o`, `claude-sonnet-4-5`) resolves to
 it; an unknown provider works when `ACME_BASE_URL` is set; everything else goes to `PROCTOR_DEFAULT_PROVIDER`.
+Where the key of OpenRouter is the only one, models of other vendors are called over it.
 `ACME_KEY_VARIABLE` names the variable that holds a key.
 
 Opens no connection, and reads no environment but the mapping it is given.
@@ -137,6 +138,17 @@ SHARED_NAMES = (
     (r"gpt-oss|llama|code-?llama|qwen|qwq|gemma|phi|smollm|kimi|glm|olmo|granite|nemotron", ANYONE),
 )
 """Families of model names that several providers use, so that a bare one is ambiguous."""
+OPENROUTER_VENDORS = {
+    "alibaba": "qwen",
+    "anthropic": "anthropic",
+    "deepseek": "deepseek",
+    "gemini": "google",
+    "meta": "meta-llama",
+    "mistral": "mistralai",
+    "openai": "openai",
+    "xai": "x-ai",
+}
+"""What OpenRouter calls vendors that have another name here, or are providers themselves."""
 THROUGH_LITELLM = ("bedrock", "sagemaker", "vertex_ai", "watsonx")
 
 
@@ -174,18 +186,43 @@ class Endpoint:
 def find_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
     """The endpoint of a model; a `NotFound` lists the providers there are."""
     prefix, slash, rest = name.partition("/")
-    if slash and rest and (provider := _provider(prefix, environment)):
+    provider = _provider(prefix, environment) if slash and rest else None
+    if slash and rest and _goes_over_openrouter(prefix, provider, environment):
+        vendor = OPENROUTER_VENDORS.get(prefix, prefix)
+        return _endpoint("openrouter", PROVIDERS["openrouter"], f"{vendor}/{rest}", environment)
+    if provider:
         return _endpoint(prefix, provider, rest, environment)
     if not slash:
         for family, owner in BARE_NAMES:
             if re.match(family, name):
-                return _endpoint(owner, PROVIDERS[owner], name, environment)
+                return find_endpoint(f"{owner}/{name}", environment)
     if (fallback := environment.get("PROCTOR_DEFAULT_PROVIDER")) and name:
         provider = _provider(fallback, environment)
         if provider is None:
             raise NotFound(f"PROCTOR_DEFAULT_PROVIDER: {_unknown_provider(fallback)}")
         return _endpoint(fallback, provider, name, environment)
     raise NotFound(_unknown_model(name))
+
+
+def _goes_over_openrouter(name: str, provider: Provider | None, environment: Mapping[str, str]) -> bool:
+    """Whether a vendor's model is called over OpenRouter: its key is the only one that is set."""
+    router = PROVIDERS["openrouter"]
+    if not any(environment.get(variable) for variable in router.key_variables):
+        return False
+    addresses = provider.base_variables if provider else (base_variable(name),)
+    if name in (*BESIDES, *THROUGH_LITELLM) or any(map(environment.get, addresses)):
+        return False
+    if environment.get(f"{variable_prefix(name)}{KEY_VARIABLE}"):
+        return False
+    if provider and (provider is router or name not in OPENROUTER_VENDORS):
+        return False
+    # A misspelled name is refused here rather than there.
+    is_misspelled = bool(difflib.get_close_matches(name, PROVIDERS, cutoff=0.75))
+    has_default = bool(environment.get("PROCTOR_DEFAULT_PROVIDER"))
+    if provider is None and name not in OPENROUTER_VENDORS and (is_misspelled or has_default):
+        return False
+    others = (each for each in PROVIDERS.values() if each is not router and each.needs_key)
+    return not any(environment.get(variable) for each in others for variable in each.key_variables)
 
 
 def is_loopback(url: str) -> bool:

@@ -161,7 +161,7 @@ class ModelRouter:
         recording mismatches and parameters that the provider does not support.
         """
         take = self.recording.take(item_id, "process", volatile) if self.recording else None
-        return _AttemptModel(self, waited, take, note)
+        return _AttemptModel(self, waited, take, note, set() if item_id else self._reported)
 
     def route(self, model: str) -> Route:
         """The route of `model`; a `ModelError` when there is none."""
@@ -292,34 +292,41 @@ class ModelRouter:
     def _price(self, model: str) -> Price | None:
         return price_of(model, self._declared, at=self._priced_at)
 
-    def _report_not_sent(self, request: Request, route: Route, note: AddNote) -> None:
-        """AddNote once per batch which parameters a provider does not support."""
-        for name in route.not_sent(request):
-            if (request.model, name) not in self._reported:
-                self._reported.add((request.model, name))
-                note(f"{request.model} was not sent `{name}`: {route.provider} does not take it")
-
 
 class _AttemptModel:
     """The models as one attempt uses them, with its own waiting, recording and notes."""
 
     def __init__(
-        self, models: ModelRouter, waited: Waited | None, take: Take | None, note: AddNote | None
+        self,
+        models: ModelRouter,
+        waited: Waited | None,
+        take: Take | None,
+        note: AddNote | None,
+        reported: set[tuple[str, str]],
     ) -> None:
+        """`reported` are models with parameters that were noted already."""
         self._models = models
         self._waited = waited
         self._take = take
         self._note: AddNote = note or (lambda _: None)
+        self._reported = reported
 
     async def answer(self, request: Request) -> Answer:
         if self._take is not None and self._take.replays is True:
             return answer_replayed(self._take, request, self._note)
         route = self._models._route_of_request(request.model)
         if request.parameters or request.seed is not None:
-            self._models._report_not_sent(request, route, self._note)
+            self._report_not_sent(request, route)
         if self._take is None:
             return await route.answer(request, self._waited)
         return await answer_recorded(self._take, request, route, self._waited)
+
+    def _report_not_sent(self, request: Request, route: Route) -> None:
+        """Note once per attempt which parameters a provider does not support."""
+        for name in route.not_sent(request):
+            if (request.model, name) not in self._reported:
+                self._reported.add((request.model, name))
+                self._note(f"{request.model} was not sent `{name}`: {route.provider} does not take it")
 
 
 class LazyGateway:

@@ -2,9 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.resources import files
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,10 @@ from proctor.expect import problems_of
 from proctor.json_values import (
     JsonMap,
     JsonObject,
-    as_integer,
-    as_list,
-    as_number,
-    as_text,
     require_map,
-    require_maps,
-    texts_in,
 )
 from proctor.judging.engine import Criterion
+from proctor.judging.rubrics import RUBRICS, criteria_from, rubric_names
 from proctor.plan.source import PlanSource, bytes_of, open_regular, refuse
 from proctor.plan.validate import did_you_mean
 from proctor.plan.yaml_loader import read_source
@@ -64,13 +58,6 @@ def read_text_file(path: Path) -> str:
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(@(session|trace|tool_call))?")
 _DEFINITIONS = (".yaml", ".yml", ".json")
-SCALES = ("binary", "scalar", "categorical", "extraction")
-RUBRICS = Path(str(files("proctor").joinpath("rubrics")))
-
-
-def rubric_names() -> list[str]:
-    """The built-in rubrics."""
-    return sorted(path.stem for path in RUBRICS.glob("*.yaml"))
 
 
 def criteria_of(entry: JsonMap, under_test: str) -> list[Criterion]:
@@ -80,7 +67,7 @@ def criteria_of(entry: JsonMap, under_test: str) -> list[Criterion]:
     if not written.get("instructions") and not written.get("description") and not written.get("aspects"):
         written = {**_shipped(name), **written}
     written.setdefault("target", under_test)
-    return list(_criteria(written))
+    return list(criteria_from(written))
 
 
 def is_evaluator(entry: JsonMap) -> bool:
@@ -131,64 +118,6 @@ def _shipped(name: str) -> JsonObject:
         raise UsageError(f"there is no rubric called `{name}`\n{remedy} Or write your own `instructions`.")
     data: JsonObject = read_data(path)
     return data
-
-
-def _criteria(written: JsonMap) -> Iterator[Criterion]:
-    aspects = written.get("aspects")
-    if not aspects:
-        yield _criterion(written, str(written["name"]), "")
-        return
-    for aspect in require_maps(aspects):
-        # Aspects inherit the settings of the entry.
-        joined = {**written, **{name: value for name, value in aspect.items() if value is not None}}
-        above = as_text(written, "instructions") or as_text(written, "description")
-        yield _criterion(joined, f"{written['name']}.{aspect['name']}", above)
-
-
-def _criterion(written: JsonMap, name: str, above: str) -> Criterion:
-    description = as_text(written, "description")
-    own = description if above else as_text(written, "instructions") or description
-    scale = as_text(written, "scale") or as_text(written, "paradigm") or "scalar"
-    low, high = (as_integer(limit) or 0 for limit in as_list(written, "range") or (1, 5))
-    labels = tuple(texts_in(written, "labels"))
-    passes_at = as_number(written, "passes_at")
-    if scale not in SCALES:
-        remedy = did_you_mean(scale, SCALES) or f"There are: {', '.join(SCALES)}."
-        raise UsageError(f"the evaluator `{name}` has no scale `{scale}`\n{remedy}")
-    if scale == "categorical" and len(labels) < 2:
-        raise UsageError(f"the evaluator `{name}` is categorical and has no `labels`\nList two or more.")
-    if low >= high:
-        raise UsageError(f"the range of the evaluator `{name}` is empty: {low} to {high}")
-    _check_mark(name, scale, high, passes_at)
-    return Criterion(
-        name=name,
-        instructions="\n".join(part.strip() for part in (above, own) if part.strip()),
-        scale=scale,
-        level=as_text(written, "level") or "session",
-        target=as_text(written, "target"),
-        low=low,
-        high=high,
-        labels=labels,
-        sees_profile=bool(written.get("sees_profile")),
-        passes_at=passes_at,
-    )
-
-
-def _check_mark(name: str, scale: str, high: float, passes_at: float | None) -> None:
-    """Raise when no session could pass, or none could fail."""
-    if passes_at is None:
-        return
-    if scale == "categorical":
-        raise UsageError(
-            f"the evaluator `{name}` is categorical and has no number to compare with `passes_at`\n"
-            "Remove it, or choose another scale."
-        )
-    most = {"scalar": high, "binary": 1}.get(scale)
-    if most is not None and passes_at > most:
-        raise UsageError(
-            f"no session can pass the evaluator `{name}`: `passes_at` is {passes_at:g}, and it gives at most "
-            f"{most:g}\nChoose a lower one."
-        )
 
 
 def judges_of(source: PlanSource, narrator: str) -> tuple[list[JsonObject], list[Problem]]:

@@ -164,7 +164,10 @@ ResourcesValue = Annotated[
     ),
 ]
 """`resources` of a plan or task."""
-RESOURCES_TEXT = "What an item needs of a node of a Ray cluster: cpu, memory, gpu, custom."
+PlanResources = Annotated[
+    ResourcesValue | None,
+    Field(description="What an item needs of a node of a Ray cluster: cpu, memory, gpu, custom."),
+]
 
 
 class PlanModel(BaseModel):

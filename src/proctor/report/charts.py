@@ -205,13 +205,13 @@ class _ScatterAxes:
         self.marks: list[str] = []
         self._frame = Box(left, plot_top - 16, width, base)
         self._places = [(left + point.x * wide, zero - point.y * high) for point in points]
-        self._taken = [Box(x - 8, y - 8, x + 8, y + 8) for x, y in self._places]
+        self._occupied = [Box(x - 8, y - 8, x + 8, y + 8) for x, y in self._places]
         for (x, y), point in zip(self._places, points, strict=True):
             label = f"{point.label}: {say_x(point.x)}, {say_y(point.y)}"
             if point.low is not None and point.high is not None:
                 low, top = zero - point.low * high, zero - point.high * high
                 self.marks.append(line_mark(x, low, x, top, "c-whisker"))
-                self._taken.append(Box(x - 2, top, x + 2, low))
+                self._occupied.append(Box(x - 2, top, x + 2, low))
             self.marks.append(
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" class="c-fill c-main">{tooltip(label)}</circle>'
             )
@@ -220,7 +220,7 @@ class _ScatterAxes:
 
     def labels(self, names: Sequence[str], *, is_forced: bool = False) -> list[str] | None:
         """The name of each point near it; None: one has no room."""
-        return _placed(names, self._places, self._taken, self._frame, is_forced=is_forced)
+        return _placed(names, self._places, self._occupied, self._frame, is_forced=is_forced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ class Box:
 def _placed(
     names: Sequence[str],
     places: Sequence[tuple[float, float]],
-    taken: Sequence[Box],
+    occupied: Sequence[Box],
     frame: Box,
     *,
     is_forced: bool = False,
@@ -263,7 +263,7 @@ def _placed(
 
     With `is_forced`, a name may be farther away, with a line to its point.
     """
-    boxes, drawn = list(taken), list[str]()
+    boxes, drawn = list(occupied), list[str]()
     for name, (x, y) in zip(names, places, strict=True):
         width = text_width(name, LABEL_SIZE) * SPACIOUS
         distances = range(11, 120, 4) if is_forced else (11, 15)
@@ -339,6 +339,16 @@ MARKERS = 6
 """Kinds of lines and markers. They differ in colour, dashes and shape, also in print without colours."""
 
 
+_CORNERS: Mapping[int, Sequence[tuple[float, float]]] = {
+    1: [(-1, -1), (1, -1), (1, 1), (-1, 1)],
+    2: [(0, -1.3), (1.2, 1), (-1.2, 1)],
+    3: [(0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0)],
+    4: [(0, 1.3), (1.2, -1), (-1.2, -1)],
+    5: [(-1.4, -0.5), (1.4, -0.5), (1.4, 0.5), (-1.4, 0.5)],
+}
+"""Corners of the markers that are no circles."""
+
+
 def marker(series: int, x: float, y: float, *, size: float = 4.5, title: str = "") -> str:
     """The marker of a series at a place."""
     kind = f"c-fill c-series-{series % MARKERS}"
@@ -346,14 +356,7 @@ def marker(series: int, x: float, y: float, *, size: float = 4.5, title: str = "
     shape = series % MARKERS
     if shape == 0:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:.1f}" class="{kind}">{more}</circle>'
-    corners = {
-        1: [(-1, -1), (1, -1), (1, 1), (-1, 1)],
-        2: [(0, -1.3), (1.2, 1), (-1.2, 1)],
-        3: [(0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0)],
-        4: [(0, 1.3), (1.2, -1), (-1.2, -1)],
-        5: [(-1.4, -0.5), (1.4, -0.5), (1.4, 0.5), (-1.4, 0.5)],
-    }[shape]
-    points = " ".join(f"{x + dx * size * 0.9:.1f},{y + dy * size * 0.9:.1f}" for dx, dy in corners)
+    points = " ".join(f"{x + dx * size * 0.9:.1f},{y + dy * size * 0.9:.1f}" for dx, dy in _CORNERS[shape])
     return f'<polygon points="{points}" class="{kind}">{more}</polygon>'
 
 

@@ -48,7 +48,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class HeatCell:
     """One combination of two factors."""
 
     value: float
@@ -320,7 +320,7 @@ def _names_x(axes: _Axes, x: float, base: float) -> str:
 def interaction(
     title: str,
     factor: str,
-    levels: Mapping[str, Mapping[str, Cell]],
+    levels: Mapping[str, Mapping[str, HeatCell]],
     *,
     by: str,
     axis: str = "",
@@ -353,8 +353,8 @@ def interaction(
             if cell.low is not None and cell.high is not None:
                 low, high = (left + 7 + (end - steps[0]) * inner for end in (cell.low, cell.high))
                 rows.append(line_mark(low, middle, high, middle, "c-whisker c-thin"))
-            words = f"{factor} = {level}, {by} = {name}: {say(cell.value)}, n = {cell.n}"
-            rows.append(marker(number, x, middle, title=words))
+            description = f"{factor} = {level}, {by} = {name}: {say(cell.value)}, n = {cell.n}"
+            rows.append(marker(number, x, middle, title=description))
         y += height
         rows.append(line_mark(left, y, width, y, "c-grid"))
     drawn = [_grid_x(step, left + 7 + (step - steps[0]) * inner, 4, y, say) for step in steps]
@@ -373,7 +373,7 @@ def interaction(
 
 def heat_map(
     title: str,
-    cells: Mapping[tuple[str, str], Cell],
+    cells: Mapping[tuple[str, str], HeatCell],
     *,
     rows: Sequence[str],
     columns: Sequence[str],
@@ -419,7 +419,7 @@ def heat_map(
 
 
 def _heat(
-    cell: Cell | None, box: tuple[float, float, float, float], ends: tuple[float, float], say: Say
+    cell: HeatCell | None, box: tuple[float, float, float, float], ends: tuple[float, float], say: Say
 ) -> str:
     x, y, width, height = box
     middle = x + width / 2
@@ -428,8 +428,8 @@ def _heat(
     heat = _heat_of(cell.value, *ends)
     value, interval, n = _in_cell(cell, say)
     on = "c-inverse" if heat >= HEATS * 0.6 else ""
-    words = f"{value} ({interval}), {n}"
-    parts = [rect_mark(x + 1, y + 1, width - 2, height - 2, f"c-heat-{heat}", words)]
+    description = f"{value} ({interval}), {n}"
+    parts = [rect_mark(x + 1, y + 1, width - 2, height - 2, f"c-heat-{heat}", description)]
     for text, below, kind in ((value, -11.0, "c-strong"), (interval, 4.0, "c-small"), (n, 18.0, "c-small")):
         parts.append(text_mark(middle, y + height / 2 + below, text, f"{kind} {on}".strip(), "middle"))
     return "".join(parts)
@@ -439,7 +439,7 @@ def _heat_of(value: float, low: float, high: float) -> int:
     return min(HEATS - 1, int((value - low) / (high - low) * HEATS)) if high > low else HEATS // 3
 
 
-def _in_cell(cell: Cell, say: Say) -> tuple[str, str, str]:
+def _in_cell(cell: HeatCell, say: Say) -> tuple[str, str, str]:
     limits = (
         "no interval" if cell.low is None or cell.high is None else f"{say(cell.low)} to {say(cell.high)}"
     )
@@ -484,8 +484,8 @@ def _series(
     ]
     for point in points:
         across, down = at(point, None).split(",")
-        words = tooltip(f"{panel.label}, {point.label}: {say(point.y)}")
-        parts.append(f'<circle cx="{across}" cy="{down}" r="3" class="c-fill c-main">{words}</circle>')
+        description = tooltip(f"{panel.label}, {point.label}: {say(point.y)}")
+        parts.append(f'<circle cx="{across}" cy="{down}" r="3" class="c-fill c-main">{description}</circle>')
     return "".join(parts)
 
 

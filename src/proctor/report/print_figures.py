@@ -119,20 +119,20 @@ def _rules() -> list[tuple[str, dict[str, str]]]:
 @cache
 def _paint(tag: str, classes: str) -> _Paint:
     names = {f".{name}" for name in classes.split()}
-    found: dict[str, str] = {}
+    style: dict[str, str] = {}
     # A class decides over the name of the element.
     for selector, properties in sorted(_rules(), key=lambda rule: rule[0].startswith(".")):
         if selector == tag or selector in names:
-            found |= properties
-    dashes = [float(part) for part in found.get("stroke-dasharray", "").split()]
+            style |= properties
+    dashes = [float(part) for part in style.get("stroke-dasharray", "").split()]
     return _Paint(
-        fill=found.get("fill", "" if tag in ("line", "polyline") else "#000000").replace("none", ""),
-        stroke=found.get("stroke", "").replace("none", ""),
-        width=float(found.get("stroke-width", 1)),
+        fill=style.get("fill", "" if tag in ("line", "polyline") else "#000000").replace("none", ""),
+        stroke=style.get("stroke", "").replace("none", ""),
+        width=float(style.get("stroke-width", 1)),
         dashes=dashes,
-        opacity=float(found.get("opacity", 1)),
-        size=float(found.get("font-size", "12px").removesuffix("px")),
-        is_bold=found.get("font-weight", "") == "600",
+        opacity=float(style.get("opacity", 1)),
+        size=float(style.get("font-size", "12px").removesuffix("px")),
+        is_bold=style.get("font-weight", "") == "600",
     )
 
 

@@ -157,13 +157,13 @@ _METHODS = {
 }
 
 
-def method_words(methods: Iterable[str], *, prefix: str = "95% CI: ") -> str:
+def method_text(methods: Iterable[str], *, prefix: str = "95% CI: ") -> str:
     """The methods of the intervals of a figure, in words."""
     names = [_METHODS.get(method, method) for method in dict.fromkeys(methods) if method]
     return f"{prefix}{' or '.join(names)}" if names else "without intervals, which need more runs"
 
 
-def sample_words(counts: Sequence[int], unit: str, group: str, *, total: bool = True) -> str:
+def sample_text(counts: Sequence[int], unit: str, group: str, *, total: bool = True) -> str:
     """The sizes of the samples of a figure: `n = 12 runs per variation, 24 in all`."""
     low, high = min(counts, default=0), max(counts, default=0)
     number = formatting.plural(high, unit) if low == high else f"{low:,} to {formatting.plural(high, unit)}"

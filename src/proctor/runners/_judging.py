@@ -19,7 +19,7 @@ from proctor.session import Message, ModelCall, ToolCall, Usage
 
 if TYPE_CHECKING:
     from proctor.dialogue.participant import Utterance
-    from proctor.dialogue.tools import World
+    from proctor.dialogue.tools import DialogueWorld
     from proctor.scenario.definition import Scenario
     from proctor.scenario.state import ScenarioRun, ScenarioTurn
 
@@ -137,7 +137,7 @@ async def attribute_failure(
     goal: str,
     policy: str,
     lines: Sequence[tuple[str, str]],
-    world: "World",
+    world: "DialogueWorld",
     under_test: str,
     failures: Sequence[str],
 ) -> tuple[str, str]:
@@ -177,7 +177,7 @@ def dialogue_evidence_of(
     under_test: str,
     profiles: JsonMap,
     services: Services,
-    world: "World | None" = None,
+    world: "DialogueWorld | None" = None,
 ) -> Evidence:
     """A dialogue as evidence: the side under test is the assistant."""
     messages = [

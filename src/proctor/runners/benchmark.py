@@ -40,6 +40,7 @@ from proctor.workspace.hidden_tests import (
     digest_of_archive,
     lay_patch,
     lay_tests,
+    lines_about_runner,
     read_archive,
 )
 from proctor.workspace.setup import WorkSession, fresh_session, in_thread, remove_fresh
@@ -103,6 +104,8 @@ async def _lay_out_places(session: WorkSession) -> None:
 
 async def _repository(item: Item, services: Services) -> Path:
     if image := item.settings.get("image"):
+        if services.driver_files:
+            raise WorkspaceError("a task with an image runs only on the driver's machine: use --engine local")
         return await image_repository(services.home, image, item.details["start"], services.environment)
     files, digest = files_of(item.settings.get("start")), item.details["start"]
     if services.driver_files:
@@ -383,7 +386,6 @@ async def _run_hidden_tests(session: WorkSession, fresh: WorkSession, digest: st
             value=graded.value,
             label="pass" if graded.passed and not finished.timed_out else "fail",
             explanation=clipped(graded.summary, 1000),
-            evaluator_digest=digest[:16],
         )
     )
     return _CheckRun(HIDDEN_TESTS, hidden.command, finished, graded.verdict)
@@ -393,6 +395,7 @@ async def _carry(session: WorkSession, fresh: WorkSession, part_of_work: Sequenc
     """Put the agent's work into a fresh tree, and record what it had changed of tests, settings and CI."""
     with blame(WorkspaceError, "putting the agent's work into the fresh tree"):
         changed = await in_thread(carry_work, session.tree, fresh.tree, part_of_work)
+        suspicious = await in_thread(lines_about_runner, fresh.tree)
     session.services.score(
         Score(
             evaluator=CHANGED_TESTS,
@@ -404,6 +407,9 @@ async def _carry(session: WorkSession, fresh: WorkSession, part_of_work: Sequenc
         session.note(
             f"the agent changed tests, their settings or CI; this does not count: {', '.join(changed[:50])}"
         )
+    if suspicious:
+        listed = "; ".join(suspicious[:10])
+        session.note(f"read the patch before you trust its result, it refers to the test runner: {listed}")
 
 
 async def _lay_out_check_files(session: WorkSession, current: _Round) -> None:

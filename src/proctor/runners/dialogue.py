@@ -37,13 +37,13 @@ from proctor.dialogue.participant import (
 from proctor.dialogue.participant import Role as DialogueRole
 from proctor.dialogue.steps import conclude
 from proctor.dialogue.task import check_task, execute_solution
-from proctor.dialogue.tools import SideTools, World, WorldError, changes, merged
+from proctor.dialogue.tools import DialogueWorld, SideTools, WorldError, changes, merged
 from proctor.errors import AttemptError, CostLimit, NotFound, TimeLimit, UsageError, WorkspaceError
 from proctor.item import FAIL, Item, digest_of
-from proctor.json_values import JsonMap, as_map, require_map
+from proctor.json_values import JsonMap, as_map, as_number, require_map
 from proctor.judging.engine import criterion_of
 from proctor.runner import Outcome, Services
-from proctor.runners._judging import Judges, attribute_failure, dialogue_evidence_of
+from proctor.runners._judging import Judges, attribute_failure, below, dialogue_evidence_of
 from proctor.score import Score
 from proctor.session import Iteration, Message, Metric, Note, Role
 
@@ -81,7 +81,7 @@ class _Dialogue:
         self.conversation = Conversation()
         self.clients = {side: self._client(side) for side in SIDES}
         self.judges: Judges | None = None
-        self.world: World | None = None
+        self.world: DialogueWorld | None = None
         self.tools: dict[str, SideTools] = {}
         self.policy = ""
         self.cause_of_failures = ROLE_UNDER_TEST
@@ -119,7 +119,8 @@ class _Dialogue:
         """Execute the steps of roles that follow the conversation, and record what they changed."""
         conversation = self.conversation
         for side, participant in participants.items():
-            if not participant.role.after or not conversation.history:
+            is_done = self.checkpoint is not None and self.checkpoint.is_finished
+            if is_done or not participant.role.after or not conversation.history:
                 continue
             heard = next((each.text for each in reversed(conversation.history) if each.side != side), "")
             moment = ConversationState(
@@ -135,12 +136,19 @@ class _Dialogue:
         """Apply the evaluators; the checks and pass marks that were not met."""
         evaluators = self.item.settings.get("evaluators") or []
         lines = [(each.side, each.text) for each in self.conversation.history]
-        failures = await self._check_task(lines)
+        earlier = self._earlier_scores()
+        failures = self._earlier_task_failures() if earlier else await self._check_task(lines)
         if not evaluators or not self.conversation.history:
             return failures
         self.judges = self.judges or Judges(self.services, self.seed)
         profile = {side: self.item.details[side]["profile"] for side in SIDES}
         for each in evaluators:
+            if scores := earlier.get(_evaluator_key(each)):
+                # It has judged this conversation already.
+                for score in scores:
+                    self.services.score(score)
+                failures += below(_pass_mark(each), scores)
+                continue
             if "evaluator" in each:
                 evidence = dialogue_evidence_of(
                     self.conversation.history, self._under_test, profile, self.services, self.world
@@ -154,13 +162,31 @@ class _Dialogue:
             failures += await self.judges.judge(criterion, each["model"], lines, profile)
         return failures
 
+    def _earlier_scores(self) -> Mapping[str, Sequence[Score]]:
+        """The valid scores of a finished conversation, by evaluator."""
+        grouped: dict[str, list[Score]] = {}
+        if self.checkpoint is not None and self.checkpoint.is_finished:
+            grouped[""] = []
+            for score in self.checkpoint.scores:
+                if not score.error:
+                    grouped.setdefault(_score_key(score), []).append(score)
+        return grouped
+
+    def _earlier_task_failures(self) -> list[str]:
+        """Record the scores of the task's checks again; the checks that failed."""
+        assert self.checkpoint is not None
+        scores = [each for each in self.checkpoint.scores if each.evaluator.split(".")[0] == "task"]
+        for score in scores:
+            self.services.score(score)
+        return [each.explanation for each in scores if each.evaluator == "task" and each.label == "fail"]
+
     async def _open_world(self, roles: Mapping[str, DialogueRole]) -> None:
         """Create the world in its initial state, and the tools of both sides."""
         details, services = self.item.details, self.services
         if "world" not in details:
             return
         state = merged(json.loads(await services.resource(details["world"])), self._task.get("state", {}))
-        self.world = World(require_map(state))
+        self.world = DialogueWorld(require_map(state))
         self.policy = roles[self._under_test].policy
         folder = Path(self.item.settings.get("toolFolder") or services.home)
         self.tools = {
@@ -171,6 +197,7 @@ class _Dialogue:
                 services,
                 folder=folder,
                 is_under_test=side == self._under_test,
+                sandbox=self.item.settings.get("toolSandbox"),
             )
             for side, role in roles.items()
             if role.tools
@@ -203,7 +230,7 @@ class _Dialogue:
         return failures
 
     async def _attribute(
-        self, model: str, world: World, lines: Sequence[tuple[str, str]], failures: Sequence[str]
+        self, model: str, world: DialogueWorld, lines: Sequence[tuple[str, str]], failures: Sequence[str]
     ) -> None:
         """Let a judge decide who caused the failure of the task."""
         self.judges = self.judges or Judges(self.services, self.seed)
@@ -233,7 +260,7 @@ class _Dialogue:
             )
         )
 
-    def _record_world(self, world: World) -> None:
+    def _record_world(self, world: DialogueWorld) -> None:
         """Record what the dialogue changed in the world."""
         changed = dict(changes(world.initial, world.state))
         content = json.dumps(changed, ensure_ascii=False, indent=1) if changed else "unchanged"
@@ -366,7 +393,8 @@ class _Dialogue:
     def _resume(self, checkpoint: Checkpoint, participants: Mapping[str, Participant]) -> None:
         """Restore the conversation, and record everything until then in this session too."""
         record, standing = self.services.record, checkpoint.conversation
-        record(Note(text=f"resumed after turn {standing.turns}"))
+        text = "judged again" if checkpoint.is_finished else f"resumed after turn {standing.turns}"
+        record(Note(text=text))
         for message in checkpoint.messages:
             record(Message(role=message["role"], content=message["content"], name=message["name"]))  # type: ignore[arg-type]
             if message["name"] in SIDES:
@@ -396,11 +424,29 @@ class _Dialogue:
         )
         for turn in range(1, standing.turns):
             record(Iteration(model=self.item.model, output=f"turn {turn}"))
-        record(Iteration(model=self.item.model, output=standing.to_json()))
+        if standing.turns:
+            record(Iteration(model=self.item.model, output=standing.to_json()))
 
     def _rng(self, side: str) -> Callable[[int], random.Random]:
         # One generator per side: its draws do not depend on those of the other side.
         return lambda turn: random.Random(f"{self.seed}:{side}:{turn}")
+
+
+def _evaluator_key(entry: JsonMap) -> str:
+    """Identifies an evaluator of the settings; those without a model are always applied again."""
+    if "criterion" in entry:
+        criterion = criterion_of(as_map(entry, "criterion"))
+        return f"{criterion.name}:{criterion.digest}"
+    return str(as_map(entry, "evaluator").get("name", "-"))
+
+
+def _score_key(score: Score) -> str:
+    is_named = ":" in score.evaluator or score.evaluator.startswith("Builtin.") or not score.evaluator_digest
+    return score.evaluator if is_named else f"{score.evaluator}:{score.evaluator_digest}"
+
+
+def _pass_mark(entry: JsonMap) -> float | None:
+    return as_number(as_map(entry, "criterion").get("passes_at", as_map(entry, "evaluator").get("passes_at")))
 
 
 def _other_side(side: str) -> str:

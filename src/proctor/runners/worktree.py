@@ -7,7 +7,7 @@ However a session ends, its changes are committed and published first.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from proctor.agent import Access, Agent, Assignment, WorkDone, needs_network
@@ -85,7 +85,9 @@ async def set_up(session: WorkSession) -> list[str]:
     command = session.item.details.get("setup")
     if not command:
         return []
-    finished = await run_command(session, str(command), "setup")
+    with blame(WorkspaceError, "making the shared caches"):
+        variables = session.cache_variables
+    finished = await run_command(session, str(command), "setup", variables=variables)
     if finished.timed_out:
         limit = session.command_limit("setup")
         raise WorkspaceError(f"`{command}` was still running after {limit:g} s")
@@ -147,6 +149,7 @@ def _agent_confinement(session: WorkSession, agent: Agent, access: Access | None
             serve=access.ports if access else None,
             # Which hosts its service has is not known.
             usual_network="full" if needs_network(agent) else None,
+            concealed=session.answers,
         )
 
 
@@ -242,7 +245,10 @@ async def _merge_to_base(session: WorkSession, passed: Outcome) -> Outcome:
     merged = await session.services.merge(request)
     for attempted in merged.merges:
         session.services.record(attempted)
-    return _after_merge(session, passed, merged)
+    for text in merged.notes:
+        session.note(text)
+    outcome = _after_merge(session, passed, merged)
+    return replace(outcome, result={**outcome.result, "merge": merged.result.result})
 
 
 def _after_merge(session: WorkSession, passed: Outcome, merged: MergeResult) -> Outcome:
@@ -250,8 +256,9 @@ def _after_merge(session: WorkSession, passed: Outcome, merged: MergeResult) -> 
     if end.result == "success":
         return passed
     if end.result == "conflict":
-        why = f"conflicts with {end.base_branch} in {', '.join(end.conflict_files[:20])}"
-        return Outcome(status=FAIL, reason="merge_conflict", error=why, result=passed.result)
+        # The work passed its check; that others changed the same lines is no fault of the agent.
+        session.note(f"not merged: conflicts with {end.base_branch} in {', '.join(end.conflict_files[:20])}")
+        return passed
     if merged.recheck is not None:
         return _verdict(session, merged.recheck, passed.result, failed="checks_failed_after_rebase")
     return Outcome(status=ERROR, reason="merge_failed", error=end.error, result=passed.result)

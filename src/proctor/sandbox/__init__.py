@@ -181,6 +181,8 @@ class Policy:
     """Words of the plan: the files and folders among them may be read."""
     hidden: Sequence[Path] = ()
     """Folders it never sees as a whole: the user's HOME and Proctor's."""
+    concealed: Sequence[Path] = ()
+    """Files and folders that it does not see although a folder that it may read contains them."""
     network: Network = "none"
     serve: "Mapping[int, Serve]" = field(default_factory=dict)
     """Served ports on its loopback interface, with `network` `gateway` or hosts."""
@@ -285,13 +287,15 @@ class Sandbox:
         usual_network: Network | None = None,
         variables: Mapping[str, str] | None = None,
         mounts: Mapping[str, Path] | None = None,
+        concealed: Sequence[Path] = (),
     ) -> "Confinement | None":
         """The confinement of the programs of one phase; None: they are not confined.
 
         `own` is the item's `sandbox`. The files and folders in `named`, which is text of the plan, can be
         read. `serve` is the gateway's port with what serves it. `usual_network` holds where neither sets one;
         `variables` are added to the environment; `mounts` are folders by the path at which the programs see
-        them too. Raises `UsageError` if the sandbox does not work here.
+        them too; `concealed` are not visible in folders of named programs. Raises `UsageError` if the sandbox
+        does not work here.
         """
         settings, kind = self.settings_of(own), self.kind_of(own)
         if mounts and kind not in MOUNTING:
@@ -310,6 +314,7 @@ class Sandbox:
             read=[*read, *(_expanded(path, self.user_home) for path in settings.read)],
             named=[*_words(named)],
             hidden=self.hidden,
+            concealed=concealed,
             network=network,
             serve=served,
             variables=more,

@@ -62,9 +62,9 @@ def readable(program: Sequence[str], environment: Mapping[str, str], policy: "Po
     places += _named([*policy.named, *program])
     for each in program:
         places += _interpreter(each, environment.get("PATH", os.defpath))
-    credentials = [policy.user_home / name for name in _CREDENTIALS]
+    hidden = [*(policy.user_home / name for name in _CREDENTIALS), *policy.concealed]
     chosen = _without_private(places, private)
-    return [part for place in chosen for part in around(place, credentials)]
+    return [part for place in chosen for part in around(place, hidden)]
 
 
 def python_installation() -> list[Path]:
@@ -174,6 +174,8 @@ def _interpreter(program: str, path: str) -> Iterator[Path]:
 def around(place: Path, hidden: Sequence[Path]) -> Iterator[Path]:
     """A file or folder without what is hidden in it: the whole, or the parts around that."""
     if place in hidden or not place.exists():
+        return
+    if place.is_symlink() and any(place.resolve().is_relative_to(other) for other in hidden):
         return
     if not any(other.is_relative_to(place) for other in hidden):
         yield place

@@ -80,7 +80,7 @@ class NameType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class RuleNames:
     """The names that expressions of a scenario may use."""
 
     types: Mapping[str, NameType] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class RuleScope:
     """The values of the names in one turn."""
 
     values: Mapping[str, Scalar | Group | None]
@@ -98,7 +98,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class RuleAssignment:
     """A parsed rule."""
 
     target: str
@@ -109,7 +109,7 @@ class Assignment:
     value: ast.expr
     condition: ast.expr | None
 
-    def result(self, current: Scalar, scope: Scope) -> Scalar | None:
+    def result(self, current: Scalar, scope: RuleScope) -> Scalar | None:
         """The new value of the target; None: the condition does not hold. Raises `NoValue`."""
         if self.condition is not None and not _evaluate(self.condition, scope):
             return None
@@ -120,7 +120,7 @@ class Assignment:
         return _finite(_ARITHMETIC[node], float(current), float(value))
 
 
-def parse_rule(text: str, names: Names) -> Assignment:
+def parse_rule(text: str, names: RuleNames) -> RuleAssignment:
     """Parse and check a rule. Raises `ExpressionError`."""
     tokens = _tokens(text)
     at = next((index for index, token in enumerate(tokens) if token.string in OPERATORS), None)
@@ -133,15 +133,15 @@ def parse_rule(text: str, names: Names) -> Assignment:
     end = split.start[1] if split else len(text)
     value = _parse(text, start, end)
     condition = _parse(text, split.end[1], len(text)) if split else None
-    kind, wanted = _kind(value, names), names.types[target].kind
-    if OPERATORS[tokens[at].string] != "=" and wanted != "number":
-        raise ExpressionError(f"`{target}` is a {wanted}; only `=` sets it", tokens[at].start[1] + 1)
-    if kind != wanted:
-        raise ExpressionError(f"`{target}` is a {wanted}, and this is a {kind}", value.col_offset + 1)
+    kind, target_kind = _kind(value, names), names.types[target].kind
+    if OPERATORS[tokens[at].string] != "=" and target_kind != "number":
+        raise ExpressionError(f"`{target}` is a {target_kind}; only `=` sets it", tokens[at].start[1] + 1)
+    if kind != target_kind:
+        raise ExpressionError(f"`{target}` is a {target_kind}, and this is a {kind}", value.col_offset + 1)
     _check_choice(names.types[target], value, target)
     if condition is not None and _kind(condition, names) != "boolean":
         raise ExpressionError("a condition is true or false", condition.col_offset + 1)
-    return Assignment(
+    return RuleAssignment(
         target=target, actor=actor, operator=OPERATORS[tokens[at].string], value=value, condition=condition
     )
 
@@ -159,7 +159,7 @@ def _tokens(text: str) -> list[tokenize.TokenInfo]:
     return [token for token in tokens if token.type not in (*ignored, tokenize.COMMENT)]
 
 
-def _target(tokens: Sequence[tokenize.TokenInfo], names: Names) -> tuple[str, str]:
+def _target(tokens: Sequence[tokenize.TokenInfo], names: RuleNames) -> tuple[str, str]:
     """The variable on the left side, and the actor whose value it is."""
     texts = [token.string for token in tokens]
     if not texts or tokens[0].type != tokenize.NAME:
@@ -217,12 +217,12 @@ def _parse(text: str, start: int, end: int) -> ast.expr:
     return tree.body
 
 
-def _unknown(name: str, names: Names, column: int) -> NoReturn:
+def _unknown(name: str, names: RuleNames, column: int) -> NoReturn:
     known = ", ".join(names.types) or "none"
     raise ExpressionError(f"there is no variable or metric `{name}`", column, f"There are: {known}.")
 
 
-def _kind(node: ast.expr, names: Names) -> Kind:
+def _kind(node: ast.expr, names: RuleNames) -> Kind:
     """The type of an expression. Raises `ExpressionError` for what the language does not have."""
     column = node.col_offset + 1
     match node:
@@ -262,7 +262,7 @@ def _kind(node: ast.expr, names: Names) -> Kind:
     raise ExpressionError("this is not part of the language of rules", column)
 
 
-def _all(kind: Kind, nodes: Sequence[ast.expr], names: Names) -> Kind:
+def _all(kind: Kind, nodes: Sequence[ast.expr], names: RuleNames) -> Kind:
     for node in nodes:
         actual = _kind(node, names)
         if actual != kind:
@@ -270,7 +270,7 @@ def _all(kind: Kind, nodes: Sequence[ast.expr], names: Names) -> Kind:
     return kind
 
 
-def _member(name: str, actor: str, names: Names, column: int) -> Kind:
+def _member(name: str, actor: str, names: RuleNames, column: int) -> Kind:
     known = names.types.get(name) or _unknown(name, names, column)
     if actor not in known.actors:
         there = f"There are: {', '.join(known.actors)}." if known.actors else ""
@@ -278,7 +278,7 @@ def _member(name: str, actor: str, names: Names, column: int) -> Kind:
     return known.kind
 
 
-def _comparison(node: ast.Compare, names: Names) -> Kind:
+def _comparison(node: ast.Compare, names: RuleNames) -> Kind:
     sides = [node.left, *node.comparators]
     for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
         if isinstance(op, ast.In | ast.NotIn):
@@ -299,7 +299,7 @@ def _comparison(node: ast.Compare, names: Names) -> Kind:
     return "boolean"
 
 
-def _check_sides(named: ast.expr, value: ast.expr, names: Names) -> None:
+def _check_sides(named: ast.expr, value: ast.expr, names: RuleNames) -> None:
     """Check that a name is compared with one of its own values."""
     name = named.id if isinstance(named, ast.Name) else ""
     if isinstance(named, ast.Attribute) and isinstance(named.value, ast.Name):
@@ -314,7 +314,7 @@ def _check_choice(known: NameType, value: ast.expr, name: str) -> None:
         raise ExpressionError(f"`{name}` is never `{value.value!s}`", value.col_offset + 1, remedy)
 
 
-def _call(name: str, args: Sequence[ast.expr], names: Names, column: int) -> Kind:
+def _call(name: str, args: Sequence[ast.expr], names: RuleNames, column: int) -> Kind:
     if name == "random" and not args:
         return "number"
     if name == "event" and len(args) == 1:
@@ -345,24 +345,24 @@ def _call(name: str, args: Sequence[ast.expr], names: Names, column: int) -> Kin
     raise ExpressionError(f"there is no function `{name}`", column, f"There are: {', '.join(FUNCTIONS)}.")
 
 
-def _group(node: ast.expr, names: Names) -> NameType:
+def _group(node: ast.expr, names: RuleNames) -> NameType:
     known = names.types.get(node.id) if isinstance(node, ast.Name) else None
     if known is None or not known.actors:
         raise ExpressionError("this needs a variable with a value for each actor", node.col_offset + 1)
     return known
 
 
-def _evaluate(node: ast.expr, scope: Scope) -> Scalar | Group:
+def _evaluate(node: ast.expr, scope: RuleScope) -> Scalar | Group:
     match node:
         case ast.Constant(value=bool() | int() | float() | str() as value):
             return value
         case ast.Name(id="true" | "false" as word):
             return word == "true"
         case ast.Name(id=name):
-            found = scope.values.get(name)
-            if found is None:
+            named = scope.values.get(name)
+            if named is None:
                 raise NoValue(f"`{name}` has no value")
-            return found
+            return named
         case ast.Attribute(value=ast.Name(id=name), attr=actor):
             return _of(name, actor, scope)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -388,7 +388,7 @@ def _evaluate(node: ast.expr, scope: Scope) -> Scalar | Group:
     raise NoValue("this is not part of the language of rules")
 
 
-def _compares(op: ast.cmpop, left: ast.expr, right: ast.expr, scope: Scope) -> bool:
+def _compares(op: ast.cmpop, left: ast.expr, right: ast.expr, scope: RuleScope) -> bool:
     if isinstance(right, ast.List | ast.Tuple):
         is_in = _evaluate(left, scope) in [_evaluate(each, scope) for each in right.elts]
         return is_in if isinstance(op, ast.In) else not is_in
@@ -398,7 +398,7 @@ def _compares(op: ast.cmpop, left: ast.expr, right: ast.expr, scope: Scope) -> b
     return equal if isinstance(op, ast.Eq) else not equal
 
 
-def _called(name: str, args: Sequence[ast.expr], scope: Scope) -> Scalar:
+def _called(name: str, args: Sequence[ast.expr], scope: RuleScope) -> Scalar:
     if name == "random":
         return scope.random()
     if name == "event":
@@ -409,13 +409,13 @@ def _called(name: str, args: Sequence[ast.expr], scope: Scope) -> Scalar:
         if name == "of":
             return _of(getattr(args[0], "id", ""), str(_evaluate(args[1], scope)), scope)
         if name == "count":
-            wanted = _evaluate(args[1], scope)
-            return sum(value == wanted for value in group.values())
+            counted = _evaluate(args[1], scope)
+            return sum(value == counted for value in group.values())
         return _OF_GROUPS[name]([float(value) for value in group.values()])
     return _finite(_OF_NUMBERS[name][2], *(_number(each, scope) for each in args))
 
 
-def _of(name: str, actor: str, scope: Scope) -> Scalar:
+def _of(name: str, actor: str, scope: RuleScope) -> Scalar:
     group = scope.values.get(name)
     value = group.get(actor) if isinstance(group, Mapping) else None
     if value is None:
@@ -428,7 +428,7 @@ def _scalar(value: Scalar | Group) -> Scalar:
     return value
 
 
-def _number(node: ast.expr, scope: Scope) -> float:
+def _number(node: ast.expr, scope: RuleScope) -> float:
     return float(_scalar(_evaluate(node, scope)))
 
 

@@ -36,7 +36,7 @@ from proctor.scenario.prompts import (
     unlabelled,
 )
 from proctor.scenario.state import Decision, PrivateTalk, ScenarioRun, ScenarioTurn, Value
-from proctor.scenario.world import SET, World, WorldUpdate
+from proctor.scenario.world import SET, ScenarioWorld, WorldUpdate
 
 REMEMBERED_GOALS = 2
 """Number of turns whose goals are repeated to an actor."""
@@ -57,7 +57,7 @@ class TurnState:
     """Number of these turns."""
     variables: Mapping[str, Value] = field(default_factory=dict)
     """Variables of the world before this turn."""
-    world: World | None = None
+    world: ScenarioWorld | None = None
     """None: the scenario has no variables."""
 
     @property
@@ -137,7 +137,7 @@ async def begin_turn(
     prompts: Prompts,
     models: ScenarioModels,
     past: Sequence[ScenarioTurn],
-    world: World | None = None,
+    world: ScenarioWorld | None = None,
 ) -> TurnState:
     """State of the turn after `past`; turns that leave the context window are summarized."""
     last = past[-1] if past else None
@@ -290,7 +290,7 @@ class ScenarioSimulation:
         self._seed = seed
         self._now = now
         self._prompts = Prompts(scenario.prompts)
-        self._world = World(scenario) if scenario.variables else None
+        self._world = ScenarioWorld(scenario) if scenario.variables else None
 
     async def turn(self, past: Sequence[ScenarioTurn]) -> ScenarioTurn:
         """Run the turn after `past`."""

@@ -170,11 +170,11 @@ def read_issues(
 
 def _verdict(text: str) -> bool | None:
     """Whether a check passed; None when the text does not say."""
-    words = re.sub(r"^\W+", "", text).lower()
-    if words.startswith(_PASSED):
+    verdict = re.sub(r"^\W+", "", text).lower()
+    if verdict.startswith(_PASSED):
         # `yes/no` and `pass or fail` repeat the question.
-        return None if re.match(r"\w+\W*(?:/|\||or\b)\W*(?:no|fail|false)\b", words) else True
-    return False if words.startswith(_FAILED) else None
+        return None if re.match(r"\w+\W*(?:/|\||or\b)\W*(?:no|fail|false)\b", verdict) else True
+    return False if verdict.startswith(_FAILED) else None
 
 
 def _material(scenario: Scenario, turn: ScenarioTurn, before: str, actor: Actor | None) -> dict[str, str]:

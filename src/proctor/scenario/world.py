@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from proctor.scenario.definition import Actor, Measure, Scenario, Variable
 from proctor.scenario.expressions import (
-    Assignment,
     ExpressionError,
     Group,
     Kind,
-    Names,
     NameType,
     NoValue,
+    RuleAssignment,
+    RuleNames,
+    RuleScope,
     Scalar,
-    Scope,
     parse_rule,
 )
 from proctor.scenario.metrics import typed
@@ -42,7 +42,7 @@ def has_value(variable: Variable, value: Value) -> bool:
     return value is not None and _within(variable, value) == value
 
 
-def names_of(scenario: Scenario) -> Names:
+def names_of(scenario: Scenario) -> RuleNames:
     """The names that the rules of a scenario may use."""
     everybody = tuple(scenario.actors)
     types = {
@@ -56,7 +56,7 @@ def names_of(scenario: Scenario) -> Names:
     for name, measure in scenario.metrics.items():
         actors = everybody if measure.actor_specific and not measure.actor else ()
         types.setdefault(name, NameType(kind=_KINDS[measure.type], choices=measure.categories, actors=actors))
-    return Names(types=types, events=tuple(scenario.events))
+    return RuleNames(types=types, events=tuple(scenario.events))
 
 
 def rule_problems(scenario: Scenario) -> list[tuple[int, ExpressionError]]:
@@ -94,13 +94,13 @@ class WorldUpdate:
     """What actors set, and which rules had no value."""
 
 
-class World:
+class ScenarioWorld:
     """The variables of one scenario. Values are by name, or by `name.actor` where each actor has one."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         names = names_of(scenario)
-        self._rules: list[tuple[str, Assignment]] = [
+        self._rules: list[tuple[str, RuleAssignment]] = [
             (rule.name or rule.text, parse_rule(rule.text, names)) for rule in scenario.rules
         ]
 
@@ -121,7 +121,7 @@ class World:
         return [
             Setting(
                 name=name,
-                values=_values_in_words(variable),
+                values=_allowed_values(variable),
                 description=variable.description,
                 now=values.get(self._key(name, actor.short_name)),
             )
@@ -139,7 +139,7 @@ class World:
             short = actor.short_name if actor else ""
             if not short or known_to is None or short in known_to or (OWN in known_to and owner == short):
                 unit = f" {variable.unit}" if variable.unit else ""
-                rows.append((key, f"{in_words(value)}{unit}"))
+                rows.append((key, f"{value_label(value)}{unit}"))
         return rows
 
     def read_settings(self, actor: Actor, answer: str) -> dict[str, Value]:
@@ -174,10 +174,10 @@ class World:
                     notes.append(f"{short} gives {key} a value that it cannot have; it stays as it is")
                 else:
                     current[key] = value
-                    notes.append(f"{short} sets {key} = {in_words(value)}")
+                    notes.append(f"{short} sets {key} = {value_label(value)}")
         for index, (name, rule) in enumerate(self._rules):
             rng = random.Random(f"{seed}|{turn}|rule {index}")
-            scope = Scope(values=self._scope(current, metrics, turn), events=events, random=rng.random)
+            scope = RuleScope(values=self._scope(current, metrics, turn), events=events, random=rng.random)
             key = f"{rule.target}.{rule.actor}" if rule.actor else rule.target
             before = current[key]
             try:
@@ -188,7 +188,7 @@ class World:
                     continue
                 result = _within(self._scenario.variables[rule.target], value)
                 if result is None:
-                    raise NoValue(f"{in_words(value)} is no value of `{key}`")
+                    raise NoValue(f"{value_label(value)} is no value of `{key}`")
             except NoValue as error:
                 notes.append(f"rule `{name}` was not applied: {error}")
                 continue
@@ -212,7 +212,7 @@ class World:
         return f"{name}.{short}" if self._scenario.variables[name].per_actor else name
 
 
-def in_words(value: Value) -> str:
+def value_label(value: Value) -> str:
     """A value in words."""
     if value is None:
         return "none"
@@ -244,7 +244,7 @@ def _measure(variable: Variable) -> Measure:
     return Measure(type="string", categories=variable.values)
 
 
-def _values_in_words(variable: Variable) -> str:
+def _allowed_values(variable: Variable) -> str:
     if variable.type == "choice":
         return " or ".join(variable.values)
     if variable.type == "boolean":

@@ -233,7 +233,9 @@ def _unpaired(pair: "_Sides", lo: float | None, hi: float | None, family: int, l
             return replace(about, note=refusal, needs=FEWEST_TASKS if min(errors) else None)
         note = _normal_note(tasks)
     se = math.hypot(*errors)
-    df = se**4 / (errors[0] ** 4 / (len(first) - 1) + errors[1] ** 4 / (len(second) - 1))
+    # Shares of the error: their fourth powers do not overflow.
+    shares = [error / se for error in errors]
+    df = 1 / (shares[0] ** 4 / (len(first) - 1) + shares[1] ** 4 / (len(second) - 1))
     about = replace(about, center=center, se=se, df=df, scale=scale, method=method, note=note)
     return _with_needs(adjust(about, family, level))
 

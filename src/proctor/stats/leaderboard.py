@@ -547,7 +547,7 @@ def _with_estimate(place: "Rank", estimate: Estimate) -> "Rank":
 
 def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "list[Rank]":
     """By cost per success. A model whose interval has no upper limit cannot be told from any other."""
-    from proctor.stats.ranking import Rank, ranks
+    from proctor.stats.ranking import rank_row, ranks
 
     known = {
         model.name: model.cost_per_success for model in models if model.cost_per_success.value is not None
@@ -566,23 +566,9 @@ def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "lis
     for name, estimate in known.items():
         value = estimate.value or 0.0
         one = placed.get(name)
-        low, high = (one.rank_low, one.rank_high + untested) if one else (1, len(known))
-        rank = 1 + sum((other.value or 0.0) < value * (1 - 1e-9) for other in known.values())
-        rows.append(
-            Rank(
-                name=name,
-                value=estimate.value,
-                sem=estimate.sem,
-                low=estimate.low,
-                high=estimate.high,
-                rank=min(max(rank, low), high),
-                rank_low=low,
-                rank_high=high,
-                tasks=estimate.n,
-                runs=estimate.runs,
-                note=estimate.note,
-            )
-        )
+        limits = (one.rank_low, one.rank_high + untested) if one else (1, len(known))
+        place = 1 + sum((other.value or 0.0) < value * (1 - 1e-9) for other in known.values())
+        rows.append(rank_row(name, estimate, place, limits, note=estimate.note))
     return sorted(rows, key=lambda each: (each.rank, each.value or 0.0, each.name))
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -79,22 +79,7 @@ def ranks(
         notes = [each.note] if each.note else []
         if each.n < len(labels):
             notes.append(f"Has {each.n} of {len(labels)} tasks.")
-        ranked.append(
-            Rank(
-                name=name,
-                value=each.value,
-                sem=each.sem,
-                low=each.low,
-                high=each.high,
-                # With missing cells a pair may be decided on other tasks than the means are of.
-                rank=min(max(place, low), high),
-                rank_low=low,
-                rank_high=high,
-                tasks=each.n,
-                runs=each.runs,
-                note=" ".join(notes),
-            )
-        )
+        ranked.append(rank_row(name, each, place, (low, high), note=" ".join(notes)))
     order = {name: -value for name, value in zip(usable, values.tolist(), strict=True)}
     ranked.sort(key=lambda each: (each.rank, order[each.name], each.name))
     return ranked + [_unranked(name, estimates[name], len(names)) for name in names if name not in usable]
@@ -196,18 +181,28 @@ def _compared(
     return center, float(t_tails(center / error, len(deltas) - 1))
 
 
-def _unranked(name: str, estimate: Estimate, number: int) -> Rank:
-    """What has no values has every rank."""
+def rank_row(name: str, estimate: Estimate, place: int, limits: tuple[int, int], *, note: str) -> Rank:
+    """The row of an estimate at a place, which the limits of its rank may move.
+
+    With missing cells a pair may be decided on other tasks than the means are of.
+    """
+    low, high = limits
     return Rank(
         name=name,
-        value=None,
-        sem=None,
-        low=None,
-        high=None,
-        rank=number,
-        rank_low=1,
-        rank_high=number,
+        value=estimate.value,
+        sem=estimate.sem,
+        low=estimate.low,
+        high=estimate.high,
+        rank=min(max(place, low), high),
+        rank_low=low,
+        rank_high=high,
         tasks=estimate.n,
         runs=estimate.runs,
-        note=estimate.note,
+        note=note,
     )
+
+
+def _unranked(name: str, estimate: Estimate, number: int) -> Rank:
+    """What has no values has every rank."""
+    nothing = replace(estimate, value=None, sem=None, low=None, high=None)
+    return rank_row(name, nothing, number, (1, number), note=estimate.note)

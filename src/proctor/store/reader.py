@@ -343,7 +343,8 @@ class StoreReader:
         return {row["digest"] for row in rows}
 
     def session(self, session_id: str) -> SessionRow:
-        """One session, by its id or an unambiguous prefix, its name, its branch, or its source's id."""
+        """One session, by its id or an unambiguous prefix, its name, its branch, or its source's id; or the
+        last attempt of an item, by the item's id or an unambiguous prefix."""
         names = ("id", "name", "branch", "externalId")
         called = " OR ".join(f'"{name}" = ?' for name in names)
         # An exact match comes before a prefix.
@@ -354,10 +355,24 @@ class StoreReader:
             'SELECT * FROM "sessions" WHERE "id" LIKE ? ESCAPE \'!\' LIMIT 2',
             (prefix_pattern(session_id),),
         )
+        rows = rows or self._last_attempts(session_id)
         if len(rows) != 1 or not session_id:
             problem = "several sessions begin with" if rows else "there is no session"
             raise NotFound(f"{problem} {session_id}\n`proctor sessions list` lists them.")
         return rows[0]
+
+    def _last_attempts(self, item_id: str) -> list[SessionRow]:
+        """The newest session of each item whose id begins so."""
+        if not item_id:
+            return []
+        rows = self.rows(
+            SessionRow,
+            'SELECT s.* FROM "batch_items" i JOIN "sessions" s ON s."id" = i."sessionId" '
+            'WHERE i."id" LIKE ? ESCAPE \'!\' ORDER BY s."startedAt" DESC LIMIT 100',
+            (prefix_pattern(item_id),),
+        )
+        # The same item may be in several runs.
+        return list({row["itemId"]: row for row in reversed(rows)}.values())
 
     def exact_session(self, session_id: str) -> list[SessionRow]:
         """The session with this id; none or one."""

@@ -301,9 +301,11 @@ def guess_check(git: Git) -> tuple[str, str]:
     def text(path: str) -> str:
         return git.run("show", f"HEAD:{path}")[1] if path in files else ""
 
+    # Tests must import the tree, not an installed copy of the project.
+    source = "env PYTHONPATH=src " if any(re.match(r"src/.*\.py$", path) for path in files) else ""
     for path in ("pyproject.toml", "setup.cfg", "tox.ini", "pytest.ini", "requirements-dev.txt"):
         if "pytest" in text(path) or (path == "pytest.ini" and path in files):
-            return "python3 -m pytest -q", path
+            return f"{source}python3 -m pytest -q", path
     if "package.json" in files:
         return _node_check(text("package.json")), "package.json"
     if "go.mod" in files:
@@ -312,7 +314,8 @@ def guess_check(git: Git) -> tuple[str, str]:
         return "cargo test", "Cargo.toml"
     if any(is_test(path) and path.endswith(".py") for path in files):
         uses_pytest = git.run("grep", "-q", "-E", "^(import|from) pytest", "HEAD")[0] == 0
-        return ("python3 -m pytest -q" if uses_pytest else "python3 -m unittest"), "its test files"
+        program = "python3 -m pytest -q" if uses_pytest else "python3 -m unittest"
+        return f"{source}{program}", "its test files"
     if re.search(r"^test:", text("Makefile"), re.MULTILINE):
         return "make test", "Makefile"
     raise UsageError(f"how {git.folder} runs its tests is not known\nGive the command:  --check 'COMMAND'")

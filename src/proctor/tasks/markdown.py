@@ -16,10 +16,9 @@ from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.expect import problems_of
 from proctor.plan.source import KeyPath, PlanSource, ValuePlace, open_regular, refuse, resolved
 from proctor.plan.validate import (
-    RESOURCES_TEXT,
     Expectation,
+    PlanResources,
     PlanSandbox,
-    ResourcesValue,
     Seconds,
     SectionLabel,
     Text,
@@ -138,7 +137,7 @@ class Header(BaseModel):
     solution: Text | None = Field(None, description="Folder with the reference solution's files.")
     answer: Text | None = Field(None, description="What the reference solution says.")
     sandbox: PlanSandbox = None
-    resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
+    resources: PlanResources = None
 
 
 FOLDERS = ("start", "check_files", "solution")

@@ -68,7 +68,9 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
     title = re.sub(r"\s+", " ", _TYPE.sub("", title)).strip(" .:-")
     body = re.sub(r"[ \t]+\n", "\n", body)
     body = re.sub(r"\n{3,}", "\n\n", body).strip()
-    return title[:1].upper() + title[1:], body[:LONGEST]
+    # A name of the code keeps its case.
+    is_word = re.match(r"[a-z]+(?!\w|[.(])", title)
+    return title[:1].upper() + title[1:] if is_word else title, body[:LONGEST]
 
 
 def read_issues(file: Path) -> dict[int, str]:

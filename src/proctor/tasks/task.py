@@ -187,6 +187,11 @@ class Task:
         return (*self.commands, *later)
 
     @property
+    def has_solution(self) -> bool:
+        """Whether there is a reference solution, for `--oracle`."""
+        return bool(self.solution or self.answer or self.solution_script or self.hidden)
+
+    @property
     def start_digest(self) -> str:
         start = self.image or self.start
         return start.digest if start else NOTHING
@@ -262,7 +267,7 @@ def task_document(task: Task, *, full: bool = False) -> JsonObject:
         document["difficulty"] = task.difficulty
     document |= {
         "checks": len(task.all_commands) + (1 if task.expect else 0),
-        "hasSolution": bool(task.solution or task.answer or task.solution_script),
+        "hasSolution": task.has_solution,
         "timeoutSec": task.timeout_seconds,
     }
     if full:
@@ -270,6 +275,9 @@ def task_document(task: Task, *, full: bool = False) -> JsonObject:
             "prompt": task.prompt,
             "repo": str(task.repo) if task.repo else None,
             "ref": task.ref if task.repo else None,
+            "sealed": task.sealed,
+            "image": task.image.name if task.image else None,
+            "network": dict(task.network) or None,
             "setup": task.setup or None,
             "commands": [check.document() for check in task.all_commands],
             "expect": dict(task.expect) or None,
@@ -292,7 +300,7 @@ def file_names(folder: TaskFolder | None) -> Sequence[str]:
 
 def network_remark(tasks: Sequence[Task], *, allowed: bool) -> str:
     """Says which network access tasks ask for, and whether they get it; empty: they ask for none."""
-    wishes = [f"{task.name}: {_wish(task.network)}" for task in tasks if task.network]
+    wishes = [f"{task.name}: {network_wish(task.network)}" for task in tasks if task.network]
     if not wishes:
         return ""
     listed = "; ".join(wishes[:SHOWN_WISHES]) + ("; …" if len(wishes) > SHOWN_WISHES else "")
@@ -301,7 +309,8 @@ def network_remark(tasks: Sequence[Task], *, allowed: bool) -> str:
     return f"{number}, {outcome} ({listed})"
 
 
-def _wish(network: JsonMap) -> str:
+def network_wish(network: JsonMap) -> str:
+    """The network access by phase, as text; empty: none."""
     parts = []
     for phase, access in network.items():
         hosts = ", ".join(map(str, access)) if isinstance(access, list) else str(access)
@@ -309,8 +318,8 @@ def _wish(network: JsonMap) -> str:
     return ", ".join(parts)
 
 
-def commands_of(tasks: Sequence[Task]) -> list[str]:
-    """Every command that tasks would run, without repeats."""
+def commands_of(tasks: Sequence[Task], *, with_solutions: bool = False) -> list[str]:
+    """Every command that tasks would run, without repeats; of reference solutions, only their first line."""
     commands = [
         command
         for task in tasks
@@ -321,4 +330,6 @@ def commands_of(tasks: Sequence[Task]) -> list[str]:
         )
         if command
     ]
+    if with_solutions:
+        commands += [task.solution_script.partition("\n")[0] for task in tasks if task.solution_script]
     return list(dict.fromkeys(commands))

@@ -242,7 +242,7 @@ async def _check_in_process(
             )
     except TimeoutError:
         raise UsageError(f"checking the plan took more than {seconds:g} s\nMake it smaller.") from None
-    if code or "error" in document:
+    if code or not document or "error" in document:
         raise UsageError(error_message(document, messages) or "the command failed without a message")
     return document
 

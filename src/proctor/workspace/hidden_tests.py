@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from proctor.errors import WorkspaceError
+from proctor.formatting import clipped
 from proctor.git import GitError
 from proctor.json_values import as_map, as_text, parse_json, texts_in
 from proctor.workspace.starting_files import copy_over
@@ -48,6 +49,11 @@ _RUNNER_MODULES = frozenset(
     {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "xdist", "py"}
 )
 _MODULE_ROOTS = ("", "src/", "lib/")
+_ABOUT_RUNNER = re.compile(
+    r"os\._exit|junit|_pytest\b|pytest_runtest|PYTEST_|PROCTOR_|TestResult|TestCase\.run\b"
+    r"|process\.exit\(0|sys\.modules\[.(pytest|unittest)"
+)
+"""What a program needs to end its tests early, or to forge their report."""
 _CI_FOLDERS = (".github", ".circleci", ".gitlab", ".buildkite")
 _CI_NAMES = frozenset({".gitlab-ci.yml", ".travis.yml", "azure-pipelines.yml", "Jenkinsfile", "appveyor.yml"})
 
@@ -212,6 +218,20 @@ def carry_work(tree: Worktree, judged: Worktree, part_of_work: Collection[str]) 
         )
     uncommitted = {path for path in _uncommitted(tree) if is_about_tests(path)}
     return sorted({path for path in changed if decides_nothing(path)} | uncommitted)
+
+
+def lines_about_runner(judged: Worktree) -> list[str]:
+    """Added lines of the agent's work that refer to the test runner or its report, for readers to look at."""
+    added = judged.git(
+        "diff", "--unified=0", "--no-renames", "--no-ext-diff", judged.base_sha, "refs/heads/work"
+    )
+    path, lines = "", list[str]()
+    for line in added.splitlines():
+        if line.startswith("+++ "):
+            path = line.removeprefix("+++ ").removeprefix("b/")
+        elif line.startswith("+") and _ABOUT_RUNNER.search(line) and not is_about_tests(path):
+            lines.append(f"{path}: {clipped(line[1:].strip(), 80)}")
+    return lines
 
 
 def lay_tests(file: Path, tree: Worktree, aside: Path) -> None:

@@ -6,6 +6,7 @@ nothing is pushed. If merging fails, the session's branch stays unchanged.
 """
 
 import asyncio
+import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,7 +104,29 @@ async def merge(
             tried, recheck, again = await _try(merging)
             tries.append(tried)
             if not again or len(tries) == TRIES:
-                return MergeResult(merges=tuple(tries), recheck=recheck)
+                notes = await asyncio.to_thread(_deviations, source) if tried.result == "success" else ()
+                return MergeResult(merges=tuple(tries), recheck=recheck, notes=notes)
+
+
+# Those that `git merge` and `git commit` would run.
+_HOOKS = ("pre-merge-commit", "pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-merge")
+
+
+def hooks_of(source: SourceRepository) -> list[str]:
+    """Hooks of a repository that merging by hand would run."""
+    named = source.git.users_setting("core.hooksPath", "path")
+    folder = source.root / named if named else source.common / "hooks"
+    return [name for name in _HOOKS if os.access(folder / name, os.X_OK)]
+
+
+def _deviations(source: SourceRepository) -> tuple[str, ...]:
+    """How a merge differs from one by hand."""
+    notes = []
+    if hooks := hooks_of(source):
+        notes.append(f"hooks of the repository were not run for the merge: {', '.join(hooks)}")
+    if not source.git.user_identity():
+        notes.append("git has no user.name and user.email here: the merge was committed by Proctor")
+    return tuple(notes)
 
 
 async def _try(merging: _Merging) -> tuple[Merge, ProgramResult | None, bool]:
@@ -162,12 +185,14 @@ async def _combine(merging: _Merging, before: str) -> str:
         combined = await asyncio.to_thread(_apply, tree, tip)
         if request.check:
             await _check(merging, tree)
-        return await asyncio.to_thread(_commit_combined, tree, combined, before, request.message)
+        copied = await asyncio.to_thread(_copy_combined, tree, combined, before, request.message)
+    # In the user's repository, whose settings say who commits and whether that is signed.
+    return await asyncio.to_thread(squash_commit, git, copied, before, request.message)
 
 
 def squash_commit(git: Git, tip: str, parent: str, message: str) -> str:
     """One commit on `parent` with everything `tip` has; on no branch."""
-    return git.commit_tree(git("rev-parse", f"{tip}^{{tree}}").strip(), [parent], message)
+    return git.commit_tree(git("rev-parse", f"{tip}^{{tree}}").strip(), [parent], message, as_user=True)
 
 
 def _apply(tree: Worktree, tip: str) -> str:
@@ -179,8 +204,8 @@ def _apply(tree: Worktree, tip: str) -> str:
     return tree.git("write-tree").strip()
 
 
-def _commit_combined(tree: Worktree, combined: str, parent: str, message: str) -> str:
-    """Commit the combined state and copy its objects to the user's repository."""
+def _copy_combined(tree: Worktree, combined: str, parent: str, message: str) -> str:
+    """Copy the combined state to the user's repository, as a commit that no reference names."""
     # The check ran code of the agent, which may have changed more than files.
     restore_settings(tree)
     sha = tree.git.commit_tree(combined, [parent], message)

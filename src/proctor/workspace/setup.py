@@ -11,14 +11,14 @@ import re
 import socket
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from proctor.errors import ProctorError, WorkspaceError
 from proctor.formatting import clipped
-from proctor.git import GitError
+from proctor.git import GitError, is_address
 from proctor.item import Item
 from proctor.processes import undisturbed
 from proctor.runner import Services
@@ -29,12 +29,14 @@ from proctor.workspace.source_repository import (
     SourceRepository,
     differences,
     fingerprint,
+    open_repository,
     open_source,
     own_references,
 )
 from proctor.workspace.worktree import (
+    Submodules,
     Worktree,
-    fill,
+    fill_all,
     make_home,
     make_tree,
     remove_folder,
@@ -52,6 +54,18 @@ ID_LENGTH = 8
 # Linux limits a variable to 128 KiB. Agents also get the prompt in other ways.
 PROMPT_LIMIT_BYTES = 100_000
 
+SHARED_CACHES = {
+    "npm_config_cache": "npm",
+    "npm_config_store_dir": "pnpm",
+    "YARN_CACHE_FOLDER": "yarn",
+    "PIP_CACHE_DIR": "pip",
+    "UV_CACHE_DIR": "uv",
+    "POETRY_CACHE_DIR": "poetry",
+    "COMPOSER_CACHE_DIR": "composer",
+}
+"""Variables that name caches of downloads, by the folder of each below the shared one."""
+# A file that is linked from the cache could be changed there through the worktree.
+COPY_FROM_CACHE = {"UV_LINK_MODE": "copy", "npm_config_package_import_method": "copy"}
 COMMAND_SECONDS = 900.0
 """Of setup and of a check, unless the agent's time limit is longer."""
 
@@ -106,6 +120,7 @@ class WorkSession:
     port: int
     before: Mapping[str, str]
     """Fingerprint of the user's repository before the session."""
+    submodules: Submodules = field(default_factory=Submodules)
 
     @property
     def base_branch(self) -> str:
@@ -138,22 +153,53 @@ class WorkSession:
         named: Sequence[object] = (),
         serve: "Mapping[int, Serve] | None" = None,
         usual_network: "Network | None" = None,
+        concealed: Sequence[Path] = (),
     ) -> "Confinement | None":
         """The confinement of the programs of a phase; None: they are not confined.
 
-        `named` is text of the plan: the files and folders in it can be read.
+        `named` is text of the plan: the files and folders in it can be read, without what is `concealed`.
         """
+        caches = [self.caches] if phase == "setup" and self.caches else []
         return self.services.sandbox.confine(
             phase,
             self.item.settings.get("sandbox"),
-            folders=[self.tree.repository.parent],
+            folders=[self.tree.repository.parent, *caches],
             home=self.home,
             read=[] if self.tree.is_sealed else self.tree.source.object_folders(),
             named=[*named, *(self.item.details.get("env") or {}).values()],
             serve=serve,
             usual_network=usual_network,
             mounts=self.mounts,
+            concealed=concealed,
         )
+
+    @property
+    def caches(self) -> Path | None:
+        """Folder of the package caches that setup shares with other sessions; None: it shares none.
+
+        The agent and the check do not see it: what an agent puts there would be installed by others.
+        """
+        if self.item.settings.get("cache") != "shared":
+            return None
+        return self.services.home / "caches"
+
+    @property
+    def cache_variables(self) -> dict[str, str]:
+        """Variables that make package managers use the shared caches; empty: there are none."""
+        if self.caches is None:
+            return {}
+        for folder in SHARED_CACHES.values():
+            (self.caches / folder).mkdir(parents=True, exist_ok=True)
+        places = {name: str(self.caches / folder) for name, folder in SHARED_CACHES.items()}
+        return {**places, **COPY_FROM_CACHE}
+
+    @property
+    def answers(self) -> list[Path]:
+        """Where the user's files have hidden tests, solutions and later commits."""
+        tasks = self.item.settings.get("taskPath")
+        source = self.tree.source
+        later = [source.root.resolve(), source.common.resolve()] if self.tree.is_sealed else []
+        return [*([Path(str(tasks)).resolve()] if tasks else []), *later]
 
     @property
     def logs(self) -> Path:
@@ -179,19 +225,16 @@ async def prepare(item: Item, services: Services) -> WorkSession:
     place = session_folder(services.home, services.session_id).resolve()
     port = reserve_port(services.session_id)
     try:
-        repository = Path(item.settings["repo"])
         with services.phase("checkout"):
-            if services.driver_files:
-                base = str(item.details["baseBranch"])
-                repository = await services.driver_files.repository(repository, base)
-            start = await in_thread(_find, item, services, repository)
+            source = await _open(item, services)
+            start = await in_thread(_find, item, services, source)
             tree = await in_thread(_make_tree, start, place, bool(item.details.get("sealed")))
         services.record(_workspace(start, tree, services.sandbox.kind_of(item.settings.get("sandbox"))))
         environment = session_environment(item, services.environment, place / "home", tree.folder, port)
         async with _fill_slots():
             with services.phase("checkout"):
-                _, before = await asyncio.gather(
-                    in_thread(fill, tree), in_thread(_fingerprint, start.source, start.references)
+                submodules, before = await asyncio.gather(
+                    in_thread(fill_all, tree), in_thread(_fingerprint, start.source, start.references)
                 )
     except BaseException:
         release_port(port)
@@ -205,6 +248,7 @@ async def prepare(item: Item, services: Services) -> WorkSession:
         environment=environment,
         port=port,
         before=before,
+        submodules=submodules,
     )
     _note_limitations(session)
     return session
@@ -221,8 +265,20 @@ class _StartingPoint:
     references: Mapping[str, str]
 
 
-def _find(item: Item, services: Services, repository: Path) -> _StartingPoint:
-    source = open_source(repository, services.environment)
+async def _open(item: Item, services: Services) -> SourceRepository:
+    """The repository of an item; on another machine than the driver's, a copy of it."""
+    repo = str(item.settings["repo"])
+    if services.driver_files is None:
+        return await open_repository(repo, services.environment, services.home)
+    if is_address(repo):
+        raise WorkspaceError(
+            f"{repo}: clone it for workers on other machines, and give the path of the clone"
+        )
+    copy = await services.driver_files.repository(Path(repo), str(item.details["baseBranch"]))
+    return await in_thread(open_source, copy, services.environment)
+
+
+def _find(item: Item, services: Services, source: SourceRepository) -> _StartingPoint:
     base = str(item.details["baseBranch"])
     try:
         references = source.all_references()
@@ -274,16 +330,19 @@ def _name(item: Item, services: Services, source: SourceRepository, references: 
 
 
 def _note_limitations(session: WorkSession) -> None:
-    source, named = session.tree.source, Path(session.item.settings["repo"])
-    root = source.root
+    source, repo = session.tree.source, str(session.item.settings["repo"])
+    root, named = source.root, Path(repo)
     if source.copy:
         is_inside = source.copy.is_inside
     else:
-        is_inside = named.resolve() not in (root.resolve(), source.common.resolve())
+        is_inside = not is_address(repo) and named.resolve() not in (root.resolve(), source.common.resolve())
     if is_inside:
         session.note(f"{named} is inside the repository {root}; the session works in all of it")
-    if (session.tree.folder / ".gitmodules").exists():
-        session.note("the repository has submodules; their folders are empty in the work tree")
+    if session.submodules.empty:
+        names = ", ".join(session.submodules.empty[:20])
+        session.note(f"submodules whose files your checkout does not have are empty: {names}")
+    if session.submodules.filled:
+        session.note("changes of the agent in submodules are not committed")
 
 
 def _fill_slots() -> asyncio.Semaphore:
@@ -307,7 +366,7 @@ async def fresh_session(session: WorkSession) -> WorkSession:
     )
     fresh = await in_thread(_make_tree, start, place, True)
     async with _fill_slots():
-        await in_thread(fill, fresh)
+        await in_thread(fill_all, fresh)
     home = place / "home"
     environment = session_environment(
         session.item, session.services.environment, home, fresh.folder, session.port

@@ -4,16 +4,21 @@ Sessions only read it. Proctor writes new branches under `batch/`, and the base 
 Fingerprints before and after a session show whether anything else changed.
 """
 
+import asyncio
 import hashlib
 import json
 import os
 import re
+import shutil
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from proctor.errors import WorkspaceError
-from proctor.git import Git
+from proctor.git import Git, GitError, is_address
+from proctor.processes import undisturbed
+from proctor.workspace.locks import file_lock
 
 SESSION_REFS = "refs/heads/batch/"
 """Namespace of session branches: the only references that sessions write."""
@@ -67,6 +72,15 @@ class SourceRepository:
         branches = ", ".join(self.git.branches()) or "none: it has no commit yet"
         raise WorkspaceError(f"{self.root} has no branch, tag or commit `{name}`. Branches: {branches}")
 
+    def write_problem(self) -> str:
+        """Why session branches cannot be added; empty: they can."""
+        for name in ("objects", "refs/heads"):
+            if not os.access(self.common / name, os.W_OK | os.X_OK):
+                return f"{self.common / name} cannot be written"
+        if self.git.run("rev-parse", "--verify", "--quiet", "refs/heads/batch")[0] == 0:
+            return f"{self.root} has a branch `batch`, so git allows none called `batch/…`"
+        return ""
+
     def all_references(self) -> dict[str, str]:
         """All references and their objects."""
         listed = self.git("for-each-ref", "--format=%(objectname) %(refname)")
@@ -104,6 +118,77 @@ class SourceRepository:
         listed = self.git.run("config", "-z", "--get-regexp", rf"^(core\.({core})|filter\..*)$")[1]
         pairs = (entry.partition("\n") for entry in listed.split("\0") if entry)
         return "".join(_setting(name, value) for name, _, value in pairs)
+
+
+async def open_repository(repo: str, environment: Mapping[str, str], home: Path) -> SourceRepository:
+    """The repository at a path, or the mirror of an address below Proctor's home, which is made once."""
+    if not is_address(repo):
+        return await undisturbed(asyncio.to_thread(open_source, Path(repo), environment))
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", repo.rstrip("/").rpartition("/")[2].removesuffix(".git")).strip(
+        ".-"
+    )
+    digest = hashlib.sha256(repo.encode()).hexdigest()[:12]
+    place = home / "mirrors" / digest / f"{name or 'repository'}.git"
+    async with file_lock(home / "mirrors" / f"{digest}.lock"):
+        if not place.is_dir():
+            await undisturbed(asyncio.to_thread(_clone, repo, place, environment))
+    return await undisturbed(asyncio.to_thread(open_source, place, environment))
+
+
+def _clone(address: str, place: Path, environment: Mapping[str, str]) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = place.with_name(f"making-{uuid.uuid4().hex[:12]}")
+    try:
+        git = Git(place.parent, environment)
+        # Branches of the origin, not of its sessions or pull requests.
+        git("clone", "--quiet", "--bare", "--no-hardlinks", "--", address, temporary.name)
+        git.at(temporary)("remote", "remove", "origin")
+        temporary.rename(place)
+    except (GitError, OSError) as error:
+        raise WorkspaceError(f"mirroring {address}: {error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def address_problem(address: str, environment: Mapping[str, str], base: str) -> str:
+    """Why an address cannot be mirrored, or has no such branch; empty: it can. Copies nothing."""
+    git = Git(Path("/"), environment)
+    exit_code, listed, stderr = git.run("ls-remote", "--", address)
+    if exit_code != 0:
+        return f"the repository {address} cannot be read: {stderr.strip()[:300]}"
+    names = {line.partition("\t")[2] for line in listed.splitlines()}
+    is_commit = re.fullmatch("[0-9a-f]{7,64}", base)
+    if not is_commit and not {base, f"refs/heads/{base}", f"refs/tags/{base}"} & names:
+        return f"the repository {address} has no branch or tag `{base}`"
+    return ""
+
+
+def default_branch(path: Path, usual: str = "main") -> str:
+    """The branch that work in a repository starts from unless a plan says otherwise: `main` if there is one,
+    else the one that is checked out. Reads files only: plans are expanded without starting git."""
+    for folder in (path, *path.parents):
+        if (folder / ".git").exists() or (folder / "HEAD").is_file():
+            break
+    else:
+        return usual
+    try:
+        link = folder / ".git"
+        admin = link if link.is_dir() else folder
+        if link.is_file():
+            admin = (folder / link.read_text().partition("gitdir:")[2].strip()).resolve()
+        common = admin
+        if (admin / "commondir").is_file():
+            common = (admin / (admin / "commondir").read_text().strip()).resolve()
+        packed = common / "packed-refs"
+        listed = packed.read_text(errors="replace") if packed.is_file() else ""
+        named = (f"refs/heads/{usual}", f"refs/remotes/origin/{usual}")
+        if any((common / name).is_file() or f" {name}\n" in listed for name in named):
+            return usual
+        head = (admin / "HEAD").read_text(errors="replace").strip()
+    except OSError:
+        return usual
+    branch = head.removeprefix("ref: refs/heads/")
+    return usual if branch == head or branch == ".invalid" else branch
 
 
 def own_references(references: Mapping[str, str]) -> dict[str, str]:

@@ -38,7 +38,7 @@ _GIT_IDENTITY = """[user]
 
 
 OWN_NAMES = frozenset(
-    {"git", "home", "logs", "check_files", "solution", "nested"}
+    {"git", "home", "logs", "check_files", "solution", "nested", "judged"}
     | {"tree-aside", "removed-link", "agents-git", "agents-settings"}
 )
 """Names that Proctor uses beside the worktree."""
@@ -212,6 +212,57 @@ def fill(tree: Worktree) -> None:
         raise WorkspaceError(f"filling the work tree of {tree.source.root}: {error}") from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submodules:
+    """Submodules of a worktree, by their path."""
+
+    filled: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
+    """Those whose files are not on this machine."""
+
+
+def fill_all(tree: Worktree) -> Submodules:
+    """Write the files of the base commit and of its submodules, as far as the user's checkout has those."""
+    fill(tree)
+    if not (tree.folder / ".gitmodules").exists():
+        return Submodules()
+    filled, empty = list[str](), list[str]()
+    _fill_submodules(tree.git, tree, Path(), filled, empty)
+    return Submodules(filled=tuple(filled), empty=tuple(empty))
+
+
+def _fill_submodules(git: Git, tree: Worktree, below: Path, filled: list[str], empty: list[str]) -> None:
+    """Fill the submodules of the index of `git`, whose files are in the folder `below` of the worktree.
+
+    As plain files: a repository of their own, which an agent could give settings, is not needed to read them.
+    """
+    for entry in git("ls-files", "--stage", "-z").split("\0"):
+        if not entry.startswith("160000 "):
+            continue
+        about, _, name = entry.partition("\t")
+        path, sha = below / name, about.split()[1]
+        source, target = tree.source.root / path, tree.folder / path
+        # Neither side may lead elsewhere by a link.
+        is_inside = target.resolve() == target and source.resolve() == tree.source.root.resolve() / path
+        own = tree.source.git.at(source) if is_inside and (source / ".git").exists() else None
+        if own is None or not own.commit_of(sha):
+            empty.append(str(path))
+            continue
+        index = tree.repository / f"submodule-{len(filled)}.index"
+        target.mkdir(parents=True, exist_ok=True)
+        directory = own.line("rev-parse", "--path-format=absolute", "--git-dir")
+        checkout = own.at(target, GIT_DIR=directory, GIT_WORK_TREE=str(target), GIT_INDEX_FILE=str(index))
+        try:
+            checkout("read-tree", sha)
+            checkout("checkout-index", "--all", "--force")
+            filled.append(str(path))
+            _fill_submodules(checkout, tree, path, filled, empty)
+        except GitError:
+            empty.append(str(path))
+        finally:
+            index.unlink(missing_ok=True)
+
+
 def restore(tree: Worktree) -> None:
     """Bring the files back to the base commit; ignored files, such as those of setup, stay."""
     try:
@@ -304,6 +355,13 @@ def remove_folder(folder: Path) -> str:
         except OSError as problem:
             return str(problem)
     return ""
+
+
+def remove_home(home: Path) -> None:
+    """Remove the home of a worker on another machine, unless it has worktrees: they need the rest."""
+    worktrees = home / "worktrees"
+    if not worktrees.is_dir() or not any(worktrees.iterdir()):
+        remove_folder(home)
 
 
 def _make_writable(folder: Path) -> None:

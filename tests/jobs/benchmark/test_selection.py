@@ -3,7 +3,7 @@
 import pytest
 
 from proctor.errors import UsageError
-from proctor.jobs.benchmark.models import Candidate, choose
+from proctor.jobs.benchmark.models import Candidate, ModelSupply, choose, read_models_config
 
 OLLAMA = [
     *("ollama/llama3:latest", "ollama/llama3:70b", "ollama/mistral:7b", "ollama/mistral-nemo:latest"),
@@ -82,3 +82,18 @@ def test_a_word_that_means_nothing_or_several_things_is_refused_with_what_is_nea
         names(words)
 
     assert said in str(caught.value)
+
+
+def test_an_entry_whose_provider_is_not_known_disables_itself_with_a_word() -> None:
+    config = read_models_config(
+        "models:\n- {name: command-r, provider: cohere}\n- {name: gpt-4, provider: openai}\n", file="m.yaml"
+    )
+    supply = ModelSupply(config=config, config_path=None, environment={}, variables={}, prices={})
+
+    chosen = choose("all", supply.candidates(), {}, other)
+
+    assert [model.name for model in chosen.models] == ["gpt-4"]
+    (remark,) = chosen.remarks
+    assert remark.startswith("command-r is left out: it cannot be called here: there is no provider `cohere`")
+    with pytest.raises(UsageError, match="cannot be called here"):
+        choose("command-r", supply.candidates(), {}, other)

@@ -204,9 +204,12 @@ def test_a_language_that_a_role_does_not_speak_is_said_before_anything_starts() 
 
     assert made.remarks == [
         "patientPsi has no templates in `ja`: it is played in `en`",
+        "these profiles of patientPsi are not in `ja`, but in `en`: jonah, marta, wei",
         "CBT has no templates in `ja`: it is played in `en`",
+        "these profiles of CBT are not in `ja`, but in `en`: osei",
+        "the moderator does not speak `ja`: its messages are in `en`",
     ]
-    assert read("lang: de").remarks == []
+    assert [remark for remark in read("lang: de").remarks if "profiles of" not in remark] == []
 
 
 def test_another_language_makes_another_dialogue_and_english_is_as_ever() -> None:
@@ -288,7 +291,7 @@ def pairs_by(simulation: DialoguePlan, factor: str) -> dict[str, set[int]]:
     reader, items = InputReader(), list(simulation.items(""))
     for item in items:
         top = {"runner": item.runner, "agent": item.agent, "model": item.model, "prompt": item.prompt}
-        reader.add(item.digest, top, json.dumps(dict(item.details)))
+        reader.add({**top, "digest": item.digest, "details": json.dumps(dict(item.details))})
     inputs, levels = reader.inputs(), Labels.of(item.factors.get(factor) for item in items)
     varied = inputs.varied(levels.codes)
     tasks = inputs.coded(*(path for path in inputs.paths if path not in varied))
@@ -323,3 +326,91 @@ def test_profiles_and_settings_are_compared_with_all_else_equal() -> None:
     assert by_temperature["0"] == by_temperature["1"] and len(by_temperature["0"]) == 6
     # A setting that is not compared makes other tasks: it is not pooled as a repeat.
     assert len(pairs_by(simulation, "therapist")["CBT"]) == 6
+
+
+def test_pairs_restrict_who_meets_whom(tmp_path: Path) -> None:
+    text = "clients: [patientPsi, eeyore]\ntherapists: [CBT, eliza]\nnum_runs: 2\n"
+
+    made = read(f"{text}pairs: [[patientPsi, CBT], [eeyore, eliza]]", tmp_path)
+
+    assert [each.name for each in made.combinations] == ["patientPsi_CBT", "eeyore_eliza"]
+    assert made.item_count == 4
+    with pytest.raises(PlanError, match="there is no therapist `CTB`"):
+        read(f"{text}pairs: [[patientPsi, CTB]]", tmp_path)
+
+
+def test_without_new_keys_the_digest_of_a_simulation_is_as_ever() -> None:
+    plain = read("num_runs: 3")
+
+    assert read("num_runs: 3\npairs: [[patientPsi, CBT]]").digest != plain.digest
+    assert plain.digest == "4fa37fb36f9da79846811a1bd19c36f03d1c5d87a83e15614ecf1e440a4909be"
+
+
+def test_all_faults_of_a_profile_and_of_an_entry_are_reported_together(tmp_path: Path) -> None:
+    (tmp_path / "people.yaml").write_text("name: A\nhistory: 3\n")
+    entry = "{role: patientPsi, label: a/b, profiles_file: people.yaml, options: {patient_type: odd, x: 1}}"
+
+    with pytest.raises(PlanError) as refused:
+        read(f"clients: [{entry}, nobody]\ntemperature: 5\nevaluators: [nothing]", tmp_path)
+    assert "temperature" in str(refused.value), "a wrong shape is reported first"
+    with pytest.raises(PlanError) as refused:
+        read(f"clients: [{entry}, nobody]\nevaluators: [nothing]", tmp_path)
+
+    text = str(refused.value)
+    for part in (
+        "`a/b` is not a valid label",
+        "no option `x`",
+        "`patient_type` of patientPsi cannot be `odd`",
+        "history: 3 is not of type 'string'",
+        "'situation' is a required property",
+        "no role called `nobody`",
+        "no rubric called `nothing`",
+    ):
+        assert part in text
+
+
+def guest(folder: Path, role: str, template: str = "{{ profile.nmae }} {{ profile.get('x') }}") -> None:
+    made = folder / "roles" / "guest"
+    (made / "templates" / "en").mkdir(parents=True)
+    (made / "profiles").mkdir()
+    (made / "role.yaml").write_text(f"description: d\nplays: [client]\n{role}\n")
+    (made / "templates" / "en" / "t.j2").write_text(template)
+    (made / "profiles" / "a.yaml").write_text("name: A\n")
+
+
+@pytest.mark.parametrize(
+    ("role", "message"),
+    [
+        ("steps: [{ask: t, into: thoughts}]", "the role never replies"),
+        ("steps: [{say: t}]\nparameters: {temperature: 5}", "`temperature: 5` is not accepted"),
+        ("steps: [{ask: t, parameters: {temperature: -1}}]", "`temperature: -1` is not accepted"),
+        ("steps: [{say: t}]", "the profile a of guest has no `nmae`, which its templates use"),
+        (
+            "steps: [{say: t, when: false}, {end: left}]\nstate: {mood: profile.mood + 1}",
+            "no attribute 'mood'",
+        ),
+    ],
+)
+def test_what_would_fail_in_every_dialogue_is_said_before_the_first(
+    tmp_path: Path, role: str, message: str
+) -> None:
+    guest(tmp_path, role)
+
+    with pytest.raises(PlanError) as refused:
+        read_simulation("clients: [guest]", {}, file="c", folder=tmp_path, roles=Roles([tmp_path / "roles"]))
+
+    assert message in str(refused.value)
+
+
+def test_members_in_branches_and_with_defaults_are_not_needed(tmp_path: Path) -> None:
+    template = (
+        "{% if options %}{{ profile.maybe }}{% endif %}{{ profile.other | default('') }}"
+        "{{ profile.given if profile.given is defined }}{% for n, v in profile.items() %}{{ v }}{% endfor %}"
+    )
+    guest(tmp_path, "steps: [{say: t}]", template)
+
+    made = read_simulation(
+        "clients: [guest]", {}, file="c", folder=tmp_path, roles=Roles([tmp_path / "roles"])
+    )
+
+    assert made.item_count == 5

@@ -4,8 +4,6 @@ import asyncio
 import json
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 
@@ -18,15 +16,7 @@ from databases import query
 @contextmanager
 def serving(proctor, *words, environment=None):
     """The real command; its announcement, and what it said when it has been interrupted."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "proctor", "gateway", "--json", *words],
-        cwd=proctor.folder,
-        env=proctor.environment | (environment or {}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = proctor.start("gateway", "--json", *words, environment=environment or {}, separate_errors=True)
     lines = []
     # A command that never says anything must not hold up the suite.
     overdue = threading.Timer(60, process.kill)

@@ -22,6 +22,13 @@ RULE = {"samplingConfig": {"samplingPercentage": 100.0}}
 MODEL = {"bedrockEvaluatorModelConfig": {"modelId": "scripted/judge"}}
 SCALE = {"categorical": [{"definition": "it is", "label": "Yes"}, {"definition": "it is not", "label": "No"}]}
 
+NUMBERS = {
+    "numerical": [
+        {"definition": "it is", "label": "Yes", "value": 1.0},
+        {"definition": "it is not", "label": "No", "value": 0.0},
+    ]
+}
+
 
 def create(client, name="watching", **changed):
     asked = {
@@ -359,6 +366,48 @@ def test_sessions_that_arrive_are_judged_and_their_results_are_in_the_configurat
     name = "aws.bedrock_agentcore.online_evaluation_config.arn"
     assert record["attributes"][name] == made["onlineEvaluationConfigArn"]
     assert len({record["attributes"]["aws.bedrock_agentcore.evaluation_job.arn"] for record in found}) == 1
+
+
+def test_the_scores_of_a_configuration_are_metrics(serve, tmp_path):
+    served = judging(serve, tmp_path)
+    config = {"instructions": "{assistant_turn}", "ratingScale": NUMBERS, "modelConfig": MODEL}
+    evaluator = served.control.create_evaluator(
+        evaluatorName="mine", level="TRACE", evaluatorConfig={"llmAsAJudge": config}
+    )["evaluatorId"]
+    made = create(served.control, evaluators=[{"evaluatorId": evaluator}])
+    arrive(served.store, "s-1", "s-2")
+    records(served, made["outputConfig"]["cloudWatchConfig"]["logGroupName"], 2)
+    metrics, namespace = served.client("cloudwatch"), "Bedrock-AgentCore/Evaluations"
+
+    listed = metrics.list_metrics(Namespace=namespace)["Metrics"]
+    of_service = [{"Name": "service.name", "Value": SERVICE}]
+
+    def data(stat, dimensions):
+        query = {
+            "Id": "q",
+            "MetricStat": {
+                "Metric": {"Namespace": namespace, "MetricName": "mine", "Dimensions": dimensions},
+                "Period": 3600,
+                "Stat": stat,
+            },
+        }
+        answer = metrics.get_metric_data(
+            MetricDataQueries=[query],
+            StartTime=datetime(2020, 1, 1, tzinfo=UTC),
+            EndTime=datetime(2040, 1, 1, tzinfo=UTC),
+        )
+        (result,) = answer["MetricDataResults"]
+        return result
+
+    assert {metric["MetricName"] for metric in listed} == {"mine"}
+    assert sorted(len(metric["Dimensions"]) for metric in listed) == [1, 2, 2, 3]
+    assert sum(data("SampleCount", of_service)["Values"]) == 2.0
+    assert set(data("Average", of_service)["Values"]) == {1.0}
+    assert data("p50", of_service)["StatusCode"] == "Complete"
+    # Exactly these dimensions make a metric.
+    assert data("Sum", [{"Name": "other", "Value": "x"}])["Values"] == []
+    assert refused(data, "Median", of_service)["Error"]["Code"] == "InvalidParameterException"
+    assert metrics.list_metrics(Namespace="AWS/EC2")["Metrics"] == []
 
 
 def test_a_batch_judges_the_sessions_that_a_configuration_watches(serve, tmp_path):

@@ -5,8 +5,6 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -21,34 +19,22 @@ from proctor.testing import eventually
 GROUP = "/runtimes/calc"
 
 
-@contextmanager
-def serving(folder, **environment):
-    """A real `proctor serve`, killed hard at the end; its process and address."""
-    given = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "proctor",
-            "--home",
-            str(folder / "home"),
-            "serve",
-            "--no-token",
-            "--port",
-            "0",
-            "--json",
-        ],
-        cwd=folder,
-        env={**given, **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process, json.loads(process.stdout.readline())["url"]
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+@pytest.fixture
+def serving(command_server):
+    """Starts `proctor serve`, killed hard at the end; its process and address."""
+
+    @contextmanager
+    def started(folder):
+        environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        words = ["--home", str(folder / "home"), "serve", "--no-token", "--port", "0", "--json"]
+        process = command_server.start(words, folder=folder, environment=environment, separate_errors=True)
+        with process:
+            try:
+                yield process, json.loads(process.stdout.readline())["url"]
+            finally:
+                process.kill()
+
+    return started
 
 
 def client(service, url):
@@ -123,7 +109,7 @@ def with_slow_judge(folder, settings=""):
 
 
 @pytest.mark.slow
-def test_a_server_killed_in_mid_job_goes_on_with_it_when_started_again(tmp_path):
+def test_a_server_killed_in_mid_job_goes_on_with_it_when_started_again(tmp_path, serving):
     with_slow_judge(tmp_path)
     sessions = [f"s-{number}" for number in range(30)]
     with serving(tmp_path) as (server, url):
@@ -139,7 +125,7 @@ def test_a_server_killed_in_mid_job_goes_on_with_it_when_started_again(tmp_path)
 
 
 @pytest.mark.slow
-def test_a_job_whose_process_dies_is_taken_up_by_the_server_that_started_it(tmp_path):
+def test_a_job_whose_process_dies_is_taken_up_by_the_server_that_started_it(tmp_path, serving):
     with_slow_judge(tmp_path, "[evaluation.limits]\ntake_up_seconds = 0.5\n")
     sessions = [f"s-{number}" for number in range(30)]
     with serving(tmp_path) as (_, url):
@@ -152,7 +138,7 @@ def test_a_job_whose_process_dies_is_taken_up_by_the_server_that_started_it(tmp_
     assert sorted(judged) == sorted(sessions), "none lost, none doubled"
 
 
-def test_access_keys_and_limits_come_from_the_configuration(tmp_path):
+def test_access_keys_and_limits_come_from_the_configuration(tmp_path, serving):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "proctor.toml").write_text(
         f'[serve.access_keys]\n{KEY} = "{SECRET}"\n[serve]\nregion = "eu-central-1"\n'
@@ -174,7 +160,7 @@ def test_access_keys_and_limits_come_from_the_configuration(tmp_path):
     assert code == "ServiceQuotaExceededException"
 
 
-def test_a_lambda_is_what_the_configuration_says_it_is(tmp_path):
+def test_a_lambda_is_what_the_configuration_says_it_is(tmp_path, serving):
     arn = "arn:aws:lambda:us-east-1:123456789012:function:length"
     (tmp_path / "mine.py").write_text(
         "def judge(event):\n"

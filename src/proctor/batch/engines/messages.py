@@ -169,7 +169,7 @@ class HostReply:
 
 @dataclass(frozen=True, slots=True)
 class SetConcurrency:
-    """Changes how many attempts a worker makes in parallel; those that run go on."""
+    """Changes how many attempts a worker makes in parallel; items that it has run all the same."""
 
     concurrency: int
 

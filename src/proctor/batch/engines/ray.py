@@ -8,8 +8,9 @@ started, and the run is resumed from the store.
 import asyncio
 import math
 import pickle
+import socket
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ RESTARTS = 3
 """Replacements for the worker of one node. More deaths have a cause that another worker would meet too."""
 NODES_SECONDS = 1.0
 """How often the driver looks for nodes that have joined."""
+START_SECONDS = 60.0
+"""How long items wait for a node whose worker has not started, while others have."""
 NO_NODE_SECONDS = 60.0
 """How long a run without any node waits for one to join."""
 MOST_WAITING = 1000
@@ -44,6 +47,8 @@ MOST_CONTENTS = 64
 """Files and repositories that stay in the object store, for nodes that need them next."""
 FILE_METHODS = frozenset({"copy_files", "copy_repository", "starting_repository", "publish_branch"})
 """What the worker of a node may call on the driver besides what every worker may."""
+ANSWER_SECONDS = 10.0
+"""How long the head of a cluster may take to accept a connection."""
 CLOSE_SECONDS = 30.0
 """How long an actor may take to remove its files."""
 
@@ -159,6 +164,11 @@ class NodeLink(Link):
         free = {name: self.node.resources.get(name, 0.0) - self._used[name] for name in needs}
         return all(free[name] >= amount - ROUNDING for name, amount in needs.items())
 
+    def set_concurrency(self, concurrency: int) -> None:
+        """Change how many attempts it makes in parallel."""
+        self.concurrency = concurrency
+        self.channel.send(SetConcurrency(concurrency))
+
     def give(self, items: Sequence[WorkItem]) -> None:
         """Send it items, and reserve what they need."""
         for work in items:
@@ -222,8 +232,10 @@ class RayEngine(RemoteEngine):
         self._driver_seconds = driver_seconds
         self._most_nodes = most_nodes
         self._concurrency = 1
-        self._weights: dict[Link, float] = {}
+        self._weights: dict[NodeLink, float] = {}
         self._disconnects = False
+        self._starting: int | None = None
+        """Nodes whose workers start first; None: not known yet."""
         self._waiting = list[WorkItem]()
         """Items for which no node has room now."""
         self._impossible_since = 0.0
@@ -234,6 +246,7 @@ class RayEngine(RemoteEngine):
 
     def connect(self) -> None:
         """Connect to the cluster. Blocks. Raises `UsageError` when there is none."""
+        self._check_address()
         try:
             ray = load("ray")
         except ImportError as error:
@@ -252,10 +265,7 @@ class RayEngine(RemoteEngine):
                 **options,
             )
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            raise UsageError(
-                f"there is no Ray cluster at `{self._address}`: {error}\n"
-                "Start one with `ray start --head`, or let the run start its own: --ray-address local"
-            ) from error
+            raise self._no_cluster(error) from error
         self._disconnects = True
         raylet = load("ray._raylet")
         if raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
@@ -263,6 +273,22 @@ class RayEngine(RemoteEngine):
                 "the Ray cluster has no token authentication: everyone who reaches its ports can run "
                 "programs on its nodes (docs/cluster.md)"
             )
+
+    def _check_address(self) -> None:
+        """Raise `UsageError` for an address where nobody answers; Ray itself would wait for minutes."""
+        host, _, port = self._address.rpartition(":")
+        if not host or "://" in self._address:
+            return
+        try:
+            socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
+        except (OSError, ValueError) as error:
+            raise self._no_cluster(error) from error
+
+    def _no_cluster(self, error: Exception) -> UsageError:
+        return UsageError(
+            f"there is no Ray cluster at `{self._address}`: {error}\n"
+            "Start one with `ray start --head`, or let the run start its own: --ray-address local"
+        )
 
     def close(self) -> None:
         """Disconnect; a cluster of this run's own ends."""
@@ -296,19 +322,19 @@ class RayEngine(RemoteEngine):
         """Have a worker on every node until the run ends."""
         clock = asyncio.get_running_loop().time
         serving = dict[str, asyncio.Task[None]]()
+        refused = dict[str, WorkerError]()
         last_node_at = clock()
         try:
             while True:
                 nodes = await asyncio.to_thread(alive_nodes)
+                nodes = {node_id: node for node_id, node in nodes.items() if node_id not in refused}
                 self._check_placeable(nodes.values(), clock())
                 if not self._ending:
-                    most = min(self._most_nodes or len(nodes), len(nodes), self._concurrency)
-                    joined = sorted(nodes.keys() - serving.keys())[: max(0, most - len(serving))]
-                    for node_id in joined:
-                        share = replace(spec, limit_share=1 / most)
-                        serving[node_id] = asyncio.create_task(
-                            self._serve(nodes[node_id], queue, host, share)
-                        )
+                    for node in self._nodes_to_start(nodes, serving):
+                        share = replace(spec, limit_share=1 / max(1, self._most_of(nodes)))
+                        serving[node.id] = asyncio.create_task(self._serve(node, queue, host, share))
+                    if self._starting is None:
+                        self._starting = len(serving) or None
                 if serving:
                     last_node_at = clock()
                     await asyncio.wait(
@@ -316,6 +342,8 @@ class RayEngine(RemoteEngine):
                     )
                 elif self._ending:
                     return
+                elif refused and not nodes:
+                    raise list(refused.values())[-1]
                 elif clock() - last_node_at > NO_NODE_SECONDS:
                     raise WorkerError(
                         "no node of the Ray cluster can run items\n"
@@ -326,11 +354,35 @@ class RayEngine(RemoteEngine):
                 for node_id, task in list(serving.items()):
                     if task.done():
                         del serving[node_id]
-                        task.result()
+                        self._starting = min(self._starting or 0, len(serving))
+                        self._has_room.set()
+                        try:
+                            task.result()
+                        except WorkerError as error:
+                            # The others can do its work.
+                            refused[node_id] = error
+                            self._note(f"{str(error).splitlines()[0]}; the run goes on without this node")
         finally:
             if serving:
                 self._stop_workers()
                 await asyncio.wait(serving.values())
+
+    def _most_of(self, nodes: Collection[str]) -> int:
+        """How many of the nodes are used: not more than there are items or calls in parallel."""
+        return min(self._most_nodes or len(nodes), len(nodes), self._concurrency)
+
+    def _nodes_to_start(self, nodes: Mapping[str, Node], serving: Collection[str]) -> list[Node]:
+        """The nodes that get a worker next: up to the most, and those that an item waits for."""
+        others = [node for node_id, node in sorted(nodes.items()) if node_id not in serving]
+        chosen = others[: max(0, self._most_of(nodes) - len(serving))]
+        used = [nodes[node_id] for node_id in serving if node_id in nodes] + chosen
+        for work in self._waiting:
+            needs = needs_of(work)
+            if needs and not any(has_resources(node, needs) for node in used):
+                suitable = [node for node in others if has_resources(node, needs)][:1]
+                chosen += suitable
+                used += suitable
+        return chosen
 
     async def _serve(self, node: Node, queue: WorkQueue, host: DriverHost, spec: WorkerSpec) -> None:
         """Have a worker on a node until the run ends or the node dies."""
@@ -364,11 +416,12 @@ class RayEngine(RemoteEngine):
 
     async def _feed(self, queue: WorkQueue) -> None:
         """Send items to nodes that have what they need. Items that wait for resources hold up no others."""
+        await self._wait_for_first_nodes()
         fetching: asyncio.Task[list[WorkItem]] | None = None
         try:
             while True:
                 self._waiting = self._place(self._waiting)
-                most_room = max((link.room for link in self._links), default=0)
+                most_room = min(self._room, max((link.room for link in self._links), default=0))
                 if fetching is None and most_room and len(self._waiting) < MOST_WAITING:
                     share = math.ceil(queue.ready / len(self._links))
                     fetching = asyncio.create_task(queue.chunk(min(most_room, max(1, share))))
@@ -386,22 +439,40 @@ class RayEngine(RemoteEngine):
                 fetching.cancel()
         self._end_workers(Finish())
 
+    async def _wait_for_first_nodes(self) -> None:
+        """Wait until the nodes that are there at first have started, so that each gets its share."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                while self._starting is None or len(self._links) < self._starting:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+
+    @property
+    def _room(self) -> int:
+        """How many more items all nodes together can have."""
+        return max(0, self._concurrency + sum(link.ahead - len(link.items) for link in self._links))
+
     def _place(self, items: Sequence[WorkItem]) -> list[WorkItem]:
         """Send items to nodes; those for which no node has room now."""
         chunks = dict[NodeLink, list[WorkItem]]()
         left = list[WorkItem]()
-        room = {link: link.room for link in self._links if isinstance(link, NodeLink) and link.room}
+        room_of_all = self._room
+        links = [link for link in self._links if isinstance(link, NodeLink)]
+        room = {link: link.room for link in links}
         for work in items:
             needs = needs_of(work)
-            fitting = [link for link in room if link.fits(needs)] if needs else room
-            link = max(fitting, key=room.__getitem__, default=None)
+            # With resources, they decide, and not the node's share of the concurrency.
+            fitting = [link for link in links if (link.fits(needs) if needs else room[link])]
+            link = max(fitting, key=room.__getitem__, default=None) if room_of_all else None
             if link is None:
                 left.append(work)
                 continue
+            room_of_all -= 1
             room[link] -= 1
-            if not room[link]:
-                del room[link]
             if needs:
+                if room[link] < 0:
+                    room[link] = 0
+                    link.set_concurrency(link.concurrency + 1)
                 # At once: the next item must know what is left.
                 link.give([work])
             else:
@@ -535,16 +606,17 @@ class RayEngine(RemoteEngine):
         with suppress(ray.exceptions.RayError):
             ray.kill(actor)
 
-    def _share_concurrency(self, starting: Link | None = None) -> None:
+    def _share_concurrency(self, starting: NodeLink | None = None) -> None:
         """Share the concurrency of the run between its nodes by their processors.
 
         The worker that is `starting` learns its share with its configuration."""
         links = list(self._weights)
         for link, share in zip(links, shares(self._concurrency, list(self._weights.values())), strict=True):
             if link.concurrency != share:
-                link.concurrency = share
-                if link is not starting:
-                    link.channel.send(SetConcurrency(share))
+                if link is starting:
+                    link.concurrency = share
+                else:
+                    link.set_concurrency(share)
         self._has_room.set()
 
 

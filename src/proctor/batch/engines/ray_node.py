@@ -19,7 +19,7 @@ from proctor.batch.engines.processes import WorkerLauncher
 from proctor.batch.engines.worker_process import READ_BYTES
 from proctor.secrets import machine_part, private_folder
 from proctor.workspace.transfer import FileCopy, place_files
-from proctor.workspace.worktree import remove_folder
+from proctor.workspace.worktree import remove_home
 
 COLLECT_SECONDS = 5.0
 """A call for messages returns without any after this time, so that both sides know of each other."""
@@ -124,12 +124,7 @@ class NodeActor:
         """End the worker process. Remove the files of the run, unless worktrees were kept."""
         if self._launcher:
             await asyncio.to_thread(self._launcher.close)
-        await asyncio.to_thread(self._remove_files)
-
-    def _remove_files(self) -> None:
-        kept = self._home / "worktrees"
-        if not kept.is_dir() or not any(kept.iterdir()):
-            remove_folder(self._home)
+        await asyncio.to_thread(remove_home, self._home)
 
     async def _read(self) -> None:
         try:

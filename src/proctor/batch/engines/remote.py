@@ -80,14 +80,15 @@ class Link:
     """Its calls that are being answered."""
     slots: dict[str, int] = field(default_factory=dict)
     """Concurrent calls that it may make, by rate limit; none: as many as each worker begins with."""
-    _ahead: int = 0
+    ahead: int = 0
+    """Items beyond its concurrency that it has while it finishes many."""
     _ends: int = 0
     _counted_at: float = 0.0
 
     @property
     def room(self) -> int:
         """How many more items it can have."""
-        return max(0, self.concurrency + self._ahead - len(self.items))
+        return max(0, self.concurrency + self.ahead - len(self.items))
 
     def give(self, items: Sequence[WorkItem]) -> None:
         """Send it items."""
@@ -104,7 +105,7 @@ class Link:
         self._ends += ends
         seconds = self.now() - self._counted_at
         if seconds >= RATE_SECONDS:
-            self._ahead = int(self._ends / seconds * AHEAD_SECONDS)
+            self.ahead = int(self._ends / seconds * AHEAD_SECONDS)
             self._ends, self._counted_at = 0, self.now()
 
 
@@ -256,7 +257,7 @@ class RemoteEngine(ABC):
             ends.append(AttemptEnd.unpack(packed, link.take_back(packed[0])))
         await host.write(RowBatch(report.rows, tuple(ends)))
         link.count_ends(len(ends))
-        if link.room:
+        if ends:
             self._has_room.set()
 
     async def _answer(self, link: Link, call: HostCall, host: DriverHost) -> None:

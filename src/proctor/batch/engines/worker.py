@@ -136,7 +136,7 @@ class CopiedFiles:
 
         The changes of attempts that were cut off are committed and published first.
         """
-        from proctor.workspace.worktree import remove_folder, session_folder
+        from proctor.workspace.worktree import remove_folder, remove_home, session_folder
 
         for home in leftovers.homes:
             for session in leftovers.sessions:
@@ -145,9 +145,7 @@ class CopiedFiles:
                     with suppress(ProctorError, OSError):
                         await self._rescue(session, home)
                     await asyncio.to_thread(remove_folder, folder)
-            kept = home / "worktrees"
-            if not kept.is_dir() or not any(kept.iterdir()):
-                await asyncio.to_thread(remove_folder, home)
+            await asyncio.to_thread(remove_home, home)
 
     async def _rescue(self, session: SessionRow, home: Path) -> None:
         from proctor.processes import end_attempt

@@ -277,7 +277,7 @@ class _ProcessWorker:
     def __init__(self, channel: Channel, spec: WorkerSpec) -> None:
         self._channel = channel
         self._spec = spec
-        self._concurrency = spec.concurrency
+        self._concurrency = self._wanted_concurrency = spec.concurrency
         self._host = RemoteHost(channel, self._send_rows)
         self._rows = RowBuffer()
         self._ends: list[PackedEnd] = []
@@ -322,7 +322,9 @@ class _ProcessWorker:
                 self._waiting.extend(message.items)
                 self._start_waiting()
             elif isinstance(message, SetConcurrency):
-                self._concurrency = message.concurrency
+                # A lower one is reached as attempts end: the items that are here were sent to be run.
+                self._wanted_concurrency = message.concurrency
+                self._concurrency = max(self._concurrency, message.concurrency)
                 self._start_waiting()
             elif isinstance(message, HostReply):
                 self._host.answered(message)
@@ -360,6 +362,8 @@ class _ProcessWorker:
             self._ends.append(end.pack())
             if self._rows.count > REPORT_ROWS:
                 self._report()
+            if self._concurrency > self._wanted_concurrency:
+                self._concurrency -= 1
             if not self._waiting or len(self._attempts) > self._concurrency:
                 return
             work = self._waiting.popleft()

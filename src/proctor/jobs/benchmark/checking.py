@@ -86,7 +86,7 @@ def check_tasks(path: Path, overrides: BenchmarkOverrides, ctx: RunContext) -> T
     """Run the oracle and the no-op on every task, as often as `runs` says, and judge what they come to."""
     task_set = read_task_set(path, overrides.reading())
     # One without a solution has no oracle.
-    tasks = tuple(task if _has_solution(task) else replace(task, models=(NOOP,)) for task in task_set.tasks)
+    tasks = tuple(task if task.has_solution else replace(task, models=(NOOP,)) for task in task_set.tasks)
     plan = BenchmarkJobPlan(replace(task_set, tasks=tasks), overrides, ctx, path=path)
     finished = asyncio.run(lifecycle.start(JOB, plan, ctx))
     ends = _ends(ctx, finished.run_id)
@@ -96,10 +96,6 @@ def check_tasks(path: Path, overrides: BenchmarkOverrides, ctx: RunContext) -> T
         not_read=task_set.not_read,
         run_id=finished.run_id,
     )
-
-
-def _has_solution(task: Task) -> bool:
-    return bool(task.solution or task.answer or task.solution_script)
 
 
 def _ends(ctx: RunContext, run_id: str) -> dict[tuple[str, str], list[tuple[str, str]]]:
@@ -126,7 +122,7 @@ def _checked(
     error = next((why for status, why in oracle if status != SUCCESS), "")
     return CheckedTask(
         task=task.name,
-        oracle=result if _has_solution(task) else "none",
+        oracle=result if task.has_solution else "none",
         noop=_summary(noop),
         duplicate_of="" if first == task.name else first,
         error=error if result in ("fail", "flaky") else "",

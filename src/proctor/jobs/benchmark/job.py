@@ -328,10 +328,12 @@ class BenchmarkJobPlan(JobPlan):
             runs=self.overrides.runs or 1,
             agents=agent_choices(self.overrides.agent),
             task_network=self.overrides.task_network,
+            path=self.path,
             timeout_seconds=self.overrides.timeout,
             default_timeout_seconds=settings.default_timeout,
             retries=settings.max_retries if settings.retry_on_failure else 0,
             sandbox=settings.sandbox,
+            resources=settings.resources,
             commits=commits_of(self.tasks, self._ctx.settings.user_environment),
         )
 

@@ -36,6 +36,7 @@ from proctor.plan.validate import (
     Anything,
     ModelPrice,
     OutagePatience,
+    PlanResources,
     PlanSandbox,
     SectionLabel,
     Text,
@@ -99,6 +100,7 @@ class BatchSettings(_ModelsConfigModel):
     show_progress: bool = True
     verbose: bool = False
     sandbox: PlanSandbox = None
+    resources: PlanResources = None
     outage_patience: OutagePatience = None
 
 
@@ -228,6 +230,9 @@ EVERYTHING = "all"
 LISTED = 8
 
 
+UNREACHABLE = "cannot be called here"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A model that can be selected."""
@@ -288,7 +293,11 @@ def _meant(
     remarks: list[str],
 ) -> list[Candidate]:
     if word.lower() == EVERYTHING:
-        return [each for each in candidates if each.is_usual and each.is_enabled and not each.missing]
+        usual = [each for each in candidates if each.is_usual and each.is_enabled]
+        for each in usual:
+            if each.missing.startswith(UNREACHABLE):
+                remarks.append(f"{each.name} is left out: it {each.missing}".partition("\n")[0])
+        return [each for each in usual if not each.missing]
     if word in categories and not _exact(word, candidates):
         return _members(word, candidates, categories[word], other, remarks)
     candidate = _one(word, candidates, other)
@@ -434,6 +443,8 @@ class ModelSupply:
         why, here = "", self.ollama if one.provider == "ollama" else None
         if here is not None and not {one.model, f"{one.model}:latest"} & set(here):
             why = f"is not in the running Ollama\nGet it: ollama pull {one.model.partition('/')[2]}"
+        elif one.enabled:
+            why = self._refusal(one)
         return Candidate(
             name=one.name,
             model=one.model,
@@ -443,6 +454,16 @@ class ModelSupply:
             missing=why,
             cutoff=one.cutoff,
         )
+
+    def _refusal(self, one: ConfiguredModel) -> str:
+        """Why a configured model cannot be called: its provider is not known here; empty: it can."""
+        if one.model.startswith(("scripted/", "replay/", "litellm/", "python/")):
+            return ""
+        try:
+            find_endpoint(one.model, {**self.environment, **self.variables})
+        except NotFound as error:
+            return f"{UNREACHABLE}: {error}"
+        return ""
 
     def other(self, models: ModelRouter, word: str) -> Candidate | None:
         """A model that no server lists but that can be called; None: it cannot."""

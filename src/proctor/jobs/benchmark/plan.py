@@ -214,8 +214,12 @@ class BenchmarkDefinition:
     retries: int = 0
     sandbox: object = None
     """`sandbox` of `batch_settings`; settings of a task take precedence."""
+    resources: object = None
+    """`resources` of `batch_settings`, for tasks without their own."""
     task_network: bool = False
     """Whether tasks get the network access that they ask for."""
+    path: Path | None = None
+    """Where the tasks are."""
     commits: Mapping[str, str] = field(default_factory=dict)
     """The commit each task with a repository starts from, by the task's name."""
 
@@ -309,6 +313,8 @@ class BenchmarkDefinition:
             "criteria": [check.criterion for check in task.checks if check.criterion],
             "displayName": model.display_name or model.name,
         }
+        if self.path:
+            settings["taskPath"] = str(self.path.absolute())
         if task.repo:
             settings["repo"] = str(task.repo)
         granted = {"network": task.network} if task.network and self.task_network else None
@@ -319,8 +325,8 @@ class BenchmarkDefinition:
             settings["sandbox"] = sandbox
         if task.test_patch is not None:
             settings["testPatch"] = task.test_patch
-        if task.resources:
-            settings["resources"] = task.resources
+        if resources := task.resources or self.resources:
+            settings["resources"] = resources
         folders = {"start": task.start, "checkFiles": task.check_files, "hidden": task.hidden}
         for number, step in enumerate(task.steps):
             folders |= {f"files{number}": step.files, f"checkFiles{number}": step.check_files}

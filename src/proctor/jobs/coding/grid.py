@@ -9,12 +9,13 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from proctor.errors import Problem
+from proctor.git import is_address
 from proctor.item import Item
 from proctor.jobs.coding.schema import DEFAULT_AGENT, is_grid_of_commands, settings_of, settled, vocabulary
 from proctor.json_values import JsonMap, JsonObject
@@ -66,6 +67,8 @@ class Grid:
     settled: Mapping[str, Any]
     axes: tuple[Sequence[Any], ...]
     exclusions: tuple[GridExclusion, ...] = ()
+    own_branches: Mapping[str, str] = field(default_factory=dict)
+    """The branch of each repository, where the plan names none."""
 
     @property
     def is_prompt(self) -> bool:
@@ -155,8 +158,7 @@ LONGEST_TASK = 80
 _FIXED_DETAILS = ("env", "settings", "expect")
 _SETTINGS = (
     *("timeoutSec", "retries", "retryOn", "mergeOnPass", "keep", "tags", "jsonLogs", "budget", "sandbox"),
-    "resources",
-    *("setupTimeoutSec", "checkTimeoutSec", "baseline"),
+    *("setupTimeoutSec", "checkTimeoutSec", "baseline", "cache", "resources"),
 )
 _PROMPT_SETTINGS = ("timeoutSec", "retries", "retryOn", "tags", "jsonLogs", "budget", "resources")
 _TIMEOUT = AXES.index("timeoutSec")
@@ -255,6 +257,7 @@ class _ItemBuilder:
     def _worktree_item(self, combination: Combination, repeat: int) -> Item:
         repo, prompt, agent, model, branch, check, command, setup, seed, _, timeout = combination
         repository = self.repositories[repo]
+        branch = self.grid.own_branches.get(repo, branch)
         details: JsonObject = {"repository": repository, "baseBranch": branch, **self.fixed}
         if check is not None:
             details["scriptCommand"] = check
@@ -370,6 +373,8 @@ class _LayoutBuilder:
     home: Path
     whole_defaults: Mapping[str, Any]
     """Settings of an entry that sets nothing."""
+    branches: dict[str, str] = field(default_factory=dict)
+    """The default branch of each repository."""
 
     def grids(self) -> list[Grid]:
         everywhere = self._exclusions(("exclude",), self.data.get("exclude"))
@@ -382,7 +387,21 @@ class _LayoutBuilder:
         if "repo" in holds:
             holds = {**holds, "repo": [self._path(repo) for repo in as_list(holds["repo"])]}
         own = self._exclusions(("matrix", index, "exclude"), entry.get("exclude"))
-        return Grid(index, holds, axes_of(holds, default_agent=DEFAULT_AGENT), own + everywhere)
+        axes = axes_of(holds, default_agent=DEFAULT_AGENT)
+        return Grid(index, holds, axes, own + everywhere, self._own_branches(entry, axes[REPO]))
+
+    def _own_branches(self, entry: Mapping[str, Any], repos: Sequence[str | None]) -> Mapping[str, str]:
+        """The branches of repositories, unless the plan names one."""
+        is_named = entry.get("baseBranch") is not None or self.defaults.get("baseBranch") is not None
+        if is_named or repos[0] is None:
+            return {}
+        # Loaded here: plans of plain prompts have no repository.
+        from proctor.workspace.source_repository import default_branch
+
+        for repo in repos:
+            if repo is not None and repo not in self.branches:
+                self.branches[repo] = "HEAD" if is_address(repo) else default_branch(Path(repo))
+        return {repo: self.branches[repo] for repo in repos if repo is not None}
 
     def _exclusions(
         self, path: sources.KeyPath, entries: Sequence[JsonMap] | None
@@ -401,6 +420,8 @@ class _LayoutBuilder:
         return AXES.index(name), values
 
     def _path(self, written: str) -> str:
+        if is_address(written):
+            return written
         return resolved(written, folder=self.folder, home=self.home)
 
 

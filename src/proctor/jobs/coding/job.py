@@ -18,6 +18,7 @@ from proctor.batch.preflight import (
 )
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import PlanError, Problem, UsageError, WorkspaceError
+from proctor.git import is_address
 from proctor.item import Item
 from proctor.job import (
     Job,
@@ -77,6 +78,7 @@ class ItemCheck:
             program = _ByValue(agent_settings(item))
             yield from self._once(self._agent, item.agent, program)
             yield from self._once(self._agents_model, item.agent, item.model, program)
+            yield from self._once(self._agents_prompt, item.agent, item.prompt, item.model, program)
             yield from self._once(self._sandbox, _ByValue(settings.get("sandbox")), item.agent, program)
             for key in ("scriptCommand", "setup"):
                 if key in details:
@@ -98,8 +100,12 @@ class ItemCheck:
 
     def _repository(self, repo: str, base: str) -> Iterator[Finding]:
         # Loaded here: plans of plain prompts have no repository.
-        from proctor.workspace.source_repository import open_source
+        from proctor.workspace.source_repository import address_problem, open_source
 
+        if is_address(repo):
+            if problem := address_problem(repo, self._context.environment, base):
+                yield "repo", problem, "Check the address, and that git can read it without a question."
+            return
         try:
             source = open_source(Path(repo), self._context.environment)
         except WorkspaceError as error:
@@ -110,6 +116,8 @@ class ItemCheck:
         except WorkspaceError as error:
             problem, _, branches = str(error).partition(". ")
             yield "baseBranch", problem, branches
+        if problem := source.write_problem():
+            yield "repo", problem, "Sessions add their branches to it."
 
     def _calls_models(self, item: Item) -> bool:
         return not has_own_models(item.agent, _ByValue(agent_settings(item)).given, self._context)
@@ -117,6 +125,19 @@ class ItemCheck:
     def _agent(self, name: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
         for problem, remedy in check_agent(name, settings.given, self._context, self.remarks):
             yield "agent", problem, remedy
+
+    def _agents_prompt(
+        self, name: str, prompt: str, model: str, settings: "_ByValue[JsonObject]"
+    ) -> Iterator[Finding]:
+        # Loaded with the first agent.
+        from proctor.agent import problem_of
+
+        try:
+            agent = self._context.find_agent(name, settings.given)
+        except UsageError:
+            return
+        if problem := problem_of(agent, name, prompt, model):
+            yield problem
 
     def _agents_model(self, name: str, model: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
         for problem, remedy in check_agents_model(name, model, settings.given, self._context):

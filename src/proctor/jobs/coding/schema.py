@@ -15,15 +15,14 @@ from proctor.job import RUN_ID
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
-    RESOURCES_TEXT,
     Anything,
     Expectation,
     ModelPrice,
     OneOrMany,
     OutagePatience,
     PlanModel,
+    PlanResources,
     PlanSandbox,
-    ResourcesValue,
     Seconds,
     SectionLabel,
     Seed,
@@ -111,7 +110,9 @@ class Exclusion(PlanModel):
 class Defaults(PlanModel):
     """What holds for every item that does not say otherwise."""
 
-    base_branch: Texts | None = Field(None, description="Branch the work starts from. Default: main.")
+    base_branch: Texts | None = Field(
+        None, description="Branch the work starts from. Default: main, else the one checked out."
+    )
     script_command: Texts | None = Field(None, description="Check run after the agent; it decides.")
     model: Texts | None = Field(None, description="Which model; a list makes items for each.")
     json_logs: bool | None = Field(None, description="Keep the agent's event stream. Default: true.")
@@ -123,6 +124,9 @@ class Defaults(PlanModel):
     )
     check_timeout_sec: Seconds | None = Field(
         None, description="Seconds the check may take. Default: 900, or `timeoutSec` if that is longer."
+    )
+    cache: Literal["shared", "own"] | None = Field(
+        None, description="Whether `setup` shares package caches with other sessions. Default: own."
     )
     baseline: bool | None = Field(
         None, description="Run the check before the agent, too, and record the result. Default: false."
@@ -150,7 +154,7 @@ class Defaults(PlanModel):
     system: Texts | None = Field(None, description="System prompt of a plain prompt.")
     expect: Expectation | None = Field(None, description="What the answer is checked for.")
     sandbox: PlanSandbox = None
-    resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
+    resources: PlanResources = None
 
 
 class Entry(Defaults):

@@ -6,31 +6,42 @@ rest of two runs with one seed is equal byte for byte.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, parse_conversation
+from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, Side, parse_conversation
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
 from proctor.formatting import chance, figure, percent, plural
-from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT
-from proctor.json_values import JsonMap, JsonObject, as_map, json_object
+from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT, Item
+from proctor.json_values import JsonMap, JsonObject, as_map, as_number, json_object
+from proctor.model_client import ClientTotals
 from proctor.report.charts import Bar, bars
-from proctor.report.panels import Cell, TableRow, dot_table, heat_map
+from proctor.report.panels import HeatCell, TableRow, dot_table, heat_map
 from proctor.report.render import (
     Drawn,
     PageFiles,
     filed,
-    method_words,
+    method_text,
     page,
     plots_in_page,
-    sample_words,
+    sample_text,
     text,
 )
-from proctor.stats.dialogue import runs_of, summary_of
+from proctor.score import LEVELS, Score
+from proctor.stats.dialogue import is_data, runs_of, summary_of
 from proctor.store import ItemFilter, StoreReader
 from proctor.store.items import mock_models
-from proctor.store.tables import BatchRow, ItemRow, IterationRow, MetricRow, SessionRow
+from proctor.store.tables import (
+    BatchRow,
+    ItemRow,
+    IterationRow,
+    MetricRow,
+    ScoreRow,
+    SessionRow,
+    ToolCallRow,
+)
 
 PAGE = 500
 INTERRUPTIONS = ("cost_limit", "halted", "rate_limit")
@@ -42,8 +53,99 @@ def count_interrupted(read: StoreReader, run_id: str) -> int:
     return sum(_furthest(read, run_id, item["id"]) is not None for item in _started(read, run_id))
 
 
+JUDGED_SESSION = "judgedSession"
+"""Setting of an item that is queued again for its evaluators alone: the session they judge."""
+
+
+def unjudged_items(read: StoreReader, run_id: str, items: Iterable[Item]) -> list[Item]:
+    """The finished items whose evaluators are not all those of a plan, with settings to judge them.
+
+    Items that an earlier call returned, and that have not been judged yet, are returned again.
+    """
+    planned = {item.id: item for item in items if item.settings.get("evaluators")}
+    rows = [*finished_items(read, run_id), *_started(read, run_id)] if planned else []
+    found = list[Item]()
+    for row in rows:
+        item = planned.get(row["id"])
+        session = read.session(row["sessionId"]) if item and row["sessionId"] else None
+        if item is None or session is None or not is_data(session["status"], session["endReason"]):
+            continue
+        # A failed dialogue that is queued is to be repeated.
+        if row["status"] == QUEUED and session["status"] != SUCCESS:
+            continue
+        known = json.loads(row["settings"]).get("evaluators") or []
+        if row["status"] == QUEUED or any(each not in known for each in item.settings["evaluators"]):
+            found.append(replace(item, settings={**item.settings, JUDGED_SESSION: session["id"]}))
+    return found
+
+
+def finished_checkpoint(read: StoreReader, session_id: str, under_test: str) -> Checkpoint:
+    """A finished dialogue, to be judged by more evaluators."""
+    metrics = read.of_session("metrics", session_id)
+    facts = {row["name"]: row["label"] if row["value"] is None else row["value"] for row in metrics}
+    last = _standing(read.of_session("iterations", session_id))
+    sides = {
+        side: Side(state=last.sides[side].state if last else {}, usage=_totals(facts, side)) for side in SIDES
+    }
+    world = last.world if last else None
+    if world is not None:
+        world = {**world, "actions": _actions(read, session_id, under_test)}
+    return Checkpoint(
+        conversation=ConversationCheckpoint(
+            turns=int(as_number(facts, "num_turns") or 0),
+            seed=int(as_number(facts, "seed") or 0),
+            sides=sides,
+            end_reason=str(facts.get("end_reason") or "ended"),
+            world=world,
+        ),
+        messages=[
+            {"role": row["role"], "name": row["name"], "content": row["content"]}
+            for row in read.of_session("messages", session_id)
+        ],
+        metrics=[
+            {"name": row["name"], "value": facts_of(row), "step": row["step"]}
+            for row in metrics
+            if row["step"]
+        ],
+        is_finished=True,
+        scores=[_score(row) for row in read.of_session("scores", session_id)],
+    )
+
+
+def facts_of(row: MetricRow) -> float | str | None:
+    """The value of a metric: a number or a label."""
+    return row["label"] if row["value"] is None else row["value"]
+
+
+def _totals(facts: JsonMap, side: str) -> ClientTotals:
+    usage = {
+        "input_tokens": int(as_number(facts.get(f"usage.{side}.prompt_tokens")) or 0),
+        "output_tokens": int(as_number(facts.get(f"usage.{side}.completion_tokens")) or 0),
+    }
+    calls = int(f"usage.{side}.total_tokens" in facts)
+    return {"usage": usage, "cost": as_number(facts.get(f"usage.{side}.total_cost")), "calls": calls}
+
+
+def _score(row: ScoreRow) -> Score:
+    return Score(
+        evaluator=row["evaluator"],
+        value=row["value"],
+        label=row["label"],
+        explanation=row["explanation"],
+        level=LEVELS[row["level"]],
+        target=row["target"],
+        evaluator_digest=row["evaluatorDigest"],
+        error=row["error"],
+        dimension=row["dimension"],
+    )
+
+
 def read_checkpoint(read: StoreReader, run_id: str, item_id: str) -> Checkpoint | None:
     """The furthest checkpoint of a dialogue's attempts; None: it starts over."""
+    (item,) = read.exact_item(run_id, item_id)
+    settings = json.loads(item["settings"])
+    if judged := settings.get(JUDGED_SESSION):
+        return finished_checkpoint(read, judged, settings["underTest"])
     furthest = _furthest(read, run_id, item_id)
     if furthest is None:
         return None
@@ -53,14 +155,7 @@ def read_checkpoint(read: StoreReader, run_id: str, item_id: str) -> Checkpoint 
     return Checkpoint(
         conversation=standing,
         messages=[{"role": row["role"], "name": row["name"], "content": row["content"]} for row in messages],
-        metrics=[
-            {
-                "name": row["name"],
-                "value": row["label"] if row["value"] is None else row["value"],
-                "step": row["step"],
-            }
-            for row in metrics
-        ],
+        metrics=[{"name": row["name"], "value": facts_of(row), "step": row["step"]} for row in metrics],
     )
 
 
@@ -145,19 +240,19 @@ def session_document(reader: StoreReader, item: ItemRow) -> JsonObject:
 
 def _actions(reader: StoreReader, session_id: str | None, under_test: str) -> list[JsonObject]:
     """The tool calls of both sides."""
-    actions = list[JsonObject]()
-    for row in reader.of_session("tool_calls", session_id) if session_id else ():
-        side, colon, tool = row["toolName"].partition(": ")
-        actions.append(
-            {
-                "side": side if colon else under_test,
-                "tool": tool if colon else row["toolName"],
-                "arguments": json.loads(row["argsJson"] or "{}"),
-                "success": bool(row["success"]),
-                "result": row["result"],
-            }
-        )
-    return actions
+    rows = reader.of_session("tool_calls", session_id) if session_id else ()
+    return [_action(row, under_test) for row in rows]
+
+
+def _action(row: ToolCallRow, under_test: str) -> JsonObject:
+    side, colon, tool = row["toolName"].partition(": ")
+    return {
+        "side": side if colon else under_test,
+        "tool": tool if colon else row["toolName"],
+        "arguments": json.loads(row["argsJson"] or "{}"),
+        "success": bool(row["success"]),
+        "result": row["result"],
+    }
 
 
 def _world_changes(reader: StoreReader, session_id: str | None) -> object:
@@ -382,7 +477,7 @@ def _heat_map(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
         plot = heat_map(
             title,
             {
-                (cell["client"], cell["therapist"]): Cell(
+                (cell["client"], cell["therapist"]): HeatCell(
                     value=cell["mean"]["value"],
                     low=cell["mean"]["low"],
                     high=cell["mean"]["high"],
@@ -403,8 +498,8 @@ def _heat_map(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
 def _about(cells: Sequence[Mapping[str, Any]]) -> str:
     """What the means of a figure are, with their method and n."""
     methods = (cell["mean"].get("method", "") for cell in cells if cell["mean"]["low"] is not None)
-    sizes = sample_words([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
-    return f"Mean of the finished dialogues of a combination; {method_words(methods)}; {sizes}."
+    sizes = sample_text([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
+    return f"Mean of the finished dialogues of a combination; {method_text(methods)}; {sizes}."
 
 
 def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
@@ -436,7 +531,7 @@ def methods_paragraph(document: Mapping[str, Any]) -> str:
 
     cells = document["measures"][0]["cells"] if document["measures"] else []
     clients, therapists = ({cell[side] for cell in cells} for side in ("client", "therapist"))
-    sizes = sample_words([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
+    sizes = sample_text([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
     left_out = f"; {document['left_out']} that were broken off are excluded" if document["left_out"] else ""
     measures = ", ".join(each["measure"] for each in document["measures"])
     mocks = document["stand_ins"]

@@ -5,6 +5,7 @@ Roles are stored with the run under their digests: it finishes with the roles it
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -38,6 +39,7 @@ from proctor.jobs.dialogue.files import (
     finished_items,
     read_checkpoint,
     session_document,
+    unjudged_items,
     write_missing,
     write_session,
     write_summary,
@@ -89,6 +91,7 @@ class DialogueOverrides:
     tasks: str | Sequence[Mapping[str, object]] | None = None
     attribution_model: str | None = None
     human: str | None = None
+    pairs: Sequence[Sequence[str]] | None = None
     record: str | None = None
     replay: str | None = None
 
@@ -249,18 +252,27 @@ class StoredDialogues(StoredPlan):
             yield Resource(kind="role", name=name, digest=path.stem, content=content)
 
 
+SUMMARY_SECONDS = 1.0
+"""Minimum time between two summaries while a simulation runs."""
+
+
 class DialogueFiles(JobFiles):
     """One JSON file for each finished dialogue, and the summary."""
 
-    def __init__(self, folder: Path, run_id: str, ctx: RunContext) -> None:
-        self._folder, self._run_id, self._ctx = folder, run_id, ctx
+    def __init__(
+        self, folder: Path, run_id: str, ctx: RunContext, plan: "DialogueJobPlan | None" = None
+    ) -> None:
+        self._folder, self._run_id, self._ctx, self._plan = folder, run_id, ctx, plan
         self._has_stale_files = False
+        self._next_summary = 0.0
 
     def begin(self, *, resumed: bool) -> BatchEnd | None:
         """Write missing files."""
         self._folder.mkdir(parents=True, exist_ok=True)
         read = self._ctx.store.read
         write_missing(self._folder, read, self._run_id, look_inside=True)
+        if resumed and self._plan:
+            self._queue_unjudged(self._plan)
         self._write_summary()
         if resumed and (count := count_interrupted(read, self._run_id)):
             self._ctx.info(
@@ -268,12 +280,22 @@ class DialogueFiles(JobFiles):
             )
         return None
 
+    def _queue_unjudged(self, plan: "DialogueJobPlan") -> None:
+        """Queue finished dialogues again for evaluators that the config has got since."""
+        store = self._ctx.store
+        if items := unjudged_items(store.read, self._run_id, plan.items()):
+            store.requeue(self._run_id, [item.id for item in items])
+            store.extend_batch(self._run_id, {}, add=[], settle=items, drop=[])
+            self._ctx.info(f"{plural(len(items), 'finished dialogue')} will be judged by the new evaluators")
+
     def item_finished(self, item: ItemFinished) -> None:
         """Write the file of a dialogue."""
         read = self._ctx.store.read
         try:
             for row in read.item(item.id, self._run_id):
                 write_session(self._folder, row, read)
+            if time.monotonic() >= self._next_summary:
+                self._write_summary()
         except OSError:
             self._has_stale_files = True
             raise
@@ -284,8 +306,12 @@ class DialogueFiles(JobFiles):
         return {"outputDir": str(self._folder), "summary": self._write_summary()}
 
     def _write_summary(self) -> JsonObject:
-        read = self._ctx.store.read
-        return write_summary(self._folder, read, read.batch(self._run_id, self._ctx.now()))
+        read, started = self._ctx.store.read, time.monotonic()
+        summary = write_summary(self._folder, read, read.batch(self._run_id, self._ctx.now()))
+        ended = time.monotonic()
+        # It reads all results: at most a twentieth of the time, however many there are.
+        self._next_summary = ended + max(SUMMARY_SECONDS, 20 * (ended - started))
+        return summary
 
 
 class DialogueJob(Job):
@@ -396,7 +422,7 @@ class DialogueJob(Job):
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> DialogueFiles:
         """The session files and the summary."""
         assert isinstance(plan, DialogueJobPlan | StoredDialogues) and plan.output
-        return DialogueFiles(plan.output, run_id, ctx)
+        return DialogueFiles(plan.output, run_id, ctx, plan if isinstance(plan, DialogueJobPlan) else None)
 
     def analysis(self, run_id: str, ctx: RunContext) -> str:
         """The variance of each measure between clients, therapists and repeats."""

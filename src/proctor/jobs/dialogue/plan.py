@@ -9,12 +9,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
-from proctor.dialogue.participant import CLIENT, THERAPIST, Role, every_step
+from proctor.dialogue.conversation import has_moderator
+from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST, Participant, Role, every_step
 from proctor.errors import Problem, UsageError
 from proctor.item import Item, digest_of
-from proctor.jobs.dialogue.roles import RoleFolder, Roles, read_profiles
+from proctor.jobs.dialogue.roles import FALLBACK, RoleFolder, Roles, read_profiles
 from proctor.jobs.dialogue.schema import DEFAULTS, DialogueSettings, as_list, read_settings
 from proctor.jobs.dialogue.world import (
     DialogueTask,
@@ -26,6 +28,7 @@ from proctor.jobs.dialogue.world import (
     world_problems,
 )
 from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, texts_in
+from proctor.judging.rubrics import rubric_names
 from proctor.plan.criteria import (
     criteria_of,
     documents,
@@ -58,8 +61,8 @@ class RoleChoice:
     options: JsonMap = field(default_factory=dict)
     model: str = ""
     parameters: JsonMap = field(default_factory=dict)
-    remark: str = ""
-    """A remark for the user; empty: none."""
+    remarks: Sequence[str] = ()
+    """Remarks for the user."""
     uses: Sequence[str] = ()
     """What it needs to know of the other side and its options do not set."""
     previous: Sequence[JsonMap] = ()
@@ -118,15 +121,28 @@ def cast(
     if side not in folder_of_role.plays:
         sides = ", ".join(folder_of_role.plays)
         raise UsageError(f"the role {folder_of_role.name} does not play a {side}\nIt plays: {sides}.")
-    role, options = folder_of_role.role(language), dict(entry.get("options") or {})
-    remark = f"{folder_of_role.name} has no templates in `{language}`: it is played in `{role.language}`"
-    _check_options(folder_of_role, options)
-    if entry.get("tools"):
-        role = replace(role, tools=read_tools(entry["tools"], folder))
-    if entry.get("policy"):
-        role = replace(role, policy=read_policy(entry["policy"], folder))
-    profiles = _profiles(folder_of_role, entry, side, folder)
-    _check_tasks(folder_of_role, profiles, tasks)
+    faults = Faults()
+    options = dict(entry.get("options") or {})
+    role, profiles = folder_of_role.role(language), list[tuple[str, JsonMap]]()
+    previous = list[JsonObject]()
+    with faults:
+        _label(entry)
+    _check_options(folder_of_role, options, faults)
+    with faults:
+        if entry.get("tools"):
+            role = replace(role, tools=read_tools(entry["tools"], folder))
+    with faults:
+        if entry.get("policy"):
+            role = replace(role, policy=read_policy(entry["policy"], folder))
+    with faults:
+        if entry.get("previous"):
+            previous = previous_sessions(folder / Path(entry["previous"]).expanduser(), side)
+    with faults:
+        profiles = _profiles(folder_of_role, entry, side, folder, language)
+    for name, profile in profiles:
+        for task in tasks or (None,):
+            _check_profile(folder_of_role, role, side, name, profile, task, options, faults)
+    faults.raise_all()
     return RoleChoice(
         label=_label(entry),
         role=role,
@@ -137,20 +153,97 @@ def cast(
         model=entry.get("model") or "",
         parameters={} if entry.get(TEMPERATURE) is None else {TEMPERATURE: entry[TEMPERATURE]},
         uses=[name for name in texts_in(folder_of_role.source.data, "uses") if not options.get(name)],
-        previous=previous_sessions(folder / Path(entry["previous"]).expanduser(), side)
-        if entry.get("previous")
-        else (),
-        remark=remark if language.partition("-")[0] != role.language.partition("-")[0] else "",
+        previous=previous,
+        remarks=list(
+            _language_remarks(folder_of_role, role, [name for name, _ in profiles], entry, language)
+        ),
     )
 
 
-def _check_tasks(
-    role: RoleFolder, profiles: Sequence[tuple[str, JsonMap]], tasks: Sequence[DialogueTask]
+def _language_remarks(
+    folder: RoleFolder, role: Role, profiles: Sequence[str], entry: JsonMap, language: str
+) -> Iterator[str]:
+    if language.partition("-")[0] != role.language.partition("-")[0]:
+        yield f"{folder.name} has no templates in `{language}`: it is played in `{role.language}`"
+    has_own_words = (role.asks or role.stand_in) and not entry.get("profiles_file")
+    if missing := folder.untranslated(profiles, language) if has_own_words else []:
+        listed = ", ".join(missing)
+        yield f"these profiles of {folder.name} are not in `{language}`, but in `{FALLBACK}`: {listed}"
+
+
+class Faults:
+    """Collects the errors of several checks, so that all are reported together."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.messages: list[str] = []
+
+    def __enter__(self) -> None:
+        """Begin a check."""
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        """Keep the error of a check."""
+        if isinstance(error, RoleFaults):
+            self.problems += error.faults.problems
+            self.messages += error.faults.messages
+            return True
+        if not isinstance(error, UsageError):
+            return False
+        self.problems += getattr(error, "problems", [])
+        self.messages += [] if hasattr(error, "problems") else [str(error)]
+        return True
+
+    def add(self, message: str) -> None:
+        """Add an error."""
+        if message not in self.messages:
+            self.messages.append(message)
+
+    def raise_all(self) -> None:
+        """Raise what was collected."""
+        if self.problems or self.messages:
+            raise RoleFaults(self)
+
+
+class RoleFaults(UsageError):
+    """All errors of one role of a config."""
+
+    def __init__(self, faults: Faults) -> None:
+        super().__init__("\n\n".join([*map(str, faults.problems), *faults.messages]))
+        self.faults = faults
+
+
+def _check_profile(
+    folder: RoleFolder,
+    role: Role,
+    side: str,
+    name: str,
+    profile: JsonMap,
+    task: DialogueTask | None,
+    options: JsonMap,
+    faults: Faults,
 ) -> None:
-    for task in tasks:
-        for _, profile in profiles:
-            if wrong := role.check_profile(task.profile_of(profile)):
-                raise UsageError(f"the task `{task.name}` does not fit the role {role.name}: {wrong[0]}")
+    """Report every fault of a profile: what its schema says, and members that its role needs."""
+    where = f"the profile {name}"
+    if task is not None:
+        profile, where = task.profile_of(profile), f"the task `{task.name}`"
+        for wrong in folder.check_profile(profile):
+            faults.add(f"{where} does not fit the role {folder.name}: {wrong}")
+    for missing in sorted(set(folder.required_members) - set(profile)):
+        faults.add(f"{where} of {folder.name} has no `{missing}`, which its templates use")
+    if not faults.messages:
+        try:
+            titles = dict.fromkeys(SIDES, "")
+            Participant(role, side, profile, options, ask=_no_model, note=_ignore, rng=Random, titles=titles)
+        except UsageError as error:
+            faults.add(f"{where} of {folder.name}: {error}")
+
+
+def _ignore(text: str) -> None:
+    """Nothing is noted before the start."""
+
+
+async def _no_model(prompt: object) -> str:
+    raise AssertionError(f"no model is called before the start: {prompt}")
 
 
 def _label(entry: JsonMap) -> str:
@@ -187,22 +280,22 @@ def previous_sessions(path: Path, side: str) -> list[JsonObject]:
     return sessions
 
 
-def _check_options(role: RoleFolder, options: JsonMap) -> None:
+def _check_options(role: RoleFolder, options: JsonMap, faults: Faults) -> None:
     choices = role.source.data.get("choices") or {}
     for name, value in options.items():
         if name not in role.options:
             known = ", ".join(role.options) or "none"
             remedy = f"{did_you_mean(name, role.options)} It has: {known}.".strip()
-            raise UsageError(f"the role {role.name} has no option `{name}`\n{remedy}")
+            faults.add(f"the role {role.name} has no option `{name}`\n{remedy}")
         if name in choices and value not in choices[name]:
             allowed = ", ".join(map(str, choices[name]))
-            raise UsageError(f"`{name}` of {role.name} cannot be `{value}`\nIt can be: {allowed}.")
+            faults.add(f"`{name}` of {role.name} cannot be `{value}`\nIt can be: {allowed}.")
 
 
 def _profiles(
-    role: RoleFolder, entry: Mapping[str, Any], side: str, folder: Path
+    role: RoleFolder, entry: Mapping[str, Any], side: str, folder: Path, language: str
 ) -> list[tuple[str, JsonMap]]:
-    there = dict(role.profiles)
+    there = dict(role.profiles_in(language))
     if file := entry.get("profiles_file"):
         there = _from_file(role, folder / Path(file).expanduser())
     if not there:
@@ -234,13 +327,15 @@ def _from_file(role: RoleFolder, path: Path) -> dict[str, JsonMap]:
     if not path.is_file():
         raise UsageError(f"there is no file {path} with profiles for {role.name}")
     there = read_profiles(path)
+    faults = Faults()
     for name, profile in there.items():
-        if wrong := role.check_profile(profile):
-            raise UsageError(f"{path}: the profile {name} is not valid for {role.name}: {wrong[0]}")
+        for wrong in role.check_profile(profile):
+            faults.add(f"{path}: the profile {name} is not valid for {role.name}: {wrong}")
+    faults.raise_all()
     return there
 
 
-LATER_KEYS = ("world", "tasks", "attribution_model", "human")
+LATER_KEYS = ("world", "tasks", "attribution_model", "human", "pairs", "resources")
 """Keys of later versions: without a value, they do not change the digest of a simulation."""
 DEFAULT_MODEL = ("OPENAI", "gpt-4o")
 MOST_ITEMS = 1_000_000
@@ -333,7 +428,8 @@ class DialoguePlan:
     def remarks(self) -> Sequence[str]:
         """Remarks for the user."""
         cast_roles = (c for each in self.combinations for c in (each.client, each.therapist))
-        remarks = [casting.remark for casting in cast_roles if casting.remark]
+        remarks = [remark for casting in cast_roles for remark in casting.remarks]
+        remarks += _other_language_remarks(self.config)
         remarks += [remark for each in self.combinations for remark in _unshared(each)]
         return list(dict.fromkeys(remarks))
 
@@ -408,6 +504,7 @@ class DialoguePlan:
             "checks": task.checks if task else None,
             "attributionModel": config["attribution_model"] if task else None,
             "toolFolder": str(self.folder) if combination.has_tools else None,
+            "toolSandbox": config["sandbox"] if combination.has_tools else None,
             "resources": config["resources"],
         }
         return {name: value for name, value in settings.items() if value is not None}
@@ -510,6 +607,23 @@ def _world_problems(
     return [settings.problem((), message) for message in messages]
 
 
+def _other_language_remarks(config: JsonMap) -> Iterator[str]:
+    """What else is in English and not in the language of the dialogues."""
+    language = str(config["lang"])
+    if language.partition("-")[0] == FALLBACK:
+        return
+    if not has_moderator(language):
+        yield f"the moderator does not speak `{language}`: its messages are in `{FALLBACK}`"
+    names = [each if isinstance(each, str) else str(as_map(each).get("name")) for each in _entries(config)]
+    if rubrics := [name for name in names if name in rubric_names()]:
+        yield f"these rubrics are not in `{language}`, but in `{FALLBACK}`: {', '.join(rubrics)}"
+
+
+def _entries(config: JsonMap) -> Sequence[object]:
+    evaluators = config["evaluators"]
+    return evaluators if isinstance(evaluators, list) else []
+
+
 def _unshared(combination: Combination) -> Iterator[str]:
     """Remarks about what one role needs of the other and does not get."""
     for mine, theirs in (
@@ -547,11 +661,35 @@ def _combinations(
     if problems:
         return []
     crossed = [replace(each, tasks=tasks) for each in _crossed(choices, config)]
-    return _unique(settings, crossed, problems)
+    return _unique(settings, _paired(settings, config, crossed, problems), problems)
+
+
+def _paired(
+    settings: DialogueSettings, config: JsonMap, combinations: list[Combination], problems: list[Problem]
+) -> list[Combination]:
+    """The combinations that `pairs` lists; without it, all."""
+    pairs = config["pairs"]
+    if not isinstance(pairs, list):
+        return combinations
+    labels = (
+        list(dict.fromkeys(each.client.label for each in combinations)),
+        list(dict.fromkeys(each.therapist.label for each in combinations)),
+    )
+    for number, pair in enumerate(pairs):
+        for side, label, known in zip((CLIENT, THERAPIST), pair, labels, strict=True):
+            if label not in known:
+                remedy = did_you_mean(label, known) or f"There are: {', '.join(known)}."
+                problems.append(settings.problem(("pairs", number), f"there is no {side} `{label}`", remedy))
+    wanted = {tuple(pair) for pair in pairs}
+    return [each for each in combinations if (each.client.label, each.therapist.label) in wanted]
 
 
 def _problems_at(settings: DialogueSettings, path: KeyPath, error: UsageError) -> list[Problem]:
     """The problems of an error, at their own place if they have one, or at a path of the config."""
+    if isinstance(error, RoleFaults):
+        parts = [message.partition("\n") for message in error.faults.messages]
+        here = [settings.problem(path, problem, remedy) for problem, _, remedy in parts]
+        return [*error.faults.problems, *here]
     if inner := getattr(error, "problems", None):
         return list(inner)
     problem, _, remedy = str(error).partition("\n")

@@ -6,6 +6,7 @@ A role is a folder:
     NAME/templates/LANG/*.j2     prompts in each language
     NAME/profile.schema.yaml     JSON Schema of profiles
     NAME/profiles/*.yaml|json    profiles; a file contains one, or a list
+    NAME/profiles/LANG/*         the same in another language
     NAME/data/*.yaml|json        other data of the templates
 
 Built-in roles are in the package; folders called `roles` of the user take precedence. All problems of a
@@ -13,7 +14,7 @@ role are reported before a dialogue starts.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
@@ -26,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from proctor.answer_parser import field_of
 from proctor.dialogue.participant import TEMPLATE_NAMES, Role, TurnStep, every_step
 from proctor.dialogue.steps import KINDS, pattern
-from proctor.dialogue.templating import check_expression, check_template, names_in
+from proctor.dialogue.templating import check_expression, check_template, members_needed, names_in
 from proctor.errors import NotFound, Place, Problem, UsageError
 from proctor.jobs.dialogue.world import TOOL_KEYS, ToolEntry, read_policy, read_tools
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, texts_in
@@ -34,6 +35,8 @@ from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import SectionLabel, check_shape, did_you_mean
 
+MOST_TEMPERATURE = 2.0
+"""No provider accepts more."""
 STEP_LISTS = ("before", "steps", "after")
 Templates = Mapping[str, Mapping[str, str]]
 """By language, then by name."""
@@ -95,9 +98,37 @@ def _step_problems(
     for step in _all_steps(source.data):
         yield from _wrong_expressions(source, step, known)
         yield from _wrong_parts(source, data, step)
+    if not any(map(_may_reply, every_step(source.data["steps"]))):
+        remedy = "Add a step that sets `reply`: `ask` with `history`, `say`, `rules`, `set`, …"
+        yield source.problem(("steps",), "the role never replies: no step sets `reply`", remedy)
+    yield from _parameter_problems(source)
     for name in source.data.get("metrics") or ():
         if name not in (source.data.get("state") or {}):
             yield source.problem(("metrics",), f"`{name}` is not in the role's state", "Add it to `state`.")
+
+
+def _may_reply(step: TurnStep) -> bool:
+    """Whether a step can set what a role says, or end the session."""
+    if "say" in step or "end" in step or "reply" in (step.get("set") or {}):
+        return True
+    if {"ask", "rules", "http", "person"} & step.keys():
+        return "reply" in (step.get("read") or ()) or (
+            "read" not in step and step.get("into", "reply") == "reply"
+        )
+    return "reply" in (step.get("draw"), step.get("rank"), step.get("for"))
+
+
+def _parameter_problems(source: PlanSource) -> Iterator[Problem]:
+    """Values of parameters that no provider accepts."""
+    settings = [
+        as_map(source.data, "parameters"),
+        *(as_map(step, "parameters") for step in _all_steps(source.data)),
+    ]
+    for parameters in settings:
+        value = parameters.get("temperature")
+        if value is not None and not (isinstance(value, int | float) and 0 <= value <= MOST_TEMPERATURE):
+            problem = f"`temperature: {value}` is not accepted by any provider"
+            yield source.problem(("parameters",), problem, f"Use a number from 0 to {MOST_TEMPERATURE:g}.")
 
 
 EXPRESSIONS = ("when", "until", "in", "from", "http", "headers", "text", "passages", "url", "model")
@@ -153,13 +184,15 @@ def _wrong_rules(rules: object) -> str:
 def _templates_used(data: Mapping[str, Any]) -> list[str]:
     used = [data["opening"]] if data.get("opening") else []
     for step in _all_steps(data):
-        question = step.get("ask")
-        if isinstance(question, Mapping):
-            used += [question[name] for name in ("system", "prompt") if question.get(name)]
-        elif question:
-            used.append(question)
-        used += [step[name] for name in ("say", "person") if step.get(name)]
+        used += _templates_of(step)
     return list(dict.fromkeys(used))
+
+
+def _templates_of(step: JsonMap) -> list[str]:
+    question = step.get("ask")
+    used = [as_text(question, name) for name in ("system", "prompt")] if isinstance(question, Mapping) else []
+    used += [question] if isinstance(question, str) else []
+    return [name for name in (*used, as_text(step, "say"), as_text(step, "person")) if name]
 
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -275,6 +308,10 @@ FALLBACK = "en"
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
+def _base(language: str) -> str:
+    return language.partition("-")[0]
+
+
 @dataclass(frozen=True)
 class RoleFolder:
     """A valid role in its folder."""
@@ -287,6 +324,8 @@ class RoleFolder:
     """By language, then by name."""
     profiles: Mapping[str, JsonMap] = field(repr=False)
     """By name: `file` or `file:number`; sorted."""
+    translations: Mapping[str, Mapping[str, JsonMap]] = field(repr=False)
+    """Profiles in other languages: by language, then by name."""
     schema: JsonMap | None = field(repr=False)
 
     @property
@@ -310,6 +349,21 @@ class RoleFolder:
     def options(self) -> JsonMap:
         """Its options, with defaults."""
         return self.source.data.get("options") or {}
+
+    @cached_property
+    def required_members(self) -> Set[str]:
+        """The members of a profile that the templates of its unconditional steps use."""
+        used = [
+            name
+            for step in self.source.data["steps"]
+            if step.get("when") is None
+            for name in _templates_of(step)
+        ]
+        needed = set[str]()
+        for texts in self.templates.values():
+            for name in used:
+                needed |= members_needed(texts[name], "profile")
+        return needed
 
     def language_for(self, requested: str) -> str:
         """The language used for a requested one: the same, its base language, English, or the role's own."""
@@ -337,6 +391,17 @@ class RoleFolder:
             data=dict(self.data),
             language=language,
         )
+
+    def profiles_in(self, requested: str) -> Mapping[str, JsonMap]:
+        """The profiles, those in a language where there are such."""
+        return {**self.profiles, **self.translations.get(_base(requested), {})}
+
+    def untranslated(self, names: Iterable[str], requested: str) -> list[str]:
+        """The profiles among `names` that are in English and not in a requested language."""
+        if _base(requested) == FALLBACK:
+            return []
+        known = self.translations.get(_base(requested), {})
+        return [name for name in names if name in self.profiles and name not in known]
 
     def check_profile(self, profile: object) -> list[str]:
         """Problems of a profile."""
@@ -439,12 +504,18 @@ def read_role(folder: Path) -> RoleFolder:
         data={path.stem: read_data(path) for path in _data_files(folder / "data")},
         templates=templates,
         profiles=dict(_profiles(folder / "profiles")),
+        translations={
+            language.name: dict(_profiles(language)) for language in sorted((folder / "profiles").glob("*/"))
+        },
         schema=_schema(folder),
     )
     if problems := problems_of(role.source, role.folder, role.templates, role.data):
         refuse(problems)
     for profile_name, profile in role.profiles.items():
         problems += _profile_problems(role, profile_name, profile)
+    for language, profiles in role.translations.items():
+        for profile_name, profile in profiles.items():
+            problems += _profile_problems(role, f"{language}/{profile_name}", profile)
     if problems:
         refuse(problems)
     return role

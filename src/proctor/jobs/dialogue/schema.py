@@ -6,15 +6,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from proctor.errors import Problem
+from proctor.jobs.dialogue.roles import MOST_TEMPERATURE
 from proctor.jobs.dialogue.world import TASK_KEYS, TOOL_KEYS, TaskEntry, ToolEntry
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
 from proctor.plan.validate import (
-    RESOURCES_TEXT,
     OutagePatience,
+    PlanResources,
     PlanSandbox,
-    ResourcesValue,
     SectionLabel,
     StopWhen,
     check_shape,
@@ -25,7 +25,7 @@ from proctor.plan.yaml_loader import read_source
 _STRICT = ConfigDict(extra="forbid", strict=True)
 Count = Annotated[int, Field(ge=1)]
 Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")]
-Temperature = Annotated[float, Field(ge=0, le=5)]
+Temperature = Annotated[float, Field(ge=0, le=MOST_TEMPERATURE)]
 
 
 def as_list(value: object) -> list[Any]:
@@ -139,10 +139,13 @@ class SimulationFile(BaseModel):
     tasks: str | Annotated[list[TaskEntry], Field(min_length=1)] | None = None
     attribution_model: str | None = None
     human: Literal["terminal", "web"] | None = None
+    pairs: (
+        Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)] | None
+    ) = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None
-    resources: ResourcesValue | None = Field(default=None, description=RESOURCES_TEXT)
+    resources: PlanResources = None
 
 
 DEFAULTS = SimulationFile().model_dump(exclude={"clients": True, "therapists": True}) | {

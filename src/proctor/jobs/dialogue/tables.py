@@ -5,6 +5,7 @@ Documented columns come first, in their order; further columns follow.
 
 import json
 import math
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from proctor.export.tables import write_csv
 from proctor.formatting import count_words
 from proctor.item import SUCCESS
 from proctor.jobs.dialogue.files import SUMMARY
-from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text, maps_in
+from proctor.json_values import JsonMap, JsonObject, as_integer, as_map, as_number, as_text, maps_in, texts_in
 from proctor.stats.dialogue import DATA_RULE, analysis, is_data, mean_scores, told_apart
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ SESSION_COLUMNS = (
     *("source_file", "patient_name", "num_turns", "total_messages", "therapist_words", "client_words"),
     *("client", "therapist", "run_id", "combination", "status", "end_reason", "caused_by"),
     *("client_model", "therapist_model", "seed", "total_tokens", "cost_usd"),
-    *("profile", "therapist_profile", "temperature", "repeat"),
+    *("profile", "therapist_profile", "temperature", "repeat", "parameters_not_sent"),
 )
 NUMBERS = ("num_turns", "total_messages", "therapist_words", "client_words", "total_tokens", "cost_usd")
 TURN_COLUMNS = ("session_file", "turn_idx", "role", "content", "word_count")
@@ -161,11 +162,24 @@ def session_row(session: JsonMap) -> JsonObject:
         "therapist_profile": as_map(session, "roles", THERAPIST).get("profile"),
         "temperature": _temperature(session),
         "repeat": session.get("repeat"),
+        "parameters_not_sent": _not_sent(record),
     }
     if "task" in session:
         actions = maps_in(session.get("actions"))
         row |= {"task": session["task"], "tool_calls": len(actions)}
     return row | {f"score.{name}": value for name, value in _scored(session).items()}
+
+
+_NOT_SENT = re.compile(r"(\S+) was not sent `(\w+)`")
+
+
+def _not_sent(record: JsonMap) -> str | None:
+    """The parameters that models do not take: `anthropic/claude: seed`. None: all were sent."""
+    by_model: dict[str, dict[str, None]] = {}
+    for match in map(_NOT_SENT.match, texts_in(record, "notes")):
+        if match:
+            by_model.setdefault(match[1], {})[match[2]] = None
+    return "; ".join(f"{model}: {', '.join(names)}" for model, names in by_model.items()) or None
 
 
 def _temperature(session: JsonMap) -> str | None:
@@ -179,8 +193,8 @@ def _temperature(session: JsonMap) -> str | None:
 
 
 def turn_rows(session: JsonMap) -> Iterator[JsonObject]:
-    """One session as one row per message, with its scores."""
-    scores = _turn_scores(session)
+    """One session as one row per message, with its scores and the state of its role after it."""
+    scores, states = _turn_scores(session), _turn_states(session)
     counts = {CLIENT: 0, THERAPIST: 0}
     for position, message in enumerate(maps_in(session["messages"])):
         role, content = str(message.get("role", "")), str(message.get("content", ""))
@@ -193,6 +207,7 @@ def turn_rows(session: JsonMap) -> Iterator[JsonObject]:
         }
         mine = counts.get(role, 0)
         counts[role] = mine + 1
+        row |= {f"state.{name}": value for name, value in states.get((role, mine), {}).items()}
         yield row | {f"score.{name}": value for name, value in scores.get((role, mine), {}).items()}
 
 
@@ -233,6 +248,30 @@ def sessions_to_dataframe(sessions: Sequence[JsonMap]) -> "pandas.DataFrame":
     Columns that are not numeric, except the patient's name, are in the index, so that means work on all
     columns; `df.groupby("therapist")` and `df.reset_index()` still find them.
     """
+    pandas = _pandas()
+    rows = [session_row(session) for session in sessions]
+    frame = pandas.DataFrame(rows, columns=_columns(SESSION_COLUMNS, rows))
+    for name in NUMBERS:
+        frame[name] = pandas.to_numeric(frame[name])
+    numeric = set(frame.select_dtypes("number").columns) - {"run_id", "seed", "repeat"}
+    return frame.set_index([name for name in frame.columns if name not in {*numeric, "patient_name"}])
+
+
+def turns_to_dataframe(sessions: Sequence[JsonMap]) -> "pandas.DataFrame":
+    """The messages of sessions as a pandas table, with the states and scores of each.
+
+    Client, therapist, combination, and run of the session are columns too.
+    """
+    pandas = _pandas()
+    rows = [
+        {**row, **{name: session.get(name) for name in ("client", "therapist", "combination", "run_id")}}
+        for session in sessions
+        for row in turn_rows(session)
+    ]
+    return pandas.DataFrame(rows, columns=_columns(TURN_COLUMNS, rows))
+
+
+def _pandas() -> Any:
     # pandas is an optional dependency.
     try:
         import pandas
@@ -240,12 +279,7 @@ def sessions_to_dataframe(sessions: Sequence[JsonMap]) -> "pandas.DataFrame":
         raise UsageError(
             "tables for pandas need pandas\nInstall it: pip install 'proctor[pandas]'"
         ) from error
-    rows = [session_row(session) for session in sessions]
-    frame = pandas.DataFrame(rows, columns=_columns(SESSION_COLUMNS, rows))
-    for name in NUMBERS:
-        frame[name] = pandas.to_numeric(frame[name])
-    numeric = set(frame.select_dtypes("number").columns) - {"run_id", "seed", "repeat"}
-    return frame.set_index([name for name in frame.columns if name not in {*numeric, "patient_name"}])
+    return pandas
 
 
 def patient_name(session: JsonMap) -> str:
@@ -308,6 +342,18 @@ def _turn_scores(session: JsonMap) -> dict[tuple[str, int], JsonObject]:
         if number.isdecimal():
             value = score.get("value", score.get("label"))
             rows.setdefault((role, int(number)), {})[str(score["evaluator"])] = value
+    return rows
+
+
+def _turn_states(session: JsonMap) -> dict[tuple[str, int], JsonObject]:
+    """The state of each role after each of its messages, by role and number."""
+    rows: dict[tuple[str, int], JsonObject] = {}
+    for turn in maps_in(session.get("states")):
+        number = as_integer(turn, "turn") or 0
+        for name, value in turn.items():
+            role, dot, variable = name.partition(".")
+            if dot and role in SIDES:
+                rows.setdefault((role, number), {})[variable] = value
     return rows
 
 

@@ -21,12 +21,11 @@ from proctor.jobs.evaluation.ground_truth import SessionMetadata, unwrapped
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence
 from proctor.plan.source import KeyPath, PlanSource, refuse
 from proctor.plan.validate import (
-    RESOURCES_TEXT,
     Anything,
     ModelPrice,
     OutagePatience,
+    PlanResources,
     PlanSandbox,
-    ResourcesValue,
     Seconds,
     SectionLabel,
     Text,
@@ -304,7 +303,7 @@ class EvaluationPlan(_EvaluationModel):
     prices: dict[str, ModelPrice] | None = None
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None
-    resources: ResourcesValue | None = Field(None, description=RESOURCES_TEXT)
+    resources: PlanResources = None
 
 
 def read_evaluation(text: str | bytes, *, file: str) -> JsonObject:

@@ -664,8 +664,8 @@ def analysis_folder(folder: Path, metric: str) -> Path:
 def write_reports(analyzer: BatchAnalyzer, target: Path) -> list[Path]:
     """Write the report in Markdown and HTML, and its figures for print; the files."""
     markdown, files = experiment_markdown(analyzer)
-    pages = {"analysis-report.md": markdown, "analysis-report.html": experiment_html(analyzer, files=True)}
-    return write_pages(target, pages | files)
+    html = experiment_html(analyzer, files=True)
+    return write_pages(target, {"analysis-report.md": markdown, "analysis-report.html": html, **files})
 
 
 def experiment_html(analyzer: BatchAnalyzer, *, files: bool = False) -> str:

@@ -1,13 +1,13 @@
 """Figures of an experiment's analysis with their captions, and the paragraph about its methods."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from proctor.formatting import figure, percent, plural, short, usd
 from proctor.report.charts import Bar, Point, scatter
-from proctor.report.panels import Cell, Panel, TableRow, dot_table, dots, interaction, small_multiples
-from proctor.report.render import Drawn, method_words, sample_words
+from proctor.report.panels import HeatCell, Panel, TableRow, dot_table, dots, interaction, small_multiples
+from proctor.report.render import Drawn, method_text, sample_text
 from proctor.stats import experiment
 from proctor.stats.experiment import RunData
 from proctor.stats.intervals import Estimate
@@ -15,6 +15,8 @@ from proctor.stats.intervals import Estimate
 if TYPE_CHECKING:
     from proctor.jobs.scenario.analysis import BatchAnalyzer
 
+StatisticsRow = Mapping[str, Any]
+"""Statistics of one variation or metric, as the analyzer has them."""
 DRAWN_VARIATIONS = 60
 DRAWN_PANELS = 30
 DRAWN_METRICS = 12
@@ -43,16 +45,16 @@ def figures_of(analyzer: "BatchAnalyzer") -> dict[str, list[Drawn]]:
     return drawn
 
 
-def _label(one: Mapping[str, Any]) -> str:
+def _label(one: StatisticsRow) -> str:
     return f"{one['variation_id']}: {one['description']}"
 
 
-def _shown(number: int, most: int, what: str) -> str:
+def _omission_note(number: int, most: int, what: str) -> str:
     """What a figure leaves out, as the beginning of a sentence; empty: nothing."""
     return f" The first {most} of {number} {what}." if number > most else ""
 
 
-def _success(statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+def _success(statistics: Sequence[StatisticsRow]) -> list[Drawn]:
     known = [one for one in statistics if one["total_runs"]]
     entries = [
         Bar(
@@ -69,8 +71,8 @@ def _success(statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
     title = "Completed runs by variation"
     caption = (
         f"{title}. Share of the runs that completed, without infrastructure errors; 95% CI: Wilson; "
-        f"{sample_words([one['judged_runs'] for one in known], 'run', 'variation')}."
-        f"{_shown(len(known), DRAWN_VARIATIONS, 'variations')}"
+        f"{sample_text([one['judged_runs'] for one in known], 'run', 'variation')}."
+        f"{_omission_note(len(known), DRAWN_VARIATIONS, 'variations')}"
     )
     plot = _variation_plot(title, known, entries, say=percent, axis="completed", limits=(0.0, 1.0))
     return [(caption, plot)]
@@ -78,7 +80,7 @@ def _success(statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
 
 def _variation_plot(
     title: str,
-    variations: Sequence[Mapping[str, Any]],
+    variations: Sequence[StatisticsRow],
     entries: Sequence[Bar],
     *,
     say: Callable[[float], str],
@@ -96,7 +98,7 @@ def _variation_plot(
     return dot_table(title, [*factors, "no."], rows, say=say, axis=axis, limits=limits)
 
 
-def _by_variation(metric: str, statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+def _by_variation(metric: str, statistics: Sequence[StatisticsRow]) -> list[Drawn]:
     known = [one for one in statistics if metric in one["metrics"]]
     entries = [
         Bar(
@@ -113,14 +115,14 @@ def _by_variation(metric: str, statistics: Sequence[Mapping[str, Any]]) -> list[
     values = [one["metrics"][metric] for one in known]
     title = f"{metric} by variation"
     caption = (
-        f"{title}. Mean of {LAST_VALUE}; {method_words(each['method'] for each in values if _has_ci(each))}; "
-        f"{sample_words([each['n'] for each in values], 'run', 'variation')}."
-        f"{_shown(len(known), DRAWN_VARIATIONS, 'variations')}"
+        f"{title}. Mean of {LAST_VALUE}; {method_text(each['method'] for each in values if _has_ci(each))}; "
+        f"{sample_text([each['n'] for each in values], 'run', 'variation')}."
+        f"{_omission_note(len(known), DRAWN_VARIATIONS, 'variations')}"
     )
     return [(caption, _variation_plot(title, known, entries, say=short, axis=metric))]
 
 
-def _has_ci(one: Mapping[str, Any]) -> bool:
+def _has_ci(one: StatisticsRow) -> bool:
     return one["low"] is not None and one["high"] is not None
 
 
@@ -151,8 +153,8 @@ def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
     overall = sum(run.metrics[metric] for run in runs) / len(runs)
     caption = (
         f"{title}. Mean of {LAST_VALUE} at each level of each factor, over all levels of the other factors; "
-        f"{method_words(one.method for one in estimates if one.low is not None)}; "
-        f"{sample_words([one.runs for one in estimates], 'run', 'level', total=False)}. "
+        f"{method_text(one.method for one in estimates if one.low is not None)}; "
+        f"{sample_text([one.runs for one in estimates], 'run', 'level', total=False)}. "
         f"Dashed line: mean of all {plural(len(runs), 'run')}. Differences are tested in the table of levels."
     )
     return [(caption, dots(title, groups, say=short, axis=metric, reference=overall))]
@@ -168,7 +170,7 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
         rows, by = (first, second) if len(factors[first]) >= len(factors[second]) else (second, first)
         if len(factors[by]) > DRAWN_SERIES:
             continue
-        cells: dict[str, dict[str, Cell]] = {}
+        cells: dict[str, dict[str, HeatCell]] = {}
         estimates: list[Estimate] = []
         for level in factors[rows]:
             for other in factors[by]:
@@ -182,7 +184,7 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
                     estimate = _estimate(metric, analyzer, chosen)
                     estimates.append(estimate)
                     assert estimate.value is not None
-                    cells.setdefault(level, {})[other] = Cell(
+                    cells.setdefault(level, {})[other] = HeatCell(
                         value=estimate.value, low=estimate.low, high=estimate.high, n=len(chosen)
                     )
         if not estimates:
@@ -192,8 +194,8 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
         p = "" if test is None else f" Interaction: F test, p = {test:.2g} (Bonferroni)."
         caption = (
             f"{title}. Mean of {LAST_VALUE} in each combination of levels; "
-            f"{method_words(one.method for one in estimates if one.low is not None)}; "
-            f"{sample_words([one.runs for one in estimates], 'run', 'combination')}. "
+            f"{method_text(one.method for one in estimates if one.low is not None)}; "
+            f"{sample_text([one.runs for one in estimates], 'run', 'combination')}. "
             f"Lines that are not parallel show an interaction.{p}"
         )
         drawn.append((caption, interaction(title, rows, cells, by=by, axis=metric)))
@@ -221,8 +223,8 @@ def _over_turns(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
     title = f"{metric} over the turns"
     caption = (
         f"{title}. Mean over the completed runs of a variation after each turn, with its 95% CI; "
-        f"{sample_words(counts, 'run', 'turn and variation', total=False)}. All panels have the same axes."
-        f"{_shown(len(numbers), DRAWN_PANELS, 'variations')}"
+        f"{sample_text(counts, 'run', 'turn and variation', total=False)}. All panels have the same axes."
+        f"{_omission_note(len(numbers), DRAWN_PANELS, 'variations')}"
     )
     return [(caption, small_multiples(title, panels, x_axis="turn", y_axis=metric))]
 
@@ -245,14 +247,14 @@ def _places(analyzer: "BatchAnalyzer", numbers: Sequence[int]) -> dict[int, tupl
     return places if len(set(places.values())) == len(places) else dict.fromkeys(numbers, ("", ""))
 
 
-def _points(turns: Sequence[Mapping[str, Any]]) -> list[Point]:
+def _points(turns: Sequence[StatisticsRow]) -> list[Point]:
     return [
         Point(label=f"turn {one['turn']}", x=one["turn"], y=one["mean"], low=one["low"], high=one["high"])
         for one in turns
     ]
 
 
-def _against_cost(metric: str, statistics: Sequence[Mapping[str, Any]]) -> list[Drawn]:
+def _against_cost(metric: str, statistics: Sequence[StatisticsRow]) -> list[Drawn]:
     known = [one for one in statistics if metric in one["metrics"] and one["cost"]["mean"]]
     points = [
         Point(
@@ -267,12 +269,12 @@ def _against_cost(metric: str, statistics: Sequence[Mapping[str, Any]]) -> list[
     if len(points) < 2:
         return []
     values = [one["metrics"][metric] for one in known]
-    title = f"{metric} against the cost of a run"
+    title = f"What a run costs against {metric}"
     caption = (
         f"{title}. Mean of {LAST_VALUE} and mean cost of all runs, by variation; "
-        f"{method_words(each['method'] for each in values if _has_ci(each))}; "
-        f"{sample_words([each['n'] for each in values], 'run', 'variation')}."
-        f"{_shown(len(known), DRAWN_PANELS, 'variations')}"
+        f"{method_text(each['method'] for each in values if _has_ci(each))}; "
+        f"{sample_text([each['n'] for each in values], 'run', 'variation')}."
+        f"{_omission_note(len(known), DRAWN_PANELS, 'variations')}"
     )
     plot = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=short)
     return [(caption, plot)]
@@ -307,25 +309,36 @@ def methods_paragraph(analyzer: "BatchAnalyzer") -> str:
     left_out = f", {failed} failed, and {errors} ended in infrastructure errors" if failed or errors else ""
     seeds = any(run.seed is not None for run in runs)
     sentences = [
-        f"{design} ({sample_words(per_variation, 'run', 'variation')}). {done} runs completed{left_out}; "
+        f"{design} ({sample_text(per_variation, 'run', 'variation')}). {done} runs completed{left_out}; "
         "metrics are the last values of completed runs.",
         "Runs of equal number have the same random seed in every variation, and comparisons are paired by "
         "seed where both runs completed."
         if seeds and factors
         else "",
         _interval_sentence(analyzer),
-        "Levels of factors were compared within blocks of equal seed and equal other factors, variations "
-        "pair by pair (paired t or Welch's t test); intervals and p values of each family are "
-        "Bonferroni-corrected, with a significance level of 0.05. Interactions of two factors were tested "
-        "with F tests of linear models."
-        if factors
-        else "",
+        _comparison_sentence(analyzer) if factors else "",
+        "Interactions of two factors were tested with F tests of linear models." if len(factors) > 1 else "",
         f"The runs used mock models ({', '.join(study.stand_ins)}): they say nothing about real ones."
         if study.stand_ins
         else "",
         f"Runs and analysis: Proctor {__version__}.",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _comparison_sentence(analyzer: "BatchAnalyzer") -> str:
+    levels = _tests(experiment.statement(one) for one in analyzer.level_contrasts if one.metric)
+    pairs = _tests(one for metric in analyzer.metrics for one in analyzer.compare_pairs(metric))
+    return (
+        "Levels of factors were compared within blocks of equal seed and equal other factors"
+        f"{levels}, variations pair by pair{pairs}; intervals and p values of each family are "
+        "Bonferroni-corrected, with a significance level of 0.05."
+    )
+
+
+def _tests(rows: Iterable[StatisticsRow]) -> str:
+    names = list(dict.fromkeys(str(row["test"]) for row in rows if row["test"]))
+    return f" ({'; '.join(names)})" if names else ""
 
 
 def _interval_sentence(analyzer: "BatchAnalyzer") -> str:
@@ -335,7 +348,7 @@ def _interval_sentence(analyzer: "BatchAnalyzer") -> str:
         if _has_ci(one):
             by_method.setdefault(one["method"], []).append(name)
     parts = [
-        f"{method_words([method], prefix='')} for {', '.join(names)}" for method, names in by_method.items()
+        f"{method_text([method], prefix='')} for {', '.join(names)}" for method, names in by_method.items()
     ]
     success = "Wilson's method for success rates"
     return f"95% confidence intervals are for runs like these: {'; '.join([success, *parts])}."

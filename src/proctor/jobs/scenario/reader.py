@@ -36,7 +36,7 @@ from proctor.plan.validate import did_you_mean, expected_value, value_text
 from proctor.scenario.definition import SHORT_NAME, Actor, Plain, Scenario, names_of, scenario_of
 from proctor.scenario.expressions import FUNCTIONS
 from proctor.scenario.prompts import SUFFIX, built_in, fault_of
-from proctor.scenario.world import ALL, OWN, has_value, in_words, rule_problems
+from proctor.scenario.world import ALL, OWN, has_value, rule_problems, value_label
 
 VARIABLE_TYPES = {"int": "integer", "float": "number", "bool": "boolean", "str": "text", "string": "text"}
 RESERVED = ("true", "false", "turn", *keyword.kwlist, *FUNCTIONS)
@@ -300,11 +300,11 @@ def _of_main(source: PlanSource, findings: FolderReader) -> Plain:
     return plain
 
 
-def _variables(source: PlanSource, written: Any, findings: FolderReader) -> Any:
+def _variables(source: PlanSource, written: object, findings: FolderReader) -> object:
     """Variables by name; a value alone is the initial one and gives the type."""
     if not isinstance(written, dict):
         return written
-    variables: dict[str, Any] = {}
+    variables: dict[str, Plain] = {}
     for name, entry in written.items():
         values = dict(entry) if isinstance(entry, dict) else {"initial": entry}
         if "type" not in values:
@@ -328,7 +328,7 @@ def _variables(source: PlanSource, written: Any, findings: FolderReader) -> Any:
     return variables
 
 
-def _choice(value: Any) -> Any:
+def _choice(value: object) -> object:
     return {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
 
 
@@ -353,7 +353,9 @@ def check_world(scenario: Scenario, findings: FolderReader) -> None:
                 findings.problem((*at, "initial"), f"`initial` has no value of {', '.join(missing)}")
         for value in initials.values():
             if not has_value(variable, value):
-                findings.problem((*at, "initial"), f"`{name}` cannot be {in_words(value)} at the beginning")
+                findings.problem(
+                    (*at, "initial"), f"`{name}` cannot be {value_label(value)} at the beginning"
+                )
     for index, error in rule_problems(scenario):
         text = scenario.rules[index].text
         problem = f"rule {index + 1}: {error.problem}, at character {error.column} of `{text}`"

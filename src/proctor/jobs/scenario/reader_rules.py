@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import Place, PlanError, Problem
+from proctor.json_values import as_list
 from proctor.plan import source as sources
 from proctor.plan.source import PlanSource, bytes_of
 from proctor.plan.validate import did_you_mean
@@ -221,7 +222,7 @@ def _entries(source: PlanSource, findings: FolderReader) -> list[tuple[Steps, st
 
 
 def _event(
-    source: PlanSource, at: Steps, name: str, kind: str, entry: dict[str, Any], findings: FolderReader
+    source: PlanSource, at: Steps, name: str, kind: str, entry: Plain, findings: FolderReader
 ) -> Plain:
     event: Plain = {"type": kind} if kind else {}
     for key, value in entry.items():
@@ -249,7 +250,7 @@ def _event(
 
 
 def _list_conditions(
-    source: PlanSource, at: Steps, name: str, event: Plain, entries: list[Any], findings: FolderReader
+    source: PlanSource, at: Steps, name: str, event: Plain, entries: Sequence[object], findings: FolderReader
 ) -> None:
     """Conditions as a list: comparisons of metrics, and patterns of the world state."""
     conditions: dict[str, str] = {}
@@ -269,7 +270,7 @@ def _list_conditions(
         event["world_state_contains"] = patterns
 
 
-def _comparisons(source: PlanSource, at: Steps, entry: Any, findings: FolderReader) -> dict[str, str]:
+def _comparisons(source: PlanSource, at: Steps, entry: object, findings: FolderReader) -> dict[str, str]:
     """The comparisons of one entry: a text, a mapping by metric, or `metric`, `operator` and `value`."""
     known = ("metrics", "world_state_contains")
     if isinstance(entry, str):
@@ -292,7 +293,7 @@ def _comparisons(source: PlanSource, at: Steps, entry: Any, findings: FolderRead
 
 
 def _schedule(
-    source: PlanSource, at: Steps, name: str, event: Plain, entry: dict[str, Any], findings: FolderReader
+    source: PlanSource, at: Steps, name: str, event: Plain, entry: Plain, findings: FolderReader
 ) -> None:
     """`schedule: {turns: [3, 6]}`, or `{turn: 3}`."""
     schedule = entry.get("schedule")
@@ -311,7 +312,7 @@ def _schedule(
 
 
 def _effects(
-    source: PlanSource, at: Steps, name: str, event: Plain, entry: dict[str, Any], findings: FolderReader
+    source: PlanSource, at: Steps, name: str, event: Plain, entry: Plain, findings: FolderReader
 ) -> None:
     """`effect`, a text, and `effects`: texts, named values, or mappings with the turns they apply to."""
     effects: list[Plain] = []
@@ -328,7 +329,7 @@ def _effects(
         findings.came_from(("events", name, "effects"), source, (*at, "effects" if written else "effect"))
 
 
-def _effect(part: Any) -> Plain:
+def _effect(part: object) -> Plain:
     """One effect of an event, with the turns it is limited to."""
     if not isinstance(part, dict):
         return {"text": _words(part)}
@@ -354,11 +355,6 @@ def _effect(part: Any) -> Plain:
 def _sentence(text: str) -> str:
     text = " ".join(text.split())
     return text if text.endswith((".", "!", "?", ";", ":")) else f"{text}."
-
-
-def as_list(value: Any) -> list[Any]:
-    """A list; anything else as an empty one."""
-    return value if isinstance(value, list) else []
 
 
 def _check(event: Plain, name: str, findings: FolderReader) -> None:
@@ -448,7 +444,7 @@ def _exports_csv(source: PlanSource, findings: FolderReader) -> bool:
     return export_format in ("csv", "both") and source.data.get("auto_export") is not False
 
 
-def _metric(source: PlanSource, at: Steps, name: str, entry: dict[str, Any], findings: FolderReader) -> Plain:
+def _metric(source: PlanSource, at: Steps, name: str, entry: Plain, findings: FolderReader) -> Plain:
     metric: Plain = {}
     parts: list[tuple[Steps, dict[str, Any]]] = [(at, entry)]
     if isinstance(entry.get("extraction"), dict):
@@ -563,7 +559,7 @@ def _checks(source: PlanSource, findings: FolderReader) -> dict[str, Plain]:
 
 
 def _validation_check(
-    source: PlanSource, at: Steps, name: str, entry: dict[str, Any], findings: FolderReader
+    source: PlanSource, at: Steps, name: str, entry: Plain, findings: FolderReader
 ) -> Plain:
     findings.came_from(("validation", "checks", name), source, at)
     values: Plain = {}

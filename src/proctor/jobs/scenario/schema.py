@@ -7,12 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
-    RESOURCES_TEXT,
     Anything,
     ModelPrice,
     OutagePatience,
+    PlanResources,
     PlanSandbox,
-    ResourcesValue,
     Seconds,
     SectionLabel,
     Seed,
@@ -82,7 +81,7 @@ class ExperimentConfig(_ExperimentModel):
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None
-    resources: ResourcesValue | None = Field(default=None, description=RESOURCES_TEXT)
+    resources: PlanResources = None
 
 
 def vocabulary(path: KeyPath) -> SectionLabel | None:

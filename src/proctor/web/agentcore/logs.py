@@ -134,10 +134,21 @@ def _written(service: Service, group: str, stream: str) -> Iterator[StreamEvent]
 
 
 def _results(service: Service, group: str, stream: str) -> Iterator[StreamEvent]:
+    for _, record in _records(service, group, stream):
+        yield _result(record, stream)
+
+
+def online_records(service: Service, group: str, stream: str) -> Iterator[JsonMap]:
+    """The results of online configurations in a stream, as records with their origin."""
+    return (record for config_id, record in _records(service, group, stream) if config_id)
+
+
+def _records(service: Service, group: str, stream: str) -> Iterator[tuple[str, JsonMap]]:
+    """Results with the id of their online configuration; empty: none."""
     for job in service.store.evaluations.of_stream(group, stream):
         config_id = json.loads(job["requestJson"]).get(MARK, "")
         for record in records_of(service.store, job["id"]):
-            yield _result(_with_origin(service, config_id, job, record) if config_id else record, stream)
+            yield config_id, _with_origin(service, config_id, job, record) if config_id else record
 
 
 def _with_origin(service: Service, config_id: str, job: ListedEvaluation, record: JsonMap) -> JsonMap:
@@ -157,16 +168,17 @@ def _with_origin(service: Service, config_id: str, job: ListedEvaluation, record
         "Dimensions": [list(dimensions)],
         "Metrics": [{"Name": metric, "Unit": "None"}],
     }
-    embedded = {"Timestamp": _time(record), "CloudWatchMetrics": [described]}
+    embedded = {"Timestamp": time_of_record(record), "CloudWatchMetrics": [described]}
     return {**members, **dimensions, str(metric): value, "_aws": embedded}
 
 
 def _result(record: JsonMap, stream: str) -> StreamEvent:
-    at = _time(record)
+    at = time_of_record(record)
     return StreamEvent(stream=stream, timestamp=at, message=json.dumps(record), ingested=at)
 
 
-def _time(record: JsonMap) -> int:
+def time_of_record(record: JsonMap) -> int:
+    """When a result was observed, in milliseconds since 1970."""
     return int(str(record.get("observedTimeUnixNano") or record["timeUnixNano"])) // 1_000_000
 
 

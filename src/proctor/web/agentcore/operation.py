@@ -59,7 +59,8 @@ class Operation:
     query: Sequence[str] = ()
     """Members in the query string."""
     plane: str = "data"
-    """`data`, `control` or `logs`: decides the status of a wrong bearer token and the signing service."""
+    """`data`, `control`, `logs` or `monitoring`: decides the status of a wrong bearer token and the signing
+    service."""
     most_bytes: str = "body_bytes"
     """Name of the limit of its body."""
 
@@ -153,7 +154,7 @@ async def admitted_body(service: Service, request: Request, operation: Operation
         principal, signature = admit(
             access,
             signed,
-            service="logs" if operation.plane == "logs" else "bedrock-agentcore",
+            service=operation.plane if operation.plane in ("logs", "monitoring") else "bedrock-agentcore",
             bearer_status=401 if operation.plane == "data" else 403,
             now=service.now,
         )

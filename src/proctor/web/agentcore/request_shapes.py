@@ -387,6 +387,65 @@ GET_QUERY_RESULTS = Structure(
 )
 STOP_QUERY = Structure({"queryId": QUERY_ID}, required=["queryId"])
 
+# Requests: metrics.
+
+_DIMENSION = Structure(
+    {"Name": Text(least=1, most=255), "Value": Text(least=1, most=1024)}, required=["Name"]
+)
+_METRIC = Structure(
+    {
+        "Namespace": Text(least=1, most=255),
+        "MetricName": Text(least=1, most=255),
+        "Dimensions": Many(
+            of=Structure(
+                {"Name": Text(least=1, most=255), "Value": Text(least=1, most=1024)},
+                required=["Name", "Value"],
+            ),
+            most=30,
+        ),
+    }
+)
+LIST_METRICS = Structure(
+    {
+        "Namespace": Text(least=1, most=255),
+        "MetricName": Text(least=1, most=255),
+        "Dimensions": Many(of=_DIMENSION, most=10),
+        "NextToken": TOKEN,
+        "RecentlyActive": Text(allowed=["PT3H"]),
+    }
+)
+GET_METRIC_DATA = Structure(
+    {
+        "MetricDataQueries": Many(
+            of=Structure(
+                {
+                    "Id": Text(least=1, most=255),
+                    "MetricStat": Structure(
+                        {
+                            "Metric": _METRIC,
+                            "Period": Number(least=1, whole=True),
+                            "Stat": Text(),
+                            "Unit": Text(),
+                        },
+                        required=["Metric", "Period", "Stat"],
+                    ),
+                    "Expression": Text(least=1, most=2048),
+                    "Label": Text(),
+                    "ReturnData": Flag(),
+                },
+                required=["Id"],
+            ),
+            most=500,
+        ),
+        "StartTime": Number(least=0),
+        "EndTime": Number(least=0),
+        "NextToken": TOKEN,
+        "ScanBy": Text(allowed=["TimestampDescending", "TimestampAscending"]),
+        "MaxDatapoints": Number(least=1, whole=True),
+    },
+    required=["MetricDataQueries", "StartTime", "EndTime"],
+)
+
 DESCRIBE_LOG_GROUPS = Structure(
     {
         "logGroupNamePrefix": GROUP,

@@ -1,13 +1,19 @@
-"""Which node of a cluster gets which items: by room, and by the resources that items declare."""
+"""What `--engine ray` does without a cluster: which node gets which items, and what is refused."""
+
+import os
+import subprocess
+import sys
 
 import pytest
 
-from proctor.batch.engines.messages import WorkChunk
+from proctor.batch.engines.messages import SetConcurrency, WorkChunk
 from proctor.batch.engines.ray import Node, NodeLink, RayEngine, shares
 from proctor.batch.queue import WorkItem
 from proctor.errors import WorkerError
 from proctor.item import Item, read_resources
+from proctor.processes.warden import is_alive
 from proctor.secrets import on_machine
+from proctor.testing import eventually
 
 GIB = 2**30
 
@@ -19,8 +25,11 @@ class Sent:
         self.items = list[WorkItem]()
 
     def send(self, message: object) -> None:
-        assert isinstance(message, WorkChunk)
-        self.items += message.items
+        if isinstance(message, WorkChunk):
+            self.items += message.items
+        else:
+            assert isinstance(message, SetConcurrency)
+            self.concurrency = message.concurrency
 
 
 def node_link(name: str, concurrency: int = 4, **resources: float) -> NodeLink:
@@ -36,6 +45,7 @@ def work(number: int, **resources: object) -> WorkItem:
 def engine_of(*links: NodeLink) -> RayEngine:
     engine = RayEngine()
     engine._links = set(links)
+    engine._concurrency = 20
     return engine
 
 
@@ -84,6 +94,21 @@ def test_items_without_resources_go_where_most_room_is():
     assert (len(ids(small)), len(ids(large)), [each.id for each in left]) == (1, 3, ["item4"])
 
 
+def test_a_node_that_joins_gets_items_once_the_others_have_fewer():
+    first, second = node_link("first", 3), node_link("second", 0)
+    engine = engine_of(first, second)
+    engine._concurrency = 3
+    assert engine._place([work(number) for number in range(3)]) == []
+    first.concurrency, second.concurrency = 1, 2
+
+    left = engine._place([work(3), work(4)])
+    assert [each.id for each in left] == ["item3", "item4"], "three are running"
+    first.take_back("item0")
+    left = engine._place(left)
+
+    assert (ids(second), [each.id for each in left]) == (["item3"], ["item4"])
+
+
 def test_items_wait_for_resources_and_hold_up_no_others():
     plain, licensed = node_link("plain"), node_link("licensed", license=1)
     engine = engine_of(plain, licensed)
@@ -97,6 +122,29 @@ def test_items_wait_for_resources_and_hold_up_no_others():
     licensed.take_back("item0")
     assert engine._place(left) == []
     assert ids(licensed)[-1] == "item1"
+
+
+def test_resources_decide_and_not_the_share_of_a_node():
+    plain, licensed = node_link("plain", 2), node_link("licensed", 0, license=2)
+    engine = engine_of(plain, licensed)
+    engine._concurrency = 2
+
+    left = engine._place([work(number, custom={"license": 1}) for number in range(3)])
+
+    assert ids(licensed) == ["item0", "item1"] and len(left) == 1
+    assert licensed.channel.concurrency == 2, "it may run both"
+
+
+def test_a_node_that_an_item_needs_is_used_though_others_are_enough():
+    nodes = {name: node_link(name).node for name in "abcd"}
+    nodes["d"] = node_link("d", license=1).node
+    engine = engine_of()
+    engine._concurrency = 2
+
+    assert [node.id for node in engine._nodes_to_start(nodes, [])] == ["a", "b"]
+    engine._waiting = [work(0, custom={"license": 1}), work(1, custom={"license": 1})]
+    assert [node.id for node in engine._nodes_to_start(nodes, ["a", "b"])] == ["d"]
+    assert engine._nodes_to_start(nodes, ["a", "b", "d"]) == []
 
 
 def test_items_do_not_share_a_gpu_unless_they_declare_a_part_of_one():
@@ -142,3 +190,62 @@ def test_an_environment_gets_the_paths_of_another_machine_and_keeps_its_keys():
         "OPENAI_API_KEY": "key",
         "LANG": "C",
     }
+
+
+def test_an_actor_whose_driver_is_silent_ends_with_its_worker(tmp_path):
+    program = """
+import asyncio, os
+from proctor.batch.engines.ray_node import NodeActor
+from proctor.processes.warden import descendants_of
+
+async def main():
+    actor = NodeActor("run", driver_seconds=1.0)
+    await actor.start()
+    while len(descendants_of(os.getpid())) < 2:
+        await asyncio.sleep(0.01)
+        await asyncio.wait([asyncio.create_task(actor.deliver(b""))])
+    print(*descendants_of(os.getpid()), flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=50
+    )
+
+    assert done.returncode == 1, done.stderr
+    started = [int(pid) for pid in done.stdout.split()]
+    assert len(started) >= 2
+    eventually(lambda: not [pid for pid in started if is_alive(pid)], timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words", "problem"),
+    [
+        ("", ["--workers", "2"], "`--workers` counts processes on this machine"),
+        ("record: calls.jsonl, ", [], "recordings number the calls of one process"),
+        ("", ["--ray-address", "127.0.0.1:1"], "there is no Ray cluster at `127.0.0.1:1`"),
+        ("", ["--ray-address", "somewhere:port"], "there is no Ray cluster at `somewhere:port`"),
+    ],
+)
+def test_what_cannot_run_on_a_cluster_is_refused_before_anything_starts(proctor, plan, words, problem):
+    (proctor.folder / "plan.yaml").write_text(f"{{{plan}matrix: [{{prompt: hello, model: scripted/echo}}]}}")
+
+    done = proctor("batch", "plan.yaml", "--engine", "ray", *words)
+
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert proctor.json("runs") == {"runs": []}
+
+
+def test_without_ray_the_command_says_how_to_install_it(proctor):
+    (proctor.folder / "plan.yaml").write_text("matrix: [{prompt: hello, model: scripted/echo}]")
+    (proctor.folder / "ray.py").write_text("raise ImportError('No module named ray')")
+
+    done = proctor.process(
+        "batch", "plan.yaml", "--engine", "ray", environment={"PYTHONPATH": str(proctor.folder)}
+    )
+
+    assert done.returncode == 2
+    assert "`--engine ray` needs Ray" in done.stderr and "proctor[ray]" in done.stderr

@@ -1,0 +1,189 @@
+"""CloudWatch operations that read the scores of online configurations as metrics.
+
+A metric is an evaluator, in the namespace of the service. Its dimensions are the service, the configuration
+and the label, in the four combinations in which the service writes them.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text
+from proctor.store import evaluations
+from proctor.web.agentcore import service as paging
+from proctor.web.agentcore.errors import LogsError, ValidationException
+from proctor.web.agentcore.logs import METRICS, online_records, time_of_record
+from proctor.web.agentcore.operation import (
+    Operation,
+    admitted_body,
+    execute,
+    parsed_body,
+    respond_safely,
+    respond_with,
+)
+from proctor.web.agentcore.request_shapes import GET_METRIC_DATA, LIST_METRICS
+from proctor.web.agentcore.service import Service
+from proctor.web.agentcore.shapes import Members
+
+TARGET = "GraniteServiceVersion20100801."
+LISTED = 500
+SERVICE, CONFIG, LABEL = "service.name", "onlineEvaluationConfigId", "label"
+DIMENSIONS = ((SERVICE,), (LABEL, SERVICE), (SERVICE, CONFIG), (LABEL, SERVICE, CONFIG))
+
+
+@dataclass(frozen=True, slots=True)
+class Datum:
+    """One score."""
+
+    metric: str
+    dimensions: Mapping[str, str]
+    milliseconds: int
+    value: float
+
+
+async def respond(service: Service, request: Request) -> Response:
+    """Execute the metric operation in the header of a request."""
+
+    async def work() -> Response:
+        named = request.headers.get("x-amz-target", "").removeprefix(TARGET)
+        operation = OPERATIONS.get(named)
+        if operation is None:
+            raise LogsError("UnknownOperationException", f"There is no operation {named[:200]}.")
+        body = await admitted_body(service, request, operation)
+        try:
+            answer = await execute(service, operation, parsed_body(body))
+        except ValidationException as error:
+            raise LogsError("InvalidParameterException", str(error)) from error
+        return respond_with(200, answer, media_type="application/x-amz-json-1.0")
+
+    return await respond_safely(work)
+
+
+def list_metrics(service: Service, request: Members) -> JsonMap:
+    """The metrics that scores of online configurations have been written to."""
+    if request.get("Namespace", METRICS) != METRICS:
+        return {"Metrics": []}
+    filters = [(each["Name"], each.get("Value")) for each in request.get("Dimensions", [])]
+    known = dict[tuple[str, tuple[tuple[str, str], ...]], None]()
+    for datum in data_of(service):
+        if datum.metric == request.get("MetricName", datum.metric):
+            for names in DIMENSIONS:
+                pairs = tuple((name, datum.dimensions[name]) for name in names if name in datum.dimensions)
+                if len(pairs) == len(names) and _has(dict(pairs), filters):
+                    known[datum.metric, pairs] = None
+    metrics = sorted(known)
+    (start,) = paging.key_of("metrics", request.get("NextToken"), int) or [0]
+    answer: JsonObject = {
+        "Metrics": [
+            {
+                "Namespace": METRICS,
+                "MetricName": metric,
+                "Dimensions": [{"Name": name, "Value": value} for name, value in pairs],
+            }
+            for metric, pairs in metrics[start : start + LISTED]
+        ]
+    }
+    if start + LISTED < len(metrics):
+        answer["NextToken"] = paging.page_token_of("metrics", [start + LISTED])
+    return answer
+
+
+def get_metric_data(service: Service, request: Members) -> JsonMap:
+    """Statistics of scores by period, the newest first unless requested otherwise."""
+    data = list(data_of(service))
+    ascending = request.get("ScanBy") == "TimestampAscending"
+    results = list[JsonObject]()
+    for query in request["MetricDataQueries"]:
+        stat = as_map(query, "MetricStat")
+        if not stat:
+            raise LogsError("InvalidParameterException", f"{query['Id']}: only MetricStat is supported here.")
+        if query.get("ReturnData") is False:
+            continue
+        metric = as_map(stat, "Metric")
+        points = _points(data, metric, stat, (request["StartTime"], request["EndTime"]), query["Id"])
+        ordered = sorted(points.items(), reverse=not ascending)
+        results.append(
+            {
+                "Id": query["Id"],
+                "Label": query.get("Label") or as_text(metric, "MetricName"),
+                "Timestamps": [at for at, _ in ordered],
+                "Values": [value for _, value in ordered],
+                "StatusCode": "Complete",
+            }
+        )
+    return {"MetricDataResults": results, "Messages": []}
+
+
+def data_of(service: Service) -> Iterator[Datum]:
+    """Every score that an online configuration has given."""
+    for row in evaluations.output_streams(service.store.read):
+        for record in online_records(service, row["outputGroup"], row["outputStream"]):
+            attributes = as_map(record, "attributes")
+            value = as_number(attributes, "gen_ai.evaluation.score.value")
+            if value is None:
+                continue
+            dimensions = {
+                SERVICE: as_text(record, SERVICE),
+                CONFIG: as_text(record, CONFIG),
+                LABEL: as_text(attributes, "gen_ai.evaluation.score.label"),
+            }
+            yield Datum(
+                as_text(attributes, "gen_ai.evaluation.name"),
+                {name: text for name, text in dimensions.items() if text},
+                time_of_record(record),
+                value,
+            )
+
+
+def _points(
+    data: Sequence[Datum], metric: JsonMap, stat: JsonMap, window: tuple[float, float], query_id: str
+) -> dict[int, float]:
+    """The statistic of each period that has scores, by its start in seconds."""
+    dimensions = {each["Name"]: each["Value"] for each in metric.get("Dimensions") or ()}  # type: ignore[attr-defined]
+    period = int(as_number(stat, "Period") or 60)
+    names = tuple(sorted(dimensions))
+    values: dict[int, list[float]] = defaultdict(list)
+    if as_text(metric, "Namespace") == METRICS and names in {tuple(sorted(each)) for each in DIMENSIONS}:
+        for datum in data:
+            seconds = datum.milliseconds / 1000
+            if (
+                datum.metric == metric.get("MetricName")
+                and window[0] <= seconds < window[1]
+                and all(datum.dimensions.get(name) == value for name, value in dimensions.items())
+            ):
+                values[int(seconds // period) * period].append(datum.value)
+    return {at: _statistic(as_text(stat, "Stat"), each, query_id) for at, each in values.items()}
+
+
+def _statistic(name: str, values: Sequence[float], query_id: str) -> float:
+    if name.startswith("p") and name[1:].replace(".", "", 1).isdigit() and float(name[1:]) <= 100:
+        ordered = sorted(values)
+        return ordered[max(0, math.ceil(float(name[1:]) / 100 * len(ordered)) - 1)]
+    match name:
+        case "Average":
+            return sum(values) / len(values)
+        case "Sum":
+            return sum(values)
+        case "Minimum":
+            return min(values)
+        case "Maximum":
+            return max(values)
+        case "SampleCount":
+            return float(len(values))
+    raise LogsError("InvalidParameterException", f"{query_id}: there is no statistic {name[:100]} here.")
+
+
+def _has(dimensions: Mapping[str, str], filters: Sequence[tuple[str, str | None]]) -> bool:
+    return all(name in dimensions and value in (None, dimensions[name]) for name, value in filters)
+
+
+OPERATIONS = {
+    "ListMetrics": Operation("ListMetrics", "POST /", LIST_METRICS, list_metrics, plane="monitoring"),
+    "GetMetricData": Operation(
+        "GetMetricData", "POST /", GET_METRIC_DATA, get_metric_data, plane="monitoring"
+    ),
+}
