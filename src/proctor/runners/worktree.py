@@ -18,6 +18,7 @@ from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
 from proctor.json_values import JsonMap
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
+from proctor.secrets import write_private
 from proctor.session import Iteration, Message, Workspace
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
@@ -151,15 +152,12 @@ def _copy_login(names: Sequence[str], environment: Mapping[str, str], home: Path
     """Copy the files of the user's login to the agent's HOME; the copies."""
     if not names:
         return []
-    # Loaded with the agents that are programs.
-    from proctor.agents._gateway_program import write_file
-
     copied = list[Path]()
     users = Path(environment.get("HOME") or "/nonexistent")
     try:
         for name in names:
             if (users / name).is_file():
-                copied.append(write_file(home / name, (users / name).read_text(encoding="utf-8")))
+                copied.append(write_private(home / name, (users / name).read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise WorkspaceError(f"copying the login of the agent: {error}") from error
     if not copied:
