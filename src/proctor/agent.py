@@ -126,6 +126,11 @@ def model_access_of(agent: Agent) -> Reach:
     return reach
 
 
+def login_files(agent: Agent) -> tuple[str, ...]:
+    """Files in the user's HOME that an agent needs to use the user's login; empty: it does not use it."""
+    return tuple(getattr(agent, "login_files", ())) if getattr(agent, "login", "") == "mine" else ()
+
+
 def refusal_of(agent: Agent, model: str, environment: Mapping[str, str]) -> str:
     """Why an agent cannot be asked for a model here, with the remedy in a second line; empty: it can.
 

@@ -59,12 +59,12 @@ class Place:
 
     file: str
     line: int
-    """Counted from 1."""
+    """Counted from 1; 0: `file` names the place itself, such as an argument in Python."""
     column: int
     """Counted from 1."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

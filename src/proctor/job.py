@@ -35,6 +35,8 @@ class PlanText:
     """The file it was read from; None: typed or built in memory."""
     folder: Path
     """Where its relative paths begin."""
+    caller: str = ""
+    """The function or class of Python whose arguments the overrides are; empty: flags."""
 
     @property
     def file(self) -> str:

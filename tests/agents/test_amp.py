@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from proctor.agent import login_files, model_access_of, needs_network, refusal_of
 from proctor.agents import find_agent, keys_of, with_keys
 from proctor.agents.amp import Amp
 from proctor.errors import WorkspaceError
@@ -339,3 +340,22 @@ async def test_another_binary_can_be_chosen(place, amp):
     elsewhere = (place.home / "bin" / "amp").rename(place.home / "my-amp")
     await place.work(Amp(), environment={**place.environment, "AMP_BIN": str(elsewhere)})
     assert place.recorded(Message)[-1].content == "from elsewhere"
+
+
+async def test_with_the_users_login_it_needs_no_key_and_with_a_key_it_still_has_its_network(place, amp):
+    amp(result())
+    assert Amp(login="mine").availability(place.environment).ready
+    assert login_files(Amp(login="mine")) and not login_files(Amp())
+    keyed = with_keys(find_agent("amp", {}), {"AMP_API_KEY": KEY})
+    assert needs_network(keyed) and "cannot be asked for" in refusal_of(keyed, "gpt-5", place.environment)
+
+
+async def test_claude_with_the_users_login_is_not_pointed_at_the_gateway(place, stage):
+    agent = find_agent("claude", {"login": "mine"})
+    stage.play("claude", "")
+    await place.work(agent, access=None, model="")
+    called = stage.called()
+    assert model_access_of(agent) == "own" and needs_network(agent)
+    assert "--model" not in called.args
+    assert not {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"} & called.environment.keys()
+    assert model_access_of(find_agent("claude", {})) == "gateway"

@@ -9,9 +9,10 @@ from recordings import ACCESS
 
 from proctor.agent import model_access_of, records_transcript
 from proctor.agents import find_agent
-from proctor.agents._gateway_program import read_text, write_file
+from proctor.agents._gateway_program import read_text
 from proctor.agents._program import model_failure
 from proctor.errors import RateLimited, WorkspaceError
+from proctor.secrets import write_private
 from proctor.session import Message
 
 PROGRAMS = {
@@ -262,9 +263,9 @@ def test_files_in_the_home_are_neither_written_nor_read_through_links(tmp_path):
     home.mkdir()
     (home / ".codex").symlink_to(tmp_path / "user")
     with pytest.raises(WorkspaceError, match="a link out of it"):
-        write_file(home / ".codex" / "config.toml", "ours")
+        write_private(home / ".codex" / "config.toml", "ours")
     assert (tmp_path / "user" / "config.toml").read_text() == "mine"
     assert read_text(home / ".codex" / "config.toml", "token") == ""
     os.mkfifo(home / "log")
     assert read_text(home / "log", "token") == ""
-    assert write_file(home / "log", "ours").read_text() == "ours"
+    assert write_private(home / "log", "ours").read_text() == "ours"

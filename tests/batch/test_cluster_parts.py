@@ -1,18 +1,27 @@
 """What `--engine ray` does without a cluster: which node gets which items, and what is refused."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
+from job_runs import DIALOGUES, EXPERIMENT, TALKING, Runs, add_scenario
 
+from databases import query
+from proctor.batch.engines import LocalEngine
 from proctor.batch.engines.messages import SetConcurrency, WorkChunk
 from proctor.batch.engines.ray import Node, NodeLink, RayEngine, shares
 from proctor.batch.queue import WorkItem
-from proctor.errors import WorkerError
+from proctor.bootstrap import open_context
+from proctor.errors import PlanError, WorkerError
 from proctor.item import Item, read_resources
+from proctor.job import PlanText, make_overrides
+from proctor.jobs import find_job
+from proctor.jobs.benchmark.job import JOB as BENCHMARK
 from proctor.processes.warden import is_alive
 from proctor.secrets import on_machine
+from proctor.store import Store
 from proctor.testing import eventually
 
 GIB = 2**30
@@ -196,6 +205,9 @@ def test_an_actor_whose_driver_is_silent_ends_with_its_worker(tmp_path):
     program = """
 import asyncio, os
 from proctor.batch.engines.ray_node import NodeActor
+from proctor.job import PlanText, make_overrides
+from proctor.jobs import find_job
+from proctor.jobs.benchmark.job import JOB as BENCHMARK
 from proctor.processes.warden import descendants_of
 
 async def main():
@@ -249,3 +261,46 @@ def test_without_ray_the_command_says_how_to_install_it(proctor):
 
     assert done.returncode == 2
     assert "`--engine ray` needs Ray" in done.stderr and "proctor[ray]" in done.stderr
+
+
+PLANS = {
+    "coding": "{defaults: {RESOURCES}, matrix: [{prompt: hello, model: scripted/echo}]}",
+    "dialogue": DIALOGUES.replace("num_runs: 2", "num_runs: 1\nRESOURCES").replace("[eliza, CBT]", "[eliza]"),
+    "scenario": EXPERIMENT.replace("runs_per_variation: 2", "runs_per_variation: 1\nRESOURCES"),
+    "evaluation": "{batchEvaluationName: RUN, evaluators: [Builtin.Helpfulness], judge: scripted/judge, "
+    "dataSourceConfig: {store: {runIds: [coding]}}, RESOURCES}",
+}
+
+
+async def test_every_plan_may_say_what_its_items_need(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "talking.yaml").write_text(TALKING)
+    add_scenario(tmp_path)
+    runs = Runs(tmp_path, LocalEngine)
+    for name, text in PLANS.items():
+        runs.job = find_job(name)
+        with pytest.raises(PlanError, match="`cpu` that is no number above 0"):
+            await runs.run(text.replace("RESOURCES", "resources: {cpu: none}"), LocalEngine(), name)
+        needs = "resources: {cpu: 2, memory: 1GiB}"
+        end = await runs.run(text.replace("RESOURCES", needs), LocalEngine(), name)
+        assert end["end"].status == "completed"
+    with Store(runs.store) as store:
+        rows = query(store, 'SELECT "runId", "settings" FROM "batch_items"')
+    assert len({row["runId"] for row in rows}) == len(PLANS)
+    assert {json.dumps(json.loads(row["settings"])["resources"]) for row in rows} == {
+        '{"cpu": 2, "memory": "1GiB"}'
+    }
+
+
+def test_a_task_may_say_what_it_needs_and_else_the_settings_of_the_benchmark_do(tmp_path):
+    (tmp_path / "own.md").write_text("---\nempty: true\nresources: {gpu: 1}\n---\n# Task: Own\n\nSay hello\n")
+    (tmp_path / "other.md").write_text("---\nempty: true\n---\n# Task: Other\n\nSay hello\n")
+    (tmp_path / "models.yaml").write_text(
+        "models: [{name: echo, provider: scripted}]\nbatch_settings: {resources: {cpu: 4}}\n"
+    )
+    with open_context([tmp_path], home=str(tmp_path)) as ctx:
+        overrides = make_overrides(BENCHMARK, {"models_config": str(tmp_path / "models.yaml")})
+        plan = BENCHMARK.read(PlanText(text="", path=tmp_path, folder=tmp_path), overrides, ctx)
+        needs = {item.details["task"]: item.settings["resources"] for item in plan.items()}
+
+    assert needs == {"own": {"gpu": 1}, "other": {"cpu": 4}}

@@ -318,7 +318,7 @@ async def test_confinement_time_limits_and_a_stop_reach_the_programs_on_nodes(ru
     confined = await runs.run(
         f"""
         concurrency: 3
-        defaults: {{agent: command}}
+        defaults: {{agent: command, scriptCommand: test -f shop.py}}
         matrix:
           - {{repo: ./shop, prompt: look, command: "cat {homes}/*/lock > seen.txt; echo $? > code.txt"}}
           - {{repo: ./shop, prompt: late, timeoutSec: 0.5, command: "setsid sleep 302 & sleep 302"}}
@@ -405,7 +405,7 @@ def test_nothing_outlives_a_killed_driver_and_the_run_resumes_with_its_work(proc
     wait = f"until test -e {go}; do sleep 0.05; done"
     command = f"setsid sleep 301 & echo half > half.txt; {wait}; echo fixed > shop.py"
     (proctor.folder / "plan.yaml").write_text(
-        "{runId: killed, concurrency: 3, defaults: {sandbox: none}, "
+        "{runId: killed, concurrency: 3, defaults: {sandbox: none, scriptCommand: test -f shop.py}, "
         f"matrix: [{{repo: {repository}, prompt: work, agent: command, command: '{command}', runs: 4}}]}}"
     )
     words = ("batch", "plan.yaml", "--engine", "ray", "--ray-address", cluster.address)

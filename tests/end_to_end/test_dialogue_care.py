@@ -5,6 +5,7 @@ import json
 import pytest
 from conversations import config, read, rows
 
+import proctor as proctor_package
 from proctor import load_sessions, run_batch
 from proctor.errors import PlanError, UsageError
 
@@ -164,3 +165,43 @@ def test_the_analysis_tells_apart_a_role_that_several_models_played(proctor, tal
     assert clients["patientPsi (scripted/talking)"] > 6
     assert {each["source"]: each["share"] for each in measure["components"]}["client"] > 0.5
     assert not (talking_desk / "out" / "analysis" / "variance.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"clients": ["patientPsi", "nobody"]}, "BatchConfig.clients[1]: there is no role called `nobody`"),
+        ({"num_runs": 0}, "BatchConfig.num_runs: "),
+        ({"temperature": 5.0}, "BatchConfig.temperature"),
+        ({"therapists": [{"role": "CBT", "modell": "x"}]}, "BatchConfig.therapists[0].modell: "),
+        ({"evaluators": ["nothing"]}, "BatchConfig.evaluators[0]: there is no rubric called `nothing`"),
+        ({"pairs": [["patientPsi", "MI"]]}, "BatchConfig.pairs[0]: there is no therapist `MI`"),
+    ],
+)
+def test_errors_from_python_name_the_argument(talking_desk, given: dict, message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        run_batch(config(output_dir="out", **given))
+
+    assert message in str(refused.value)
+    assert "command line" not in str(refused.value)
+    assert ":1:1" not in str(refused.value)
+
+
+def test_errors_of_overrides_of_run_name_them_and_those_of_the_file_its_lines(talking_desk) -> None:
+    (talking_desk / "study.yaml").write_text("clients: [patientPsi]\ntherapists: [nobody]\n")
+
+    with pytest.raises(UsageError) as refused:
+        proctor_package.run("study.yaml", clients=["nobody"], home=str(talking_desk / "home"))
+
+    assert "proctor.run.clients[0]: there is no role called `nobody`" in str(refused.value)
+    assert "study.yaml:2:14: there is no role called `nobody`" in str(refused.value)
+
+
+def test_run_runs_a_simulation(talking_desk) -> None:
+    (talking_desk / "study.yaml").write_text("therapists: [eliza]\nnum_runs: 9\nmax_turns: 1\n")
+
+    run = proctor_package.run(
+        "study.yaml", model="scripted/talking", num_runs=2, budget_usd=1.0, home=str(talking_desk / "home")
+    )
+
+    assert [item.status for item in run.items()] == ["success", "success"]

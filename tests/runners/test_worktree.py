@@ -692,3 +692,44 @@ async def test_setup_may_share_caches_that_the_agent_does_not_see(tmp_path, repo
     expected = "warm\ncache:" if cache == "shared" else "cache:"
     assert git(repo, "show", f"{work.branch}:seen") == expected
     assert (tmp_path / "home/caches/pip/wheel").exists() is (cache == "shared")
+
+
+# The user's login
+
+
+@dataclass
+class WithLogin(Shell):
+    login: str = "mine"
+    login_files: ClassVar[tuple[str, ...]] = (".tool/login.json", ".tool/other.json")
+
+
+async def test_an_agent_may_use_a_copy_of_the_users_login_which_the_check_does_not_see(tmp_path, repo):
+    users = tmp_path / "home/of-the-user/.tool"
+    users.mkdir(parents=True)
+    (users / "login.json").write_text("secret")
+    work = Attempt(
+        tmp_path / "home", repo, WithLogin('test "$(cat ~/.tool/login.json)" = secret && echo x > a')
+    )
+
+    outcome = await work.run(scriptCommand="test -f a && ! test -e ~/.tool/login.json")
+
+    assert outcome.status == "success"
+    assert (users / "login.json").read_text() == "secret"
+
+
+async def test_links_of_an_agent_cost_the_user_no_login(tmp_path, repo):
+    users = tmp_path / "home/of-the-user/.tool"
+    users.mkdir(parents=True)
+    (users / "login.json").write_text("secret")
+    work = Attempt(tmp_path / "home", repo, WithLogin(f"rm -r ~/.tool; ln -s {users} ~/.tool; echo x > a"))
+
+    await work.run(scriptCommand="true")
+
+    assert (users / "login.json").read_text() == "secret"
+
+
+async def test_without_a_login_to_use_the_agent_does_not_start(tmp_path, repo):
+    work = Attempt(tmp_path / "home", repo, WithLogin("touch ../started"))
+    with pytest.raises(WorkspaceError, match="there is no login of the agent"):
+        await work.run()
+    assert not (work.folder / "started").exists()

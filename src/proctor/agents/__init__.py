@@ -164,6 +164,12 @@ class _Keyed:
     agent: Agent
     key_variables: Mapping[str, str]
 
+    def __getattr__(self, name: str) -> object:
+        """What else the agent declares: that it needs the network, which models it refuses."""
+        if name.startswith("_") or name == "agent":
+            raise AttributeError(name)
+        return getattr(self.agent, name)
+
     @property
     def stand_in(self) -> bool:
         return self.agent.stand_in

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
-from proctor.agent import Access, Assignment, Availability, Reach, WorkDone
+from proctor.agent import Access, Assignment, Availability, Reach, WorkDone, login_files
 from proctor.agents._program import UNANSWERED_SECONDS, EventReader, watch
 from proctor.errors import WorkspaceError
 from proctor.json_values import JsonMap, json_object
+from proctor.secrets import write_private
 from proctor.session import Record
 
 # The slowest takes four seconds to print its version on a busy machine.
@@ -215,6 +216,8 @@ class GatewayProgram(ABC):
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Run the program with the prompt and record its events."""
         access = assignment.access
+        if access is None and login_files(self):
+            access = Access(url="", token="")
         if access is None:
             raise WorkspaceError(
                 f"{self.installable.agent} needs the gateway to reach its model and was given no access to it"
@@ -228,7 +231,7 @@ class GatewayProgram(ABC):
             reader,
             record,
             typed=call.typed,
-            secrets=[access.token],
+            secrets=[access.token] if access.token else [],
             unanswered_seconds=self.unanswered_seconds,
         )
         if reader.model_error is not None:
@@ -253,22 +256,9 @@ def as_argument(prompt: str) -> str:
     return f"\n{prompt}" if prompt.startswith(("-", "@")) else prompt
 
 
-def write_file(file: Path, text: str) -> Path:
-    """Write a file in the agent's home, readable by its owner only: it may contain the token."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if file.parent.resolve() != file.parent:
-        # Setup, which is confined, would let us write where it cannot.
-        raise WorkspaceError(f"{file.parent} is not a folder in the agent's HOME, but a link out of it")
-    if not file.is_dir():
-        file.unlink(missing_ok=True)
-    file.touch(mode=0o600)
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
 def write_json(file: Path, document: JsonMap) -> Path:
     """The same for JSON."""
-    return write_file(file, json.dumps(document, indent=2, ensure_ascii=False))
+    return write_private(file, json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def read_text(file: Path, token: str) -> str:

@@ -20,11 +20,11 @@ from proctor.agents._gateway_program import (
     ProgramCall,
     ProgramRun,
     read_text,
-    write_file,
     write_json,
 )
 from proctor.agents._program import EventReader
 from proctor.json_values import JsonMap, JsonObject, json_object
+from proctor.secrets import write_private
 from proctor.session import Record
 
 _LITELLM_ERROR = re.compile(r"^litellm\.(\w+): ")
@@ -63,7 +63,7 @@ class Aider(GatewayProgram):
         model = f"openai/{run.model}"
         home = run.home / ".aider-run"
         metadata = write_json(home / "models.json", {model: self._metadata()})
-        prompt = write_file(home / "prompt.txt", _no_command(run.prompt))
+        prompt = write_private(home / "prompt.txt", _no_command(run.prompt))
         return ProgramCall(
             arguments=[
                 *("--model", model, "--weak-model", model, "--model-metadata-file", str(metadata)),

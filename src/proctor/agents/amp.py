@@ -77,6 +77,8 @@ class Amp:
     mode: str = ""
     """One of Amp's modes, or of a plugin's; it decides the model. Empty: what `model` says, else Amp's
     default."""
+    login: str = ""
+    """`mine`: it uses your login, from a copy of its files, in place of AMP_API_KEY."""
     arguments: list[str] = field(default_factory=list)
     """Additional arguments, placed before those of the adapter."""
     unanswered_seconds: float = UNANSWERED_SECONDS
@@ -85,11 +87,12 @@ class Amp:
     stand_in: ClassVar[bool] = False
     keys: ClassVar[tuple[str, ...]] = ("AMP_API_KEY",)
     needs_network: ClassVar[bool] = True
+    login_files: ClassVar[tuple[str, ...]] = (".local/share/amp/secrets.json", ".config/amp/settings.json")
 
     def availability(self, environment: Mapping[str, str]) -> Availability:
         """Whether the program and its key are available; runs `--version`."""
         availability = PROGRAM.availability(environment)
-        if not availability.ready or environment.get("AMP_API_KEY"):
+        if not availability.ready or environment.get("AMP_API_KEY") or self.login:
             return availability
         return replace(
             availability,

@@ -5,11 +5,14 @@ A rejected call is reported as a success with `is_error` and a status. Exit code
 unknown models get an invented price.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from proctor.agent import Reach
 from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun
 from proctor.agents._stream_json import StreamJson
+
+_WITHOUT_GATEWAY = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "IS_SANDBOX")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,18 +21,42 @@ class Claude(GatewayProgram):
 
     max_turns: int | None = None
     """Maximum number of turns; None: no limit."""
+    login: str = ""
+    """`mine`: it uses your login, from a copy of its files, in place of the gateway."""
+
+    login_files: ClassVar[tuple[str, ...]] = (".claude/.credentials.json", ".claude.json")
 
     installable: ClassVar[Installable] = Installable(
         "claude", "claude", "npm install -g @anthropic-ai/claude-code@2.1.197"
     )
 
+    @property
+    def reach(self) -> Reach:  # type: ignore[override]
+        """With a login of the user, it talks to its own service."""
+        return "own" if self.login else "gateway"
+
+    @property
+    def needs_network(self) -> bool:
+        return bool(self.login)
+
+    @property
+    def needs_model(self) -> bool:  # type: ignore[override]
+        return not self.login
+
     def call(self, run: ProgramRun) -> ProgramCall:
+        if self.login:
+            named = ["--model", run.model] if run.assignment.model else []
+            call = self._call(run, named)
+            return replace(call, variables={name: call.variables[name] for name in _WITHOUT_GATEWAY})
+        return self._call(run, ["--model", run.model])
+
+    def _call(self, run: ProgramRun, named: list[str]) -> ProgramCall:
         model = run.model
         limit = [] if self.max_turns is None else ["--max-turns", str(self.max_turns)]
         return ProgramCall(
             arguments=[
                 *("-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
-                *("--model", model, *limit, *self.arguments),
+                *(*named, *limit, *self.arguments),
             ],
             variables={
                 "ANTHROPIC_BASE_URL": run.url,
@@ -48,4 +75,4 @@ class Claude(GatewayProgram):
         )
 
     def reader(self, run: ProgramRun) -> StreamJson:
-        return StreamJson(record=run.record, model=run.model, counts_tokens=False)
+        return StreamJson(record=run.record, model=run.assignment.model, counts_tokens=bool(self.login))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun, write_file
+from proctor.agents._gateway_program import GatewayProgram, Installable, ProgramCall, ProgramRun
 from proctor.agents._program import EventReader
 from proctor.json_values import (
     JsonMap,
@@ -21,6 +21,7 @@ from proctor.json_values import (
     content_text,
     short_text,
 )
+from proctor.secrets import write_private
 
 _CONFIGURATION = """model_provider = "proctor"
 check_for_update_on_startup = false
@@ -46,7 +47,7 @@ class Codex(GatewayProgram):
 
     def call(self, run: ProgramRun) -> ProgramCall:
         folder = run.home / ".codex"
-        write_file(folder / "config.toml", _CONFIGURATION.format(url=run.openai_url))
+        write_private(folder / "config.toml", _CONFIGURATION.format(url=run.openai_url))
         return ProgramCall(
             arguments=[
                 # Plugins cost five seconds of failing downloads when there is no network.

@@ -266,7 +266,8 @@ async def run_async(
         job = recognize(text.decode("utf-8", "replace"))
         named = {"agent": agent_name(agent, functions.agents), "model": model_name(model, functions.models)}
         values = {**changes, **{name: value for name, value in named.items() if value}, **overrides}
-        read = job.read(PlanText(text=text, path=path, folder=folder), make_overrides(job, values), ctx)
+        source = PlanText(text=text, path=path, folder=folder, caller="proctor.run")
+        read = job.read(source, make_overrides(job, values), ctx)
     else:
         raise UsageError("there is nothing to run\nGive a plan, or items=[…].")
     if evaluators:

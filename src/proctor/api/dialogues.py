@@ -94,7 +94,7 @@ def aggregate_results(results: Iterable[JsonMap], output_dir: str | Path) -> Jso
 
 async def _run(config: BatchConfig) -> None:
     with open_context([Path.cwd()], home=config.home or "") as ctx:
-        plan = JOB.read_overrides(config.overrides(), ctx)
+        plan = JOB.read_overrides(config.overrides(), ctx, caller="BatchConfig")
         if config.resume:
             await lifecycle.resume(JOB, lifecycle.find_earlier(JOB, plan, ctx), ctx, plan=plan)
         else:

@@ -385,7 +385,7 @@ class Attempt:
     def _answered_model(self) -> str:
         """The model that an agent with a service of its own has used, if it is not the requested one."""
         model, requested = self._recorder.main_model, self._work.item.model
-        is_own = self._agent_was_called and self._reservation.is_blind
+        is_own = self._agent_was_called and self._reservation.is_blind and not self._stand_in
         return model if is_own and model and not is_same_model(requested, model) else ""
 
     def _spent(self, totals: Totals) -> float | None:

@@ -281,7 +281,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     """Check a plan and say what it would change in a run; writes nothing."""
     models = ctx.models(plan.model_options(), records=False)
     try:
-        remarks = [*_remarks(plan, ctx), *plan.check(models, ctx)]
+        remarks = (*_remarks(plan, ctx), *plan.check(models, ctx))
     finally:
         models.close_files()
         if models.recording:

@@ -300,15 +300,29 @@ def show_session(store: Store, row: SessionRow, full: bool, as_json: bool) -> No
         print(f"score {printable(score['evaluator'])}: {printable(value)}  {printable(score['explanation'])}")
 
 
+def _parts(row: SessionRow) -> str:
+    """The parts of a coding session's time; empty: it has none."""
+    times = {
+        "checkout": row["checkoutSeconds"],
+        "setup": row["setupSeconds"],
+        "agent": row["agentSeconds"],
+        "check": row["checkSeconds"],
+    }
+    known = ", ".join(f"{name} {seconds(time)}" for name, time in times.items() if time is not None)
+    return f" ({known})" if known else ""
+
+
 def _print_head(row: SessionRow) -> None:
     print(f"session {row['id']}  {row['status']}  {printable(row['endReason'])}  {printable(row['name'])}")
     facts = {
         "agent": row["agent"],
         "model": row["model"],
+        "answered": row["answeredModel"],
+        "baseline": row["baseline"],
         "repo": row["repo"],
         "branch": row["branch"],
         "worktree": row["worktree"],
-        "worked": seconds(row["workSeconds"]),
+        "worked": seconds(row["workSeconds"]) + _parts(row),
         "tokens": f"{row['totalTokens']:,}",
         "cost": "" if row["costUsd"] is None else money(row["costUsd"]),
         "error": row["error"],

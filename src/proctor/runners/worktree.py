@@ -6,17 +6,19 @@ The agent's report and exit code do not count: the check decides, or without one
 However a session ends, its changes are committed and published first.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proctor.agent import Access, Agent, Assignment, WorkDone, needs_network
+from proctor.agent import Access, Agent, Assignment, WorkDone, login_files, needs_network
 from proctor.errors import AgentError, ProctorError, WorkspaceError, blame
 from proctor.formatting import Clip, clipped
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
 from proctor.json_values import JsonMap
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
+from proctor.secrets import write_private
 from proctor.session import Iteration, Message, Workspace
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.setup import WorkSession, clean_up, in_thread, prepare
@@ -131,12 +133,36 @@ async def run_agent(session: WorkSession, prompt: str = "", output: Clip | None 
         keep_events=bool(item.settings.get("jsonLogs", True)),
         output=output or Clip(),
     )
+    copied = await in_thread(_copy_login, login_files(agent), services.environment, session.home)
     try:
         with services.phase("agent"):
             async with services.time_limit(session.time_limit, "the agent"):
                 return await agent.work(assignment, services.record)
     except AgentError as error:
         return WorkDone(failure=str(error) or "the agent failed")
+    finally:
+        # Neither the check nor a kept worktree may have them.
+        for file in copied:
+            # The agent may have put a link to another folder there.
+            if file.parent.resolve() == file.parent:
+                file.unlink(missing_ok=True)
+
+
+def _copy_login(names: Sequence[str], environment: Mapping[str, str], home: Path) -> list[Path]:
+    """Copy the files of the user's login to the agent's HOME; the copies."""
+    if not names:
+        return []
+    copied = list[Path]()
+    users = Path(environment.get("HOME") or "/nonexistent")
+    try:
+        for name in names:
+            if (users / name).is_file():
+                copied.append(write_private(home / name, (users / name).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise WorkspaceError(f"copying the login of the agent: {error}") from error
+    if not copied:
+        raise WorkspaceError(f"there is no login of the agent: none of {', '.join(names)} is in {users}")
+    return copied
 
 
 def _agent_confinement(session: WorkSession, agent: Agent, access: Access | None) -> "Confinement | None":

@@ -376,6 +376,12 @@ class SessionAnswer(RowModel):
     started_at: str | None
     finished_at: str | None
     work_seconds: float | None
+    checkout_seconds: float | None = Field(description="Parts of the work time; null: no such part.")
+    setup_seconds: float | None
+    agent_seconds: float | None
+    check_seconds: float | None
+    answered_model: str = Field(description="The model that answered, if not the requested one.")
+    baseline: str = Field(description="Result of the check before the agent: `pass`, `fail`, or empty.")
     waiting_seconds: float | None
     prompt_tokens: int
     cached_tokens: int

@@ -94,6 +94,26 @@ async def test_a_resumed_experiment_keeps_the_numbers_of_its_variations(ctx, fol
     assert "[1, 2]" in (folder / "out" / "batch-config.1.yaml").read_text()
 
 
+async def test_an_experiment_that_died_before_it_had_a_folder_is_resumed(ctx, folder, monkeypatch):
+    class Killed(BaseException):
+        """The process ended here."""
+
+    def die(*_, **__):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("proctor.jobs.scenario.folder.ExperimentFolder.begin", die)
+        with pytest.raises(Killed):
+            await lifecycle.start(JOB, read(ctx, folder), ctx, run_id="dead")
+    assert not (folder / "out").exists()
+    ctx.store.change_batch("dead", {"owner": "gone:1:1:x", "heartbeatAt": None})
+
+    result = await lifecycle.resume(JOB, "dead", ctx)
+
+    assert (result.end.status, result.summary["successCount"]) == ("completed", 4)
+    assert (folder / "out" / "batch-state.json").is_file()
+
+
 async def test_a_new_run_never_overwrites_an_experiment_whatever_it_is_called(ctx, folder):
     await lifecycle.start(JOB, read(ctx, folder), ctx)
 

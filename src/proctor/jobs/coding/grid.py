@@ -216,6 +216,9 @@ class _ItemBuilder:
         self.shared = shared
         names = ("settings", "expect") if grid.is_prompt else _FIXED_DETAILS
         self.fixed = {name: grid.settled[name] for name in names if name in grid.settled}
+        if grid.settled.get("login") and not grid.is_prompt:
+            # A setting of the agent, which not every agent has.
+            self.fixed["settings"] = {**self.fixed.get("settings", {}), "login": grid.settled["login"]}
         self.script = grid.settled.get("script")
         self.tasks = {prompt: task_of(prompt) for prompt in grid.axes[PROMPT]}
         self.settings: dict[tuple[float, str | None], JsonObject] = {}

@@ -47,6 +47,7 @@ _ONLY_WITH_REPO = (
     "checkTimeoutSec",
     "baseline",
     "cache",
+    "login",
 )
 _CHECKED = frozenset({"repo", "system", *_ABOUT_AGENTS, *_ONLY_WITH_REPO})
 """Settings that do not go with every other one. Most entries of a long plan have none of them."""

@@ -125,6 +125,9 @@ class Defaults(PlanModel):
     check_timeout_sec: Seconds | None = Field(
         None, description="Seconds the check may take. Default: 900, or `timeoutSec` if that is longer."
     )
+    login: Literal["mine"] | None = Field(
+        None, description="`mine`: the agent uses the user's login with its own service."
+    )
     cache: Literal["shared", "own"] | None = Field(
         None, description="Whether `setup` shares package caches with other sessions. Default: own."
     )

@@ -331,6 +331,7 @@ class DialogueJob(Job):
         "concurrency": "max_workers",
         "runs": "num_runs",
         "budget": "budget_limit",
+        "budget_usd": "budget_limit",
     }
 
     def recognizes(self, text: str) -> int:
@@ -349,9 +350,14 @@ class DialogueJob(Job):
         """Read and check a config."""
         return self._read(source, source.text, overrides, ctx)
 
-    def read_overrides(self, overrides: DialogueOverrides, ctx: RunContext) -> DialogueJobPlan:
-        """Check a simulation that has no config: the overrides are all there is."""
-        return self._read(PlanText(text="", folder=Path.cwd()), None, overrides, ctx)
+    def read_overrides(
+        self, overrides: DialogueOverrides, ctx: RunContext, *, caller: str = ""
+    ) -> DialogueJobPlan:
+        """Check a simulation that has no config: the overrides are all there is.
+
+        `caller` is the class or function of Python whose arguments they are; empty: flags.
+        """
+        return self._read(PlanText(text="", folder=Path.cwd(), caller=caller), None, overrides, ctx)
 
     def _read(
         self, source: PlanText, text: str | bytes | None, overrides: DialogueOverrides, ctx: RunContext
@@ -363,6 +369,7 @@ class DialogueJob(Job):
             file=source.file,
             folder=source.folder,
             roles=Roles([*(folder / "roles" for folder in folders), ctx.home / "roles"]),
+            caller=source.caller,
         )
         return DialogueJobPlan(
             simulation=simulation,

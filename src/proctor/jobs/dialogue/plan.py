@@ -511,13 +511,13 @@ class DialoguePlan:
 
 
 def read_simulation(
-    text: str | bytes | None, overrides: JsonMap, *, file: str, folder: Path, roles: Roles
+    text: str | bytes | None, overrides: JsonMap, *, file: str, folder: Path, roles: Roles, caller: str = ""
 ) -> DialoguePlan:
-    """Read and check a config and its overrides.
+    """Read and check a config and its overrides; `caller` as in `read_settings`.
 
     `text` is None when there is no config. Raises `PlanError` with every problem.
     """
-    settings = read_settings(text, overrides, file=file)
+    settings = read_settings(text, overrides, file=file, caller=caller)
     problems = settings.shape_problems()
     if problems:
         refuse(problems)

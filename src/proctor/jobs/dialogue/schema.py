@@ -1,11 +1,12 @@
 """The config of a simulation as pydantic models, and config and overrides as one set of settings."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from proctor.errors import Problem
+from proctor.errors import Place, Problem
 from proctor.jobs.dialogue.roles import MOST_TEMPERATURE
 from proctor.jobs.dialogue.world import TASK_KEYS, TOOL_KEYS, TaskEntry, ToolEntry
 from proctor.json_values import JsonMap, JsonObject
@@ -185,6 +186,8 @@ class DialogueSettings:
     flags: PlanSource
     written: PlanSource | None
     """None: there is no file."""
+    arguments: Mapping[int, str] = field(default_factory=dict)
+    """Overrides from Python: the argument at each line of `flags`."""
 
     @property
     def data(self) -> JsonObject:
@@ -193,7 +196,8 @@ class DialogueSettings:
 
     def shape_problems(self) -> list[Problem]:
         """Problems of names and types."""
-        problems = list(check_shape(self.flags, SimulationFile, _of_flags).problems)
+        label = _of_flags(self.flags.file)
+        problems = list(map(self._named, check_shape(self.flags, SimulationFile, label).problems))
         if self.written:
             problems += check_shape(self.written, SimulationFile, vocabulary).problems
         return problems
@@ -203,12 +207,49 @@ class DialogueSettings:
         from_flag = self.written is None or (path and path[0] in self.flags.data)
         source = self.flags if from_flag else self.written
         assert source is not None
-        return source.problem(path, problem, remedy)
+        return self._named(source.problem(path, problem, remedy))
+
+    def _named(self, problem: Problem) -> Problem:
+        """A problem of an override from Python, at its argument."""
+        if not self.arguments or problem.at.file != self.flags.file:
+            return problem
+        argument = self.arguments.get(problem.at.line, "")
+        place = f"{self.flags.file}.{argument}" if argument else self.flags.file
+        return replace(problem, at=Place(place, 0, 0))
 
 
-def read_settings(text: str | bytes | None, overrides: JsonMap, *, file: str) -> DialogueSettings:
-    """Read a config and its overrides. `text` is None when there is no config."""
-    return DialogueSettings(flags=_flags(overrides), written=_written(text, file))
+def read_settings(
+    text: str | bytes | None, overrides: JsonMap, *, file: str, caller: str = ""
+) -> DialogueSettings:
+    """Read a config and its overrides. `text` is None when there is no config.
+
+    `caller` is the class or function whose arguments the overrides are; empty: flags.
+    """
+    if not caller:
+        return DialogueSettings(flags=_flags(overrides), written=_written(text, file))
+    arguments = dict[int, str]()
+    places = _argument_places(dict(overrides), "", arguments)
+    source = PlanSource(caller, "", dict(overrides), places)
+    return DialogueSettings(flags=source, written=_written(text, file), arguments=arguments)
+
+
+def _argument_places(value: object, name: str, arguments: dict[int, str]) -> ValuePlace:
+    """Positions of a value and its parts, each on a line of its own, and what is at each line."""
+    line = len(arguments) + 1
+    arguments[line] = name
+    if isinstance(value, dict):
+        inside = {
+            key: KeyPlace(place.line, 1, place)
+            for key, inner in value.items()
+            for place in [_argument_places(inner, f"{name}.{key}" if name else str(key), arguments)]
+        }
+        return ValuePlace(line, 1, inside)
+    if isinstance(value, list):
+        parts = [
+            _argument_places(inner, f"{name}[{number}]", arguments) for number, inner in enumerate(value)
+        ]
+        return ValuePlace(line, 1, parts)
+    return ValuePlace(line, 1)
 
 
 def _flags(overrides: JsonMap) -> PlanSource:
@@ -221,8 +262,9 @@ def _flags(overrides: JsonMap) -> PlanSource:
     )
 
 
-def _of_flags(path: KeyPath) -> SectionLabel | None:
-    return vocabulary(path) if path else SectionLabel(FLAGS, "A command line", CONFIG_KEYS)
+def _of_flags(name: str) -> Callable[[KeyPath], SectionLabel | None]:
+    title = "A command line" if name == FLAGS else f"A {name}"
+    return lambda path: vocabulary(path) if path else SectionLabel(name, title, CONFIG_KEYS)
 
 
 def _written(text: str | bytes | None, file: str) -> PlanSource | None:

@@ -339,7 +339,7 @@ def read_experiment(
     if problems:
         sources.refuse(problems)
     output = _output(source, path, base)
-    bases = (working_folder, path.parent, *path.parent.parents)
+    bases = _bases(working_folder, path)
     experiment = Experiment(
         source, path, loaded, output, variations, limits or ExperimentOverrides(), bases, judges
     )
@@ -363,10 +363,21 @@ def slug_of(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "experiment"
 
 
+def original_folder(written: str, config: Path) -> Path | None:
+    """The folder of the scenario that a config names; None: there is none."""
+    places = (base / Path(written).expanduser() for base in _bases(Path.cwd(), config))
+    return next((place for place in places if place.is_dir()), None)
+
+
+def _bases(working_folder: Path, config: Path) -> tuple[Path, ...]:
+    """Where the relative paths of a config may start."""
+    return (working_folder, config.parent, *config.parent.parents)
+
+
 def _scenario_folder(source: PlanSource, path: Path, working_folder: Path) -> tuple[Path, Path]:
     """The base of relative paths, and the scenario's folder."""
     written = Path(str(source.data["base_scenario"])).expanduser()
-    for base in (working_folder, path.parent, *path.parent.parents):
+    for base in _bases(working_folder, path):
         if (base / written).is_dir():
             return base, base / written
     # On another machine, the experiment's own folder has all it needs.

@@ -13,7 +13,7 @@ from proctor.batch.questions import StoreQuestions
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.evaluator import Evaluator
-from proctor.item import Item
+from proctor.item import QUEUED, Item
 from proctor.job import (
     Job,
     JobPlan,
@@ -30,6 +30,7 @@ from proctor.jobs.scenario.experiment import (
     STATE,
     Experiment,
     ExperimentOverrides,
+    original_folder,
     read_experiment,
     slug_of,
 )
@@ -45,6 +46,7 @@ from proctor.models import ModelRouter, is_stand_in
 from proctor.scenario.run_files import read_run
 from proctor.scenario.state import ScenarioRun, turn_as_plain
 from proctor.store import Resource, Store
+from proctor.store.items import status_counts
 from proctor.store.runs import batches_of_job
 from proctor.store.tables import ItemRow
 
@@ -251,6 +253,9 @@ class ScenarioJob(Job):
         """The plan of a run, from the store and the scenario that its folder keeps."""
         options = json.loads(batch["optionsJson"])
         folder = Path(options["output"]) / KEPT_SCENARIO
+        if not folder.is_dir() and not _has_started(batch["runId"], ctx):
+            # Its process died before it had made the folder.
+            folder = original_folder(options["baseScenario"], Path(batch["planPath"])) or folder
         if not folder.is_dir():
             raise UsageError(
                 f"the experiment's folder {folder.parent} does not exist any more\n"
@@ -356,6 +361,11 @@ def runs_in(folder: Path) -> dict[str, ScenarioRun]:
 
 def _model_folders(config: Path, scenario: Path) -> tuple[Path, ...]:
     return (config.parent, *scenario_folders(scenario), Path.cwd())
+
+
+def _has_started(run_id: str, ctx: RunContext) -> bool:
+    counts = status_counts(ctx.store.read, run_id)
+    return sum(counts.values()) > counts.get(QUEUED, 0)
 
 
 def _state_in(folder: Path) -> Mapping[str, Any]:
