@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import marshal
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -53,7 +53,10 @@ _FINISHED_ITEMS = (
 )
 _STATUS, _SESSION = 2, 4
 """Columns of `_ITEMS`."""
-_OF_RUN = 'WHERE c."sessionId" IN (SELECT i."sessionId" FROM "batch_items" i WHERE i."runId" = ?)'
+_OF_PAGE = (
+    'WHERE c."sessionId" IN (SELECT i."sessionId" FROM "batch_items" i WHERE i."runId" = ? '
+    'AND i."position" >= ? AND i."position" < ?)'
+)
 _IN_ORDER = 'ORDER BY c."sessionId", c."position"'
 DIGEST_BYTES = 16
 PAGE = 10_000
@@ -193,15 +196,17 @@ def check_run(
             run_id=run_id, items=len(finished), is_signed=False, unsigned=[str(each[0]) for each in finished]
         )
     unsigned, changed, items = list[str](), list[str](), 0
-    by_session = _by_session(
-        connection.tuples(f"{_SCORES} {_OF_RUN} {_IN_ORDER}", (run_id,)) if chain.digests else ()
-    )
     for after in itertools.count(step=PAGE):
         page = connection.tuples(
             f'{_ITEMS} AND i."position" >= ? AND i."position" < ?', (run_id, after, after + PAGE)
         )
         if not page and not _has_items(connection, run_id, after):
             break
+        by_session = _by_session(
+            connection.tuples(f"{_SCORES} {_OF_PAGE} {_IN_ORDER}", (run_id, after, after + PAGE))
+            if chain.digests
+            else ()
+        )
         by_item = _attempts_in(connection, run_id, after) if chain.covers_attempts else {}
         for item in page:
             if item[_STATUS] not in FINISHED:
@@ -255,13 +260,8 @@ class _Chain:
 def _check_chain(connection: Connection, run_id: str, key: Callable[[str], SigningKey | None]) -> _Chain:
     chain, keys = _Chain(), dict[str, SigningKey | None]()
     previous, expected = "", -1
-    rows = connection.tuples(
-        'SELECT "position", "itemId", "digest", "keyId", "mac" FROM "signatures" WHERE "runId" = ? '
-        'ORDER BY "position"',
-        (run_id,),
-    )
-    chain.is_signed = bool(rows)
-    for position, item_id, digest, key_id, mac in cast("list[tuple[int, str, str, str, str]]", rows):
+    for position, item_id, digest, key_id, mac in _signatures(connection, run_id):
+        chain.is_signed = True
         if key_id not in keys:
             keys[key_id] = key(key_id)
         signer = keys[key_id]
@@ -283,6 +283,19 @@ def _check_chain(connection: Connection, run_id: str, key: Callable[[str], Signi
             chain.end = digest
         previous, expected = mac, position + 1
     return chain
+
+
+def _signatures(connection: Connection, run_id: str) -> Iterator[tuple[int, str, str, str, str]]:
+    """The signatures of a run in order, in pages: a large run has many."""
+    after = -1
+    while rows := connection.tuples(
+        'SELECT "position", "itemId", "digest", "keyId", "mac" FROM "signatures" WHERE "runId" = ? '
+        f'AND "position" > ? ORDER BY "position" LIMIT {PAGE}',
+        (run_id, after),
+    ):
+        page = cast("list[tuple[int, str, str, str, str]]", rows)
+        yield from page
+        after = page[-1][0]
 
 
 def _has_items(connection: Connection, run_id: str, after: int) -> bool:
