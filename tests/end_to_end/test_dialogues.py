@@ -279,7 +279,9 @@ def test_a_profile_in_the_language_is_used(proctor, talking_desk) -> None:
 def test_the_summary_is_written_while_the_study_runs(talking_desk, monkeypatch) -> None:
     monkeypatch.setattr("proctor.jobs.dialogue.job.SUMMARY_SECONDS", 0.0)
     (talking_desk / "watch.py").write_text(
-        "import json, pathlib\n\n\ndef seen(event):\n"
+        "import json, pathlib, time\n\n\ndef seen(event):\n"
+        # Longer than the writer gathers rows for one commit.
+        "    time.sleep(0.05)\n"
         "    path = pathlib.Path(__file__).parent / 'out' / 'batch_summary.json'\n"
         "    return {'label': str(json.loads(path.read_text())['successful']), 'value': 1}\n"
     )

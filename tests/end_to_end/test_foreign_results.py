@@ -41,6 +41,9 @@ def test_a_run_that_was_never_signed_is_called_so_by_its_report_alone(proctor, t
     raw = sqlite3.connect(tmp_path / "proctor-home" / "proctor.db", isolation_level=None)
     raw.execute("DELETE FROM signatures")
     raw.close()
+    # Beside the key stands which runs have been signed: without it, nothing is known of this one.
+    assert "by someone else than Proctor" in proctor("report", "--run", "one").stderr
+    (tmp_path / "proctor-home" / "signed-runs").unlink()
 
     assert "the results of run one are not signed" in proctor("report", "--run", "one").stderr
     assert "signed" not in proctor("compare", "one", "--by", "model").stderr

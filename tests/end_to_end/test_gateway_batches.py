@@ -216,7 +216,7 @@ async def test_an_attempt_that_times_out_closes_the_providers_connection(opened)
             await eventually_async(lambda: process.poll() is not None)
 
     ends = {row["status"]: row["reason"] for row in bureau.query('SELECT * FROM "batch_items"')}
-    assert ends == {"timeout": "timeout", "success": "completed"}
+    assert ends == {"timeout": "timeout", "success": "unchecked"}
     (call,) = bureau.rows("model_calls", "late")
     assert call["status"] == "cancelled"
 

@@ -169,9 +169,12 @@ def test_what_cannot_be_started_says_why(served, new_batch):
     new_batch.get_by_role("button", name="Start Batch").click()
 
     new_batch.get_by_role("alert").get_by_text("/nowhere/at/all").wait_for()
-    problem = new_batch.get_by_role("list", name="Problems").get_by_role("button")
-    problem.wait_for()
-    assert "Line 2" in problem.inner_text()
+    problems = new_batch.get_by_role("list", name="Problems").get_by_role("button")
+    problems.first.wait_for()
+    texts = problems.all_inner_texts()
+    assert all("Line 2" in text for text in texts)
+    assert any("there is no folder" in text for text in texts)
+    assert any("the agent builtin" in text for text in texts)
     assert new_batch.url.endswith("/new")
     assert served.get("/api/runs").json["all"] == 0
 
