@@ -122,8 +122,11 @@ def _own_condition(source: OwnSessions) -> tuple[str, list[object]]:
     if source.session_ids:
         one, ids = _one_of('s."id"', source.session_ids)
         other, _ = _one_of('s."externalId"', source.session_ids)
-        parts.append(f"({one} OR {other})")
-        parameters += [*ids, *ids]
+        item, _ = _one_of('i."id"', source.session_ids)
+        # The id of an item stands for its last session.
+        last = f's."id" IN (SELECT i."sessionId" FROM "batch_items" i WHERE {item})'
+        parts.append(f"({one} OR {other} OR {last})")
+        parameters += [*ids, *ids, *ids]
     for column, values in (("runId", source.run_ids), ("job", source.jobs), ("model", source.models)):
         if values:
             condition, more = _one_of(f's."{column}"', values)

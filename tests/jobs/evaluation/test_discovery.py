@@ -96,6 +96,9 @@ async def test_sessions_of_our_own_by_run_job_and_model_but_no_errors_and_no_sup
     assert found(models=("scripted/ok",)) == [("mine", "scripted/ok"), ("theirs", "scripted/ok")]
     assert len(found(jobs=("coding",))) == 3
     assert found(run_ids=("mine",), statuses=("error",)) == [("mine", "scripted/none")]
+    (item,) = [each for each in read.items("mine") if each["model"] == "scripted/echo"]
+    assert found(session_ids=(item["id"],)) == [("mine", "scripted/echo")]
+    assert found(session_ids=(item["sessionId"],)) == [("mine", "scripted/echo")]
     with pytest.raises(UsageError, match="no sessions are selected"):
         found()
 
