@@ -72,19 +72,40 @@ def started_by(pid: int, most: int) -> list[int]:
     return descendants[1:]
 
 
+EXEC_READS, EXEC_SECONDS = 5, 0.001
+"""How often, and how far apart, a process without environment and command line is looked at."""
+KERNEL_THREADS = 2
+"""The parent of the kernel's threads."""
+
+
 def marked_with(marker: str) -> list[int]:
     """All running processes that were started with `NAME=value` in their environment."""
     pattern = b"\0" + marker.encode() + b"\0"
     marked = []
     for pid in sorted(every_process()):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environment:
-                matches = pattern in b"\0" + environment.read() + b"\0"
-        except OSError:
-            continue
+        matches = pattern in b"\0" + _environment_of(pid) + b"\0"
         if matches and is_alive(pid):
             marked.append(pid)
     return marked
+
+
+def _environment_of(pid: int) -> bytes:
+    """The environment of a process; empty: it has none, or it may not be read."""
+    for _ in range(EXEC_READS):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if environment := file.read():
+                    return environment
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if file.read(1):
+                    return b""
+        except OSError:
+            return b""
+        # Neither: a thread of the kernel, or a program that is just being loaded.
+        if state_and_parent(pid)[1] in (0, KERNEL_THREADS):
+            return b""
+        time.sleep(EXEC_SECONDS)
+    return b""
 
 
 def every_process() -> list[int]:
