@@ -334,9 +334,11 @@ def interaction(
     width = WIDTH if left < WIDTH * 0.3 else WIDE
     inner = (width - left - 24) / (steps[-1] - steps[0])
     y = 6.0
-    heading = wrapped(factor, left - 12, LABEL_SIZE)
-    rows = [label_mark(left - 10, y + len(heading) * LINE / 2, heading, "end", kind="c-strong")]
-    y += len(heading) * LINE + 2
+    # Above the levels, over the whole width: short levels leave their column too narrow for its name.
+    heading = wrapped(factor, width - 12, LABEL_SIZE)
+    rows = [label_mark(0, y + len(heading) * LINE / 2, heading, "start", kind="c-strong")]
+    y += len(heading) * LINE + 6
+    top = y
     lines: dict[str, list[str]] = {name: [] for name in series}
     step_height = 13.0
     for level, row in levels.items():
@@ -357,7 +359,7 @@ def interaction(
             rows.append(marker(number, x, middle, title=description))
         y += height
         rows.append(line_mark(left, y, width, y, "c-grid"))
-    drawn = [_grid_x(step, left + 7 + (step - steps[0]) * inner, 4, y, say) for step in steps]
+    drawn = [_grid_x(step, left + 7 + (step - steps[0]) * inner, top, y, say) for step in steps]
     kinds = [f"c-line c-thin c-stroke-{number % 6}" for number in range(len(series))]
     drawn += [
         f'<polyline points="{" ".join(points)}" class="{kind}"/>'
