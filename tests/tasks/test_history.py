@@ -184,6 +184,8 @@ def test_commands_are_guessed_from_the_project(tmp_path):
     history, _ = make_history(tmp_path / "shop")
     git = Git(history.folder, {"PATH": "/usr/bin:/bin"})
     assert guess_check(git) == ("python3 -m unittest", "its test files")
+    history.commit("A bare test", tests__test_plain_DOT_py="def test_it():\n    assert True\n")
+    assert guess_check(git) == ("python3 -m pytest -q", "its test files")
     history.commit("Use jest", package_DOT_json='{"scripts": {"test": "eslint . && jest --runInBand"}}')
     assert guess_check(git) == ("npx jest --runInBand", "package.json")
     history.commit("Use pytest", pyproject_DOT_toml="[tool.pytest.ini_options]\n")

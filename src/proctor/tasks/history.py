@@ -313,7 +313,10 @@ def guess_check(git: Git) -> tuple[str, str]:
     if "Cargo.toml" in files:
         return "cargo test", "Cargo.toml"
     if any(is_test(path) and path.endswith(".py") for path in files):
-        uses_pytest = git.run("grep", "-q", "-E", "^(import|from) pytest", "HEAD")[0] == 0
+        # Test functions of a module: unittest runs only those of classes.
+        marks = r"^((import|from) pytest|(async )?def test_)"
+        uses_pytest = git.run("grep", "-q", "-E", marks, "HEAD", "--", "*.py")[0] == 0
+        uses_pytest |= any(path.rpartition("/")[2] == "conftest.py" for path in files)
         program = "python3 -m pytest -q" if uses_pytest else "python3 -m unittest"
         return f"{source}{program}", "its test files"
     if re.search(r"^test:", text("Makefile"), re.MULTILINE):
