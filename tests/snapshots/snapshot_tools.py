@@ -58,12 +58,14 @@ _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{
 # A file of one session: its id is masked by then, what follows is derived from the id.
 _SESSION_FILE = re.compile(r"(?<=>)-[0-9a-f]{8}(?=\.json\b)")
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost):\d+")
+_UNITTEST = re.compile(r"(?<=tests in )\d+\.\d+(?=s\b)")
 _VOLATILE = (
     (_MOMENT, "<moment>"),
     (_PACKED_MOMENT, "<moment>"),
     (_COMMIT, "<commit>"),
     (_UUID, "<uuid>"),
     (_LOOPBACK, "<loopback>"),
+    (_UNITTEST, "<seconds>"),
     (_SESSION_FILE, "-<hex>"),
 )
 
