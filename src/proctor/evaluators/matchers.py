@@ -39,24 +39,24 @@ class Trajectories:
             free.setdefault(name, []).append(called)
         pairs: dict[int, int] = {}
 
-        def pair(wanted: int, tried: set[int]) -> bool:
-            for called in free.get(self.expected[wanted], ()):
-                if called not in tried and self.fits(wanted, called):
+        def pair(position: int, tried: set[int]) -> bool:
+            for called in free.get(self.expected[position], ()):
+                if called not in tried and self.fits(position, called):
                     tried.add(called)
                     if called not in pairs or pair(pairs[called], tried):
-                        pairs[called] = wanted
+                        pairs[called] = position
                         return True
             return False
 
         # Those with arguments first: the others take any call of their name that is left.
-        missing = [wanted for wanted in sorted(self.with_arguments) if not pair(wanted, set())]
+        missing = [position for position in sorted(self.with_arguments) if not pair(position, set())]
         left = {name: [each for each in calls if each not in pairs] for name, calls in free.items()}
-        for wanted, name in enumerate(self.expected):
-            if wanted not in self.with_arguments:
+        for position, name in enumerate(self.expected):
+            if position not in self.with_arguments:
                 if left.get(name):
-                    pairs[left[name].pop()] = wanted
+                    pairs[left[name].pop()] = position
                 else:
-                    missing.append(wanted)
+                    missing.append(position)
         return sorted(missing), [called for called in range(len(self.actual)) if called not in pairs]
 
 
@@ -177,8 +177,8 @@ def match_trajectory(
         chosen = (overrides or {}).get(name, arguments)
         return ARGUMENTS[chosen] if isinstance(chosen, str) else chosen
 
-    def fits(wanted: int, called: int) -> bool:
-        name, given = pairs[wanted]
+    def fits(position: int, called: int) -> bool:
+        name, given = pairs[position]
         call = actual[called]
         return name == call.name and (given is None or comparison(name)(given, call.args))
 
@@ -221,10 +221,10 @@ class TrajectoryMatcher:
         actual = [call.name for call in calls]
         arguments = evidence.reference.arguments if evidence.reference else {}
 
-        def fits(wanted: int, called: int) -> bool:
-            if expected[wanted] != actual[called]:
+        def fits(position: int, called: int) -> bool:
+            if expected[position] != actual[called]:
                 return False
-            how, given = arguments.get(wanted, ("ignore", {}))
+            how, given = arguments.get(position, ("ignore", {}))
             return ARGUMENTS[how](given, calls[called].args)
 
         difference = matching.differs(Trajectories(expected, actual, fits, frozenset(arguments)))

@@ -578,9 +578,9 @@ def _parsing(parser: _Parser) -> Callable[[Rows], Rows]:
 
     def parsed(rows: Rows) -> Iterator[LogRow]:
         for row in rows:
-            found = pattern.search(shown(row.value(source)))
-            if found is not None:
-                row.named.update(zip(names, found.groups(), strict=True))
+            match = pattern.search(shown(row.value(source)))
+            if match is not None:
+                row.named.update(zip(names, match.groups(), strict=True))
             yield row
 
     return parsed
@@ -701,9 +701,10 @@ class _PatternParser(_Parser):
             _, word = self.take()
             if word.lower() not in expected:
                 raise MalformedQuery("IS takes NULL, TRUE or FALSE")
-            wanted = expected[word.lower()]
+            constant = expected[word.lower()]
             return lambda row: (
-                at_path(row.parsed, path) is wanted and (wanted is not None or _has_path(row.parsed, path))
+                at_path(row.parsed, path) is constant
+                and (constant is not None or _has_path(row.parsed, path))
             )
         if self.word("not"):
             self.expect("exists")

@@ -292,12 +292,19 @@ TARGET = "Logs_20140328."
 DESCRIBED = 50
 
 
-async def respond(service: Service, request: Request, operations: Mapping[str, Operation]) -> Response:
-    """Execute the log operation in the header of a request."""
+async def respond(
+    service: Service,
+    request: Request,
+    operations: Mapping[str, Operation],
+    *,
+    target: str = TARGET,
+    media_type: str = "application/x-amz-json-1.1",
+) -> Response:
+    """Execute the operation that a header of a request names after `target`."""
 
     async def work() -> Response:
         named = request.headers.get("x-amz-target", "")
-        operation = operations.get(named.removeprefix(TARGET)) if named.startswith(TARGET) else None
+        operation = operations.get(named.removeprefix(target)) if named.startswith(target) else None
         if operation is None:
             raise LogsError("UnknownOperationException", f"There is no operation {named[:200]}.")
         body = await admitted_body(service, request, operation)
@@ -305,7 +312,7 @@ async def respond(service: Service, request: Request, operations: Mapping[str, O
             answer = await execute(service, operation, parsed_body(body))
         except ValidationException as error:
             raise LogsError("InvalidParameterException", str(error)) from error
-        return respond_with(200, answer, media_type="application/x-amz-json-1.1")
+        return respond_with(200, answer, media_type=media_type)
 
     return await respond_safely(work)
 

@@ -14,17 +14,11 @@ from starlette.responses import Response
 
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text
 from proctor.store import evaluations
+from proctor.web.agentcore import logs
 from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import LogsError, ValidationException
+from proctor.web.agentcore.errors import LogsError
 from proctor.web.agentcore.logs import METRICS, online_records, time_of_record
-from proctor.web.agentcore.operation import (
-    Operation,
-    admitted_body,
-    execute,
-    parsed_body,
-    respond_safely,
-    respond_with,
-)
+from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import GET_METRIC_DATA, LIST_METRICS
 from proctor.web.agentcore.service import Service
 from proctor.web.agentcore.shapes import Members
@@ -47,20 +41,8 @@ class Datum:
 
 async def respond(service: Service, request: Request) -> Response:
     """Execute the metric operation in the header of a request."""
-
-    async def work() -> Response:
-        named = request.headers.get("x-amz-target", "").removeprefix(TARGET)
-        operation = OPERATIONS.get(named)
-        if operation is None:
-            raise LogsError("UnknownOperationException", f"There is no operation {named[:200]}.")
-        body = await admitted_body(service, request, operation)
-        try:
-            answer = await execute(service, operation, parsed_body(body))
-        except ValidationException as error:
-            raise LogsError("InvalidParameterException", str(error)) from error
-        return respond_with(200, answer, media_type="application/x-amz-json-1.0")
-
-    return await respond_safely(work)
+    media_type = "application/x-amz-json-1.0"
+    return await logs.respond(service, request, OPERATIONS, target=TARGET, media_type=media_type)
 
 
 def list_metrics(service: Service, request: Members) -> JsonMap:
