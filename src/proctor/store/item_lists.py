@@ -123,9 +123,9 @@ def _where(read: StoreReader, run_id: str, query: ItemQuery, on_postgres: bool) 
             parameters += values
     for factor in dict.fromkeys(name for name, _ in query.factors):
         levels = {level for name, level in query.factors if name == factor}
-        part, values = _has_level(read, run_id, factor, levels, on_postgres)
+        part, named = _has_level(read, run_id, factor, levels, on_postgres)
         parts.append(part)
-        parameters += values
+        parameters += named
     for score in query.scores:
         limits = [("<=", score.high), (">=", score.low)]
         known = [(sign, limit) for sign, limit in limits if limit is not None]
