@@ -38,6 +38,7 @@ from proctor.store import (
     Store,
     StoreReader,
     aggregates,
+    annotations,
     evaluations,
     item_lists,
     items,
@@ -50,6 +51,7 @@ from proctor.store import (
     timestamp,
     transcripts,
 )
+from proctor.store.annotations import Annotation
 from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
@@ -170,6 +172,7 @@ def fill(store: Store) -> None:
     )
     imported_id = store.save_imported(imported, NOW)
     store.save_label(Label(session_id="s1", evaluator="tidy", who="me", label="good", note=LONG), NOW)
+    store.annotate(Annotation(session_ids=["s1"], kind="tag", text="odd"), NOW)
     calibration = CalibrationRecord(evaluator="tidy", evaluator_digest="d", document={"pairs": [LONG]})
     store.save_calibration(calibration, NOW)
     store.ask_question("run", ITEM.id, "mayor", "what now?", NOW)
@@ -347,6 +350,7 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         aggregates.past_sessions(read, "scenario", ["m"], ["success"]),
         list(aggregates.call_sums(read, ["s1", "s2"])),
         *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
+        *(annotations.annotations(read, ["s1"]), annotations.tag_counts(read, "run")),
         *(labels.labeled_evaluators(read), labels.labeled_scores(read, "tidy")),
         items.dialogue_items(read, "run"),
         scores.item_scores(read, "run"),

@@ -20,7 +20,7 @@ from proctor.store.tables import COLUMNS, OF_A_SESSION
 Row = JsonObject
 TABLES = (
     *("sessions", "iterations", "tool_calls", "merge_history", "batches", "batch_items"),
-    *("messages", "model_calls", "metrics", "scores"),
+    *("messages", "model_calls", "metrics", "scores", "labels", "annotations"),
 )
 """Everything that can be exported, in the order of the files."""
 DOCUMENTED = {

@@ -25,6 +25,7 @@ from proctor.store.database import (
 )
 from proctor.store.ledger import SPENT
 from proctor.store.tables import (
+    BY_PEOPLE,
     COLUMNS,
     OF_A_SESSION,
     BatchRow,
@@ -610,7 +611,7 @@ def summed(by_status: Sequence[StatusSums]) -> ItemTotals:
 
 
 def _known(table: str) -> str:
-    if table not in OF_A_SESSION:
+    if table not in (*OF_A_SESSION, *BY_PEOPLE):
         raise NotFound(f"there is no table {table}\nThere are: {', '.join(COLUMNS)}.")
     return table
 

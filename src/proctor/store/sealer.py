@@ -46,10 +46,14 @@ ENCRYPTED: dict[str, tuple[str, ...]] = {
     "online_configs": ("description", "documentJson", "failure"),
     "arrivals": ("data",),
     "log_events": ("message",),
+    "annotations": ("text",),
 }
 """By table, in the order of its columns."""
 DETERMINISTIC = frozenset(
-    {"batch_items.prompt", "sessions.name", "scores.label", "questions.prompt", "arrivals.data"}
+    {
+        *("batch_items.prompt", "sessions.name", "scores.label", "questions.prompt", "arrivals.data"),
+        "annotations.text",
+    }
 )
 """Encrypted so that equal texts with one key have equal ciphertexts: queries group by them or compare them.
 The disk reveals which of them are equal, and no more."""
@@ -73,6 +77,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("arrivals.spanId", "arrivals.part", "arrivals.parentId", "arrivals.sessionKey"),
         *("arrivals.sessionId", "data_keys.id", "data_keys.scope", "data_keys.masterKeyId"),
         *("run_resources.runId", "signatures.runId", "signatures.itemId", "signatures.keyId"),
+        *("annotations.sessionId", "annotations.id"),
     ),
     "a moment": (
         *("batches.createdAt", "batches.finishedAt", "batches.heartbeatAt", "batches.abortRequestedAt"),
@@ -97,7 +102,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
             "arrivals.arrivedAt",
         ),
         *("log_streams.createdAt", "data_keys.createdAt", "data_keys.retiredAt"),
-        "data_keys.emptiedAt",
+        *("data_keys.emptiedAt", "annotations.createdAt"),
     ),
     "one word of a few, ours": (
         *("batches.job", "batches.status", "batches.reason", "batches.proctorVersion", "batch_items.runner"),
@@ -107,7 +112,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("model_calls.status", "model_calls.priceSource", "scores.level", "scores.errorCode"),
         *("scores.ignored", "labels.level", "merge_history.mode", "merge_history.result", "ledger.kind"),
         *("evaluator_definitions.level", "evaluator_definitions.kind", "online_sessions.decision"),
-        "run_resources.kind",
+        *("run_resources.kind", "annotations.kind"),
     ),
     "a name that tables are grouped, filtered or sorted by": (
         *("batch_items.agent", "batch_items.model", "sessions.agent"),
@@ -128,6 +133,7 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("evaluator_definitions.name", "online_configs.name", "resource_tags.key", "resource_tags.value"),
         *("arrivals.service", "arrivals.logGroup", "log_streams.logGroup", "log_streams.logStream"),
         *("log_events.logGroup", "log_events.logStream", "run_resources.name"),
+        "annotations.author",
     ),
     "where something is on this machine, which lies open there": (
         *("batches.planPath", "batches.owner", "batch_items.repo", "sessions.repo", "sessions.branch"),

@@ -23,6 +23,8 @@ TABLE = "table"
 """`sessions.source` of the rows of imported tables."""
 OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics", "scores", "merge_history")
 """Tables whose rows belong to one session, by `sessionId`."""
+BY_PEOPLE = ("labels", "annotations")
+"""Tables of what people write about a session, by `sessionId`; a new import of the session keeps them."""
 
 
 # Rows stay dictionaries: reading a value of a `LockedRow` raises if its key is not available.
@@ -274,6 +276,17 @@ class LabelRow(TypedDict):
     label: str
     note: str
     noteBlob: NotRequired[str | None]
+
+
+class AnnotationRow(TypedDict):
+    """A note, a star or a tag of a session."""
+
+    sessionId: str
+    id: str
+    kind: str
+    text: str
+    author: str
+    createdAt: str
 
 
 class CalibrationRow(TypedDict):
@@ -542,6 +555,7 @@ ROWS: dict[str, type] = {
     "log_events": LogEventRow,
     "data_keys": DataKeyRow,
     "signatures": SignatureRow,
+    "annotations": AnnotationRow,
 }
 """The shape of the rows of each table. A `…Blob` column is the digest of a long text; it is absent once
 the text is in its place."""
