@@ -37,6 +37,7 @@ EXTREMA = {"min": "max", "max": "min"}
 
 # Swapping their arguments, or subtracting from text, is a type error that any test of the line detects.
 TYPE_ERRORS_WHEN_SWAPPED = {"isinstance", "issubclass", "cast", "getattr", "hasattr", "setattr"}
+COMMUTATIVE = {"min", "max", "gcd", "hypot", "isclose"}
 TEXT = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp)
 NOT_SWAPPED = (*TEXT, ast.Starred, ast.Constant, ast.Dict, ast.Set, ast.Lambda)
 
@@ -264,7 +265,7 @@ class _Collector(ast.NodeVisitor):
             return
         if isinstance(node.func, ast.Name) and node.func.id in EXTREMA:
             self.add("min/max", self.text.position(node.func), EXTREMA[node.func.id])
-        if _last_name(node.func) not in TYPE_ERRORS_WHEN_SWAPPED:
+        if _last_name(node.func) not in TYPE_ERRORS_WHEN_SWAPPED | COMMUTATIVE:
             for left, right in pairwise(node.args):
                 self.swap(left, right)
         self.generic_visit(node)

@@ -44,7 +44,7 @@ def changes(source: str) -> list[tuple[str, str]]:
         ("self.x = y", [("removed statement", "pass")]),
         ("self.x: int = y", [("removed statement", "pass")]),
         ("x = f(a, b)", [("swapped arguments", "x = f(b, a)")]),
-        ("x = max(a)", [("min/max", "x = min(a)")]),
+        ("x = max(a, b)", [("min/max", "x = min(a, b)")]),
     ],
 )
 def test_each_kind_of_change(source: str, expected: list[tuple[str, str]]) -> None:
