@@ -37,6 +37,9 @@ ROW_IDS: Mapping[str, tuple[str, ...]] = {
     "evaluations": ("id",),
     "evaluator_definitions": ("id",),
     "online_configs": ("id",),
+    "datasets": ("id",),
+    "dataset_examples": ("datasetId", "version", "position"),
+    "recommendations": ("id",),
     "arrivals": ("traceId", "spanId", "part"),
     "log_events": ("logGroup", "logStream", "position"),
 }
