@@ -187,6 +187,11 @@ def fill(store: Store) -> None:
     store.definitions.create_config({"id": "oc-1", "name": "oc", "enabled": 1} | times, document, token)
     store.definitions.record_decisions("oc-1", {"s1": "judge"}, NOW)
     store.definitions.tag("arn", {"team": "a"})
+    dataset = {"id": "ds-1", "name": "ds", "schemaType": "THIRD_PARTY_EVALUATION_V1"} | times
+    store.datasets.create(dataset, {"e1": {"text": LONG}}, token)
+    store.datasets.publish("ds-1", token, NOW)
+    advice = {"id": "r-1", "name": "r", "type": "SYSTEM_PROMPT_RECOMMENDATION"} | times
+    store.recommendations.create(advice, {"text": LONG}, token)
     mark = SessionMark(
         trace_id="t" * 32,
         span_id="s" * 16,
@@ -382,6 +387,10 @@ def part_queries(store: Store) -> tuple[Any, ...]:
             store.definitions.config("oc-1"),
         ),
         *(store.definitions.configs(), store.definitions.count("online_configs")),
+        *(store.datasets.datasets(), store.datasets.count(), store.datasets.all_examples("ds-1", 1)),
+        *(store.datasets.versions("ds-1", before=None, limit=9), store.datasets.version("ds-1", 1)),
+        *(store.recommendations.get("r-1"), store.recommendations.count_active()),
+        store.recommendations.list(after=("9", ""), status="PENDING"),
         *(store.definitions.sessions_of("oc-1", "judge"), store.definitions.tags("arn")),
         *(store.logs.streams(), store.logs.events("g", "s"), store.arrivals.has_new()),
         *(store.arrivals.oldest_new(), labels.labels_state(read, "tidy")),

@@ -52,6 +52,7 @@ OTHER_IDS: Mapping[str, tuple[str, ...]] = {
     "pools": ("name", "owner"),
     "signatures": ("runId", "position"),
     "online_sessions": ("configId", "sessionId"),
+    "dataset_versions": ("datasetId", "version"),
     "resource_tags": ("arn", "key"),
     "client_tokens": ("operation", "token"),
     "log_streams": ("logGroup", "logStream"),
