@@ -61,8 +61,8 @@ class Operation:
     query: Sequence[str] = ()
     """Members in the query string."""
     plane: str = "data"
-    """`data`, `control`, `logs`, `monitoring` or `sts`: decides the status of a wrong bearer token and the signing
-    service."""
+    """`data`, `control`, `logs`, `monitoring` or `sts`: decides the status of a wrong bearer token and the
+    signing service."""
     most_bytes: str = "body_bytes"
     """Name of the limit of its body."""
 
