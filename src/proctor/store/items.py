@@ -253,6 +253,7 @@ class BenchmarkItem(TypedDict):
 
     factors: str
     status: str
+    reason: str
     startedAt: str | None
     finishedAt: str | None
     tokensTotal: int
@@ -264,8 +265,8 @@ def benchmark_items(read: StoreReader, run_id: str) -> list[BenchmarkItem]:
     """The items of a benchmark in the order of the plan."""
     return read.rows(
         BenchmarkItem,
-        'SELECT "factors", "status", "startedAt", "finishedAt", "tokensTotal", "costUsd", "sessionId" '
-        'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
+        'SELECT "factors", "status", "reason", "startedAt", "finishedAt", "tokensTotal", "costUsd", '
+        '"sessionId" FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
         (run_id,),
     )
 

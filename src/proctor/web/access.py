@@ -51,7 +51,8 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("GET /api/sessions/{session_id}/calls", "GET /api/sessions/{session_id}/texts/{position}/{part}"),
         *("GET /api/sessions/{session_id}/steps/{step}/{part}", "GET /api/sessions/{session_id}/turns"),
         *("GET /api/sessions/{session_id}/charts", "GET /api/sessions/{session_id}/diff"),
-        "GET /api/sessions/{session_id}/labels",
+        *("GET /api/sessions/{session_id}/labels", "GET /api/sessions/{session_id}/annotations"),
+        "GET /api/tags",
         *("GET /api/compare", "GET /api/compare/report", "GET /api/compare/items"),
         *("GET /api/evaluations", "GET /api/evaluations/{evaluation_id}"),
         *("GET /api/evaluations/evaluators", "GET /api/evaluations/sources"),
@@ -61,7 +62,11 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("GET /api/evaluations/{evaluation_id}/report", "GET /api/judges"),
         *("GET /api/plans/examples", "GET /api/plans/jobs", "GET /api/settings"),
     ),
-    LABEL: ("POST /api/sessions/{session_id}/labels", "POST /api/runs/{run_id}/questions/{question_id}"),
+    LABEL: (
+        *("POST /api/sessions/{session_id}/labels", "POST /api/runs/{run_id}/questions/{question_id}"),
+        *("POST /api/sessions/{session_id}/annotations", "POST /api/annotations"),
+        "DELETE /api/sessions/{session_id}/annotations/{annotation_id}",
+    ),
     RUN: (
         # Reading a plan opens the files that it names, and may import code.
         *("POST /api/plans/check", "POST /api/plans/validate", "POST /api/runs", "POST /api/tables"),

@@ -16,6 +16,7 @@ from proctor import __version__
 from proctor.web import (
     actions,
     agentcore,
+    annotations,
     auth,
     compare,
     evaluations,
@@ -52,6 +53,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     new_evaluation.router,
     evaluations.router,
     labels.router,
+    annotations.router,
     inventory.router,
     inventory.settings_router,
     inventory.manual_router,
