@@ -303,6 +303,8 @@ def reader_queries(read: StoreReader) -> tuple[Any, ...]:
                 models=["m"],
                 factors=[("task", "t")],
                 scores=[item_lists.ScoreRange(name="exact", low=0.0)],
+                tags=["odd"],
+                is_noted=True,
             ),
         ),
         *(item_lists.position_of(read, "run", "s1"), item_lists.sessions_at(read, "run", [0])),

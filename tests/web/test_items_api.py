@@ -9,6 +9,7 @@ from stocked_runs import MODELS, NOW, add_session, stock
 from proctor.score import Score
 from proctor.session import Message
 from proctor.store import timestamp
+from proctor.store.annotations import Annotation
 from proctor.store.tables import COLUMNS
 
 ANSWERS = ("It was Paris.", "It was\n\n  Rome.")
@@ -179,3 +180,20 @@ def test_failures_are_grouped_by_reason_and_likeness_of_message(served, site):
     assert [item["position"] for item in filtered["items"]] == list(range(2, 54, 5))
     assert filtered["counts"]["fail"] == filtered["total"] == 11
     assert served.get("/api/runs/messy/items?group=unknown").json["total"] == 0
+
+
+def test_items_are_filtered_by_tags_notes_and_stars_of_their_sessions(listed):
+    save = listed.site.store.annotate
+    save(Annotation(session_ids=["s1", "s2"], kind="tag", text="odd"), NOW)
+    save(Annotation(session_ids=["s3"], kind="tag", text="slow"), NOW)
+    save(Annotation(session_ids=["s2"], kind="note", text="odd"), NOW)
+    save(Annotation(session_ids=["s4", "s2"], kind="star"), NOW)
+
+    assert positions(listed, "tag=odd") == [1, 2]
+    assert positions(listed, "tag=odd&tag=slow") == [1, 2, 3]
+    assert positions(listed, "noted=true") == [2]
+    assert positions(listed, "starred=true&order=position&descending=true") == [4, 2]
+    outcome = listed.get("/api/runs/stocked/items?noted=true&outcomes=true").json["items"][0]["outcome"]
+    assert (outcome["tags"], outcome["notes"], outcome["isStarred"]) == (["odd"], 1, True)
+    levels = listed.get("/api/runs/stocked/levels?of=tag").json["levels"]
+    assert [(one["value"], one["items"]) for one in levels] == [("odd", 2), ("slow", 1)]

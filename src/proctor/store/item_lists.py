@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from proctor.errors import NotFound
 from proctor.item import ERROR, FAIL, STATUSES, TIMEOUT
+from proctor.store.annotations import NOTE, STAR, TAG, annotations
 from proctor.store.database import id_pages, literals, places
 from proctor.store.items import CUT, PLAIN, level_of
 from proctor.store.reader import ItemFilter, StoreReader, item_where, uses_postgres
@@ -55,6 +56,10 @@ class ItemQuery:
     """Name and level; several levels of one factor: any of them."""
     scores: Sequence[ScoreRange] = ()
     """All of them hold."""
+    tags: Sequence[str] = ()
+    is_noted: bool = False
+    """Only items whose session has a note."""
+    is_starred: bool = False
     failure_group: str = ""
     """Key of a group of failures. Not a part of the SQL condition: groups are made of texts."""
     order: str = "position"
@@ -64,7 +69,8 @@ class ItemQuery:
     @property
     def is_volatile(self) -> bool:
         """Whether the result can change without a change of the run's items."""
-        return bool(self.scores) or self.order.startswith(SCORE)
+        annotated = bool(self.tags) or self.is_noted or self.is_starred
+        return annotated or bool(self.scores) or self.order.startswith(SCORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +153,20 @@ def _where(read: StoreReader, run_id: str, query: ItemQuery, on_postgres: bool) 
         if not known:
             parts.append(f"{_SCORE} IS NOT NULL")
             parameters += [score.name, score.name]
+    if query.tags:
+        # Not `IN`: an encrypted store rewrites only `= ?`.
+        any_of = " OR ".join(['a."text" = ?'] * len(query.tags))
+        parts.append(_annotated(f"({any_of})"))
+        parameters += [TAG, *query.tags]
+    for kind, is_needed in ((NOTE, query.is_noted), (STAR, query.is_starred)):
+        if is_needed:
+            parts.append(_annotated("1 = 1"))
+            parameters.append(kind)
     return " AND ".join(parts), parameters
+
+
+def _annotated(condition: str) -> str:
+    return f'{_SESSION} IN (SELECT a."sessionId" FROM "annotations" a WHERE a."kind" = ? AND {condition})'
 
 
 class _LevelPlace(TypedDict):
@@ -299,7 +318,7 @@ def failure_texts(read: StoreReader, run_id: str, *, characters: int) -> Iterato
     )
 
 
-class ItemScore(TypedDict):
+class OutcomeScore(TypedDict):
     """The result of one evaluator for an item."""
 
     value: float | None
@@ -316,8 +335,11 @@ class ItemOutcome:
     """The start of the last answer."""
     check_output: str = ""
     """The end of the output of the last check."""
-    scores: dict[str, ItemScore] = field(default_factory=dict)
+    scores: dict[str, OutcomeScore] = field(default_factory=dict)
     """By evaluator, or evaluator/dimension."""
+    tags: list[str] = field(default_factory=list)
+    notes: int = 0
+    is_starred: bool = False
 
 
 class _LastText(TypedDict):
@@ -326,7 +348,7 @@ class _LastText(TypedDict):
     textBlob: str | None
 
 
-class _SessionScore(ItemScore):
+class _SessionScore(OutcomeScore):
     sessionId: str
     name: str
     labels: int
@@ -355,6 +377,12 @@ def outcomes(read: StoreReader, sessions: Sequence[str], *, characters: int) -> 
         for score in _scores(read, part):
             label = score["label"] if score["labels"] == 1 else ""
             outcomes[score["sessionId"]].scores[score["name"]] = {"value": score["value"], "label": label}
+    for annotation in annotations(read, sessions):
+        outcome = outcomes[annotation["sessionId"]]
+        if annotation["kind"] == TAG:
+            outcome.tags.append(annotation["text"])
+        outcome.notes += annotation["kind"] == NOTE
+        outcome.is_starred |= annotation["kind"] == STAR
     return outcomes
 
 

@@ -15,6 +15,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES
 from proctor.stats.failure_groups import MESSAGE_CHARACTERS, FailureGroups, group_failures
 from proctor.store import item_lists, items
+from proctor.store.annotations import TAG, tag_counts
 from proctor.store.item_lists import ItemQuery, LevelCount, Listing, ScoreRange
 from proctor.store.items import SHOWN_CHARACTERS
 from proctor.web.responses import ERRORS
@@ -61,6 +62,9 @@ def item_query(
     score: Annotated[
         Texts, Query(description="`EVALUATOR=LOW..HIGH`; a limit may be missing. All must hold.")
     ] = None,
+    tag: Annotated[Texts, Query(description="Only items whose session has one of these tags.")] = None,
+    noted: Annotated[bool, Query(description="Only items whose session has a note.")] = False,
+    starred: Annotated[bool, Query(description="Only items whose session has a star.")] = False,
     group: Annotated[str, Query(max_length=100, description="Key of a group of `failures`.")] = "",
     order: Annotated[
         str,
@@ -85,6 +89,9 @@ def item_query(
         reasons=_cleaned(reason),
         factors=tuple(_level(one) for one in _cleaned(factor)),
         scores=tuple(_range(one) for one in _cleaned(score)),
+        tags=_cleaned(tag),
+        is_noted=noted,
+        is_starred=starred,
         failure_group=_clean(group),
         order=_clean(order),
         descending=descending,
@@ -133,7 +140,7 @@ def router(site: AppState) -> APIRouter:
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
         limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
         outcomes: Annotated[
-            bool, Query(description="With the answer, check output and scores of each item.")
+            bool, Query(description="With the answer, check output, scores and annotations of each item.")
         ] = False,
     ) -> ItemsAnswer:
         """Searched, filtered and sorted by the store; missing values come last."""
@@ -143,7 +150,8 @@ def router(site: AppState) -> APIRouter:
     def levels(
         run_id: RunId,
         of: Annotated[
-            str, Query(max_length=300, description="`model`, `agent`, `reason`, `score`, or `factor:NAME`.")
+            str,
+            Query(max_length=300, description="`model`, `agent`, `reason`, `tag`, `score`, `factor:NAME`."),
         ],
     ) -> LevelsAnswer:
         """At most 500, with the number of items that have each. Scores have a lowest and highest value."""
@@ -178,12 +186,16 @@ def _levels(site: AppState, run_id: str, of: str) -> LevelsAnswer:
     read = site.store.read
     if of == "score":
         rows: Sequence[LevelCount] = item_lists.score_extents(read, run_id)
+    elif of == TAG:
+        rows = [{"value": tag["text"], "items": tag["sessions"]} for tag in tag_counts(read, run_id)]
     elif of.startswith(item_lists.FACTOR):
         rows = item_lists.factor_levels(read, run_id, of.removeprefix(item_lists.FACTOR))
     elif of in COLUMNS:
         rows = item_lists.column_levels(read, run_id, of)
     else:
-        raise NotFound(f"there are no levels of {of}\nThere are: {', '.join(COLUMNS)}, score, factor:NAME.")
+        raise NotFound(
+            f"there are no levels of {of}\nThere are: {', '.join(COLUMNS)}, tag, score, factor:NAME."
+        )
     return LevelsAnswer(levels=[ItemLevelShape.model_validate(row) for row in rows])
 
 
@@ -320,4 +332,7 @@ def add_outcomes(site: AppState, shapes: Sequence[ItemShape], characters: int = 
                 answer=" ".join(outcome.answer.split()),
                 check_output=" ".join(outcome.check_output.split()),
                 scores={name: ItemScoreShape.model_validate(score) for name, score in outcome.scores.items()},
+                tags=outcome.tags,
+                notes=outcome.notes,
+                is_starred=outcome.is_starred,
             )

@@ -236,6 +236,9 @@ class ItemOutcomeShape(RowModel):
     answer: str = Field(description="The start of the last answer, on one line.")
     check_output: str = Field(description="The end of the last check's output, on one line.")
     scores: dict[str, ItemScoreShape] = Field(description="By evaluator, or evaluator/dimension.")
+    tags: list[str]
+    notes: int = Field(description="Number of notes.")
+    is_starred: bool
 
 
 class ItemShape(RowModel):
