@@ -2,8 +2,7 @@
 
 import { api, attempt, badge, byId, confirmed, el, format, query, remember, remembered, STATUSES, toast, urlOf, watch } from "./app.js";
 import { chartCard } from "./charts.js";
-import { itemsOf } from "./items.js";
-import { ItemsPanel } from "./items_panel.js";
+import { firstItems, ItemsPanel } from "./items_panel.js";
 import { ending } from "./notify.js";
 import { foreignNotice } from "./signatures.js";
 import { menu, Tabs } from "./tabs.js";
@@ -297,7 +296,7 @@ async function load() {
 }
 
 async function begin() {
-  const first = itemsOf(RUN);
+  const first = firstItems(RUN);
   first.catch(() => {});
   if (!(await load())) {
     page.classList.add("unknown");
