@@ -1,16 +1,13 @@
-// Virtualized grid of the items of a run: only visible rows exist, and only their pages are loaded.
+// The grid of the items of a run: columns, filters, live updates, and selected items.
 
 import { api, query } from "./api.js";
 import { el, go } from "./dom.js";
 import { ago, moment, money, number, seconds } from "./format.js";
 import { isUnfiltered, parametersOf } from "./item_query.js";
+import { PAGE, PagedGrid } from "./paged_grid.js";
 import { badge } from "./status.js";
 import { visible } from "./texts.js";
 
-const PAGE = 100;
-const ROW = 40;
-// Browsers limit element heights to some ten million pixels; longer lists scroll in larger steps.
-const TALLEST = 8_000_000;
 const REFRESH = 1500;
 const SELECT_WIDTH = "36px";
 /** Items that can be selected at once: more than anybody reads. */
@@ -32,9 +29,9 @@ export function columnsFor(factors, titles, evaluates, scores = []) {
     { key: "id", title: "Item", width: "150px", cell: (row) => el("code", {}, row.id) },
     { key: "position", title: "#", width: "64px", numeric: true, cell: (row) => number(row.position + 1) },
     { key: "repo", title: "Repository", width: "minmax(90px, 1fr)", cell: (row) => el("span", { title: row.repo }, visible(shortRepo(row.repo))) },
-    { key: "prompt", title: "Prompt", width: "minmax(200px, 3fr)", cell: (row, href) => el("a", { href, tabindex: "-1", title: row.prompt }, visible(row.prompt)) },
+    { key: "prompt", title: "Prompt", width: "minmax(200px, 2.4fr)", cell: (row, href) => el("a", { href, tabindex: "-1", title: row.prompt }, visible(row.prompt)) },
     { key: "agent", title: "Agent", width: "minmax(80px, .8fr)", cell: text("agent") },
-    { key: "model", title: "Model", width: "minmax(140px, 1.2fr)", cell: (row) => full(row.model) },
+    { key: "model", title: "Model", width: "minmax(160px, 1.4fr)", cell: (row) => full(row.model) },
     { key: "answer", title: "Answer", width: "minmax(160px, 2fr)", sortable: false, cell: (row) => full(outcome(row).answer) },
     { key: "checkOutput", title: "Check output", width: "minmax(160px, 2fr)", sortable: false, cell: (row) => full(outcome(row).checkOutput) },
     { key: "repeat", title: "Repeat", width: "76px", numeric: true, cell: (row) => number(row.repeat) },
@@ -87,7 +84,7 @@ export function itemsOf(run, filters, page = 0, options = {}) {
   return api.get(`/api/runs/${encodeURIComponent(run)}/items${query(parameters)}`, options);
 }
 
-export class ItemGrid extends HTMLElement {
+export class ItemGrid extends PagedGrid {
   /**
    * `changed(response)` is called with each response's totals, `list()` returns the list's query for links to sessions,
    * `chose(selected)` is called with the selected rows; `first` is the promise of the first page.
@@ -96,50 +93,43 @@ export class ItemGrid extends HTMLElement {
     Object.assign(this, { run, columns, filters, changed, list, chose });
     /** The filters of the last request: those of the rows, unless they are still loading. */
     this.wanted = filters;
-    this.pages = new Map();
-    this.rows = new Map();
     this.selected = new Map();
-    this.total = null;
-    this.active = 0;
-    this.heading = el("div", { class: "grid-row grid-heading", role: "row", "aria-rowindex": "1" });
-    this.tall = el("div", { class: "grid-tall", role: "rowgroup" });
-    const head = el("div", { role: "rowgroup", class: "grid-head" }, this.heading);
-    this.body = el("div", { class: "grid-body", role: "grid", "aria-label": "Items", "aria-multiselectable": "true", tabindex: "0" }, head, this.tall);
-    this.empty = el("div", { class: "grid-empty", hidden: true });
-    this.problem = el("div", { class: "notice bad grid-problem", role: "alert", hidden: true });
     this.all = el("input", { type: "checkbox", "aria-label": "Select all items", onclick: () => this.selectAll(this.all.checked) });
-    this.replaceChildren(this.body, this.empty, this.problem);
-    this.body.addEventListener("scroll", () => this.later(), { passive: true });
-    this.body.addEventListener("keydown", (event) => this.walk(event));
-    this.tall.addEventListener("click", (event) => this.clicked(event));
-    new ResizeObserver(() => this.later()).observe(this.body);
+    this.build("Items", { multiselectable: true });
     setInterval(() => this.tick(), 1000);
     this.setColumns(columns);
     this.pages.set(0, null);
-    first.then((response) => this.store(0, response)).then(() => this.restorePlace()).catch((error) => this.failed(0, error));
+    first.then((response) => this.store(0, this.rowsOf(response))).then(() => this.restorePlace()).catch((error) => this.failed(0, error));
+  }
+
+  rowsOf(response) {
+    return { ...response, rows: response.items.map((row) => ({ ...row, runId: this.run })) };
+  }
+
+  async fetchPage(page, options) {
+    return this.rowsOf(await itemsOf(this.run, this.filters, page, options));
   }
 
   setColumns(columns) {
     this.columns = columns;
     const narrow = matchMedia("(max-width: 760px)").matches;
     const width = (column) => (narrow ? NARROW[column.key] || column.width.replace(/minmax\(\d+px/, "minmax(88px") : column.width);
-    this.body.style.setProperty("--columns", [SELECT_WIDTH, ...columns.map(width)].join(" "));
-    this.body.setAttribute("aria-colcount", columns.length + 1);
-    this.drawHeading();
-    this.rows.clear();
-    this.tall.replaceChildren();
-    this.draw();
+    this.setWidths([SELECT_WIDTH, ...columns.map(width)]);
   }
 
-  drawHeading() {
+  headings() {
     const { order, descending } = this.wanted;
     const heading = (column) =>
       el(
         "div",
         { role: "columnheader", class: column.numeric ? "n" : null, title: column.title, "aria-sort": order === column.key ? (descending ? "descending" : "ascending") : null },
-        column.sortable === false ? column.title : el("button", { type: "button", class: "sort", onclick: () => this.sortBy(column.key) }, column.title),
+        column.sortable === false ? visible(column.title) : el("button", { type: "button", class: "sort", onclick: () => this.sortBy(column.key) }, visible(column.title)),
       );
-    this.heading.replaceChildren(el("div", { role: "columnheader", class: "select" }, this.all), ...this.columns.map(heading));
+    return [el("div", { role: "columnheader", class: "select" }, this.all), ...this.columns.map(heading)];
+  }
+
+  drawHeading() {
+    this.heading.replaceChildren(...this.headings());
   }
 
   sortBy(key) {
@@ -152,77 +142,31 @@ export class ItemGrid extends HTMLElement {
     this.heading.querySelector("[aria-sort] .sort")?.focus();
   }
 
-  /** Change the filters or the order, and reload. The rows stay until the new ones are there, also if the server is down. */
-  async reload(changes) {
+  /** Change the filters or the order, and reload. */
+  reload(changes) {
     const filters = { ...this.wanted, ...changes };
     this.wanted = filters;
-    this.controller?.abort();
-    this.controller = new AbortController();
-    this.classList.add("waiting");
-    try {
-      const response = await itemsOf(this.run, filters, 0, { signal: this.controller.signal });
-      if (this.wanted !== filters) return;
-      this.filters = filters;
-      this.pages.clear();
-      this.active = 0;
-      this.body.scrollTop = 0;
+    const accept = () => {
+      this.filters = this.wanted = filters;
       this.select([], { only: true });
       this.drawHeading();
-      this.store(0, response);
-    } catch (error) {
-      if (this.wanted !== filters || error.name === "AbortError") return;
+    };
+    const refuse = () => {
       this.wanted = this.filters;
       this.drawHeading();
-      this.showProblem(error, () => this.reload(changes));
-    }
+    };
+    return this.replace(async (options) => this.rowsOf(await itemsOf(this.run, filters, 0, options)), { accept, refuse });
   }
 
   get isUnfiltered() {
     return isUnfiltered(this.filters) && this.filters.order === "position";
   }
 
-  async load(page) {
-    if (this.pages.has(page)) return;
-    this.pages.set(page, null);
-    const filters = this.filters;
-    if (!this.controller || this.controller.signal.aborted) this.controller = new AbortController();
-    try {
-      const response = await itemsOf(this.run, filters, page, { signal: this.controller.signal });
-      if (filters === this.filters) this.store(page, response);
-    } catch (error) {
-      if (filters === this.filters) this.failed(page, error);
-    }
-  }
-
-  failed(page, error) {
-    this.pages.delete(page);
-    if (error.name === "AbortError") return;
-    this.showProblem(error, () => this.load(page));
-  }
-
-  showProblem(error, again) {
-    this.classList.remove("waiting");
-    const retry = el("button", { type: "button", class: "compact", onclick: () => ((this.problem.hidden = true), again()) }, "Retry");
-    this.problem.replaceChildren(el("p", {}, el("b", {}, "The items could not be loaded. "), `${error.message} ${error.remedy || ""}`), retry);
-    this.problem.hidden = false;
-  }
-
-  store(page, response) {
-    this.classList.remove("waiting");
-    this.problem.hidden = true;
-    this.pages.set(page, response.items.map((row) => ({ ...row, runId: this.run })));
-    this.total = response.total;
-    this.body.setAttribute("aria-rowcount", response.total + 1);
+  stored(response) {
     this.changed(response);
     if (response.total) this.empty.hidden = true;
     else if (!isUnfiltered(this.filters)) this.showEmpty("No matching items.", "Change the search or the filters.");
     else this.showEmpty("No items.", "");
-    this.draw();
-  }
-
-  showEmpty(title, words) {
-    this.empty.replaceChildren(el("b", {}, title), el("p", { class: "soft" }, words));
-    this.empty.hidden = false;
   }
 
   /** Update changed items in place, without a request. */
@@ -251,7 +195,7 @@ export class ItemGrid extends HTMLElement {
       const filters = this.filters;
       for (const page of [...this.pages.keys()]) if (page < Math.floor(first / PAGE) || page > Math.floor(last / PAGE)) this.pages.delete(page);
       for (let page = Math.floor(first / PAGE); page <= Math.floor(last / PAGE); page++) {
-        const response = await itemsOf(this.run, filters, page).catch(() => null);
+        const response = await this.fetchPage(page).catch(() => null);
         if (response && filters === this.filters) this.store(page, response);
       }
     }, REFRESH);
@@ -277,7 +221,7 @@ export class ItemGrid extends HTMLElement {
     const [first, last] = [Math.min(from, to), Math.min(Math.max(from, to), Math.min(from, to) + MOST_SELECTED - 1)];
     for (let page = Math.floor(first / PAGE); page <= Math.floor(last / PAGE); page++) {
       if (this.pages.get(page)) continue;
-      const response = await itemsOf(this.run, this.filters, page).catch(() => null);
+      const response = await this.fetchPage(page).catch(() => null);
       if (response) this.store(page, response);
     }
     const rows = [];
@@ -299,61 +243,20 @@ export class ItemGrid extends HTMLElement {
     this.anchor = index;
   }
 
-  get step() {
-    return Math.min(ROW, TALLEST / Math.max(1, this.total || 1));
-  }
+  // ---- Rows
 
-  visibleRange() {
-    const top = Math.floor(this.body.scrollTop / this.step);
-    const fit = Math.ceil(this.body.clientHeight / ROW);
-    return [Math.max(0, top - 5), Math.min((this.total || 0) - 1, top + fit + 5)];
-  }
-
-  later() {
-    this.drawing ||= requestAnimationFrame(() => {
-      this.drawing = 0;
-      this.draw();
-    });
-  }
-
-  draw() {
-    if (this.total === null) return;
-    this.tall.style.height = `${Math.min(TALLEST, this.total * ROW)}px`;
-    // As tall as its rows, up to the maximum of the stylesheet, plus room for a scroll bar.
-    this.body.style.height = `${Math.max(4, Math.min(this.total, 100)) * ROW + 52}px`;
-    const [first, last] = this.visibleRange();
-    for (let page = Math.floor(first / PAGE); page <= Math.floor(Math.max(last, 0) / PAGE); page++) this.load(page);
-    for (const [index, entry] of this.rows) {
-      if (index < first || index > last) {
-        entry.element.remove();
-        this.rows.delete(index);
-      }
-    }
-    const top = Math.floor(this.body.scrollTop / this.step);
-    for (let index = first; index <= last; index++) this.drawRow(index, this.step === ROW ? index * ROW : this.body.scrollTop + (index - top) * ROW);
-    this.body.setAttribute("aria-activedescendant", this.rows.has(this.active) ? `item-row-${this.active}` : "");
+  cells(row, entry) {
+    entry.box = row ? el("input", { type: "checkbox", tabindex: "-1", "aria-label": `Select item ${row.position + 1}` }) : null;
+    const cell = (column) => el("div", { role: "gridcell", class: column.numeric ? "n" : null }, row ? column.cell(row, addressOf(row, this.list())) : el("span", { class: "bone" }));
+    return [el("div", { role: "gridcell", class: "select" }, entry.box), ...this.columns.map(cell)];
   }
 
   drawRow(index, y) {
-    const row = this.pages.get(Math.floor(index / PAGE))?.[index % PAGE] || null;
-    let entry = this.rows.get(index);
-    if (!entry) {
-      entry = { element: el("div", { class: "grid-row", role: "row", id: `item-row-${index}`, "aria-rowindex": index + 2 }), row: undefined };
-      this.rows.set(index, entry);
-      this.tall.append(entry.element);
-    }
-    entry.element.style.transform = `translateY(${y}px)`;
-    entry.element.classList.toggle("active", index === this.active);
-    const isSelected = Boolean(row) && this.selected.has(row.id);
+    const entry = super.drawRow(index, y);
+    const isSelected = Boolean(entry.row) && this.selected.has(entry.row.id);
     entry.element.setAttribute("aria-selected", String(isSelected));
     if (entry.box) entry.box.checked = isSelected;
-    if (entry.row === row) return;
-    entry.row = row;
-    entry.element.classList.toggle("pending", !row);
-    const cell = (column) => el("div", { role: "gridcell", class: column.numeric ? "n" : null }, row ? column.cell(row, addressOf(row, this.list())) : el("span", { class: "bone" }));
-    entry.box = row ? el("input", { type: "checkbox", tabindex: "-1", "aria-label": `Select item ${row.position + 1}` }) : null;
-    if (entry.box) entry.box.checked = isSelected;
-    entry.element.replaceChildren(el("div", { role: "gridcell", class: "select" }, entry.box), ...this.columns.map(cell));
+    return entry;
   }
 
   tick() {
@@ -363,17 +266,12 @@ export class ItemGrid extends HTMLElement {
     }
   }
 
-  rowAt(index) {
-    return this.pages.get(Math.floor(index / PAGE))?.[index % PAGE];
-  }
-
   clicked(event) {
-    const element = event.target.closest(".grid-row");
-    const entry = [...this.rows].find(([, entry]) => entry.element === element);
-    if (!entry) return;
-    this.active = entry[0];
+    const index = this.indexOf(event.target);
+    if (index === undefined) return;
+    this.active = index;
     if (event.target.closest(".select")) {
-      this.toggle(this.active, event.shiftKey);
+      this.toggle(index, event.shiftKey);
       return;
     }
     this.savePlace();
@@ -390,44 +288,31 @@ export class ItemGrid extends HTMLElement {
 
   /** Keep the place in the list with the page's entry in the history, so that Back returns to it. */
   savePlace() {
-    history.replaceState({ ...history.state, place: { active: this.active, top: this.body.scrollTop } }, "");
+    history.replaceState({ ...history.state, place: { active: this.active, top: scrollY } }, "");
   }
 
   restorePlace() {
     const place = history.state?.place;
     if (!place || !this.total || place.active >= this.total) return;
     this.active = place.active;
-    this.body.scrollTop = place.top;
+    scrollTo(0, place.top);
     this.draw();
     if (this.offsetParent) this.body.focus({ preventScroll: true });
   }
 
-  walk(event) {
-    if (event.target !== this.body || !this.total) return;
-    const fit = Math.max(1, Math.floor(this.body.clientHeight / ROW) - 2);
-    const next = { ArrowDown: this.active + 1, ArrowUp: this.active - 1, PageDown: this.active + fit, PageUp: this.active - fit, Home: 0, End: this.total - 1 }[event.key];
-    if (event.key === "Enter") this.open();
-    else if (event.key === " ") {
-      event.preventDefault();
-      this.toggle(this.active, event.shiftKey);
-    } else if (event.key === "Escape" && this.selected.size) this.select([], { only: true });
-    else if (event.key.toLowerCase() === "a" && (event.ctrlKey || event.metaKey)) {
-      event.preventDefault();
-      this.selectAll(true);
-    } else if (next !== undefined) {
-      event.preventDefault();
-      const before = this.active;
-      this.active = Math.min(this.total - 1, Math.max(0, next));
-      if (event.shiftKey) this.selectRange(before, this.active);
+  keyed(event) {
+    const next = this.moved(event.key);
+    if (event.key === " ") this.toggle(this.active, event.shiftKey);
+    else if (event.key === "Escape" && this.selected.size) this.select([], { only: true });
+    else if (event.key.toLowerCase() === "a" && (event.ctrlKey || event.metaKey)) this.selectAll(true);
+    else if (event.shiftKey && next !== undefined) {
+      this.selectRange(this.active, next);
+      this.active = next;
       this.scrollToActive();
       this.draw();
-    }
-  }
-
-  scrollToActive() {
-    const [y, height] = [this.active * this.step, this.body.clientHeight - this.heading.offsetHeight];
-    if (y < this.body.scrollTop) this.body.scrollTop = y;
-    else if (y + ROW > this.body.scrollTop + height) this.body.scrollTop = y + ROW - height;
+    } else return false;
+    event.preventDefault();
+    return true;
   }
 }
 customElements.define("item-grid", ItemGrid);
