@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from stocked_runs import MODELS, NOW, add_session, stock
 
+from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Message
 from proctor.store import timestamp
@@ -197,3 +198,40 @@ def test_items_are_filtered_by_tags_notes_and_stars_of_their_sessions(listed):
     assert (outcome["tags"], outcome["notes"], outcome["isStarred"]) == (["odd"], 1, True)
     levels = listed.get("/api/runs/stocked/levels?of=tag").json["levels"]
     assert [(one["value"], one["items"]) for one in levels] == [("odd", 2), ("slow", 1)]
+
+
+def test_a_matrix_has_tasks_as_rows_and_the_levels_of_a_factor_as_columns(served, site):
+    tasks, models = ["one", "two", "three"], MODELS[:2]
+    made = [
+        Item(runner="prompt", prompt=task, model=model, factors={"model": model, "task": task}, repeat=repeat)
+        for task in tasks
+        for model in models
+        for repeat in (1, 2)
+    ]
+    row = {"runId": "grid", "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "benchmark"}
+    site.store.create_batch({**row, "status": "completed"}, made)
+    writer = site.store.writer()
+    # Both models pass the first; the second one fails the others, of which one repeat is missing.
+    for number, (item, status) in enumerate(zip(made, "ssss ssff ssfq".replace(" ", ""), strict=True)):
+        ends = {"s": "success", "f": "fail", "q": "queued"}
+        session = f"g{number}"
+        add_session(site.store, session, [Message(role="assistant", content=f"answer {number}")], "grid")
+        change = {"status": ends[status], "sessionId": session, "costUsd": number / 10}
+        writer.change("batch_items", ("grid", item.id), change)
+    writer.close()
+
+    whole = served.get("/api/runs/grid/matrix").json
+    differing = served.get("/api/runs/grid/matrix?by=model&disagree=true&limit=1").json
+    searched = served.get("/api/runs/grid/matrix?search=TW&characters=0").json
+
+    assert (whole["by"], whole["levels"], whole["total"], whole["tasks"]) == ("model", list(models), 3, 3)
+    assert [row["task"] for row in whole["rows"]] == tasks
+    first, second = whole["rows"][1]["cells"]
+    assert (first["items"], first["decided"], first["passed"], first["answer"]) == (2, 2, 2, "answer 4")
+    assert (second["passed"], second["status"], second["sessionId"]) == (0, "fail", "g6")
+    assert second["costUsd"] == pytest.approx(0.65)
+    assert whole["rows"][2]["cells"][1]["items"] == 1
+    assert (differing["total"], [row["task"] for row in differing["rows"]]) == (2, ["two"])
+    assert [(row["task"], row["cells"][0]["answer"]) for row in searched["rows"]] == [("two", "")]
+    assert served.get("/api/runs/grid/matrix?by=weather").status == 404
+    assert served.get("/api/runs/grid/matrix?score=weather&disagree=true").status == 404
