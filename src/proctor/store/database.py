@@ -795,6 +795,11 @@ def _check_new(connection: Connection, url: str) -> None:
         )
 
 
+def newest_schema() -> int:
+    """The version of the schema that this Proctor writes."""
+    return len(_steps())
+
+
 def schema_versions(connection: Connection) -> tuple[int, int]:
     """The newest version of the schema, and that of a store; 0: it is empty."""
     return len(_steps()), _version(connection)
