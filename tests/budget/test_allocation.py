@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from ledgers import MemoryLedger, SettledRows
 
-from proctor.budget.allocation import RETRY_SECONDS, BatchBudget, Ledger, LedgerClient, PastCosts
+from proctor.budget.allocation import BatchBudget, Ledger, LedgerClient, PastCosts
 from proctor.budget.reservation import Hold, Reservation
 from proctor.errors import StoreError
 from proctor.models.prices import SpendingRequest
@@ -106,7 +106,7 @@ async def test_a_refused_draw_is_repeated_after_a_pause_or_for_less() -> None:
     assert not await client.draw(lambda: 0.5)
     assert client.refusal.others_hold
 
-    clock.seconds += RETRY_SECONDS / 2
+    clock.seconds += 0.24
     assert not await client.draw(lambda: 0.5)
     assert not await client.draw(lambda: 0.6)
     assert len(ledger.calls) == 1, "as much or more would be refused again"
@@ -115,9 +115,16 @@ async def test_a_refused_draw_is_repeated_after_a_pause_or_for_less() -> None:
     assert await client.draw(lambda: 0.5, takes_less=True)
     assert len(ledger.calls) == 3, "less may be left"
 
-    clock.seconds += RETRY_SECONDS
+    clock.seconds += 0.25
     assert await client.draw(lambda: 0.5)
     assert await client.draw(lambda: 0.6)
+
+
+async def test_an_attempt_that_is_stopped_before_any_refusal_is_short_of_the_budget() -> None:
+    client, _, _ = client_of()
+    assert client.refusal == REFUSED
+    budget, _ = budget_of(ScriptedLedger())
+    assert str(budget.shortage()) == "the budget is spent"
 
 
 async def test_before_any_refusal_every_draw_is_made() -> None:
@@ -236,7 +243,7 @@ async def test_while_other_processes_hold_money_an_attempt_waits_and_keeps_none(
     monkeypatch.setattr("proctor.budget.allocation.asyncio.sleep", pause)
     await open_attempt(budget, "second")
 
-    assert pauses == [RETRY_SECONDS]
+    assert pauses == [0.25]
     assert ledger.calls[1:] == [(pytest.approx(0.4), pytest.approx(0.4)), (-0.1,), (0.5, 0.5)]
     assert rows.rows[-1] == ("second", 1, "reserve", 0.5, 0.0)
 
