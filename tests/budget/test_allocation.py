@@ -1,6 +1,7 @@
 """What one process draws for a batch, and which attempts may start with it."""
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -293,6 +294,61 @@ async def test_the_worst_case_of_the_latest_call_is_what_the_next_attempt_reserv
     first.settle(await first.hold(worst(0.5)), 0.1)
     await open_attempt(budget, "second")
     assert rows.rows[-1] == ("second", 1, "reserve", 0.5, 0.0)
+
+
+def waiting_budget(*script: Drawn) -> tuple[BatchBudget, ScriptedLedger]:
+    """A budget that is short of money at first, and whose pauses after a refusal are over at once."""
+    ledger = ScriptedLedger(*script)
+    budget, _ = budget_of(ledger)
+    times = itertools.count()
+    budget._ledger._time = lambda: float(next(times))  # type: ignore[method-assign]
+    past = budget.past_costs("a")
+    past.is_known, past.highest_call_usd = True, 0.5
+    return budget, ledger
+
+
+async def test_money_returned_during_the_last_refusal_is_drawn() -> None:
+    budget, ledger = waiting_budget(REFUSED, REFUSED, Drawn(usd=0.5))
+    ledger.on_draw = lambda: budget.notify() if len(ledger.calls) == 2 else None
+
+    await open_attempt(budget, "s")
+
+    assert ledger.calls == [(0.5, 0.5), (0.5, 0.0), (0.5, 0.5)]
+
+
+async def test_while_another_attempt_has_started_during_the_last_refusal_the_budget_is_not_spent() -> None:
+    budget, ledger = waiting_budget(REFUSED, REFUSED, Drawn(usd=0.5))
+    other = Reservation(budget, "other", "item", "b", 0.1, is_blind=False)
+    ledger.on_draw = lambda: budget._open.add(other) if len(ledger.calls) == 2 else None
+
+    await open_attempt(budget, "s")
+
+    assert ledger.calls == [(0.5, 0.5), (0.5, 0.0), (0.5, 0.5)]
+
+
+async def test_money_that_another_process_has_drawn_meanwhile_is_waited_for() -> None:
+    budget, ledger = waiting_budget(REFUSED, OTHERS_HOLD, Drawn(usd=0.5))
+    await open_attempt(budget, "s")
+    assert ledger.calls == [(0.5, 0.5), (0.5, 0.0), (0.5, 0.5)]
+
+
+async def test_a_row_of_the_ledger_names_session_item_run_and_process() -> None:
+    rows: list[tuple[object, ...]] = []
+
+    class Rows(SettledRows):
+        def append(self, table: str, row: tuple[object, ...]) -> None:
+            rows.append((table, *row))
+
+    budget, _ = budget_of(MemoryLedger(1.0), rows=Rows())
+    reservation = await budget.open("session", "item", kind="a", cap_usd=0.25)
+    assert reservation is not None
+    reservation.close(0.125)
+
+    moment = "2026-01-01T00:00:00"
+    assert [(*row[:5], str(row[5])[:19], *row[6:]) for row in rows] == [
+        ("ledger", "session", 1, "run", "item", moment, "reserve", 0.25, 0.0, "me"),
+        ("ledger", "session", 2, "run", "item", moment, "settle", -0.25, 0.125, "me"),
+    ]
 
 
 # Costs that nobody asked for
