@@ -43,9 +43,14 @@ def _distance(item):
         names |= used
         for name in used - seen:
             value = function.__globals__.get(name)
-            if getattr(value, "__module__", "") == function.__module__:
-                members = vars(value).values() if inspect.isclass(value) else [value]
-                waiting += filter(inspect.isfunction, members)
+            members = value.values() if isinstance(value, dict) else [value]
+            if inspect.isclass(value) and value.__module__ == function.__module__:
+                members = vars(value).values()
+            waiting += [
+                member
+                for member in members
+                if inspect.isfunction(member) and member.__module__ == function.__module__
+            ]
         seen |= used
     return next((index for index, name in enumerate(NAMES) if name in names), len(NAMES))
 

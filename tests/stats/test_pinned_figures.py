@@ -403,6 +403,133 @@ FIGURES: dict[str, Callable[[], object]] = {
 }
 
 
+MANY = range(60)
+MORE_SCORES = [round((index * 37 % 101) / 100, 2) for index in MANY]
+MORE_OTHER = [round(min(1.0, (index * 37 % 101) / 100 + (index % 7) / 40), 2) for index in MANY]
+MORE_TASKS = [f"t{index // 2}" for index in MANY]
+SHARES = [float(index % 3 != 1) for index in MANY]
+MORE_SHARES = [float(index % 4 != 1 or index % 3 != 1) for index in MANY]
+LOPSIDED = ["yes" if index % 10 else "no" for index in MANY]
+LESS_LOPSIDED = ["yes" if index % 9 else "no" for index in MANY]
+MORE_COSTS = [round(0.05 + (index * 53 % 97) ** 2 / 4000, 4) for index in MANY]
+MORE_DEARER = [round(cost * (1.2 if index % 3 else 0.95), 4) for index, cost in enumerate(MORE_COSTS)]
+MISSING = [None if index % 5 == 0 else score for index, score in enumerate(MORE_SCORES)]
+
+
+def brief(result: Any) -> list[Any]:
+    """The figures of an estimate or difference, and whether it says why there are none."""
+    names = ("value", "low", "high", "p", "needs", "detectable")
+    return [*(getattr(result, name, None) for name in names), bool(result.note)]
+
+
+def by_size(figure: Callable[[int], Any], sizes: Iterable[int] = range(1, 32)) -> list[list[Any]]:
+    """A figure of more and more data: where it begins, and where its method changes."""
+    return [brief(figure(size)) for size in sizes]
+
+
+FIGURES |= {
+    "mean by size": lambda: by_size(lambda n: intervals.mean(MORE_SCORES[:n], lo=0, hi=1)),
+    "mean of shares by size": lambda: by_size(lambda n: intervals.mean(SHARES[:n], lo=0, hi=1)),
+    "mean of tasks by size": lambda: by_size(
+        lambda n: intervals.mean(SHARES[:n], MORE_TASKS[:n], lo=0, hi=1)
+    ),
+    "mean of these tasks by size": lambda: by_size(
+        lambda n: intervals.mean(SHARES[:n], MORE_TASKS[:n], lo=0, hi=1, scope="these")
+    ),
+    "mean without limits by size": lambda: by_size(lambda n: intervals.mean(MORE_COSTS[:n])),
+    "typical by size": lambda: by_size(lambda n: intervals.typical(MORE_COSTS[:n])),
+    "bill by size": lambda: by_size(lambda n: intervals.bill(MORE_COSTS[:n], resamples=99)),
+    "bill of tasks by size": lambda: by_size(
+        lambda n: intervals.bill(MORE_COSTS[:n], MORE_TASKS[:n], resamples=99)
+    ),
+    "per success by size": lambda: by_size(lambda n: intervals.per_success(MORE_COSTS[:n], SHARES[:n])),
+    "pass at by size": lambda: by_size(lambda n: intervals.pass_at([index % 4 for index in range(n)], 4, 2)),
+    "difference by size": lambda: by_size(
+        lambda n: differences.difference(MORE_SCORES[:n], MORE_OTHER[:n], lo=0.0, hi=1.0)
+    ),
+    "difference of shares by size": lambda: by_size(
+        lambda n: differences.difference(SHARES[:n], MORE_SHARES[:n], lo=0.0, hi=1.0)
+    ),
+    "difference of tasks by size": lambda: by_size(
+        lambda n: differences.difference(SHARES[:n], MORE_SHARES[:n], MORE_TASKS[:n], lo=0.0, hi=1.0)
+    ),
+    "difference without limits by size": lambda: by_size(
+        lambda n: differences.difference(MORE_COSTS[:n], MORE_DEARER[:n])
+    ),
+    "unpaired difference by size": lambda: by_size(
+        lambda n: differences.difference(MORE_SCORES[:n], MORE_OTHER[: n + 3], **UNPAIRED)
+    ),
+    "difference with missing by size": lambda: by_size(
+        lambda n: differences.difference(MISSING[:n], MORE_OTHER[:n], lo=0.0, hi=1.0)
+    ),
+    "ratio by size": lambda: by_size(lambda n: differences.ratio(MORE_COSTS[:n], MORE_DEARER[:n])),
+    "gate by size": lambda: [
+        (verdict.verdict, verdict.needs, verdict.fewest)
+        for n in range(1, 32)
+        for verdict in (
+            differences.gate(
+                differences.difference(SHARES[:n], MORE_SHARES[:n], lo=0.0, hi=1.0), 0.1, loss=1.0
+            ),
+        )
+    ],
+    "kappa by size": lambda: by_size(
+        lambda n: agreement.kappa(LOPSIDED[:n], LESS_LOPSIDED[:n]), range(1, 60)
+    ),
+    "kappa of even labels by size": lambda: by_size(
+        lambda n: agreement.kappa((FIRST * 3)[:n], (SECOND * 3)[:n], order=LEVELS), range(1, 40)
+    ),
+    "kappa of units by size": lambda: by_size(
+        lambda n: agreement.kappa((FIRST * 3)[:n], (SECOND * 3)[:n], unit=MORE_TASKS[:n]), range(1, 40)
+    ),
+    "alpha by size": lambda: by_size(
+        lambda n: agreement.alpha(list(zip((FIRST * 3)[:n], (SECOND * 3)[:n], strict=True))), range(1, 40)
+    ),
+    "rank correlation by size": lambda: by_size(
+        lambda n: agreement.rank_correlation(MORE_COSTS[:n], MORE_SCORES[:n]), range(1, 40)
+    ),
+    "corrected mean by pairs": lambda: by_size(
+        lambda n: corrected_mean(
+            np.asarray(SHARES),
+            [
+                CalibrationPair(session=str(index), human=SHARES[index], judge=MORE_SHARES[index])
+                for index in range(n)
+            ],
+            lo=0.0,
+            hi=1.0,
+            evaluated=["3", "4"],
+        )
+    ),
+    "log confidence sequence by size": lambda: by_size(
+        lambda n: sequential.LogConfidenceSequence().add(*MORE_DEARER[:n]).interval(), range(1, 60)
+    ),
+    "confidence sequence of hundreds": lambda: by_size(
+        lambda n: sequential.ConfidenceSequence().add(*(MORE_SCORES * 9)[:n]).interval(), (255, 256, 257, 520)
+    ),
+    "predicted total by size": lambda: [
+        predict_total([Group(past={"": MORE_COSTS[:n]}, planned={"": 9})], draws=400) for n in range(1, 12)
+    ],
+    "predicted total of tasks by number": lambda: [
+        predict_total(
+            [
+                Group(
+                    past={f"t{k}": MORE_COSTS[k : k + 2] for k in range(n)}, planned={"t0": 4, "x": 1, "y": 3}
+                )
+            ],
+            draws=400,
+        )
+        for n in range(1, 10)
+    ],
+    "variation by size": lambda: [power.variation(SHARES[:n], None, MORE_TASKS[:n]) for n in range(1, 9)],
+    "tasks needed by size": lambda: [
+        power.tasks_needed(SHARES[:n], MORE_SHARES[:n], MORE_TASKS[:n], detect=0.1) for n in range(2, 12)
+    ],
+    "components by size": lambda: [
+        variance.components(crossed(n, ("a", "b"), 2), ["task", "model"], "score", draws=50)
+        for n in range(1, 7)
+    ],
+}
+
+
 def recorded() -> dict[str, Any]:
     return json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
 
