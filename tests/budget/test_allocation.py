@@ -351,7 +351,34 @@ async def test_a_row_of_the_ledger_names_session_item_run_and_process() -> None:
     ]
 
 
+async def test_a_call_draws_only_what_is_not_free() -> None:
+    ledger = ScriptedLedger(Drawn(usd=0.125), Drawn(usd=0.375))
+    budget, _ = budget_of(ledger)
+    (await open_attempt(budget, "first")).close(0.0)
+    second = await open_attempt(budget, "second")
+    assert budget.free_usd == pytest.approx(0.125)
+
+    assert await second.hold(worst(0.5)) == Hold(0.5)
+
+    assert ledger.calls[1:] == [(pytest.approx(0.375), pytest.approx(0.375))]
+
+
 # Costs that nobody asked for
+
+
+async def test_a_cost_draws_only_what_is_not_free() -> None:
+    ledger = ScriptedLedger(Drawn(usd=0.125), Drawn(usd=0.375))
+    budget, _ = budget_of(ledger, concurrency=8)
+    (await open_attempt(budget, "first")).close(0.0)
+    blind = await open_attempt(budget, "second", blind=True)
+    reserved = 0.125 - budget.free_usd
+    assert 0 < reserved < 0.125
+
+    blind.charge(0.5)
+    await budget.idle()
+
+    assert ledger.calls[1:] == [(pytest.approx(0.375), pytest.approx(0.375))]
+    assert budget.free_usd == pytest.approx(0.0)
 
 
 async def test_a_cost_beyond_what_is_reserved_is_drawn() -> None:
