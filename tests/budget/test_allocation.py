@@ -351,6 +351,14 @@ async def test_a_row_of_the_ledger_names_session_item_run_and_process() -> None:
     ]
 
 
+async def test_a_kind_of_which_one_has_ended_without_a_call_is_known() -> None:
+    budget, _ = budget_of(MemoryLedger(1.0))
+    (await open_attempt(budget, "first")).close(0.0)
+    async with asyncio.timeout(10):
+        await open_attempt(budget, "second")
+        await open_attempt(budget, "third")
+
+
 async def test_a_call_draws_only_what_is_not_free() -> None:
     ledger = ScriptedLedger(Drawn(usd=0.125), Drawn(usd=0.375))
     budget, _ = budget_of(ledger)
