@@ -371,6 +371,28 @@ async def test_a_call_draws_only_what_is_not_free() -> None:
     assert ledger.calls[1:] == [(pytest.approx(0.375), pytest.approx(0.375))]
 
 
+async def test_a_batch_that_ends_waits_for_draws_of_attempts_that_are_gone() -> None:
+    release = asyncio.Event()
+
+    class SlowLedger(ScriptedLedger):
+        async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
+            await release.wait()
+            return await super().draw(holder, wanted_usd=wanted_usd, least_usd=least_usd)
+
+    budget, _ = budget_of(SlowLedger(Drawn(usd=0.5)))
+    opening = asyncio.create_task(open_attempt(budget, "s"))
+    await settled()
+    opening.cancel()
+    ending = asyncio.create_task(budget.idle())
+    await settled()
+    assert opening.cancelled() and not ending.done()
+
+    release.set()
+    await ending
+
+    assert budget.free_usd == 0.5
+
+
 # Costs that nobody asked for
 
 
