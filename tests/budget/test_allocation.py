@@ -316,6 +316,15 @@ async def test_money_returned_during_the_last_refusal_is_drawn() -> None:
     assert ledger.calls == [(0.5, 0.5), (0.5, 0.0), (0.5, 0.5)]
 
 
+async def test_money_returned_during_a_refusal_is_drawn_before_an_attempt_starts_with_less() -> None:
+    budget, ledger = waiting_budget(REFUSED, Drawn(usd=0.5))
+    ledger.on_draw = lambda: budget.notify() if len(ledger.calls) == 1 else None
+
+    await open_attempt(budget, "s")
+
+    assert ledger.calls == [(0.5, 0.5), (0.5, 0.5)]
+
+
 async def test_while_another_attempt_has_started_during_the_last_refusal_the_budget_is_not_spent() -> None:
     budget, ledger = waiting_budget(REFUSED, REFUSED, Drawn(usd=0.5))
     other = Reservation(budget, "other", "item", "b", 0.1, is_blind=False)
