@@ -368,6 +368,19 @@ async def test_a_kind_of_which_one_has_ended_without_a_call_is_known() -> None:
         await open_attempt(budget, "third")
 
 
+async def test_the_first_known_cost_of_a_kind_starts_those_that_wait_for_it() -> None:
+    budget, _ = budget_of(MemoryLedger(8.0), concurrency=4)
+    first = await open_attempt(budget, "first", blind=True)
+    second = asyncio.create_task(open_attempt(budget, "second", blind=True))
+    await settled()
+    assert not second.done()
+
+    first.charge(0.01)
+    await settled()
+
+    assert second.done()
+
+
 async def test_a_call_draws_only_what_is_not_free() -> None:
     ledger = ScriptedLedger(Drawn(usd=0.125), Drawn(usd=0.375))
     budget, _ = budget_of(ledger)
