@@ -287,6 +287,17 @@ async def test_no_attempt_starts_while_a_call_waits_for_money() -> None:
     assert [row[0] for row in rows.rows if row[2] == "reserve"] == ["first", "second"]
 
 
+async def test_when_a_call_has_its_money_waiting_attempts_look_again() -> None:
+    budget, _ = budget_of(MemoryLedger(1.0))
+    with pytest.raises(ValueError), budget._before_new_attempts():
+        opening = asyncio.create_task(open_attempt(budget, "s"))
+        await settled()
+        assert not opening.done()
+        raise ValueError("the call was cancelled")
+    await settled()
+    assert opening.done()
+
+
 async def test_the_worst_case_of_the_latest_call_is_what_the_next_attempt_reserves() -> None:
     budget, rows = budget_of(MemoryLedger(10.0, exact=True))
     first = await open_attempt(budget, "first")
