@@ -14,6 +14,7 @@ from proctor.store import RetrySelection, Store
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.items import _expression
 from proctor.store.maintenance import back_up, restore
+from proctor.store.session_selection import OwnSessions, Period, session_ids
 from proctor.store.transcripts import step_text, text_part
 from proctor.store.writer import this_process
 
@@ -87,6 +88,19 @@ def test_the_output_of_a_step_is_that_of_its_commands_or_of_its_tests(fresh: Sto
     for step, part in ((99, "output"), (1, "summary")):
         with pytest.raises(NotFound, match=f"has no {part} of step {step}"):
             step_text(fresh.read, session_id, step, part)
+
+
+def test_sessions_of_this_store_are_selected_by_something(shared: Store) -> None:
+    with pytest.raises(UsageError, match=r"no sessions are selected\nGive a run, a job"):
+        session_ids(shared.read, OwnSessions())
+    with pytest.raises(UsageError, match="no sessions are selected"):
+        session_ids(shared.read, OwnSessions(statuses=("fail",), excluded_jobs=("evaluation",)))
+    everything = session_ids(shared.read, OwnSessions(run_ids=("compare",), statuses=("success", "error")))
+    assert len(everything) == 24
+    begun = Period(start=NOW)
+    assert len(session_ids(shared.read, OwnSessions(period=begun))) == 30, "all but errors, by a period alone"
+    assert session_ids(shared.read, OwnSessions(period=Period(end=NOW))) == []
+    assert session_ids(shared.read, OwnSessions(jobs=("coding",), excluded_jobs=("coding",))) == []
 
 
 def test_a_closed_writer_takes_nothing(fresh: Store) -> None:
