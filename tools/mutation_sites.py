@@ -47,7 +47,7 @@ LOGGERS = {"log", "logger", "logging", "_log", "_logger"}
 LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 DECLARATIONS = {"overload", "abstractmethod"}
 # Only time and memory depend on them.
-SIZES = re.compile(r"_?([A-Z]+_)*(PAGE|BLOCK|CHUNK|CACHED|AT_ONCE)(_[A-Z]+)*")
+SIZES = re.compile(r"_?([A-Z]+_)?(PAGE|BLOCK|CHUNK|CACHED|(?<!MOST_)AT_ONCE)(_SIZE|_[A-Z]+S)?")
 
 Position = tuple[int, int]
 """Start and end in the text of a file, in characters."""
