@@ -2,6 +2,8 @@
 
 import math
 import statistics
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -88,3 +90,19 @@ def test_one_number_has_a_mean_but_no_interval():
 )
 def test_the_tail_of_f_is_the_one_in_the_tables(value, above, below, p):
     assert f_tail(value, above, below) == pytest.approx(p, abs=1e-5)
+
+
+def test_analyses_load_the_special_functions_of_scipy_without_its_package():
+    program = (
+        "import sys\n"
+        "from proctor.stats import comparison, special\n"
+        "assert 'scipy.special' not in sys.modules\n"
+        "import scipy.special\n"
+        "names = [name for name in vars(special) if hasattr(scipy.special, name) and name[0] != '_']\n"
+        "assert len(names) == 8, names\n"
+        "assert all(getattr(special, name) is getattr(scipy.special, name) for name in names)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.stderr == ""
