@@ -235,7 +235,9 @@ class _Sequence:
 
 
 def _sparsest(sequences: Sequence[_Sequence], position: int) -> int:
-    """Index of the sequence that is missed least, at a position of the line: its neighbors are closest to each
-    other in age. Never the oldest."""
+    """Index of the sequence that is missed least: its neighbors are closest to each other in age.
+
+    Never that of the oldest. `position` is that in the line.
+    """
     ages = [position - sequence.start for sequence in sequences]
     return min(range(1, len(ages) - 1), key=lambda index: ages[index - 1] / ages[index + 1])
