@@ -582,7 +582,7 @@ class _Track:
         self._errors_out = self._errors_fail = sequence
         self._left_out = 0
         self._new: list[float] = []
-        """Observations since the last look: adding many together is a hundred times faster."""
+        """Observations since the last look, without errors: adding many at once is a hundred times faster."""
         self._new_with_errors: list[float] = []
 
     def add(self, left_out: float | None, as_failures: float | None) -> None:
