@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 ItemSelection = Mapping[str, Sequence[str]]
-"""Items of the run by the filters of its item list: `{"factor:model": ["gpt-5"], "status": ["fail"]}`. Empty:
-all of them."""
+"""Items of the run by the parameters of its item list: `{"factor": ["model=gpt-5"], "status": ["fail"]}`.
+Empty: all of them."""
 Tone = Literal["plain", "good", "open"]
 
 

@@ -69,7 +69,7 @@ def test_the_models_of_a_run_are_ranked_with_their_intervals_and_costs(shared, s
     assert (first[0]["text"], first[1]["text"]) == ("1", "dear/model")
     rate = second[2]["figure"]
     assert (rate["value"], rate["n"]) == (0.25, 60) and rate["low"] < 0.25 < rate["high"]
-    assert rate["items"] == {"factor:model": ["cheap/model"]}
+    assert rate["items"] == {"factor": ["model=cheap/model"]}
     (chart,) = of_kind(answer, "chart")
     assert chart["title"] == "Success against cost by model"
     assert [mark["label"] for mark in chart["marks"]] == ["dear/model", "cheap/model"]

@@ -47,7 +47,7 @@ _WORST_FIRST = (ERROR, TIMEOUT, FAIL, SUCCESS)
 
 def of_level(factor: str, level: str) -> ItemSelection | None:
     """The items of a level; None for those without one, which no filter selects."""
-    return {f"factor:{factor}": [level]} if level else None
+    return {"factor": [f"{factor}={level}"]} if level else None
 
 
 def general_view(results: Results, sizes: "FindChanges | None" = None) -> ResultsView:
@@ -385,39 +385,3 @@ def _rounded(number: int) -> int:
     """With two digits that matter: it is a projection."""
     size: int = 10 ** max(0, len(str(number)) - 2)
     return -(-number // size) * size
-
-
-def quick_view(levels: Mapping[str, Mapping[str, int]], by: str) -> ResultsView:
-    """Success rates by counts alone, while the intervals of a large run are computed."""
-    rows = []
-    for name, counts in levels.items():
-        judged = sum(counts.get(status, 0) for status in (SUCCESS, FAIL, TIMEOUT))
-        share = counts.get(SUCCESS, 0) / judged if judged else None
-        rows.append((share, name, judged))
-    rows.sort(key=lambda row: (row[0] is None, -(row[0] or 0.0), row[1]))
-    return ResultsView(
-        sections=[
-            ResultTable(
-                title=f"By {by}",
-                columns=[
-                    ResultColumn(title=by.capitalize()),
-                    ResultColumn(title="Success rate", is_numeric=True),
-                    ResultColumn(title="Items", is_numeric=True),
-                ],
-                rows=[
-                    [
-                        ResultCell(
-                            text=name or "(none)",
-                            figure=ResultFigure(label=name, text=name, items=of_level(by, name)),
-                        ),
-                        ResultCell(text=percent(share)),
-                        ResultCell(text=whole(judged)),
-                    ]
-                    for share, name, judged in rows[:MOST_LEVELS]
-                ],
-                caption="Confidence intervals are being computed.",
-            )
-        ]
-        if rows
-        else []
-    )

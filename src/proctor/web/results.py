@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
@@ -12,9 +13,17 @@ from pydantic import Field
 
 from proctor.cache import LruCache
 from proctor.errors import ProctorError
-from proctor.item import FINISHED, RUNNING
+from proctor.formatting import percent, whole
+from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
 from proctor.jobs import job_of_run
-from proctor.results_view import ResultSentence, ResultsView
+from proctor.results_view import (
+    ResultCell,
+    ResultColumn,
+    ResultFigure,
+    ResultSentence,
+    ResultsView,
+    ResultTable,
+)
 from proctor.store import items as stored_items
 from proctor.store.runs import last_change
 from proctor.store.tables import BatchRow
@@ -28,11 +37,15 @@ REFRESH_SECONDS = 3.0
 REFRESH_SHARE = 10
 """Results of a running run are at least so old before they are computed again, and computing them takes at
 most one part in so many of the time."""
+LARGE = 20_000
+"""Finished items from which a request does not wait."""
 MOST_CACHED = 50
+MOST_LISTED = 40
 MOST_COMPARED = 12
 """Levels of which the leader is named: every pair of them is followed."""
 
-State = tuple[object, ...]
+State = tuple[str, str | None, tuple[int, ...], str | None, str | None]
+"""Status and end of the run, finished items by status, and the last changes of any run."""
 
 
 class ResultFigureShape(RowModel):
@@ -150,6 +163,7 @@ class RunResults:
         self._site = site
         self._lock = threading.Lock()
         self._computed: LruCache[str, _Computed] = LruCache(MOST_CACHED)
+        self._counts: LruCache[str, tuple[State, ResultsAnswer]] = LruCache(MOST_CACHED)
         self._pending: dict[str, Future[None]] = {}
         self._decisions = _Decisions(site)
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="results")
@@ -160,14 +174,19 @@ class RunResults:
         state = self._state(batch)
         pending = self._start(batch, state)
         if pending is not None:
-            wait_for([pending], timeout=wait)
+            # A large run takes longer than anybody waits.
+            is_large = wait == WAIT_SECONDS and sum(state[2]) > LARGE
+            wait_for([pending], timeout=0 if is_large else wait)
             if pending.done():
                 # Raises what the computation raised.
                 pending.result()
         with self._lock:
-            last = self._computed.get(batch["runId"])
+            last, counted = self._computed.get(batch["runId"]), self._counts.get(batch["runId"])
         if last is None:
-            return self._counted(batch)
+            answer = counted[1] if counted and counted[0] == state else self._counted(batch)
+            with self._lock:
+                self._counts.put(batch["runId"], (state, answer))
+            return answer
         is_current = last.state == state or (last.state[0] == state[0] == RUNNING and pending is None)
         return last.answer.model_copy(update={"is_current": is_current})
 
@@ -191,13 +210,21 @@ class RunResults:
         run_id, began = batch["runId"], time.monotonic()
         try:
             view = self._view(batch)
-            ended = time.monotonic()
-            answer = _answer(view, self._finished(run_id))
             with self._lock:
-                self._computed.put(run_id, _Computed(answer, state, ended, ended - began))
+                is_first = self._computed.get(run_id) is None
+            if is_first:
+                # What is known already, while the leader of a large run is computed.
+                self._put(run_id, view, ("", *state[1:]), began)
+            sentences = self._decisions.sentences(batch)
+            self._put(run_id, replace(view, sections=[*sentences, *view.sections]), state, began)
         finally:
             with self._lock:
                 self._pending.pop(run_id, None)
+
+    def _put(self, run_id: str, view: ResultsView, state: State, began: float) -> None:
+        answer, ended = _answer(view, self._finished(run_id)), time.monotonic()
+        with self._lock:
+            self._computed.put(run_id, _Computed(answer, state, ended, ended - began))
 
     def _view(self, batch: BatchRow) -> ResultsView:
         # numpy is loaded with the first results, not with the server.
@@ -210,19 +237,16 @@ class RunResults:
         if view is None:
             results = load_results(read, [run_id], self._site.now())
             view = general_view(results, change_finder(read, run_id))
-        sentences = self._decisions.sentences(batch)
-        return replace(view, sections=[*sentences, *view.sections]) if sentences else view
+        return view
 
     def _counted(self, batch: BatchRow) -> ResultsAnswer:
         """Counts alone, which the store has at once."""
-        from proctor.report.result_sections import quick_view
-
         read, run_id = self._site.store.read, batch["runId"]
         levels: dict[str, dict[str, int]] = {}
         if not job_of_run(batch["job"]).evaluates_sessions:
             for row in stored_items.status_counts_by(read, run_id, "model"):
                 levels.setdefault(row["level"], {})[row["status"]] = row["n"]
-        answer = _answer(quick_view(levels, "model"), self._finished(run_id))
+        answer = _answer(_counted_view(levels, "model"), self._finished(run_id))
         return answer.model_copy(update={"is_current": False})
 
     def _finished(self, run_id: str) -> int:
@@ -289,6 +313,42 @@ def _answer(view: ResultsView, finished: int) -> ResultsAnswer:
             "finished_count": finished,
             "is_current": True,
         }
+    )
+
+
+def _counted_view(levels: Mapping[str, Mapping[str, int]], by: str) -> ResultsView:
+    """Success rates by counts alone, while the intervals of a large run are computed."""
+    rows = []
+    for name, counts in levels.items():
+        judged = sum(counts.get(status, 0) for status in (SUCCESS, FAIL, TIMEOUT))
+        share = counts.get(SUCCESS, 0) / judged if judged else None
+        rows.append((share, name, judged))
+    rows.sort(key=lambda row: (row[0] is None, -(row[0] or 0.0), row[1]))
+    return ResultsView(
+        sections=[
+            ResultTable(
+                title=f"By {by}",
+                columns=[
+                    ResultColumn(title=by.capitalize()),
+                    ResultColumn(title="Success rate", is_numeric=True),
+                    ResultColumn(title="Items", is_numeric=True),
+                ],
+                rows=[
+                    [
+                        ResultCell(
+                            text=name or "(none)",
+                            figure=ResultFigure(label=name, text=name, items={by: [name]} if name else None),
+                        ),
+                        ResultCell(text=percent(share)),
+                        ResultCell(text=whole(judged)),
+                    ]
+                    for share, name, judged in rows[:MOST_LISTED]
+                ],
+                caption="Confidence intervals are being computed.",
+            )
+        ]
+        if rows
+        else []
     )
 
 

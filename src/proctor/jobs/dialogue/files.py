@@ -504,7 +504,7 @@ def _cell_figure(cell: Mapping[str, Any]) -> ResultFigure:
         n=mean["n"],
         unit="dialogue",
         note=mean["note"],
-        items={"factor:client": [cell["client"]], "factor:therapist": [cell["therapist"]]},
+        items={"factor": [f"client={cell['client']}", f"therapist={cell['therapist']}"]},
     )
 
 

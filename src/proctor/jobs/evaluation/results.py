@@ -223,7 +223,7 @@ def _worst_first(one: EvaluatorResult) -> tuple[bool, float]:
 
 def _average_figure(one: EvaluatorResult) -> ResultFigure:
     return estimate_figure(
-        one.title, one.average, figure, items={"factor:evaluator": [one.asked_as]}, unit="session"
+        one.title, one.average, figure, items={"factor": [f"evaluator={one.asked_as}"]}, unit="session"
     )
 
 

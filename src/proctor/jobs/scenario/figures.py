@@ -105,7 +105,7 @@ def _success_figure(one: StatisticsRow) -> ResultFigure:
 
 def _of_variation(one: StatisticsRow) -> ItemSelection:
     """The items of a variation."""
-    return {"factor:variation": [f"var-{one['variation_id']:03d}"]}
+    return {"factor": [f"variation=var-{one['variation_id']:03d}"]}
 
 
 def _variation_plot(
@@ -192,7 +192,7 @@ def _main_effects(metric: str, analyzer: "BatchAnalyzer", marks: FigureList | No
                     low=estimate.low,
                     high=estimate.high,
                     note=f"{figure(estimate.value)} (n = {len(chosen)})",
-                    mark=_marked(marks, f"{factor} = {level}", estimate, {f"factor:{factor}": [level]}),
+                    mark=_marked(marks, f"{factor} = {level}", estimate, {"factor": [f"{factor}={level}"]}),
                 )
             )
     if not groups:
