@@ -42,6 +42,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("GET /style/charts.css", "GET /api/docs", "GET /api/openapi.json", "WEBSOCKET /api/live"),
         *("GET /api/runs", "GET /api/runs/{run_id}", "GET /api/runs/{run_id}/plan"),
         *("GET /api/runs/{run_id}/items", "GET /api/runs/{run_id}/charts", "GET /api/runs/{run_id}/export"),
+        "GET /api/runs/{run_id}/results",
         *("GET /api/runs/{run_id}/report", "GET /api/runs/{run_id}/analysis"),
         "GET /api/runs/{run_id}/neighbors",
         *("GET /api/runs/{run_id}/questions", "GET /api/runs/{run_id}/signatures"),
