@@ -17,9 +17,10 @@ from functools import partial
 
 from proctor.errors import UsageError
 from proctor.item import RUNNING
-from proctor.store.database import Connection, Readers, Row, in_transaction, places
+from proctor.store.database import Connection, Readers, Row, in_transaction, places, prefix_pattern
 from proctor.store.reader import StoreReader
 from proctor.store.sealer import MARK, MARK_BYTES, DataKeys
+from proctor.store.tables import SessionRow, clean
 from proctor.store.transcripts import KINDS, SEARCHED
 
 TABLES = ("search_sessions", "search_texts")
@@ -218,6 +219,22 @@ class SearchIndex:
             if number >> POSITION_BITS in sessions
         ]
         return TranscriptHits(hits=tuple(hit for hit in hits if hit), has_more=len(numbers) > limit)
+
+    def named_sessions(self, text: str, *, limit: int) -> list[SessionRow]:
+        """Sessions whose id begins with a text, or whose name or branch it is; the newest first."""
+        text = clean(text.strip())
+        if not text:
+            return []
+        # The index of a primary key is not used for LIKE.
+        begins = ("\"id\" LIKE ? ESCAPE '!'", [prefix_pattern(text)])
+        if not self._is_postgres:
+            begins = ('"id" BETWEEN ? AND ?', [text, f"{text}\uffff"])
+        return self._read.rows(
+            SessionRow,
+            f'SELECT * FROM "sessions" WHERE {begins[0]} OR "name" = ? OR "branch" = ? '
+            'ORDER BY "startedAt" DESC LIMIT ?',
+            (*begins[1], text, text, limit),
+        )
 
     def _prepare(self, connection: Connection) -> None:
         """Create the table, and remove sessions that were deleted while they were indexed."""
@@ -422,7 +439,7 @@ def _fts5_query(term: Term) -> str:
 
 def _postgres_query(term: Term) -> tuple[str, str]:
     words = [part for word in term.words for part in _WORD.findall(_without_marks(word.lower()))]
-    if term.is_prefix:
+    if term.is_prefix and words:
         return "to_tsquery('simple', ?)", " <-> ".join(words) + ":*"
     return "phraseto_tsquery('simple', ?)", " ".join(words)
 

@@ -27,6 +27,7 @@ from proctor.web import (
     otlp,
     plans,
     runs,
+    search,
     sessions,
     tables,
 )
@@ -52,6 +53,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     evaluations.router,
     labels.router,
     annotations.router,
+    search.router,
     inventory.router,
     inventory.settings_router,
     inventory.manual_router,
