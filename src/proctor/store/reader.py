@@ -220,6 +220,14 @@ class StoreReader:
             for row in rows
         ]
 
+    def live_batches(self, now: datetime) -> list[BatchRow]:
+        """The batches that a process is running, newest first."""
+        rows = self.rows(
+            BatchRow, 'SELECT * FROM "batches" WHERE "status" = ? ORDER BY "createdAt" DESC', (RUNNING,)
+        )
+        current = (with_current_status(row, now) for row in rows)
+        return [row for row in current if row["status"] == RUNNING]
+
     def batch_of_plan(self, plan_path: str, plan_digest: str) -> str | None:
         """The newest batch made from this plan: the same file, or the same text."""
         rows = self.rows(

@@ -51,7 +51,7 @@ _CREATE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class SearchTerm:
     """Consecutive words of a query."""
 
     words: tuple[str, ...]
@@ -107,13 +107,13 @@ class TranscriptHits:
     has_more: bool
 
 
-def parse_query(text: str) -> list[Term]:
+def parse_query(text: str) -> list[SearchTerm]:
     """The terms of a query: words, phrases in quotation marks, and beginnings of words (`wor*`)."""
     terms = []
     for phrase, word in _TERM.findall(text):
         words = tuple(word[:LONGEST_WORD] for word in _WORD.findall(_spaced(phrase or word)))
         if words:
-            terms.append(Term(words, is_prefix=not phrase and word.endswith("*")))
+            terms.append(SearchTerm(words, is_prefix=not phrase and word.endswith("*")))
     return terms[:MOST_TERMS]
 
 
@@ -286,7 +286,7 @@ class SearchIndex:
         folded = text.lower() if text.isascii() else _without_marks(text.lower())
         return " ".join(word[:LONGEST_WORD] for word in _WORD.findall(_spaced(folded)))
 
-    def _matching(self, terms: Sequence[Term], run_id: str, offset: int, limit: int) -> list[int]:
+    def _matching(self, terms: Sequence[SearchTerm], run_id: str, offset: int, limit: int) -> list[int]:
         """The row numbers of matching events, the best first."""
         condition, parameters = "", list[object]()
         if run_id:
@@ -327,7 +327,7 @@ class SearchIndex:
         )
         return {row["number"]: row for row in rows}
 
-    def _hit(self, session: Row, position: int, terms: Sequence[Term]) -> TranscriptHit | None:
+    def _hit(self, session: Row, position: int, terms: Sequence[SearchTerm]) -> TranscriptHit | None:
         pattern = _pattern(terms)
         for table, (name, parts) in SEARCHED.items():
             columns = ", ".join(f'"{part}", "{part}Blob"' for part in parts)
@@ -368,7 +368,7 @@ _PENDING = (
 _NEWEST_FIRST = 'ORDER BY s."startedAt" DESC'
 
 
-def snippet(text: str, terms: Sequence[Term]) -> tuple[SnippetPart, ...]:
+def snippet(text: str, terms: Sequence[SearchTerm]) -> tuple[SnippetPart, ...]:
     """The surroundings of the first match, in parts; the beginning of the text if there is none."""
     pattern = _pattern(terms)
     first = pattern.search(text)
@@ -387,11 +387,11 @@ def snippet(text: str, terms: Sequence[Term]) -> tuple[SnippetPart, ...]:
     return tuple(part for part in parts if part.text)
 
 
-def _pattern(terms: Sequence[Term]) -> re.Pattern[str]:
+def _pattern(terms: Sequence[SearchTerm]) -> re.Pattern[str]:
     return re.compile("|".join(map(_expression, terms)), re.IGNORECASE)
 
 
-def _expression(term: Term) -> str:
+def _expression(term: SearchTerm) -> str:
     if _UNSPACED.match(term.words[0]):
         return r"\W*".join(map(re.escape, term.words))
     words = r"[\W_]+".join(map(re.escape, term.words))
@@ -433,11 +433,11 @@ def _without_marks(text: str) -> str:
     return "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
 
 
-def _fts5_query(term: Term) -> str:
+def _fts5_query(term: SearchTerm) -> str:
     return f'"{" ".join(term.words)}"' + ("*" if term.is_prefix else "")
 
 
-def _postgres_query(term: Term) -> tuple[str, str]:
+def _postgres_query(term: SearchTerm) -> tuple[str, str]:
     words = [part for word in term.words for part in _WORD.findall(_without_marks(word.lower()))]
     if term.is_prefix and words:
         return "to_tsquery('simple', ?)", " <-> ".join(words) + ":*"

@@ -38,6 +38,7 @@ from proctor.store.writer import Ownership, Writer, timestamp
 if TYPE_CHECKING:
     from proctor.session import Session
     from proctor.store.annotations import Annotation
+    from proctor.store.datasets import Datasets, Recommendations
     from proctor.store.definitions import Definitions
     from proctor.store.evaluations import Evaluations
     from proctor.store.imported_runs import ImportedBatches
@@ -84,6 +85,20 @@ class Store:
         from proctor.store.definitions import Definitions
 
         return Definitions(self._transaction, self.read, self.data_keys)
+
+    @cached_property
+    def datasets(self) -> "Datasets":
+        """Datasets of test scenarios."""
+        from proctor.store.datasets import Datasets
+
+        return Datasets(self._transaction, self.read, self.data_keys)
+
+    @cached_property
+    def recommendations(self) -> "Recommendations":
+        """Recommendations of prompts and tool descriptions."""
+        from proctor.store.datasets import Recommendations
+
+        return Recommendations(self._transaction, self.read, self.data_keys)
 
     @cached_property
     def arrivals(self) -> "ReceivedSpans":

@@ -454,6 +454,62 @@ class ResourceTagRow(TypedDict):
     value: str
 
 
+class DatasetRow(TypedDict):
+    """A dataset of test scenarios."""
+
+    id: str
+    name: str
+    schemaType: str
+    description: str
+    kmsKeyArn: str
+    lastVersion: int
+    """The highest version ever published; 0: none."""
+    draftModified: int
+    createdAt: str
+    updatedAt: str
+
+
+class DatasetVersionRow(TypedDict):
+    """A published version of a dataset."""
+
+    datasetId: str
+    version: int
+    examples: int
+    createdAt: str
+
+
+class DatasetExampleRow(TypedDict):
+    """One example of a version of a dataset."""
+
+    datasetId: str
+    version: int
+    """0: the draft."""
+    position: int
+    exampleId: str
+    contentJson: str
+    contentJsonBlob: NotRequired[str | None]
+
+
+class RecommendationRow(TypedDict):
+    """A recommendation of a prompt or of tool descriptions."""
+
+    id: str
+    name: str
+    type: str
+    status: str
+    description: str
+    kmsKeyArn: str
+    requestJson: str
+    requestJsonBlob: NotRequired[str | None]
+    resultJson: str
+    resultJsonBlob: NotRequired[str | None]
+    watchedBy: str
+    """The server that computes it."""
+    watchedAt: str | None
+    createdAt: str
+    updatedAt: str
+
+
 class ClientTokenRow(TypedDict):
     """The idempotency token of one request."""
 
@@ -548,6 +604,10 @@ ROWS: dict[str, type] = {
     "evaluator_definitions": EvaluatorDefinitionRow,
     "online_configs": OnlineConfigRow,
     "online_sessions": OnlineSessionRow,
+    "datasets": DatasetRow,
+    "dataset_versions": DatasetVersionRow,
+    "dataset_examples": DatasetExampleRow,
+    "recommendations": RecommendationRow,
     "resource_tags": ResourceTagRow,
     "client_tokens": ClientTokenRow,
     "arrivals": ArrivalRow,

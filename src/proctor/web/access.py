@@ -43,6 +43,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("GET /api/runs", "GET /api/runs/{run_id}", "GET /api/runs/{run_id}/plan"),
         *("GET /api/runs/{run_id}/items", "GET /api/runs/{run_id}/charts", "GET /api/runs/{run_id}/export"),
         *("GET /api/runs/{run_id}/report", "GET /api/runs/{run_id}/analysis"),
+        "GET /api/runs/{run_id}/neighbors",
         *("GET /api/runs/{run_id}/questions", "GET /api/runs/{run_id}/signatures"),
         *("GET /api/sessions/{session_id}", "GET /api/sessions/{session_id}/prompt"),
         *("GET /api/sessions/{session_id}/events", "GET /api/sessions/{session_id}/search"),
