@@ -31,6 +31,7 @@ GROUPS = {
     "Results": {
         "runs": ("runs", "List runs."),
         "show": ("runs", "Show a run, an item, or a session."),
+        "search": ("search", "Search the transcripts of all sessions."),
         "compare": ("compare", "Compare runs with a baseline; gate CI on regressions."),
         "rank": ("rank", "Rank models with rank intervals: runs, or files of results."),
         "power": ("rank", "Say how many tasks a comparison needs."),

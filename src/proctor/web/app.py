@@ -29,6 +29,7 @@ from proctor.web import (
     plans,
     results,
     runs,
+    search,
     sessions,
     tables,
 )
@@ -56,6 +57,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     evaluations.router,
     labels.router,
     annotations.router,
+    search.router,
     inventory.router,
     inventory.settings_router,
     inventory.manual_router,
