@@ -140,8 +140,10 @@ def _readable(output: str, folder: Path) -> str:
 
 def shape(text: str) -> str:
     """A page without what differs from run to run: numbers, units of time, IDs, widths of columns."""
-    text = re.sub(r"\brun-\d{8}-\d{6}-\w+", "RUN", text)
-    text = re.sub(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,}\b", "ID", text)
+    text = re.sub(r"\d{8}[-_]\d{6}(-[0-9a-f]{4})?\b", "TIME", text)
+    text = re.sub(r"\b(?=[0-9a-f]*\d)(?:(?=[0-9a-f]*[a-f])[0-9a-f]{6,}|[0-9a-f]{8,})\b", "ID", text)
+    # How agents are confined is a matter of the machine.
+    text = re.sub(r"confined by \w+;.*", "confined", text)
     # The end of an evaluation's ID: ten letters and digits.
     text = re.sub(r"(?<=\w-)(?=\w*[A-Z0-9])[A-Za-z0-9]{10}\b", "ID", text)
     text = re.sub(r"[−-]?\d[\d,.:]*", "#", text)
