@@ -372,6 +372,7 @@ def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
     others = {"aiohttp", "genai_prices", "jinja2", "cryptography", "numpy", "fastapi", "tomllib"}
     parts = (
         "aggregates",
+        "annotations",
         "definitions",
         "evaluations",
         "intake",

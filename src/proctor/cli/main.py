@@ -21,6 +21,7 @@ GROUPS = {
         "resume": ("resume", "Resume a run that was stopped, halted, or killed."),
         "abort-run": ("runs", "Stop a run, including one started by another process."),
         "watch": ("runs", "Watch a run until it ends."),
+        "top": ("runs", "Show all live runs."),
     },
     "Evaluate": {
         "evaluate": ("evaluate", "Evaluate recorded sessions: Proctor runs, traces, or files."),

@@ -18,6 +18,7 @@ from proctor.store.database import Connection, extended, id_pages, insertion, li
 from proctor.store.recorder import FREE
 from proctor.store.signatures import sign_begin, sign_end, sign_items
 from proctor.store.tables import (
+    BY_PEOPLE,
     COLUMNS,
     OF_A_SESSION,
     BatchRow,
@@ -285,7 +286,7 @@ def delete(connection: Connection, run_id: str) -> None:
     """Delete a batch and every row that belongs to it."""
     mine = 'SELECT "id" FROM "sessions" WHERE "runId" = ?'
     # With the spans that imported sessions were built from: they would be built again.
-    for table in (*OF_A_SESSION, "labels", "arrivals"):
+    for table in (*OF_A_SESSION, *BY_PEOPLE, "arrivals"):
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
     for table in ("questions", "run_resources", "ledger", "signatures", "sessions", "batch_items", "batches"):
         connection.run(f'DELETE FROM "{table}" WHERE "runId" = ?', (run_id,))

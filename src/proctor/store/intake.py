@@ -20,7 +20,7 @@ from proctor.store.database import Connection, Row, id_pages, insertion, places
 from proctor.store.key_rotation import delete_unused_blobs
 from proctor.store.reader import StoreReader
 from proctor.store.recorder import Recorder, split_long_text
-from proctor.store.tables import COLUMNS, IMPORTED, OF_A_SESSION, LogEventRow, LogStreamRow, clean
+from proctor.store.tables import BY_PEOPLE, COLUMNS, IMPORTED, OF_A_SESSION, LogEventRow, LogStreamRow, clean
 from proctor.store.writer import timestamp
 from proctor.telemetry.documents import SessionMark, SessionName, sessions_among
 
@@ -91,14 +91,14 @@ def delete_session(connection: Connection, session_id: str) -> None:
 
 
 def delete_sessions(connection: Connection, session_ids: Iterable[str]) -> None:
-    """Delete imported sessions with the documents they were built from and their labels.
+    """Delete imported sessions with the documents they were built from, their labels and annotations.
 
     The results of evaluations stay.
     """
     connection.lock_table("arrivals")
     for session_id in session_ids:
         delete_session(connection, session_id)
-        for table in ("arrivals", "labels"):
+        for table in ("arrivals", *BY_PEOPLE):
             connection.run(f'DELETE FROM "{table}" WHERE "sessionId" = ?', (session_id,))
     delete_unused_blobs(connection)
 

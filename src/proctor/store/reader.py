@@ -25,6 +25,7 @@ from proctor.store.database import (
 )
 from proctor.store.ledger import SPENT
 from proctor.store.tables import (
+    BY_PEOPLE,
     COLUMNS,
     OF_A_SESSION,
     BatchRow,
@@ -218,6 +219,14 @@ class StoreReader:
             extended(BatchWithTotals, with_current_status(row, now), totals=self.totals(row["runId"]))
             for row in rows
         ]
+
+    def live_batches(self, now: datetime) -> list[BatchRow]:
+        """The batches that a process is running, newest first."""
+        rows = self.rows(
+            BatchRow, 'SELECT * FROM "batches" WHERE "status" = ? ORDER BY "createdAt" DESC', (RUNNING,)
+        )
+        current = (with_current_status(row, now) for row in rows)
+        return [row for row in current if row["status"] == RUNNING]
 
     def batch_of_plan(self, plan_path: str, plan_digest: str) -> str | None:
         """The newest batch made from this plan: the same file, or the same text."""
@@ -602,7 +611,7 @@ def summed(by_status: Sequence[StatusSums]) -> ItemTotals:
 
 
 def _known(table: str) -> str:
-    if table not in OF_A_SESSION:
+    if table not in (*OF_A_SESSION, *BY_PEOPLE):
         raise NotFound(f"there is no table {table}\nThere are: {', '.join(COLUMNS)}.")
     return table
 

@@ -37,6 +37,8 @@ from proctor.store.writer import Ownership, Writer, timestamp
 
 if TYPE_CHECKING:
     from proctor.session import Session
+    from proctor.store.annotations import Annotation
+    from proctor.store.datasets import Datasets, Recommendations
     from proctor.store.definitions import Definitions
     from proctor.store.evaluations import Evaluations
     from proctor.store.imported_runs import ImportedBatches
@@ -82,6 +84,20 @@ class Store:
         from proctor.store.definitions import Definitions
 
         return Definitions(self._transaction, self.read, self.data_keys)
+
+    @cached_property
+    def datasets(self) -> "Datasets":
+        """Datasets of test scenarios."""
+        from proctor.store.datasets import Datasets
+
+        return Datasets(self._transaction, self.read, self.data_keys)
+
+    @cached_property
+    def recommendations(self) -> "Recommendations":
+        """Recommendations of prompts and tool descriptions."""
+        from proctor.store.datasets import Recommendations
+
+        return Recommendations(self._transaction, self.read, self.data_keys)
 
     @cached_property
     def arrivals(self) -> "ReceivedSpans":
@@ -256,6 +272,18 @@ class Store:
         from proctor.store.labels import labels
 
         return labels(self.read, evaluator=evaluator, session_ids=session_ids)
+
+    def annotate(self, annotation: "Annotation", now: datetime) -> None:
+        """Save a note, a star or a tag of sessions."""
+        from proctor.store.annotations import save_annotation
+
+        self._transaction(lambda connection: save_annotation(connection, annotation, now))
+
+    def delete_annotation(self, session_id: str, annotation_id: str) -> None:
+        """Delete a note, a star or a tag of a session."""
+        from proctor.store.annotations import delete_annotation
+
+        self._transaction(lambda connection: delete_annotation(connection, session_id, annotation_id))
 
     def save_calibration(self, calibration: "CalibrationRecord", now: datetime) -> None:
         """Save a comparison of an evaluator with human labels; later evaluations use the newest."""

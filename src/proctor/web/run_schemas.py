@@ -256,6 +256,15 @@ class ItemsAnswer(RowModel):
     counts: dict[str, int] = Field(description="Items that match the search, by status.")
 
 
+class NeighborsAnswer(RowModel):
+    """The sessions before and after one in a list of items."""
+
+    previous: str | None = Field(description="Session ID; null: there is none.")
+    next: str | None
+    position: int | None = Field(description="Place in the list, from 1; null: not in the list.")
+    total: int = Field(description="Items in the list.")
+
+
 class SteeringAnswer(RowModel):
     """Status of a run after a stop, resume or retry."""
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.web.agentcore import evaluate, evaluators, jobs, log_queries, logs, metrics, online
+from proctor.web.agentcore import evaluate, evaluators, identity, jobs, log_queries, logs, metrics, online
 from proctor.web.agentcore.operation import respond
 from proctor.web.agentcore.service import Service, watched
 from proctor.web.state import AppState
@@ -46,6 +46,8 @@ def router(site: AppState) -> APIRouter:
         return await respond(service, request, OPERATIONS)
 
     async def logs_operation(request: Request) -> Response:
+        if identity.is_form(request):
+            return await identity.respond(service, request)
         if request.headers.get("x-amz-target", "").startswith(metrics.TARGET):
             return await metrics.respond(service, request)
         return await logs.respond(service, request, LOG_OPERATIONS)
