@@ -24,6 +24,7 @@ from proctor.store.tables import BatchRow, ItemRow
 
 if TYPE_CHECKING:
     from proctor.evaluator import FindReference
+    from proctor.results_view import ResultsView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,6 +494,18 @@ class Job:
         Raises `NotFound` or `UsageError` while there is nothing to analyze.
         """
         raise NotFound("this job has no analysis\nSee the report of the run.")
+
+    def results_view(self, run_id: str, ctx: RunContext) -> "ResultsView | None":  # noqa: ARG002
+        """The results of a run so far, as the page of the run shows them; None: those that every run has."""
+        return None
+
+    def decision_rule(self, factors: Sequence[str]) -> StopRule | None:
+        """What a run without `stop_when` can decide: which model, or agent, is best. None: nothing.
+
+        `factors` are those that vary. The page says who leads, and how many more tasks would decide it.
+        """
+        by = next((name for name in ("model", "agent") if name in factors), "")
+        return StopRule(by=by, ranks=1) if by else None
 
     def results_page(self, run_id: str) -> str:  # noqa: ARG002
         """Path of the page of the web app with the results of a run; empty: the page that every run has."""

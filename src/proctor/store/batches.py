@@ -289,7 +289,12 @@ def save_merge(connection: Connection, session_id: str, merge: Merge, now: datet
 
 def delete(connection: Connection, run_id: str) -> None:
     """Delete a batch and every row that belongs to it."""
+    # Imported late: only deleting needs them.
+    from proctor.store.key_rotation import delete_unused_blobs
+    from proctor.store.search import forget
+
     mine = 'SELECT "id" FROM "sessions" WHERE "runId" = ?'
+    forget(connection, mine, (run_id,))
     # With the spans that imported sessions were built from: they would be built again.
     for table in (*OF_A_SESSION, *BY_PEOPLE, "arrivals"):
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
@@ -298,9 +303,6 @@ def delete(connection: Connection, run_id: str) -> None:
     connection.run('DELETE FROM "evaluations" WHERE "id" = ?', (run_id,))
     # Makes its encrypted texts unreadable in copies of the store, too.
     connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (run_id,))
-    # Imported late: only deleting needs it.
-    from proctor.store.key_rotation import delete_unused_blobs
-
     delete_unused_blobs(connection)
 
 
