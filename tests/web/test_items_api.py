@@ -1,17 +1,12 @@
 """Lists of items over HTTP: filters, order, neighbors of a session."""
 
-import itertools
-from datetime import timedelta
-
 import pytest
-from stocked_runs import MODELS, NOW, add_session, stock
+from stocked_runs import MODELS, NOW, add_score, add_session, stock
 
 from proctor.item import Item
-from proctor.score import Score
 from proctor.session import Message
 from proctor.store import timestamp
 from proctor.store.annotations import Annotation
-from proctor.store.tables import COLUMNS
 
 ANSWERS = ("It was Paris.", "It was\n\n  Rome.")
 
@@ -39,31 +34,16 @@ def judged(listed):
     """The same, with scores: of the sessions themselves, and of two evaluations of them."""
     writer = listed.site.store.writer()
     for number in range(5):
-        _score(writer, f"s{number}", evaluator="tone", value=number / 10, label="kind")
-        _score(
+        add_score(writer, f"s{number}", evaluator="tone", value=number / 10, label="kind")
+        add_score(
             writer, f"s{number}", evaluator="grade", dimension="style", value=1.0, judged_session=f"s{number}"
         )
     for number in range(3, 8):
-        _score(writer, f"old{number}", evaluator="tone", value=0.9, judged_session=f"s{number}")
-        _score(writer, f"new{number}", minute=1, evaluator="tone", value=0.6, judged_session=f"s{number}")
-        _score(writer, f"new{number}", minute=1, evaluator="tone", value=0.8, judged_session=f"s{number}")
+        add_score(writer, f"old{number}", evaluator="tone", value=0.9, judged_session=f"s{number}")
+        add_score(writer, f"new{number}", minute=1, evaluator="tone", value=0.6, judged_session=f"s{number}")
+        add_score(writer, f"new{number}", minute=1, evaluator="tone", value=0.8, judged_session=f"s{number}")
     writer.close()
     return listed
-
-
-_positions = itertools.count(100)
-
-
-def _score(writer, session, minute=0, **members):
-    score = Score(**members)
-    row = dict.fromkeys(COLUMNS["scores"], "") | {
-        "sessionId": session, "position": next(_positions), "level": "session",
-        "timestamp": timestamp(NOW + timedelta(minutes=minute)), "evaluator": score.evaluator,
-        "dimension": score.dimension, "value": score.value, "label": score.label,
-        "judgedSessionId": score.judged_session, "explanationBlob": None, "costUsd": None,
-        "inputTokens": 0, "outputTokens": 0, "ignored": "[]", "votes": "[]",
-    }  # fmt: skip
-    writer.append("scores", tuple(row.values()))
 
 
 def positions(served, query=""):

@@ -319,11 +319,18 @@ def _export(
 ) -> tuple[str, IO[bytes]]:
     """The file name, and the open file, already deleted from its folder."""
     run_id = _batch(site, run_id)["runId"]
+    scope = Scope(run_id=run_id, session_ids=[one.replace("\0", "") for one in sessions])
+    if sessions:
+        known = site.store.read.session_ids(scope)
+        if not known:
+            raise NotFound(f"run {run_id} has none of these sessions\nThey may have been deleted.")
+        # Without the run, which would add all of its items.
+        scope = Scope(session_ids=known)
     private_folder(site.data_folder)
     with tempfile.TemporaryDirectory(dir=site.data_folder, prefix="export-") as folder:
         written = export_tables(
             site.store.read,
-            Scope(run_id=run_id, session_ids=[one.replace("\0", "") for one in sessions]),
+            scope,
             out=FilePath(folder),
             format=form,
             tables=tables,

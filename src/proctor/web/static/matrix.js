@@ -29,7 +29,7 @@ function verdict(cell) {
 class MatrixGrid extends PagedGrid {
   /** `fetch(page, options)` loads a page, `changed(response)` is called with each, `open(cell, level)` on a click on a cell. */
   begin({ fetch, changed, openCell }) {
-    Object.assign(this, { fetch, changed, openCell, levels: [], pair: null, column: 0 });
+    Object.assign(this, { fetch, changed, openCell, levels: [], columns: [], column: 0 });
     this.build("Matrix", { rowHeight: ROW });
     this.load(0);
   }
@@ -48,8 +48,9 @@ class MatrixGrid extends PagedGrid {
 
   showLevels(levels) {
     const columns = this.pair || levels;
-    if (JSON.stringify([columns, levels]) === this.shownLevels) return;
-    this.shownLevels = JSON.stringify([columns, levels]);
+    const state = JSON.stringify([this.pair, levels]);
+    if (state === this.shownLevels) return;
+    this.shownLevels = state;
     this.levels = levels;
     this.columns = columns;
     this.rowHeight = this.pair ? DIFF_ROW : ROW;
@@ -62,7 +63,7 @@ class MatrixGrid extends PagedGrid {
 
   headings() {
     const heading = (title) => el("div", { role: "columnheader", title }, visible(title));
-    return [heading("Task"), ...(this.columns || []).map(heading)];
+    return [heading("Task"), ...this.columns.map(heading)];
   }
 
   cells(row) {
