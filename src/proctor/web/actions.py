@@ -169,7 +169,7 @@ def steering_router(site: AppState) -> APIRouter:
         failed: Annotated[bool, Query(description="Items that ended in `fail` or `timeout`.")] = True,
         item: Annotated[
             list[str] | None,
-            Query(max_length=MOST_ITEMS, description="Only these items, by whole IDs."),
+            Query(max_length=MOST_ITEMS, description="Only these items, by their whole IDs."),
         ] = None,
     ) -> SteeringAnswer:
         """Adds an attempt to each of these items, and resumes the unfinished ones."""

@@ -262,7 +262,7 @@ def downloads_router(site: AppState) -> APIRouter:
         ] = None,
         session: Annotated[
             list[str] | None,
-            Query(max_length=500, description="Only these sessions, and their items."),
+            Query(max_length=500, description="Only these sessions of the run, and their items."),
         ] = None,
     ) -> Response:
         """JSON is one document; the other formats have one file per table."""
