@@ -17,7 +17,7 @@ PREFERRED = ("model", "agent", "variation", "therapist", "client")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixCell:
+class LevelCell:
     """The finished items of one task and level."""
 
     item_id: str
@@ -37,7 +37,7 @@ class MatrixRow:
     """One task."""
 
     task: str
-    cells: tuple[MatrixCell | None, ...]
+    cells: tuple[LevelCell | None, ...]
     """By level; None: no finished item."""
 
 
@@ -124,12 +124,12 @@ class Matrix:
         cells = [self._cell(rows[codes == level], score) for level in range(len(self.levels))]
         return MatrixRow(task=self._labels[self._tasks[task]], cells=tuple(cells))
 
-    def _cell(self, rows: Ints, score: Floats) -> MatrixCell | None:
+    def _cell(self, rows: Ints, score: Floats) -> LevelCell | None:
         if not len(rows):
             return None
         verdicts = self._results.metrics[SUCCESS][rows]
         decided = verdicts[~np.isnan(verdicts)]
-        return MatrixCell(
+        return LevelCell(
             item_id=self._results.item_ids[rows[0]],
             items=len(rows),
             decided=len(decided),

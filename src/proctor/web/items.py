@@ -28,9 +28,9 @@ from proctor.web.run_schemas import (
     ItemsAnswer,
     ItemScoreShape,
     ItemShape,
+    LevelCellShape,
     LevelsAnswer,
     MatrixAnswer,
-    MatrixCellShape,
     MatrixRowShape,
     NeighborsAnswer,
     RunId,
@@ -39,7 +39,7 @@ from proctor.web.run_views import item_shape
 from proctor.web.state import AppState
 
 if TYPE_CHECKING:
-    from proctor.stats.matrix import Matrix, MatrixCell, MatrixRow
+    from proctor.stats.matrix import LevelCell, Matrix, MatrixRow
 
 MOST_ROWS = 500
 MOST_CACHED = 24
@@ -248,7 +248,7 @@ def _matrix_rows(
     if characters:
         add_outcomes(site, list(shapes.values()), characters)
 
-    def shape(cell: "MatrixCell | None") -> MatrixCellShape | None:
+    def shape(cell: "LevelCell | None") -> LevelCellShape | None:
         if cell is None or cell.item_id not in shapes:
             return None
         item = shapes[cell.item_id]
@@ -258,7 +258,7 @@ def _matrix_rows(
             "status": item.status,
             "reason": item.reason,
         }
-        return MatrixCellShape(**members, answer=item.outcome.answer if item.outcome else "")
+        return LevelCellShape(**members, answer=item.outcome.answer if item.outcome else "")
 
     return [MatrixRowShape(task=row.task, cells=[shape(cell) for cell in row.cells]) for row in rows]
 

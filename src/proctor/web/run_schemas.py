@@ -308,7 +308,7 @@ class FailuresAnswer(RowModel):
     items: int = Field(description="Failed items in all groups.")
 
 
-class MatrixCellShape(RowModel):
+class LevelCellShape(RowModel):
     """The finished items of one task and level."""
 
     item_id: str = Field(description="The first of them.")
@@ -327,7 +327,7 @@ class MatrixRowShape(RowModel):
     """One task."""
 
     task: str
-    cells: list[MatrixCellShape | None] = Field(description="By level; null: no finished item.")
+    cells: list[LevelCellShape | None] = Field(description="By level; null: no finished item.")
 
 
 class MatrixAnswer(RowModel):
