@@ -211,7 +211,9 @@ def router(site: AppState) -> APIRouter:
         """Of finished items. A cell has all repeats; its answer is that of the first."""
         batch = site.store.read.batch(run_id, site.now())
         made = matrices.get(
-            batch, (listings.state(batch["runId"])[1:], by), lambda: _matrix(site, batch["runId"], _clean(by))
+            batch,
+            (site.results.state(batch["runId"]) if batch["status"] != RUNNING else (), by),
+            lambda: _matrix(site, batch["runId"], _clean(by)),
         )
         metric = f"{item_lists.SCORE}{score}" if score else "success"
         tasks = made.tasks(search=_clean(search), metric=metric, disagree=disagree)
@@ -233,9 +235,8 @@ def router(site: AppState) -> APIRouter:
 def _matrix(site: AppState, run_id: str, by: str) -> "Matrix":
     # numpy is loaded with the first matrix, not with the server.
     from proctor.stats.matrix import Matrix
-    from proctor.stats.results import load_results
 
-    return Matrix(load_results(site.store.read, [run_id], site.now()), by)
+    return Matrix(site.results.of(run_id), by)
 
 
 def _matrix_rows(

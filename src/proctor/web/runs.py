@@ -137,9 +137,8 @@ def _level_charts(site: AppState, batch: BatchRow, by: str) -> ChartsAnswer:
     # numpy is loaded with the first figures, not with the server.
     from proctor.report.figures import level_document, rank_document
     from proctor.stats.figures import factor_figures
-    from proctor.stats.results import load_results
 
-    factor = factor_figures(load_results(site.store.read, [batch["runId"]], site.now()), by)
+    factor = factor_figures(site.results.of(batch["runId"]), by)
     remarks = [f"{by} has too many levels to compare."] if factor.is_too_many else []
     if batch["status"] == RUNNING and factor.levels:
         remarks.append(LIVE_REMARK)
