@@ -312,7 +312,7 @@ def failure_texts(read: StoreReader, run_id: str, *, characters: int) -> Iterato
     """The reasons and messages of all items that did not succeed."""
     return read.stream(
         FailureText,
-        f'SELECT "position", "reason", SUBSTR("error", 1, {int(characters)}) AS "error" FROM "batch_items" '
+        f'SELECT "position", "reason", SUBSTR("error", 1, {characters}) AS "error" FROM "batch_items" '
         f'WHERE "runId" = ? AND "status" IN ({literals((FAIL, TIMEOUT, ERROR))})',
         (run_id,),
     )
