@@ -208,7 +208,7 @@ def router(site: AppState) -> APIRouter:
     )
     def delete(dataset_id: str, example_id: str) -> DatasetsAnswer:
         dataset = site.store.datasets.dataset(dataset_id)
-        token = Token("RemoveTestCase", "", {})
+        token = Token(operation="RemoveTestCase", token="", request={})
         site.store.datasets.remove(dataset["id"], [example_id], token, site.now())
         return datasets()
 
@@ -245,7 +245,7 @@ def _save(site: AppState, case: NewTestCase) -> SavedTestCase:
     if case.sessionId:
         session = store.read.session(case.sessionId)
         content["metadata"] = {"sessionId": session["id"], "runId": session["runId"]}
-    token = Token("AddTestCase", "", {})
+    token = Token(operation="AddTestCase", token="", request={})
     try:
         dataset = store.datasets.dataset(case.dataset)
     except NotFound:
@@ -262,10 +262,10 @@ def _save(site: AppState, case: NewTestCase) -> SavedTestCase:
     else:
         if dataset["schemaType"] != SCHEMA_TYPE:
             raise UsageError(
-                f"the dataset {case.dataset} holds other examples ({dataset['schemaType']})\nChoose another name."
+                f"the dataset {case.dataset} has other examples ({dataset['schemaType']})\nChoose another name."
             )
         saved = store.datasets.add(dataset["id"], {example_id: content}, token, now)
-    return SavedTestCase(datasetId=saved["id"], exampleId=example_id, examples=saved["examples"])
+    return SavedTestCase(dataset_id=saved["id"], example_id=example_id, examples=saved["examples"])
 
 
 def plan_of(cases: Iterable[TestCaseShape], models: list[str]) -> str:

@@ -48,7 +48,7 @@ function show(run) {
 async function load(run) {
   try {
     const [{ items }, about] = await Promise.all([
-      api.get(`/api/runs/${encodeURIComponent(run)}/items${query({ limit: 200, outcome: true })}`),
+      api.get(`/api/runs/${encodeURIComponent(run)}/items${query({ limit: 200, outcomes: true })}`),
       api.get(`/api/runs/${encodeURIComponent(run)}`),
     ]);
     byId("status").textContent = about.status === "running" ? `${about.finishedCount} of ${format.plural(about.itemCount, "answer")}…` : `${about.status} · ${format.money(about.costUsd)}`;
@@ -80,7 +80,7 @@ async function card(item) {
     "article",
     { class: "card" },
     el("h2", {}, visible(title)),
-    badge(item.status, item.reason),
+    item.status === "success" ? null : badge(item.status, item.reason),
     el("p", { class: "facts" }, facts.join(" · ") || "…"),
     el("div", { class: "text", tabindex: "0", role: "group", "aria-label": `Answer of ${title}` }, visible(text || item.error || (isFinished ? "(no text)" : "…"))),
     el("div", { class: "actions" }, isFinished && text ? save : null, item.sessionId ? el("a", { href: `/sessions/${encodeURIComponent(item.sessionId)}` }, "Session") : null),

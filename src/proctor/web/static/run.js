@@ -279,8 +279,9 @@ async function showPlan() {
     const plan = await api.get(`${ADDRESS}/plan`);
     box.dataset.shown = "yes";
     const copy = el("button", { type: "button", class: "compact", onclick: () => navigator.clipboard.writeText(plan.text).then(() => toast("Copied.", "good")) }, "Copy");
+    const edit = el("a", { class: "button compact", dataset: { needs: "run" }, href: `/new?run=${encodeURIComponent(RUN)}` }, "Edit as new batch");
     box.replaceChildren(
-      el("div", { class: "plan-head" }, el("code", {}, visible(plan.path || "entered in browser")), copy),
+      el("div", { class: "plan-head" }, el("code", {}, visible(plan.path || "entered in browser")), copy, plan.text ? edit : null),
       plan.text ? el("pre", { class: "plan-text", tabindex: "0" }, visible(plan.text)) : el("p", { class: "soft" }, "This run has no plan file."),
     );
   } catch (error) {
