@@ -401,6 +401,8 @@ class Job:
     """Whether the steps of its sessions are turns of a conversation or simulation."""
     evaluates_sessions: ClassVar[bool] = False
     """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
+    has_tasks: ClassVar[bool] = False
+    """Whether its items are attempts at named tasks, whose results are collected over runs."""
     speakers: ClassVar[Sequence[str]] = ()
     """The roles in its transcripts, each shown on a side of its own; empty: prompt, model and tools."""
     column_titles: ClassVar[Mapping[str, str]] = {}

@@ -331,18 +331,18 @@ MOST_TASK_RUNS = 200
 """The newest runs that the results of tasks are taken from."""
 
 
-def task_results(read: StoreReader) -> list[TaskResult]:
-    """Finished items by task, model and status, of the newest runs with tasks, the newest first."""
+def task_results(read: StoreReader, jobs: Sequence[str]) -> list[TaskResult]:
+    """Finished items by task, model and status, of the newest runs of these jobs, the newest first."""
     level, named = level_of(TASK, is_postgres=uses_postgres(read), items="i")
     return read.rows(
         TaskResult,
         'SELECT "task", "model", "status", "runId", COUNT(*) AS "items" FROM ('
         f'SELECT {level} AS "task", i."model" AS "model", i."status" AS "status", b."runId" AS "runId", '
         'b."createdAt" AS "createdAt" FROM "batch_items" i JOIN (SELECT "runId", "createdAt" FROM "batches" '
-        f'ORDER BY "createdAt" DESC LIMIT {MOST_TASK_RUNS}) b ON b."runId" = i."runId" '
+        f'WHERE "job" IN ({places(jobs)}) ORDER BY "createdAt" DESC LIMIT {MOST_TASK_RUNS}) b ON b."runId" = i."runId" '
         f'WHERE i."status" IN ({literals(FINISHED)})) AS "each" WHERE "task" IS NOT NULL '
         'GROUP BY "task", "model", "status", "runId", "createdAt" ORDER BY "createdAt" DESC, "runId"',
-        named,
+        (*named, *jobs),
     )
 
 

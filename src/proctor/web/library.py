@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from proctor import jobs
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in
 from proctor.store import items as store_items
@@ -177,7 +178,7 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/api/tasks/history", summary="Results by task, over all runs", responses=ERRORS)
     def history() -> HistoryAnswer:
-        return HistoryAnswer(tasks=_histories(store_items.task_results(site.store.read)))
+        return HistoryAnswer(tasks=_histories(store_items.task_results(site.store.read, _jobs_with_tasks())))
 
     @routes.get("/api/datasets", summary="The datasets of test cases", responses=ERRORS)
     def datasets() -> DatasetsAnswer:
@@ -261,9 +262,7 @@ def _save(site: AppState, case: NewTestCase) -> SavedTestCase:
         saved = store.datasets.create(row, {example_id: content}, token)
     else:
         if dataset["schemaType"] != SCHEMA_TYPE:
-            raise UsageError(
-                f"the dataset {case.dataset} has other examples ({dataset['schemaType']})\nChoose another name."
-            )
+            raise UsageError(f"the dataset {case.dataset} has examples of another kind\nChoose another name.")
         saved = store.datasets.add(dataset["id"], {example_id: content}, token, now)
     return SavedTestCase(dataset_id=saved["id"], example_id=example_id, examples=saved["examples"])
 
@@ -278,6 +277,10 @@ def plan_of(cases: Iterable[TestCaseShape], models: list[str]) -> str:
     lines = [f"  - {json.dumps(entry, ensure_ascii=False)}" for entry in entries]
     defaults = yaml.safe_dump({"defaults": {"model": models}}, allow_unicode=True) if models else ""
     return "concurrency: 4\n" + defaults + "matrix:\n" + "\n".join(lines) + "\n"
+
+
+def _jobs_with_tasks() -> list[str]:
+    return [job.name for job in jobs.jobs() if job.has_tasks]
 
 
 def _histories(rows: Iterable[store_items.TaskResult]) -> list[TaskHistory]:
@@ -303,6 +306,6 @@ def _history(task: str, rows: list[store_items.TaskResult]) -> TaskHistory:
         failed=count("fail", "timeout"),
         errors=count("error"),
         runs=len({row["runId"] for row in rows}),
-        lastRun=rows[0]["runId"],
+        last_run=rows[0]["runId"],
         **newest,
     )

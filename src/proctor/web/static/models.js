@@ -70,22 +70,27 @@ function drawModels() {
   byId("models").replaceChildren(...parts);
 }
 
-const providerTable = new DataTable({
-  label: "Providers",
+const providersTable = (label) => new DataTable({
+  label,
   rowKey: (provider) => provider.name,
   columns: [
-    { key: "name", title: "Provider", class: "wide", cell: (provider) => el("b", {}, provider.name) },
-    { key: "address", title: "Address", class: "col-from", cell: (provider) => el("span", { class: "soft" }, provider.address || "not set") },
-    { key: "key", title: "Key", cell: (provider) => (provider.key === "missing" ? el("span", { class: "soft" }, "set ", el("code", {}, provider.keyVariable)) : el("span", { class: "ready" }, provider.key)) },
+    { key: "name", title: "Provider", cell: (provider) => el("b", {}, provider.name) },
+    { key: "address", title: "Address", class: "wide", cell: (provider) => el("span", { class: "soft" }, provider.address || "not set") },
+    { key: "key", title: "Key", class: "provider-key", cell: (provider) => (provider.key === "missing" ? el("span", { class: "soft" }, "set ", el("code", {}, provider.keyVariable)) : el("span", { class: "ready" }, provider.key)) },
   ],
 });
+
+const providerTable = providersTable("Providers");
+const otherTable = providersTable("Providers that are not configured");
 
 function drawProviders(providers) {
   const isConfigured = (provider) => provider.key !== "missing" && provider.address;
   const configured = providers.filter(isConfigured);
-  providerTable.show([...configured, ...providers.filter((provider) => !isConfigured(provider))]);
+  providerTable.show(configured);
+  otherTable.show(providers.filter((provider) => !isConfigured(provider)));
   const none = configured.length ? null : el("div", { class: "notice warn" }, el("p", {}, "No provider is configured. Set a key, or use a model on this machine: pip install 'proctor[local]'."));
-  byId("providers").replaceChildren(...[none, providerTable.element].filter(Boolean));
+  const others = el("details", {}, el("summary", {}, "Providers that are not configured"), otherTable.element);
+  byId("providers").replaceChildren(...[none, configured.length ? providerTable.element : null, others].filter(Boolean));
 }
 
 let agents = [];

@@ -17,7 +17,7 @@ async function save() {
 }
 
 if (session)
-  document.querySelector(".head .actions")?.append(
+  byId("prompt-actions")?.append(
     el("a", { class: "button", dataset: { needs: "run" }, href: `/playground?session=${encodeURIComponent(session)}` }, "Ask other models"),
     el("button", { type: "button", dataset: { needs: "label" }, onclick: save }, "Save as test case"),
   );

@@ -67,7 +67,7 @@ const datasetTable = new DataTable({
   label: "Datasets",
   rowKey: (dataset) => dataset.id,
   columns: [
-    { key: "name", title: "Dataset", class: "wide", cell: (dataset) => el("button", { type: "button", class: "link", onclick: () => showCases(dataset) }, visible(dataset.name)) },
+    { key: "name", title: "Dataset", class: "wide", cell: (dataset) => el("button", { type: "button", class: "quiet compact", onclick: () => showCases(dataset) }, visible(dataset.name)) },
     { key: "examples", title: "Test cases", numeric: true, cell: (dataset) => number(dataset.examples) },
     { key: "versions", title: "Versions", numeric: true, cell: (dataset) => number(dataset.versions) },
     { key: "updated", title: "Changed", cell: (dataset) => format.ago(dataset.updatedAt) },
@@ -81,8 +81,11 @@ function drawDatasets() {
   byId("datasets").replaceChildren(datasets.length ? datasetTable.element : empty);
 }
 
+/** The models that were asked last in the playground. */
+const lastModels = () => String(remembered("proctor-playground-models", "")).split(",").map((name) => name.trim()).filter(Boolean);
+
 async function runAll(button, dataset) {
-  const plan = await attempt(button, () => api.get(`/api/datasets/${encodeURIComponent(dataset.id)}/plan`));
+  const plan = await attempt(button, () => api.get(`/api/datasets/${encodeURIComponent(dataset.id)}/plan${query({ model: lastModels() })}`));
   if (!plan) return;
   try {
     sessionStorage.setItem("proctor-draft", plan.text);
