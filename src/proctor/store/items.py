@@ -338,8 +338,10 @@ def task_results(read: StoreReader, jobs: Sequence[str]) -> list[TaskResult]:
         TaskResult,
         'SELECT "task", "model", "status", "runId", COUNT(*) AS "items" FROM ('
         f'SELECT {level} AS "task", i."model" AS "model", i."status" AS "status", b."runId" AS "runId", '
-        'b."createdAt" AS "createdAt" FROM "batch_items" i JOIN (SELECT "runId", "createdAt" FROM "batches" '
-        f'WHERE "job" IN ({places(jobs)}) ORDER BY "createdAt" DESC LIMIT {MOST_TASK_RUNS}) b ON b."runId" = i."runId" '
+        'b."createdAt" AS "createdAt" FROM "batch_items" i '
+        'JOIN (SELECT "runId", "createdAt" FROM "batches" '
+        f'WHERE "job" IN ({places(jobs)}) ORDER BY "createdAt" DESC LIMIT {MOST_TASK_RUNS}) b '
+        'ON b."runId" = i."runId" '
         f'WHERE i."status" IN ({literals(FINISHED)})) AS "each" WHERE "task" IS NOT NULL '
         'GROUP BY "task", "model", "status", "runId", "createdAt" ORDER BY "createdAt" DESC, "runId"',
         (*named, *jobs),

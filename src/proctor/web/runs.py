@@ -279,7 +279,10 @@ def downloads_router(site: AppState) -> APIRouter:
     )
     def report(
         run_id: RunId,
-        format_: Annotated[Literal["html", "md"], Query(alias="format")] = "html",
+        format_: Annotated[
+            Literal["html", "md", "portable"],
+            Query(alias="format", description="`portable`: HTML with all items, as an attachment."),
+        ] = "html",
         download: Annotated[bool, Query(description="Send as an attachment.")] = False,
     ) -> Response:
         """HTML or Markdown."""
@@ -289,6 +292,14 @@ def downloads_router(site: AppState) -> APIRouter:
         if format_ == "md":
             kind = "text/markdown" if download else "text/plain"
             return Response(markdown(summary), media_type=f"{kind}; charset=utf-8", headers=headers)
+        if format_ == "portable":
+            # Loaded here: few reports need it. Never shown by this server, whose pages run no inline script.
+            from proctor.report.portable import portable
+
+            text = portable(html(summary), site.store.read, run)
+            return Response(
+                text, media_type="text/html; charset=utf-8", headers=_as_file(f"report-{run}.html")
+            )
         return _page(html(summary), headers)
 
     @routes.get(

@@ -236,6 +236,7 @@ function makeMenus() {
   menu(byId("report"), [
     el("a", { ...opens, href: `${ADDRESS}/report?format=html` }, "Open report"),
     el("a", { ...downloads, href: `${ADDRESS}/report?format=html&download=true` }, "Download as HTML"),
+    el("a", { ...downloads, href: `${ADDRESS}/report?format=portable` }, "Download with all items"),
     el("a", { ...downloads, href: `${ADDRESS}/report?format=md&download=true` }, "Download as Markdown"),
     run.hasAnalysis ? el("a", { ...opens, href: `${ADDRESS}/analysis` }, ANALYSES[run.job]) : null,
   ]);
