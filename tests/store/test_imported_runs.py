@@ -13,7 +13,13 @@ from filled import filled_store
 from proctor.errors import UsageError
 from proctor.item import id_of
 from proctor.store import Store, timestamp
-from proctor.store.imported_runs import ImportedFile, ImportedRows, TableOutcome, identity
+from proctor.store.imported_runs import (
+    ImportedFile,
+    ImportedRows,
+    TableOutcome,
+    delete_item_of,
+    identity,
+)
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 FIRST = ImportedFile(key="k1", path="a.csv", digest="d1")
@@ -253,13 +259,13 @@ def test_sessions_become_items_of_a_run_by_the_task_they_name(plain: Store) -> N
     assert plain.imported_runs.adopt("second", "s2") == "run"
 
 
-def test_a_session_that_is_deleted_takes_its_item_with_it(plain: Store) -> None:
+def test_the_item_of_one_session_is_deleted_without_the_others(plain: Store) -> None:
     for name in ("s1", "s2"):
         loose(plain, name)
     plain.imported_runs.begin("run", NOW, "1")
     for name in ("s1", "s2"):
         plain.imported_runs.adopt("run", name)
 
-    plain.delete_imported(["s1"])
+    plain._transaction(lambda connection: delete_item_of(connection, "s1"))
 
     assert items(plain, "sessionId") == [("s2",)]
