@@ -145,6 +145,15 @@ def test_a_process_that_has_spent_all_is_closed_and_one_that_drew_nothing_is_not
     assert books.entries("\"kind\" = 'close'") == [(ME, 2, "close", 0.0, 0.0, ME)]
 
 
+def test_a_difference_of_rounding_is_not_entered(books: Books) -> None:
+    books.batch()
+    for position, (spent, holder) in enumerate(((ROUNDING_USD, ME), (ROUNDING_USD, "")), start=1):
+        books.enter(("s", position, "run", "i", "settle", 0.0, spent, holder))
+    books.do(ledger.close, "run", ME, NOW)
+    assert books.draw(1.0, run_usd=1.0) == Drawn(usd=1.0)
+    assert books.entries("\"kind\" = 'close'") == []
+
+
 def test_attempts_of_a_dead_process_count_with_known_cost_and_running_calls(books: Books) -> None:
     books.batch(owner=AWAY)
     books.draw(2.0, by=AWAY, run_usd=2.0)
