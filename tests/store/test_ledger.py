@@ -279,6 +279,37 @@ def test_a_late_settlement_replaces_the_estimate(books: Books) -> None:
     assert len(books.entries('"position" = -2')) == 2, "once"
 
 
+def test_what_a_late_settlement_saves_can_be_drawn(books: Books) -> None:
+    books.batch(owner=AWAY)
+    books.draw(1.0, by=AWAY, run_usd=1.0)
+    books.enter(
+        ("one", 1, "run", "i1", "reserve", 0.75, 0.0, AWAY), ("one", 2, "run", "i1", "call", 0.5, 0.0, AWAY)
+    )
+    books.do(ledger.release, "run", AWAY, NOW)
+    books.store.change_batch("run", {"owner": ME})
+    late = RowGroups()
+    late.append("ledger", ("one", 3, "run", "i1", timestamp(NOW), "settle", -0.75, 0.125, AWAY))
+    books.do(ledger.settle_late, late, NOW)
+
+    assert books.draw(9.0, run_usd=1.0) == Drawn(usd=0.875)
+
+    closed = books.entries("\"kind\" = 'close'")
+    assert closed == [(AWAY, 2, "close", -0.5, 0.0, AWAY), (AWAY, 3, "close", -0.375, 0.0, AWAY)]
+
+
+@pytest.mark.parametrize(
+    ("holder", "is_alive"), [("helper:1:1:x", True), (ME.split(":")[0] + ":4194303:1:x", False)]
+)
+def test_a_further_process_of_a_batch_is_dead_only_if_that_is_known(
+    books: Books, holder: str, is_alive: bool
+) -> None:
+    books.batch()
+    books.batch("other", AWAY, status="completed")
+    books.draw(1.0, run="other", by=holder, store_usd=1.0)
+    drawn = books.draw(0.5, 0.5, store_usd=1.0)
+    assert (drawn.usd, drawn.others_hold) == ((0.0, True) if is_alive else (0.5, False))
+
+
 def test_a_late_settlement_is_not_negative(books: Books) -> None:
     books.batch()
     books.enter(("one", -1, "run", "i1", "estimate", -0.5, 0.1, AWAY))
