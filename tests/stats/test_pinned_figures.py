@@ -7,15 +7,29 @@ through the difference before committing it.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from proctor.stats import agreement, classical, differences, intervals, power, samples, sequential, variance
+from proctor.stats import (
+    agreement,
+    classical,
+    comparison,
+    dialogue,
+    differences,
+    evaluation,
+    figures,
+    intervals,
+    power,
+    samples,
+    sequential,
+    variance,
+)
 from proctor.stats.calibration import (
     CalibrationPair,
     JudgedTargetPair,
@@ -25,6 +39,9 @@ from proctor.stats.calibration import (
 )
 from proctor.stats.estimate import Group, predict_total
 from proctor.stats.ranking import ranks, table_of, undominated
+from proctor.stats.results import load_results
+from proctor.store import Store, StoreReader
+from proctor.store.imported_runs import ImportedFile, TableOutcome
 
 RECORDED = Path(__file__).with_name("pinned_figures.json")
 PROSE = {"note", "reason", "scope", "needs_words"}
@@ -52,7 +69,7 @@ def plain(value: object) -> Any:
         named = {field.name: getattr(value, field.name) for field in fields(value)}
         return {name: bool(each) if name in PROSE else plain(each) for name, each in named.items()}
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): bool(each) if key in PROSE else plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray | list | tuple):
         return [plain(each) for each in value]
     if isinstance(value, np.generic):
@@ -530,6 +547,84 @@ FIGURES |= {
 }
 
 
+STATUSES = ("success", "success", "fail", "success", "timeout", "error", "success")
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def outcomes(shift: int) -> list[TableOutcome]:
+    """Three repeats of nine tasks by three models."""
+    return [
+        TableOutcome(
+            task=f"t{task}",
+            model=model,
+            repeat=repeat,
+            status=STATUSES[(task * 5 + place * 3 + repeat * 2 + shift) % 7],
+            reason="",
+            cost_usd=MORE_COSTS[(task * 9 + place * 3 + repeat + shift) % 60],
+            seconds=10 * MORE_DEARER[(task * 7 + place + repeat) % 60],
+            tokens=100 + task * 13 + place * 7 + repeat,
+            scores=[("tidy", MORE_SCORES[(task * 11 + place * 5 + repeat + shift) % 60])],
+            file="f",
+            place="f:1",
+        )
+        for task in range(9)
+        for place, model in enumerate(("gpt", "qwen", "yi"))
+        for repeat in (1, 2, 3)
+    ]
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
+    """A store with two imported runs."""
+    file = ImportedFile(key="f", path="f", digest="d")
+    with Store(str(tmp_path_factory.mktemp("runs") / "proctor.db")) as store:
+        for shift, run in enumerate(("one", "two")):
+            store.imported_runs.save_table(run, lambda _, shift=shift: ([file], outcomes(shift)), NOW, "1")
+        yield store.read
+
+
+GATES = [comparison.gate_of("success>=-0.1"), comparison.gate_of("cost<=1.2")]
+DIALOGUES = [
+    {
+        "client": client,
+        "therapist": therapist,
+        "profile": f"p{profile}",
+        "alliance": round(
+            3 + 0.2 * row + 0.1 * column + MORE_SCORES[(7 * row + 5 * column + profile) % 60], 3
+        ),
+        "depth": MORE_SCORES[(3 * row + column + 2 * profile) % 60],
+    }
+    for row, client in enumerate("abcd")
+    for column, therapist in enumerate("xyz")
+    for profile in range(3)
+]
+OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
+    "figures of a run": lambda read: figures.run_figures(load_results(read, ["one"], NOW)),
+    "flaky tasks": lambda read: figures.flaky_tasks(load_results(read, ["one", "two"], NOW)),
+    "ranks of models": lambda read: [
+        figures.rank_levels(load_results(read, ["one"], NOW), "model", metric)
+        for metric in ("success", "cost", "time", "tokens", "score:tidy")
+    ],
+    "ranks by reliability": lambda read: figures.reliability_ranks(load_results(read, ["one"], NOW), "model"),
+    "comparison of runs": lambda read: comparison.compare_runs(
+        read, ["one", "two"], NOW, gates=GATES, mixed=True
+    ),
+    "comparison of models": lambda read: comparison.compare_within(
+        read, "one", "model", NOW, metrics=["success", "cost", "score:tidy"], mixed=True, against="qwen"
+    ),
+    "disagreements": lambda read: comparison.disagreements(
+        comparison.groups_of_runs(read, ["one", "two"], NOW), "success", "two"
+    ),
+    "analysis of dialogues": lambda _: dialogue.analysis(DIALOGUES),
+    "analysis of dialogues by client": lambda _: dialogue.analysis(
+        DIALOGUES, "alliance", by="client", against="b"
+    ),
+    "noise of judges": lambda _: evaluation.judge_noise(
+        [[0.5, 0.7, 0.6], [0.1, 0.2], [1.0, 1.0], [0.3, 0.6]]
+    ),
+}
+
+
 def recorded() -> dict[str, Any]:
     return json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
 
@@ -537,19 +632,29 @@ def recorded() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def pinned() -> Iterable[dict[str, Any]]:
     """The recorded figures; what a test puts there is recorded."""
-    figures = recorded()
-    yield figures
+    known = recorded()
+    yield known
     if os.environ.get("PROCTOR_RECORD_SNAPSHOTS"):
-        lines = [f"{json.dumps(name)}: {json.dumps(figures[name])}" for name in FIGURES if name in figures]
+        names = [name for name in (*FIGURES, *OF_RUNS) if name in known]
+        lines = [f"{json.dumps(name)}: {json.dumps(known[name])}" for name in names]
         RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_of_fixed_data_stay_as_they_are(name: str, pinned: dict[str, Any]) -> None:
-    figures = json.loads(json.dumps(plain(FIGURES[name]())))
+    check(pinned, name, FIGURES[name]())
+
+
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_figures_of_fixed_runs_stay_as_they_are(name: str, read: StoreReader, pinned: dict[str, Any]) -> None:
+    check(pinned, name, OF_RUNS[name](read))
+
+
+def check(pinned: dict[str, Any], name: str, value: object) -> None:
+    now = json.loads(json.dumps(plain(value)))
     if os.environ.get("PROCTOR_RECORD_SNAPSHOTS"):
-        pinned[name] = figures
-    assert differing(figures, pinned[name]) == {}
+        pinned[name] = now
+    assert differing(now, pinned[name]) == {}
 
 
 def differing(new: Any, old: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
@@ -566,4 +671,4 @@ def differing(new: Any, old: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
 
 
 def test_all_recorded_figures_are_compared() -> None:
-    assert set(recorded()) == set(FIGURES)
+    assert set(recorded()) == {*FIGURES, *OF_RUNS}
