@@ -184,6 +184,7 @@ def test_rows_that_are_no_longer_in_their_file_are_removed_and_those_of_others_s
 def test_repeats_are_counted_or_named_and_a_name_is_used_once(plain: Store) -> None:
     save(plain, [outcome(repeat=2), outcome(repeat=5), outcome(), outcome(), outcome(file="k2")])
     assert items(plain, "repeat") == [(2,), (5,), (1,), (3,), (4,)]
+    assert {len(str(session)) for (session,) in items(plain, "sessionId")} == {32}
     twice = [outcome(repeat=1), outcome(repeat=1, place="a.csv:9")]
     with pytest.raises(UsageError) as refused:
         save(plain, twice)
@@ -268,4 +269,19 @@ def test_the_item_of_one_session_is_deleted_without_the_others(plain: Store) -> 
 
     plain._transaction(lambda connection: delete_item_of(connection, "s1"))
 
-    assert items(plain, "sessionId") == [("s2",)]
+    assert items(plain, "sessionId repeat") == [("s2", 1)]
+
+
+def test_a_session_that_is_imported_again_keeps_its_repeat(plain: Store) -> None:
+    plain.imported_runs.begin("run", NOW, "1")
+    for name in ("s1", "s2"):
+        loose(plain, name, name="the same")
+        plain.imported_runs.adopt("run", name)
+    plain._transaction(lambda connection: delete_item_of(connection, "s1"))
+    plain.imported_runs.adopt("run", "s2")
+    assert items(plain, "sessionId repeat position") == [("s2", 2, 1)]
+
+
+def test_a_single_token_is_usage(plain: Store) -> None:
+    save(plain, [outcome(tokens=1)])
+    assert rows(plain, "model_calls", "promptTokens", '"promptTokens"') == [(1,)]
