@@ -434,3 +434,12 @@ async def test_an_agent_that_does_not_ask_first_doubles_what_it_has_reserved():
     assert blind.reserve_cost()
     assert purse.rows.rows[-1][2:4] == ("extend", pytest.approx(0.25)), "though 0.125 would do"
     assert not blind.trim(), "it may need it at any time"
+
+
+async def test_a_closed_attempt_has_nothing_reserved():
+    purse = Purse(10)
+    reservation = await purse.open("s", 0.5)
+    reservation.charge(0.25)
+    reservation.close(0.25)
+    assert reservation.overdrawn_usd == 0.25
+    assert purse.budget.free_usd == pytest.approx(0.25)
