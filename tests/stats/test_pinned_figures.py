@@ -435,7 +435,7 @@ MISSING = [None if index % 5 == 0 else score for index, score in enumerate(MORE_
 
 def brief(result: Any) -> list[Any]:
     """The figures of an estimate or difference, and whether it says why there are none."""
-    names = ("value", "low", "high", "p", "needs", "detectable")
+    names = ("value", "low", "high", "sem", "p", "needs", "detectable")
     return [*(getattr(result, name, None) for name in names), bool(result.note)]
 
 
@@ -516,6 +516,26 @@ FIGURES |= {
             evaluated=["3", "4"],
         )
     ),
+    "corrected share": lambda: [
+        corrected_mean(
+            np.asarray([lo + (hi - lo) * share for share in SHARES[:judged_sessions]]),
+            [
+                CalibrationPair(
+                    session=str(index),
+                    human=lo + (hi - lo) * human,
+                    judge=lo + (hi - lo) * (1 - human if index % 7 == 3 else human),
+                )
+                for index, human in enumerate([float(index % 5 not in (1, 3)) for index in range(labeled)])
+            ],
+            lo=lo,
+            hi=hi,
+            evaluated=evaluated,
+            level=level,
+        )
+        for labeled, judged_sessions in ((20, 60), (45, 60), (60, 12))
+        for lo, hi, level in ((0.0, 1.0, 0.95), (1.0, 5.0, 0.8))
+        for evaluated in ((), [str(index) for index in range(60)])
+    ],
     "log confidence sequence by size": lambda: by_size(
         lambda n: sequential.LogConfidenceSequence().add(*MORE_DEARER[:n]).interval(), range(1, 60)
     ),

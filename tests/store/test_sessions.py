@@ -143,6 +143,7 @@ def test_a_stored_session_is_the_record_it_was_made_from():
         True,
         ["seen"],
     )
+    assert record.tools == [{"name": "bash"}, 7]
     assert [step.trace_id for step in record.steps] == ["t1", "turn-2", "turn-3"]
     assert [type(timed.event).__name__ for step in record.steps for timed in step.events] == [
         *("Message", "ToolCall", "Message", "ModelCall", "Message")
