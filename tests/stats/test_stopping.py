@@ -243,3 +243,21 @@ def test_a_follower_of_a_large_run_reads_a_tenth_of_the_time(store, monkeypatch)
     first = follower.document(10, 4)
     assert follower.document(10, 5) is first, "9.9 s after a read of one second"
     assert follower.document(10, 5) is not first
+
+
+def test_repeats_of_a_single_task_are_followed_one_by_one(store):
+    ordered, monitor = started(store, items("ab", 1, 5), StopRule(decided=True))
+    assert (monitor.rule.unit, monitor.task_count) == ("repeat", 5)
+    assert monitor._add(row(ordered[0]))
+    assert [each["tasks"] for each in monitor.document()["intervals"]] == [1, 0]
+
+
+def test_a_follower_sees_items_that_have_ended_since(store):
+    ordered, monitor = started(store, items("ab", 2), StopRule(decided=True))
+    follower = StopFollower(monitor.rule, store.read, "run")
+    assert [each["tasks"] for each in follower.document(4, 0)["intervals"]] == [0, 0]
+    writer = store.writer()
+    for item in ordered:
+        writer.change("batch_items", ("run", item.id), {"status": "success", "reason": "completed"})
+    writer.close()
+    assert [each["tasks"] for each in follower.document(4, 4)["intervals"]] == [2, 2]
