@@ -460,6 +460,24 @@ FIGURES |= {
         lambda n: intervals.bill(MORE_COSTS[:n], MORE_TASKS[:n], resamples=99)
     ),
     "per success by size": lambda: by_size(lambda n: intervals.per_success(MORE_COSTS[:n], SHARES[:n])),
+    "per success that is rare": lambda: (
+        [
+            brief(
+                intervals.per_success(
+                    [1 + (index % 7) / spread for index in range(30)],
+                    [float(index % 15 == 2) for index in range(n)],
+                )
+            )
+            for spread in (200, 20, 1)
+            for n in (30,)
+        ]
+        + [
+            brief(
+                intervals.per_success([1.0, 1.1, 0.9, 1.0, 1.05, 8.0 * far], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+            )
+            for far in (0.12, 1.0)
+        ]
+    ),
     "pass at by size": lambda: by_size(lambda n: intervals.pass_at([index % 4 for index in range(n)], 4, 2)),
     "difference by size": lambda: by_size(
         lambda n: differences.difference(MORE_SCORES[:n], MORE_OTHER[:n], lo=0.0, hi=1.0)
