@@ -96,8 +96,8 @@ def crossed(
     return [row for index, row in enumerate(rows) if not (holes and index % 7 == 3)]
 
 
-def judged(*, repeats: int = 1, labels: bool = True) -> list[JudgedTargetPair]:
-    """What two people and a judge gave to twenty targets of ten sessions."""
+def judged(*, repeats: int = 1, labels: bool = True, targets: int = 20) -> list[JudgedTargetPair]:
+    """What two people and a judge gave to targets, two of a session."""
 
     def given(index: int, shift: int) -> LabelValue:
         place = (index * 7 % 11 + shift) % 4
@@ -112,7 +112,7 @@ def judged(*, repeats: int = 1, labels: bool = True) -> list[JudgedTargetPair]:
             position=index % 2,
             length=100 + 13 * index,
         )
-        for index in range(20)
+        for index in range(targets)
     ]
 
 
@@ -507,6 +507,38 @@ FIGURES |= {
             ),
         )
     ],
+    "gates of sixty tasks": lambda: [
+        differences.gate(one, margin, lower_is_better=lower, errors=errors, with_errors=worse)
+        for one, worse in (
+            (
+                differences.difference(MORE_SCORES, MORE_OTHER, lo=0.0, hi=1.0),
+                differences.difference(MORE_SCORES, MISSING, lo=0.0, hi=1.0),
+            ),
+            (differences.ratio(MORE_COSTS, MORE_DEARER), None),
+        )
+        for margin in (0.01, 0.05, 0.3)
+        for lower in (False, True)
+        for errors in (0, 3)
+    ],
+    "calibrate sixty targets": lambda: [
+        calibrate(judged(repeats=2, targets=60), order=LEVELS),
+        calibrate(judged(repeats=3, labels=False, targets=60), scale=(0.0, 1.0)),
+    ],
+    "kappa of thirty units": lambda: [
+        agreement.kappa(FIRST * 3, SECOND * 3, unit=MORE_TASKS, order=order) for order in ((), LEVELS)
+    ],
+    "alpha of thirty clusters": lambda: [
+        agreement.alpha(
+            [[LEVELS.index(word) for word in words] for words in zip(FIRST * 3, SECOND * 3, strict=True)],
+            metric,
+            cluster=MORE_TASKS,
+            level=0.9,
+        )
+        for metric in ("nominal", "ordinal", "interval")
+    ],
+    "rank correlation of thirty units": lambda: agreement.rank_correlation(
+        MORE_COSTS, MORE_DEARER, unit=MORE_TASKS
+    ),
     "kappa by size": lambda: by_size(
         lambda n: agreement.kappa(LOPSIDED[:n], LESS_LOPSIDED[:n]), range(1, 60)
     ),
