@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from proctor.frozen import fast_init
+
 QUEUED, RUNNING = "queued", "running"
 SUCCESS, FAIL, TIMEOUT, ERROR = "success", "fail", "timeout", "error"
 FINISHED = (SUCCESS, FAIL, TIMEOUT, ERROR)
@@ -25,6 +27,7 @@ SCENARIO = "scenario"
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """One unit of work, fully resolved: running it needs nothing else from the plan."""

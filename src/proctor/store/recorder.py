@@ -15,6 +15,7 @@ from operator import is_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from proctor.frozen import fast_init
 from proctor.json_values import JsonObject
 from proctor.session import (
     Event,
@@ -57,6 +58,7 @@ FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed", "quota", 
 """Statuses of calls that are not charged: rejected, unanswered or never sent."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """Sums over the events of a session."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import Problem
+from proctor.frozen import fast_init
 from proctor.git import is_address
 from proctor.item import Item
 from proctor.jobs.coding.schema import DEFAULT_AGENT, is_grid_of_commands, settings_of, settled, vocabulary
@@ -58,6 +59,7 @@ class GridExclusion:
         return all(combination[axis] in values for axis, values in self.axes)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Grid:
     """One entry of a plan with its effective settings."""
