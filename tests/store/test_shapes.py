@@ -38,7 +38,9 @@ from proctor.store import (
     Store,
     StoreReader,
     aggregates,
+    annotations,
     evaluations,
+    item_lists,
     items,
     labels,
     reader,
@@ -49,6 +51,7 @@ from proctor.store import (
     timestamp,
     transcripts,
 )
+from proctor.store.annotations import Annotation
 from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
@@ -178,6 +181,7 @@ def fill(store: Store) -> None:
     )
     imported_id = store.save_imported(imported, NOW)
     store.save_label(Label(session_id="s1", evaluator="tidy", who="me", label="good", note=LONG), NOW)
+    store.annotate(Annotation(session_ids=["s1"], kind="tag", text="odd"), NOW)
     calibration = CalibrationRecord(evaluator="tidy", evaluator_digest="d", document={"pairs": [LONG]})
     store.save_calibration(calibration, NOW)
     store.ask_question("run", ITEM.id, "mayor", "what now?", NOW)
@@ -192,6 +196,11 @@ def fill(store: Store) -> None:
     store.definitions.create_config({"id": "oc-1", "name": "oc", "enabled": 1} | times, document, token)
     store.definitions.record_decisions("oc-1", {"s1": "judge"}, NOW)
     store.definitions.tag("arn", {"team": "a"})
+    dataset = {"id": "ds-1", "name": "ds", "schemaType": "THIRD_PARTY_EVALUATION_V1"} | times
+    store.datasets.create(dataset, {"e1": {"text": LONG}}, token)
+    store.datasets.publish("ds-1", token, NOW)
+    advice = {"id": "r-1", "name": "r", "type": "SYSTEM_PROMPT_RECOMMENDATION"} | times
+    store.recommendations.create(advice, {"text": LONG}, token)
     mark = SessionMark(
         trace_id="t" * 32,
         span_id="s" * 16,
@@ -293,8 +302,24 @@ def reader_queries(read: StoreReader) -> tuple[Any, ...]:
         *(read.imported_session_ids(log_group="g", before=NOW + timedelta(days=1)), read.evidence("s1")),
         *(read.recorded("s1"), read.call_figures("s1")),
         *(read.resource("run", "d1"), read.resource_digests("run")),
-        items.listing(read, "run", "", "seconds", descending=True),
-        items.listing(read, "run", "", "factor:task", descending=False),
+        item_lists.listing(read, "run", item_lists.ItemQuery(order="seconds", descending=True)),
+        item_lists.listing(read, "run", item_lists.ItemQuery(order="factor:task")),
+        item_lists.listing(
+            read,
+            "run",
+            item_lists.ItemQuery(
+                order="score:exact",
+                models=["m"],
+                factors=[("task", "t")],
+                scores=[item_lists.ScoreRange(name="exact", low=0.0)],
+                tags=["odd"],
+                is_noted=True,
+            ),
+        ),
+        *(item_lists.position_of(read, "run", "s1"), item_lists.sessions_at(read, "run", [0])),
+        *(item_lists.factor_levels(read, "run", "task"), item_lists.column_levels(read, "run", "model")),
+        *(item_lists.score_extents(read, "run"), item_lists.failure_texts(read, "run", characters=50)),
+        item_lists.outcomes(read, ["s1"], characters=50),
         *(items.rows_at(read, "run", [0]), items.first_rows(read, "run", offset=0, limit=5)),
         *(items.items_by_id(read, "run", [ITEM.id]), items.running_ids(read, "run", limit=5)),
         *(items.items_started_since(read, "run", "", limit=5), items.status_counts(read, "run")),
@@ -332,7 +357,11 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         aggregates.call_arguments(read, "s1", 2),
         *(aggregates.finished_prefix(read, "run"), aggregates.sums_between(read, "run", 0, 5)),
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
-        *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
+        *(
+            aggregates.running_items(read, "run"),
+            aggregates.maker_sums(read, "run"),
+            aggregates.scenario_totals(read, "town"),
+        ),
         aggregates.scenario_items(read, "town"),
         *(results.result_columns(read, ["run"]), results.planned_columns(read, "run")),
         results.finished_rows(read, "run"),
@@ -344,6 +373,7 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         aggregates.past_sessions(read, "scenario", ["m"], ["success"]),
         list(aggregates.call_sums(read, ["s1", "s2"])),
         *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
+        *(annotations.annotations(read, ["s1"]), annotations.tag_counts(read, "run")),
         *(labels.labeled_evaluators(read), labels.labeled_scores(read, "tidy")),
         items.dialogue_items(read, "run"),
         scores.item_scores(read, "run"),
@@ -375,6 +405,10 @@ def part_queries(store: Store) -> tuple[Any, ...]:
             store.definitions.config("oc-1"),
         ),
         *(store.definitions.configs(), store.definitions.count("online_configs")),
+        *(store.datasets.datasets(), store.datasets.count(), store.datasets.all_examples("ds-1", 1)),
+        *(store.datasets.versions("ds-1", before=None, limit=9), store.datasets.version("ds-1", 1)),
+        *(store.recommendations.get("r-1"), store.recommendations.count_active()),
+        store.recommendations.list(after=("9", ""), status="PENDING"),
         *(store.definitions.sessions_of("oc-1", "judge"), store.definitions.tags("arn")),
         *(store.logs.streams(), store.logs.events("g", "s"), store.arrivals.has_new()),
         *(store.arrivals.oldest_new(), labels.labels_state(read, "tidy")),

@@ -150,6 +150,23 @@ class _LevelTask:
     planned: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Who leads a run, by intervals that are valid at any time."""
+
+    leader: str
+    estimate: Estimate
+    rivals: tuple[str, ...]
+    """Levels that are not separated from the leader; empty: it is decided."""
+    tasks: int
+    """Finished tasks of the leader that count."""
+    unit: str
+    needs: int | None
+    """About how many further tasks would decide it, if they are like those so far; None: unknown."""
+    left: int
+    """Tasks of the leader that are not finished."""
+
+
 class StopMonitor:
     """What the finished items of a run have decided. Built from the store, then fed with finished items."""
 
@@ -239,6 +256,31 @@ class StopMonitor:
         """The valid interval of a difference, or ratio, that a goal is about."""
         return self._monitor.estimate(baseline, candidate, errors_fail=errors_fail)
 
+    def standing(self) -> "Standing | None":
+        """Who leads, and what would decide it; None: the rule ranks nothing, or no task counts yet."""
+        if self.rule.ranks is None:
+            return None
+        intervals = self.intervals()
+        known = {name: one for name, one in intervals.items() if one.value is not None}
+        if len(known) < 2:
+            return None
+        sign = -1 if self.rule.metric in RATIOS else 1
+        leader = max(known, key=lambda name: sign * (known[name].value or 0.0))
+        needs = {
+            name: self._monitor.tasks_to_separate(leader, name) for name in self.levels if name != leader
+        }
+        rivals = tuple(name for name, number in needs.items() if number != 0)
+        projected = [needs[name] for name in rivals]
+        return Standing(
+            leader=leader,
+            estimate=known[leader],
+            rivals=rivals,
+            tasks=self._monitor.finished(leader),
+            unit=self.rule.unit,
+            needs=None if None in projected else max((each or 0 for each in projected), default=0),
+            left=self.task_count - self._monitor.finished(leader),
+        )
+
     def document(self) -> StopState:
         """The state as JSON, for summaries and pages."""
         return {
@@ -320,6 +362,12 @@ class StopFollower:
         self._seen: tuple[int, int] = (0, 0)
         self._next = 0.0
         self._document: StopState | None = None
+
+    def monitor(self, items: int, finished: int) -> StopMonitor:
+        """The monitor, as current as `document`."""
+        self.document(items, finished)
+        assert self._monitor is not None
+        return self._monitor
 
     def document(self, items: int, finished: int) -> StopState:
         """The state as JSON, at most a second old while items finish; `items` of the run are `finished`."""

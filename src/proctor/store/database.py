@@ -802,7 +802,7 @@ def migrate(database: Database) -> None:
         if not version:
             _check_new(connection, database.url)
         if version < newest:
-            _upgrade(connection)
+            _upgrade(connection, "sqlite" if database.url.startswith("sqlite:") else "postgresql")
     finally:
         connection.close()
 
@@ -819,12 +819,17 @@ def _check_new(connection: Connection, url: str) -> None:
         )
 
 
+def newest_schema() -> int:
+    """The version of the schema that this Proctor writes."""
+    return len(_steps())
+
+
 def schema_versions(connection: Connection) -> tuple[int, int]:
     """The newest version of the schema, and that of a store; 0: it is empty."""
     return len(_steps()), _version(connection)
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, kind: str) -> None:
     connection.begin()
     try:
         connection.script('CREATE TABLE IF NOT EXISTS "schema_version" ("version" BIGINT NOT NULL)')
@@ -832,7 +837,8 @@ def _upgrade(connection: Connection) -> None:
         done = _version(connection)
         for number, name in enumerate(_steps(), start=1):
             if number > done:
-                connection.script(_text(name))
+                for text in _texts(name, kind):
+                    connection.script(text)
                 connection.run('DELETE FROM "schema_version"')
                 connection.run('INSERT INTO "schema_version" ("version") VALUES (?)', (number,))
         connection.commit()
@@ -852,9 +858,13 @@ def _version(connection: Connection) -> int:
 
 
 def _steps() -> list[str]:
+    """The names of the migrations, in order, without those of one database alone."""
     folder = resources.files("proctor.store") / "migrations"
-    return sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
+    return sorted(file.name for file in folder.iterdir() if re.fullmatch(r"\d+_\w+\.sql", file.name))
 
 
-def _text(name: str) -> str:
-    return (resources.files("proctor.store") / "migrations" / name).read_text(encoding="utf-8")
+def _texts(name: str, kind: str) -> list[str]:
+    """A migration, and what follows it on one kind of database: `0017_name.sqlite.sql`."""
+    folder = resources.files("proctor.store") / "migrations"
+    own = folder / f"{name.removesuffix('.sql')}.{kind}.sql"
+    return [file.read_text(encoding="utf-8") for file in (folder / name, own) if file.is_file()]

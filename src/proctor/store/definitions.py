@@ -102,7 +102,7 @@ class Definitions:
         key = self._key(new_id, as_text(row.get("kmsKeyArn")), at)
 
         def work(connection: Connection) -> None:
-            _insert_named(connection, EVALUATORS, {**row, "configJson": ""})
+            insert_named(connection, EVALUATORS, {**row, "configJson": ""})
             self._write_config(connection, new_id, config, key)
 
         return self.evaluator(self._once(token, new_id, at, work), with_config=False)
@@ -120,7 +120,7 @@ class Definitions:
 
         def work(connection: Connection) -> None:
             _check_not_in_use(connection, evaluator_id)
-            _change(connection, EVALUATORS, evaluator_id, values)
+            change_row(connection, EVALUATORS, evaluator_id, values)
             if new_config is not None:
                 self._write_config(connection, evaluator_id, new_config, key)
 
@@ -131,7 +131,7 @@ class Definitions:
 
         def work(connection: Connection) -> None:
             _check_not_in_use(connection, evaluator_id)
-            _delete(connection, EVALUATORS, evaluator_id)
+            delete_row(connection, EVALUATORS, evaluator_id)
             connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (evaluator_id,))
 
         self._transaction(work)
@@ -160,7 +160,7 @@ class Definitions:
         if key:
             self._keys.write(connection, key)
         connection.set_key_scope(evaluator_id)
-        _change(connection, EVALUATORS, evaluator_id, _config_columns(connection, config))
+        change_row(connection, EVALUATORS, evaluator_id, long_json(connection, "configJson", config))
 
     def document(self, evaluator_id: str) -> JsonObject | None:
         """The definition of an evaluator, by id or name; None: not found."""
@@ -202,7 +202,7 @@ class Definitions:
         """Create a configuration."""
 
         def work(connection: Connection) -> None:
-            _insert_named(connection, CONFIGS, {**row, "documentJson": _json(document)})
+            insert_named(connection, CONFIGS, {**row, "documentJson": _json(document)})
 
         return self.config(self._once(token, str(row["id"]), str(row["createdAt"]), work))
 
@@ -212,7 +212,7 @@ class Definitions:
         """Change a configuration."""
 
         def work(connection: Connection) -> None:
-            _change(connection, CONFIGS, config_id, {**values, "documentJson": _json(document)})
+            change_row(connection, CONFIGS, config_id, {**values, "documentJson": _json(document)})
 
         return self.config(self._once(token, config_id, str(values["updatedAt"]), work))
 
@@ -220,8 +220,9 @@ class Definitions:
         """Delete a configuration. Its results stay."""
 
         def work(connection: Connection) -> None:
-            _delete(connection, CONFIGS, config_id)
-            connection.run('DELETE FROM "online_sessions" WHERE "configId" = ?', (config_id,))
+            delete_row(connection, CONFIGS, config_id)
+            for table in ("online_sessions", "drift_scores", "drift_points", "drift_crossings"):
+                connection.run(f'DELETE FROM "{table}" WHERE "configId" = ?', (config_id,))
 
         self._transaction(work)
 
@@ -249,7 +250,7 @@ class Definitions:
 
     def update_config_state(self, config_id: str, **values: object) -> None:
         """Record the batch of a configuration, or why it failed."""
-        self._transaction(lambda connection: _change(connection, CONFIGS, config_id, values))
+        self._transaction(lambda connection: change_row(connection, CONFIGS, config_id, values))
 
     def watch_config(self, config_id: str, owner: str, now: datetime) -> bool:
         """Claim a configuration for a while; False: another live process has it."""
@@ -263,7 +264,7 @@ class Definitions:
                 other = row["watchedBy"] not in ("", owner)
                 if other and is_alive(row["watchedBy"], moment(row["watchedAt"]), now):
                     return False
-                _change(connection, CONFIGS, config_id, {"watchedBy": owner, "watchedAt": timestamp(now)})
+                change_row(connection, CONFIGS, config_id, {"watchedBy": owner, "watchedAt": timestamp(now)})
             return bool(rows)
 
         return bool(self._transaction(work))
@@ -333,35 +334,45 @@ class Definitions:
         )
 
     def _once(self, token: Token, resource_id: str, at: str, work: Callable[[Connection], None]) -> str:
-        """Do the work unless this token was used before; return the id of the resource."""
-        digest = digest_of(dict(token.request))
-
-        def step(connection: Connection) -> str:
-            # Two simultaneous requests must not both find no token.
-            connection.lock_table("client_tokens")
-            if token.token:
-                for row in connection.rows(
-                    'SELECT "digest", "resourceId" FROM "client_tokens" '
-                    'WHERE "operation" = ? AND "token" = ?',
-                    (token.operation, token.token),
-                ):
-                    if row["digest"] != digest:
-                        raise Contradiction(
-                            "the client token was already used with other parameters\n"
-                            "Use the same parameters or a new token."
-                        )
-                    return str(row["resourceId"])
-                connection.run(
-                    insertion("client_tokens", COLUMNS["client_tokens"]),
-                    (token.operation, token.token, digest, resource_id, at),
-                )
-            work(connection)
-            return resource_id
-
-        return str(self._transaction(step))
+        return once(self._transaction, token, resource_id, at, work)
 
 
-def _insert_named(connection: Connection, table: str, row: JsonMap) -> None:
+def once(
+    transaction: Transaction[Any],
+    token: Token,
+    resource_id: str,
+    at: str,
+    work: Callable[[Connection], None],
+) -> str:
+    """Do the work unless this token was used before; return the id of the resource."""
+    digest = digest_of(dict(token.request))
+
+    def step(connection: Connection) -> str:
+        # Two simultaneous requests must not both find no token.
+        connection.lock_table("client_tokens")
+        if token.token:
+            for row in connection.rows(
+                'SELECT "digest", "resourceId" FROM "client_tokens" WHERE "operation" = ? AND "token" = ?',
+                (token.operation, token.token),
+            ):
+                if row["digest"] != digest:
+                    raise Contradiction(
+                        "the client token was already used with other parameters\n"
+                        "Use the same parameters or a new token."
+                    )
+                return str(row["resourceId"])
+            connection.run(
+                insertion("client_tokens", COLUMNS["client_tokens"]),
+                (token.operation, token.token, digest, resource_id, at),
+            )
+        work(connection)
+        return resource_id
+
+    return str(transaction(step))
+
+
+def insert_named(connection: Connection, table: str, row: JsonMap) -> None:
+    """Insert a resource. Raises a `Contradiction` if its name is taken."""
     if connection.rows(f'SELECT 1 FROM "{table}" WHERE "name" = ?', (row["name"],)):
         raise Contradiction(
             f"the name {row['name']} is taken\nChoose another, or delete the one that has it."
@@ -369,13 +380,15 @@ def _insert_named(connection: Connection, table: str, row: JsonMap) -> None:
     connection.run(insertion(table, row), tuple(row.values()))
 
 
-def _change(connection: Connection, table: str, resource_id: str, values: JsonMap) -> None:
+def change_row(connection: Connection, table: str, resource_id: str, values: JsonMap) -> None:
+    """Change columns of a resource. Raises `NotFound`."""
     columns = ", ".join(f'"{name}" = ?' for name in values)
     if not connection.run(f'UPDATE "{table}" SET {columns} WHERE "id" = ?', (*values.values(), resource_id)):
         raise NotFound(f"there is no {resource_id}")
 
 
-def _delete(connection: Connection, table: str, resource_id: str) -> None:
+def delete_row(connection: Connection, table: str, resource_id: str) -> None:
+    """Delete a resource, with the tokens of its requests."""
     connection.run(f'DELETE FROM "{table}" WHERE "id" = ?', (resource_id,))
     # Repeating the request creates the resource again.
     connection.run('DELETE FROM "client_tokens" WHERE "resourceId" = ?', (resource_id,))
@@ -398,11 +411,12 @@ def _users(rows: Iterable[_Document]) -> dict[str, str]:
     }
 
 
-def _config_columns(connection: Connection, config: Mapping[str, object]) -> Row:
-    text, blob = split_long_text(_json(config))
+def long_json(connection: Connection, column: str, value: JsonMap) -> Row:
+    """The columns of a JSON document that may be long; its blob is written."""
+    text, blob = split_long_text(_json(value))
     if blob:
         connection.run(f"{insertion('blobs', COLUMNS['blobs'])} ON CONFLICT DO NOTHING", blob)
-    return {"configJson": text, "configJsonBlob": blob[0] if blob else None}
+    return {column: text, f"{column}Blob": blob[0] if blob else None}
 
 
 def _with_document(row: OnlineConfigRow) -> OnlineConfig:

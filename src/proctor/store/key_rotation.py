@@ -37,8 +37,12 @@ ROW_IDS: Mapping[str, tuple[str, ...]] = {
     "evaluations": ("id",),
     "evaluator_definitions": ("id",),
     "online_configs": ("id",),
+    "datasets": ("id",),
+    "dataset_examples": ("datasetId", "version", "position"),
+    "recommendations": ("id",),
     "arrivals": ("traceId", "spanId", "part"),
     "log_events": ("logGroup", "logStream", "position"),
+    "annotations": ("sessionId", "id"),
 }
 """Primary keys, where they are not session and position."""
 BYTES = ("arrivals.data", "blobs.data")

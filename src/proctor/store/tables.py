@@ -23,6 +23,8 @@ TABLE = "table"
 """`sessions.source` of the rows of imported tables."""
 OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics", "scores", "merge_history")
 """Tables whose rows belong to one session, by `sessionId`."""
+BY_PEOPLE = ("labels", "annotations")
+"""Tables of what people write about a session, by `sessionId`; a new import of the session keeps them."""
 
 
 # Rows stay dictionaries: reading a value of a `LockedRow` raises if its key is not available.
@@ -276,6 +278,17 @@ class LabelRow(TypedDict):
     noteBlob: NotRequired[str | None]
 
 
+class AnnotationRow(TypedDict):
+    """A note, a star or a tag of a session."""
+
+    sessionId: str
+    id: str
+    kind: str
+    text: str
+    author: str
+    createdAt: str
+
+
 class CalibrationRow(TypedDict):
     """A comparison of an evaluator with human labels."""
 
@@ -433,12 +446,115 @@ class OnlineSessionRow(TypedDict):
     at: str
 
 
+class DriftScoreRow(TypedDict):
+    """The mean score of a session, in the order of its line."""
+
+    configId: str
+    evaluator: str
+    dimension: str
+    position: int
+    sessionId: str
+    value: float
+    at: str
+
+
+class DriftPointRow(TypedDict):
+    """A point of a line, with the interval of the mean since the line started."""
+
+    configId: str
+    evaluator: str
+    dimension: str
+    position: int
+    at: str
+    mean: float
+    low: float
+    high: float
+
+
+class DriftCrossingRow(TypedDict):
+    """A change of the mean, and its alert."""
+
+    configId: str
+    evaluator: str
+    dimension: str
+    position: int
+    at: str
+    direction: str
+    beforeMean: float | None
+    beforeLow: float | None
+    beforeHigh: float | None
+    afterMean: float
+    afterLow: float
+    afterHigh: float
+    afterSessions: int
+    alert: str
+    attempts: int
+    nextAt: str | None
+    problem: str
+
+
 class ResourceTagRow(TypedDict):
     """One tag of a resource."""
 
     arn: str
     key: str
     value: str
+
+
+class DatasetRow(TypedDict):
+    """A dataset of test scenarios."""
+
+    id: str
+    name: str
+    schemaType: str
+    description: str
+    kmsKeyArn: str
+    lastVersion: int
+    """The highest version ever published; 0: none."""
+    draftModified: int
+    createdAt: str
+    updatedAt: str
+
+
+class DatasetVersionRow(TypedDict):
+    """A published version of a dataset."""
+
+    datasetId: str
+    version: int
+    examples: int
+    createdAt: str
+
+
+class DatasetExampleRow(TypedDict):
+    """One example of a version of a dataset."""
+
+    datasetId: str
+    version: int
+    """0: the draft."""
+    position: int
+    exampleId: str
+    contentJson: str
+    contentJsonBlob: NotRequired[str | None]
+
+
+class RecommendationRow(TypedDict):
+    """A recommendation of a prompt or of tool descriptions."""
+
+    id: str
+    name: str
+    type: str
+    status: str
+    description: str
+    kmsKeyArn: str
+    requestJson: str
+    requestJsonBlob: NotRequired[str | None]
+    resultJson: str
+    resultJsonBlob: NotRequired[str | None]
+    watchedBy: str
+    """The server that computes it."""
+    watchedAt: str | None
+    createdAt: str
+    updatedAt: str
 
 
 class ClientTokenRow(TypedDict):
@@ -535,6 +651,13 @@ ROWS: dict[str, type] = {
     "evaluator_definitions": EvaluatorDefinitionRow,
     "online_configs": OnlineConfigRow,
     "online_sessions": OnlineSessionRow,
+    "drift_scores": DriftScoreRow,
+    "drift_points": DriftPointRow,
+    "drift_crossings": DriftCrossingRow,
+    "datasets": DatasetRow,
+    "dataset_versions": DatasetVersionRow,
+    "dataset_examples": DatasetExampleRow,
+    "recommendations": RecommendationRow,
     "resource_tags": ResourceTagRow,
     "client_tokens": ClientTokenRow,
     "arrivals": ArrivalRow,
@@ -542,6 +665,7 @@ ROWS: dict[str, type] = {
     "log_events": LogEventRow,
     "data_keys": DataKeyRow,
     "signatures": SignatureRow,
+    "annotations": AnnotationRow,
 }
 """The shape of the rows of each table. A `…Blob` column is the digest of a long text; it is absent once
 the text is in its place."""

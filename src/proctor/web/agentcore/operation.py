@@ -9,6 +9,7 @@ import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -40,6 +41,10 @@ from proctor.web.agentcore.shapes import Many, Members, Number, ShapeProblem, St
 from proctor.web.auth import SignedRequest, admit
 
 Answer = Callable[[Service, Members], JsonMap | Awaitable[JsonMap]]
+OTHER_SERVICES = ("logs", "monitoring", "sts")
+"""Planes that sign with their own name."""
+BASE_URL: ContextVar[str] = ContextVar("base_url", default="")
+"""Address of the server, as the client of the request in progress sees it; ends with a slash."""
 DEEPEST = 200
 """Maximum nesting of a body: it is read by recursive functions."""
 _log = logging.getLogger("proctor.web")
@@ -59,8 +64,8 @@ class Operation:
     query: Sequence[str] = ()
     """Members in the query string."""
     plane: str = "data"
-    """`data`, `control`, `logs` or `monitoring`: decides the status of a wrong bearer token and the signing
-    service."""
+    """`data`, `control`, `logs`, `monitoring` or `sts`: decides the status of a wrong bearer token and the
+    signing service."""
     most_bytes: str = "body_bytes"
     """Name of the limit of its body."""
 
@@ -100,6 +105,7 @@ async def respond(service: Service, request: Request, operations: Sequence[Opera
     """Execute the operation of a request."""
 
     async def work() -> Response:
+        BASE_URL.set(str(request.base_url))
         signed = signed_request(request)
         operation, named = find_operation(operations, signed.method, signed.path)
         body = await admitted_body(service, request, operation)
@@ -114,17 +120,20 @@ async def respond(service: Service, request: Request, operations: Sequence[Opera
     return await respond_safely(work)
 
 
-async def respond_safely(work: Callable[[], Awaitable[Response]]) -> Response:
-    """The response of `work`, or of the error it raised."""
+async def respond_safely(
+    work: Callable[[], Awaitable[Response]], error_response: Callable[[WireError], Response] | None = None
+) -> Response:
+    """The response of `work`, or of the error it raised, which is JSON unless `error_response` is given."""
+    error_response = error_response or _error_response
     try:
         response = await work()
     except WireError as error:
-        response = _error_response(error)
+        response = error_response(error)
     except ClientDisconnect:
         response = respond_with(400, {})
     except Exception as error:
         _log.exception("an operation failed")
-        response = _error_response(_as_wire_error(error))
+        response = error_response(_as_wire_error(error))
     response.headers["x-amzn-RequestId"] = str(uuid.uuid4())
     return response
 
@@ -146,7 +155,7 @@ async def execute(service: Service, operation: Operation, members: Members) -> J
 
 async def admitted_body(service: Service, request: Request, operation: Operation) -> bytes:
     """Authenticate the caller, read the body, and apply the rate limit."""
-    access, record = service.site.access, _record(request)
+    access, record = service.site.access, request_record(request)
     signed = signed_request(request, service.site.root_path)
     if access.signs and access.guesses.seconds_to_wait(record.address):
         raise ThrottlingException("Too many wrong signatures or tokens from this address.")
@@ -154,7 +163,7 @@ async def admitted_body(service: Service, request: Request, operation: Operation
         principal, signature = admit(
             access,
             signed,
-            service=operation.plane if operation.plane in ("logs", "monitoring") else "bedrock-agentcore",
+            service=operation.plane if operation.plane in OTHER_SERVICES else "bedrock-agentcore",
             bearer_status=401 if operation.plane == "data" else 403,
             now=service.now,
         )
@@ -175,7 +184,8 @@ async def admitted_body(service: Service, request: Request, operation: Operation
     return body
 
 
-def _record(request: Request) -> RequestRecord:
+def request_record(request: Request) -> RequestRecord:
+    """What is known about a request."""
     record: RequestRecord = request.scope[RECORD]
     return record
 
