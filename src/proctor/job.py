@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 from proctor.context import AttemptContext, ModelOptions, People, RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import snake_case
+from proctor.frozen import fast_init
 from proctor.item import Item
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
@@ -60,6 +61,7 @@ class StepFinished:
     """Counted from 1 in each attempt; 0: the attempt has begun."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemFinished:
     """An item that reached its final status, sent to observers after the commit."""

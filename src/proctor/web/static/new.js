@@ -9,6 +9,7 @@ const FIELDS = {
   models: { label: "Models", type: "text", placeholder: "provider/model, …", help: "Comma-separated model names" },
   concurrency: { label: "Concurrency", type: "number", min: 1, step: 1, placeholder: "from plan" },
   workers: { label: "Worker processes", type: "number", min: 1, step: 1, placeholder: "automatic" },
+  engine: { label: "Engine", type: "text", placeholder: "local, or ray", pattern: "local|ray" },
   agent: { label: "Agent", type: "text", placeholder: "for items that don't set one" },
   model: { label: "Model", type: "text", placeholder: "for items that don't set one" },
   runs: { label: "Repeats", type: "number", min: 1, step: 1, placeholder: "per combination" },
