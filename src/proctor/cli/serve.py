@@ -57,7 +57,7 @@ gateway_app = typer.Typer(add_completion=False)
 check_app = typer.Typer(add_completion=False)
 apps = {"serve": serve_app, "gateway": gateway_app, COMMAND: check_app}
 TOKEN, ACCESS_KEYS = "PROCTOR_TOKEN", "PROCTOR_ACCESS_KEYS"
-AWS_SERVICES = ("BEDROCK_AGENTCORE", "BEDROCK_AGENTCORE_CONTROL", "CLOUDWATCH_LOGS")
+AWS_SERVICES = ("BEDROCK_AGENTCORE", "BEDROCK_AGENTCORE_CONTROL", "CLOUDWATCH_LOGS", "CLOUDWATCH", "STS")
 """Services that `proctor serve` implements, as the AWS clients name them in variables."""
 HEADER_SECONDS = 20.0
 """How long a client may take to send the headers of a request."""
