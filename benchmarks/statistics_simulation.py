@@ -12,13 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 from proctor.stats import bill, difference, gate, mean, per_success, ranks, ratio, tasks_needed, typical
 from proctor.stats.differences import adjust
 from proctor.stats.experiment import RunData, Study, level_contrasts
-from proctor.stats.intervals import wilson_limits
+from proctor.stats.intervals import Rate, anytime_rate, wilson, wilson_limits
 from proctor.stats.samples import FloatArray, plus_interval, t_quantile
 from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal
 
@@ -492,6 +493,34 @@ def level_effect(
     return others, these, independent
 
 
+def ever_missed(
+    rng: np.random.Generator,
+    share: float,
+    *,
+    items: int,
+    spread: float = 0.0,
+    replications: int = 300,
+    limits: Callable[[int, int], Rate] = anytime_rate,
+) -> float:
+    """Share of runs in which the interval of a success rate misses the rate at some look.
+
+    One looks after every fifth item. With a `spread`, the items differ in difficulty, and the rate is the
+    mean probability of the items so far.
+    """
+    known = cache(limits)
+    missed = 0
+    for _ in range(replications):
+        rates = np.clip(share + rng.uniform(-spread, spread, items), 0, 1)
+        successes = np.cumsum(rng.random(items) < rates)
+        truth = np.cumsum(rates) / np.arange(1, items + 1)
+        for looked in range(4, items, 5):
+            rate = known(int(successes[looked]), looked + 1)
+            if not (rate.low or 0.0) <= truth[looked] <= (1.0 if rate.high is None else rate.high):
+                missed += 1
+                break
+    return missed / replications
+
+
 def main(replications: int) -> None:
     """Print every table."""
     started = time.perf_counter()
@@ -663,6 +692,16 @@ def main(replications: int) -> None:
             f"up to {t} tasks, effect {effect}": stopped_comparison(rng(), t, effect, fewer)
             for t in (50, 150)
             for effect in (0.0, 0.1, 0.2, 0.3)
+        },
+    )
+    table(
+        "A success rate looked at after every fifth of 400 items: share of runs with a miss (nominal 0.05)",
+        {
+            f"{share}, {name}": [
+                ever_missed(rng(), share, items=400, spread=each, limits=limits) for each in (0.0, 0.3)
+            ]
+            for share in (0.05, 0.5, 0.9)
+            for name, limits in (("anytime", anytime_rate), ("Wilson", wilson))
         },
     )
     shares = (0.0, 0.1, 0.3, 0.6)

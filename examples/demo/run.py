@@ -1,7 +1,8 @@
-"""The demo that `make demo` runs: three repositories with failing tests, two scripted (mock) agents.
+"""The demo that `make demo` runs: scripted (mock) agents on three repositories, and a real small model.
 
-Everything happens in the folder `demo/`, which each run replaces: copies of the repositories, the plan,
-Proctor's home, and the report. No key, no network, no container. Uses only the command `proctor`.
+Everything happens in the folder `demo/`, which each run replaces: copies of the repositories, the plans,
+Proctor's home, and the report. No key, no container; no network once the model is installed. Where it cannot
+be installed, the demo says so and does the rest. Uses only the command `proctor`.
 """
 
 import json
@@ -17,6 +18,12 @@ HERE = Path(__file__).resolve().parent
 RUN = "demo"
 PASSED, SOME_DID_NOT = 0, 1
 """Exit codes of a completed batch."""
+METRICS = ("--metric", "success", "--metric", "tokens")
+CHANGES = {
+    "runId: questions": "runId: questions-short",
+    "system: You are a helpful assistant.": "system: Answer with one word.",
+}
+"""What questions-short.yaml has in place of lines of questions.yaml."""
 
 
 def main() -> int:
@@ -27,18 +34,59 @@ def main() -> int:
     except FileExistsError as error:
         print(error, file=sys.stderr)
         return 2
-    print(
-        f"Three repositories with failing tests × two scripted (mock) agents, in {shown(folder)}/\n",
-        flush=True,
-    )
+    say(f"1. Three repositories with failing tests × two scripted (mock) agents, in {shown(folder)}/\n")
     code = proctor(folder, "batch", shown(folder / "plan.yaml"))
     if code not in (PASSED, SOME_DID_NOT):
         return code
     report = folder / "report.html"
     if code := proctor(folder, "report", "--run", RUN, "--format", "html", "--out", shown(report)):
         return code
-    print(farewell(folder, report))
+    try:
+        asked = ask_the_model(folder)
+    except DemoFailed as failure:
+        return failure.code
+    if not asked:
+        say("\n2. A comparison: does `hasty` do as well as `careful`?\n")
+        proctor(folder, "compare", RUN, "--by", "model", *METRICS)
+    say(farewell(folder, report, asked=asked))
     return 0
+
+
+class DemoFailed(Exception):
+    """A command of the demo ended with a code that it should not have."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"exit code {code}")
+        self.code = code
+
+
+def ask_the_model(folder: Path) -> bool:
+    """Ask the small model and let it talk to itself; False where it cannot run."""
+    first, second = folder / "questions.yaml", folder / "questions-short.yaml"
+    say("\n2. Ten questions for a real small model on this machine (local/smollm2), half a minute\n")
+    if problem := preflight_problem(folder, first):
+        say(f"{problem}\nThe demo goes on without the small model.")
+        return False
+    run_batch(folder, first)
+    say('\n   The same questions with the system prompt "Answer with one word."\n')
+    run_batch(folder, second)
+    say("\n3. A comparison: did the new prompt break anything?\n")
+    proctor(folder, "compare", "questions", "questions-short", *METRICS)
+    say("\n4. A dialogue: the model plays a customer and a support agent, half a minute\n")
+    words = ("--config", shown(folder / "dialogue.yaml"), "--output-dir", shown(folder / "dialogue"))
+    if (code := proctor(folder, "simulate", *words)) not in (PASSED, SOME_DID_NOT):
+        raise DemoFailed(code)
+    return True
+
+
+def run_batch(folder: Path, plan: Path) -> None:
+    if (code := proctor(folder, "batch", shown(plan))) not in (PASSED, SOME_DID_NOT):
+        raise DemoFailed(code)
+
+
+def say(text: str) -> None:
+    # At once, in order with what the commands print.
+    print(text, flush=True)
 
 
 def lay_out(folder: Path) -> None:
@@ -47,8 +95,12 @@ def lay_out(folder: Path) -> None:
         raise FileExistsError(f"{folder} contains something else; give another folder")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for name in ("plan.yaml", "careful.yaml", "hasty.yaml"):
+    for name in ("plan.yaml", "careful.yaml", "hasty.yaml", "questions.yaml", "dialogue.yaml"):
         shutil.copy(HERE / name, folder)
+    questions = (folder / "questions.yaml").read_text()
+    for old, new in CHANGES.items():
+        questions = questions.replace(old, new)
+    (folder / "questions-short.yaml").write_text(questions)
     for files in sorted((HERE / "repos").iterdir()):
         make_repository(files, folder / "repos" / files.name)
 
@@ -84,6 +136,13 @@ def proctor(folder: Path, *words: str) -> int:
     return subprocess.run(command(words), env=environment(folder), check=False).returncode
 
 
+def preflight_problem(folder: Path, plan: Path) -> str:
+    """Why a plan cannot be run; empty if it can. Downloads the weights of the small model."""
+    words = command(("batch", shown(plan), "--dry-run"))
+    done = subprocess.run(words, env=environment(folder), check=False, capture_output=True, text=True)
+    return done.stderr.strip() if done.returncode else ""
+
+
 def ask_proctor(folder: Path, *words: str) -> Any:
     """The JSON output of a Proctor command."""
     done = subprocess.run(
@@ -102,12 +161,13 @@ def environment(folder: Path) -> Mapping[str, str]:
     return {**inherited, "PROCTOR_HOME": str(folder / "home")}
 
 
-def farewell(folder: Path, report: Path) -> str:
+def farewell(folder: Path, report: Path, *, asked: bool) -> str:
     """The closing message: what happened, and commands to explore the results."""
     items = ask_proctor(folder, "show", RUN)["items"]
     good = next(item for item in items if item["status"] == "success")
     bad = next(item for item in items if item["status"] == "fail")
     branch = ask_proctor(folder, "show", good["sessionId"])["branch"]
+    dialogue = ask_proctor(folder, "runs")["runs"][0]["runId"] if asked else ""
     here = f"PROCTOR_HOME={shown(folder / 'home')} {shown(Path(sys.executable).parent / 'proctor')}"
     return f"""
 `careful` fixed all three repositories. `hasty` reported success, but the tests fail. The batch therefore
@@ -119,7 +179,12 @@ The run, item by item:      {here} show {RUN}
 What one agent did:         {here} show {bad["sessionId"]}
 What another one changed:   git -C {shown(Path(good["repo"]))} diff main...{branch}
 All tables, as files:       {here} export --run {RUN} --out {shown(folder / "tables")}
-"""
+""" + (f"The dialogue:               {here} show {session_of(folder, dialogue)}\n" if asked else "")
+
+
+def session_of(folder: Path, run: str) -> str:
+    """The session of a run's first item."""
+    return str(ask_proctor(folder, "show", run)["items"][0]["sessionId"])
 
 
 def shown(path: Path) -> str:

@@ -6,7 +6,7 @@ Text from agents is hostile: control characters and those that reverse or hide t
 import math
 import re
 from collections import deque
-from datetime import datetime
+from datetime import datetime, timedelta
 
 _HAN_OR_HIRAGANA = "\u3005\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
@@ -148,6 +148,15 @@ def seconds(amount: float | None) -> str:
         return f"{minutes} min {rest:02d} s" if rest else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours:,} h {minutes:02d} min"
+
+
+def age(span: timedelta) -> str:
+    """40 s, 5 min, 3 h, 12 d: how long ago something was."""
+    amount = max(0, int(span.total_seconds()))
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if amount >= size:
+            return f"{amount // size:,} {unit}"
+    return f"{amount} s"
 
 
 def milliseconds(amount: float | None) -> str:

@@ -1,16 +1,26 @@
 """What a run says of itself where nobody watches it live."""
 
 import io
+import os
+import pty
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from proctor.cli.live import picture
+from filled import NOW, filled_store
+from proctor.cli import output
+from proctor.cli.live import LiveView, picture
+from proctor.cli.output import Working, print_table
 from proctor.cli.run import LineView
-from proctor.item import STATUSES
-from proctor.job import StopState
-from proctor.stats.progress import Progress
+from proctor.item import STATUSES, Item
+from proctor.job import ItemFinished, StopState
+from proctor.runner import Outcome
+from proctor.stats.progress import Progress, progress
 
 
 @pytest.mark.parametrize(
@@ -64,3 +74,149 @@ def test_the_live_view_shows_the_intervals_of_a_run_that_may_stop_early() -> Non
     assert "good  0.9  (0.61 to 0.99), 20 tasks" in text
     assert "bad   –  (no interval yet), 1 task" in text
     assert "undecided: good and bad are not told apart" in text
+
+
+def _finished(error: str, status: str = "fail") -> ItemFinished:
+    return ItemFinished(
+        id="5c0ffee0",
+        tokens=0,
+        cost_usd=None,
+        item=Item(runner="prompt", prompt="Even or odd?"),
+        outcome=Outcome(status=status, reason="check", error=error),
+        session_id="s",
+        attempts=1,
+        work_seconds=0.1,
+    )
+
+
+async def test_equal_failures_are_printed_once_and_counted_in_the_live_view(
+    tmp_path: Path, capsys: Any
+) -> None:
+    with filled_store(tmp_path, finished=12) as store:
+        view = LiveView(store, "compare", clock=lambda: NOW + timedelta(minutes=10))
+        for number in range(40):
+            view.item(_finished(f"answer {number} does not contain 'odd {number}'; see /tmp/x{number}/log"))
+        view.item(_finished("the server closed the connection", "error"))
+        async with view:
+            pass
+    printed = capsys.readouterr().err
+
+    assert "does not contain 'odd 7'" not in printed
+    assert "40 × fail: answer 0 does not contain" in printed
+    assert printed.count("the server closed the connection") == 1
+
+
+def test_the_live_view_shows_models_with_intervals_and_what_each_item_is_doing(tmp_path: Path) -> None:
+    with filled_store(tmp_path, finished=12) as store:
+        current = progress(store.read, "compare", NOW + timedelta(minutes=10), with_makers=True)
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(picture(current))
+    text = console.export_text()
+
+    assert len(current.makers) > 1
+    for maker in current.makers:
+        line = next(line for line in text.splitlines() if line.startswith(maker.name))
+        assert f"{maker.finished} of {maker.items}" in line
+        assert (" to " in line) == bool(maker.rate.trials)
+    assert sum(each.finished for each in current.makers) == 12
+    (running,) = current.running
+    assert running.item_id[:8] in text
+    assert running.action
+    assert running.action in text
+
+
+def test_figures_by_model_of_a_large_run_are_two_seconds_old_at_most(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sys.modules["proctor.stats.progress"], "LARGE", 10)
+    with filled_store(tmp_path, finished=12) as store:
+        first = progress(store.read, "compare", NOW, with_makers=True)
+        again = progress(store.read, "compare", NOW + timedelta(seconds=1), first, with_makers=True)
+        later = progress(store.read, "compare", NOW + timedelta(seconds=3), again, with_makers=True)
+
+    assert again.makers is first.makers
+    assert later.makers is not first.makers
+
+
+# Tables
+
+
+HEADS = ("RUN", "AGENT", "MODEL", "STATUS", "ERROR")
+ROWS = [
+    ("run-20261115-222959-4acc", "", "openai/gpt-5", "fail", "the answer does not contain what was expected"),
+    ("nightly", "", "anthropic/claude-sonnet-4-5", "success", ""),
+]
+
+
+def test_a_table_in_a_pipe_is_whole(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_table(HEADS, ROWS)
+    printed = capsys.readouterr().out
+
+    assert "AGENT" in printed
+    assert "the answer does not contain what was expected" in printed
+    assert "\x1b" not in printed
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_no_line_of_a_table_is_wider_than_the_terminal(columns: int, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table(HEADS, ROWS, drop=("MODEL",))
+    lines = capsys.readouterr().out.splitlines()
+
+    assert max(map(len, lines)) <= columns
+    assert len(lines) == 3
+    assert ("MODEL" in lines[0]) == (columns == 200)
+    assert "AGENT" not in lines[0], "a column without a value"
+    assert lines[1].startswith("run-20")
+    assert ("…" in lines[1]) == (columns < 80)
+
+
+def test_statuses_are_colored_on_a_terminal_that_shows_colors(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    print_table(("RUN", "STATUS", "N"), [("a", "completed", 1), ("b", "interrupted", 2)])
+    colored = capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_table(("RUN", "STATUS", "N"), [("a", "completed", 1)])
+
+    assert "\x1b[32mcompleted  \x1b[0m  1" in colored
+    assert "\x1b[35minterrupted\x1b[0m  2" in colored
+    assert "\x1b" not in capsys.readouterr().out
+
+
+# Progress bars
+
+
+def _shown_by(work: Callable[[Working], None], monkeypatch: Any, *, after: float) -> str:
+    """What a command writes to a terminal while it works."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal, os.fdopen(ours, "rb", buffering=0) as screen:
+        monkeypatch.setattr("sys.stderr", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(output, "SHOWN_AFTER_SECONDS", after)
+        shown = bytearray()
+
+        with Working("exporting rows") as working:
+            work(working)
+            while after == 0 and b"of 4,000" not in shown:
+                shown += screen.read(4096)
+        terminal.write("END")
+        terminal.flush()
+        while b"END" not in shown:
+            shown += screen.read(4096)
+    return shown.decode()
+
+
+def test_a_command_that_takes_long_shows_how_far_it_is(monkeypatch: Any) -> None:
+    shown = _shown_by(
+        lambda working: working.update(1234, 4000, title="exporting rows"), monkeypatch, after=0
+    )
+
+    assert "exporting rows: 1,234 of 4,000" in shown
+
+
+def test_a_command_that_ends_soon_shows_no_progress_bar(monkeypatch: Any) -> None:
+    assert _shown_by(lambda working: working.update(1), monkeypatch, after=30) == "END"

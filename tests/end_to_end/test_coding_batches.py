@@ -246,6 +246,33 @@ def test_runs_items_and_sessions_can_be_shown(done):
     assert done("show", "nightly", "--status", "fail").stdout.count("checks_failed") == 1
 
 
+def test_runs_and_their_items_fit_a_terminal_of_80_columns_and_name_the_next_commands(done):
+    narrow = {"COLUMNS": "80"}
+    runs, run = done("runs", environment=narrow), done("show", "nightly", environment=narrow)
+
+    lines = (runs.stdout + runs.stderr + run.stdout + run.stderr).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "AGE" in runs.stdout.splitlines()[0]
+    assert "Next:  proctor show nightly" in runs.stderr
+    assert "Next:  proctor show nightly --status fail" in run.stderr
+    assert "checks_failed" in done("show", "nightly").stdout, "a pipe gets every column"
+
+
+def test_all_live_runs_are_shown_with_what_their_items_do(proctor, sleepers):
+    assert proctor.json("top") == {"runs": []}
+    assert "No live runs" in proctor("top").stderr
+    running = proctor.start("batch", "long.yaml")
+    eventually(lambda: sleepers.alive == 2)
+
+    (live,) = proctor.json("top")["runs"]
+    assert (live["runId"], live["status"], live["counts"]["running"]) == ("long", "running", 2)
+    assert len(live["running"]) == 2
+    assert proctor.json("watch")["runs"][0]["runId"] == "long"
+    assert proctor("top").stdout.splitlines()[1].startswith("long ")
+    proctor.json("abort-run", "long")
+    assert running.wait(20) == 3
+
+
 def test_a_finished_run_can_be_watched_to_its_end(done):
     assert done("watch", "nightly").returncode == 1
 

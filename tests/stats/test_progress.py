@@ -1,12 +1,14 @@
 """How far a batch is, asked again and again."""
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from filled import NOW, filled_store, new_store
-from proctor.stats.progress import progress
-from proctor.store import timestamp
+from proctor.job import StopState
+from proctor.stats.progress import PoolUse, Progress, progress, stop_lines
+from proctor.store import Store, ledger, timestamp
 
 
 def test_a_batch_under_way_says_how_far_it_is_and_what_runs(tmp_path):
@@ -92,3 +94,123 @@ def test_an_empty_batch_is_no_trouble(tmp_path):
         found = progress(store.read, "empty", NOW)
 
     assert (found.total, found.tokens, found.cost_usd, found.items_per_second) == (0, 0, None, None)
+
+
+def test_what_runs_is_timed_from_its_start(tmp_path):
+    with filled_store(tmp_path, finished=0) as store:
+        (running,) = progress(store.read, "compare", NOW + timedelta(seconds=90)).running
+        (early,) = progress(store.read, "compare", NOW - timedelta(seconds=90)).running
+
+    assert running.elapsed_seconds == 90.0
+    assert early.elapsed_seconds == 0.0, "the clock of another machine may be behind"
+    assert (running.repo, running.model, running.agent) == ("/projects/shop", "gpt-5", "amp")
+    assert running.session_id == f"compare-{running.item_id}-1"
+
+
+def test_the_pools_of_a_batch_show_how_long_calls_are_held(tmp_path):
+    with filled_store(tmp_path, finished=0) as store:
+        row = {"runId": "compare", "limit": 2.75, "inUse": 2, "waiting": 3, "calls": 9, "limited": 1}
+        row |= {"waitedSeconds": 1.5, "cutAt": None}
+        rows = [
+            row | {"name": name, "heldUntil": moment and timestamp(moment)}
+            for name, moment in (
+                ("a", NOW + timedelta(seconds=30)),
+                ("b", NOW - timedelta(seconds=30)),
+                ("c", None),
+            )
+        ]
+        writer = store.writer()
+        writer.submit(partial(ledger.exchange, owner="elsewhere", rows=rows, now=NOW)).result()
+        writer.close()
+
+        held, over, free = progress(store.read, "compare", NOW).pools
+
+    assert held == PoolUse(
+        name="a", limit=2, in_use=2, waiting=3, refused=1, waited_seconds=1.5, held_seconds=30.0
+    )
+    assert (over.held_seconds, free.held_seconds) == (0.0, 0.0)
+
+
+def _look(store: Store, seconds: float, previous: Progress | None = None, *, finished: int = 0) -> Progress:
+    """Progress so many seconds after the start, with so many items finished."""
+    writer = store.writer()
+    moment = NOW + timedelta(seconds=seconds)
+    writer.change("batches", ("compare",), {"owner": "elsewhere:1:1:x", "heartbeatAt": timestamp(moment)})
+    for row in store.read.items("compare", limit=finished):
+        writer.change("batch_items", ("compare", row["id"]), {"status": "success"})
+    writer.close()
+    return progress(store.read, "compare", moment, previous)
+
+
+def test_at_first_the_rate_is_that_since_the_start(tmp_path):
+    with new_store(tmp_path) as store:
+        first = _look(store, 10, finished=5)
+        soon = _look(store, 11, first, finished=11)
+
+    assert first.items_per_second == 0.5
+    assert first.eta_seconds == 62.0
+    assert soon.items_per_second == 1.0, "a second is too short for a rate of its own"
+    assert first.elapsed_seconds == 10.0
+
+
+def test_the_rate_is_that_of_the_last_half_minute(tmp_path):
+    with new_store(tmp_path) as store:
+        looks = [_look(store, 100)]
+        looks.append(_look(store, 102, looks[-1], finished=4))
+        looks.append(_look(store, 130, looks[-1], finished=10))
+        looks.append(_look(store, 131, looks[-1], finished=10))
+
+    assert looks[1].items_per_second == 2.0, "two seconds are enough"
+    assert looks[2].items_per_second == pytest.approx(10 / 30), "since the first look"
+    assert looks[3].items_per_second == pytest.approx(6 / 29), "since the second"
+
+
+def test_a_rate_is_not_negative_when_items_are_taken_up_again(tmp_path):
+    with new_store(tmp_path) as store:
+        before = _look(store, 100, finished=2)
+        writer = store.writer()
+        for row in store.read.items("compare", limit=2):
+            writer.change("batch_items", ("compare", row["id"]), {"status": "queued"})
+        writer.close()
+        after = _look(store, 110, before)
+
+    assert after.items_per_second == 0.0
+    assert after.eta_seconds is None
+
+
+def test_the_answer_about_another_batch_is_no_previous_one(tmp_path):
+    with filled_store(tmp_path, finished=3) as store:
+        here = progress(store.read, "compare", NOW)
+    (tmp_path / "other").mkdir()
+    with filled_store(tmp_path / "other", finished=1, run_id="other") as store:
+        there = progress(store.read, "other", NOW, here)
+        assert there.tokens == progress(store.read, "other", NOW).tokens
+
+
+def test_the_lines_of_a_stopping_rule_have_each_level_and_each_goal():
+    state: StopState = {
+        "by": "model",
+        "metric": "success",
+        "confidence": 0.95,
+        "unit": "task",
+        "isDecided": False,
+        "taskCount": 12,
+        "decisions": [
+            {"outcome": "open", "reason": "too wide", "undecided": []},
+            {"outcome": "reached", "reason": "gpt is best", "undecided": []},
+        ],
+        "intervals": [
+            {"name": "gpt", "value": 0.5, "low": 0.25, "high": 0.75, "tasks": 1, "isUndecided": False},
+            {"name": "qwen3", "value": None, "low": None, "high": 0.5, "tasks": 0, "isUndecided": False},
+            {"name": "x", "value": 0.5, "low": 0.5, "high": None, "tasks": 2, "isUndecided": False},
+        ],
+    }
+
+    assert stop_lines(state) == [
+        "success by model with 95% intervals that are valid at any time:",
+        "  gpt    0.5  (0.25 to 0.75), 1 task",
+        "  qwen3  –  (no interval yet), 0 tasks",
+        "  x      0.5  (no interval yet), 2 tasks",
+        "undecided: too wide",
+        "decided: gpt is best",
+    ]

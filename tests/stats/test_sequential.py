@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 
 import numpy as np
 import pytest
@@ -283,3 +284,38 @@ def test_the_next_tasks_go_to_the_undecided_cell_that_has_the_fewest():
     feed(monitor, "a", [[1.0]] * 3)
 
     assert monitor.undecided() == ["b", "a"]
+
+
+def test_the_number_of_tasks_that_would_separate_two_models_is_projected():
+    goal = RankGoal(cells=("good", "poor"), places=1)
+    rng = random.Random(3)
+
+    def fed(tasks):
+        monitor = Monitor([goal])
+        for position in range(tasks):
+            monitor.add("good", position, [float(rng.random() < 0.75)])
+            monitor.add("poor", position, [float(rng.random() < 0.5)])
+        return monitor
+
+    assert fed(5).tasks_to_separate("good", "poor") is None
+    early = fed(60).tasks_to_separate("good", "poor")
+    assert early is not None and 10 <= early <= 400
+    # In either direction, and 0 once it is decided.
+    assert fed(400).tasks_to_separate("poor", "good") == 0
+
+
+def test_many_tasks_between_two_looks_give_the_intervals_of_one_at_a_time():
+    goal = DifferenceGoal(baseline="old", candidate="new")
+    rng = random.Random(4)
+    rows = [(float(rng.random() < 0.4), None if n == 50 else float(rng.random() < 0.6)) for n in range(600)]
+    together, single = Monitor([goal]), Monitor([goal])
+    for position, (old, new) in enumerate(rows):
+        for monitor in (together, single):
+            monitor.add("old", position, [old])
+            monitor.add("new", position, [new])
+        single.decisions()
+    for errors_fail in (False, True):
+        one = together.estimate("old", "new", errors_fail=errors_fail)
+        other = single.estimate("old", "new", errors_fail=errors_fail)
+        assert (one.n, one.value) == (other.n, pytest.approx(other.value))
+        assert (one.low, one.high) == (other.low, other.high)

@@ -1,6 +1,5 @@
 """`make mutants`: which changes are made to the code, and which of them count as detected."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -10,24 +9,16 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
 
-
-def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("mutants", ROOT / "tools" / "mutants.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mutants"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-mutants = _load()
+import mutants
+import mutation_tests
+from mutation_sites import draw_sample, mutants_of
 
 
 def changes(source: str) -> list[tuple[str, str]]:
     """Kind and changed line of each mutant of a source text."""
-    found = mutants.mutants_of("src/proctor/store/rows.py", dedent(source))
+    found = mutants_of("src/proctor/store/rows.py", dedent(source))
     return [(mutant.kind, mutant.after) for mutant in found]
 
 
@@ -53,7 +44,7 @@ def changes(source: str) -> list[tuple[str, str]]:
         ("self.x = y", [("removed statement", "pass")]),
         ("self.x: int = y", [("removed statement", "pass")]),
         ("x = f(a, b)", [("swapped arguments", "x = f(b, a)")]),
-        ("x = max(a)", [("min/max", "x = min(a)")]),
+        ("x = max(a, b)", [("min/max", "x = min(a, b)")]),
     ],
 )
 def test_each_kind_of_change(source: str, expected: list[tuple[str, str]]) -> None:
@@ -78,6 +69,9 @@ def test_each_kind_of_change(source: str, expected: list[tuple[str, str]]) -> No
         "x = f(a, 'text')",
         "x = f(*a, *b)",
         "x = True",
+        "PAGE = 1000",
+        "ROWS_AT_ONCE = 10 * 50",
+        "@lru_cache(maxsize=8)\ndef f():\n    ...",
     ],
 )
 def test_code_without_effect_at_run_time_is_not_changed(source: str) -> None:
@@ -90,7 +84,7 @@ def test_a_class_for_asyncio_is_not_a_typing_protocol() -> None:
 
 def test_a_change_leaves_the_rest_of_the_file_as_it_is() -> None:
     source = "name = 'Grüße'; x = (\n    'ß'  # < is in a comment\n    < b\n)\n"
-    (mutant,) = mutants.mutants_of("src/proctor/git.py", source)
+    (mutant,) = mutants_of("src/proctor/git.py", source)
 
     assert mutant.apply(source) == source.replace("    < b", "    <= b")
     assert (mutant.line, mutant.before, mutant.after) == (3, "< b", "<= b")
@@ -106,7 +100,7 @@ def test_a_change_leaves_the_rest_of_the_file_as_it_is() -> None:
     ],
 )
 def test_a_package_is_the_first_folder_or_the_name_of_a_module(path: str, package: str, module: str) -> None:
-    (mutant,) = mutants.mutants_of(path, "x = 1")
+    (mutant,) = mutants_of(path, "x = 1")
 
     assert (mutant.package, mutant.module) == (package, module)
 
@@ -162,8 +156,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def sample(root: Path, **options: Any) -> list[tuple[str, str]]:
     return [
-        (mutant.path, mutant.after)
-        for mutant in mutants.draw_sample(root, **{"seed": 1, "count": 100} | options)
+        (mutant.path, mutant.after) for mutant in draw_sample(root, **{"seed": 1, "count": 100} | options)
     ]
 
 
@@ -205,8 +198,8 @@ def test_only_tests_that_cover_a_module_run_the_likeliest_to_fail_first(project:
     for name, text in more.items():
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(text)
-    (limit,) = mutants.mutants_of("src/proctor/money/limits.py", "x = 1")
-    (clock,) = mutants.mutants_of("src/proctor/clock.py", "x = 1")
+    (limit,) = mutants_of("src/proctor/money/limits.py", "x = 1")
+    (clock,) = mutants_of("src/proctor/clock.py", "x = 1")
     covering = [
         ["tests/money/test_limits.py"],
         ["tests/money/test_broken.py"],
@@ -215,9 +208,12 @@ def test_only_tests_that_cover_a_module_run_the_likeliest_to_fail_first(project:
         ["tests/whole/test_program.py"],
     ]
 
-    assert mutants.TestFiles(project).stages(limit) == covering
-    assert mutants.TestFiles(project, all_tests=True).stages(limit) == [*covering, ["tests/test_others.py"]]
-    assert mutants.TestFiles(project).stages(clock) == [
+    assert mutation_tests.TestFiles(project).stages(limit) == covering
+    assert mutation_tests.TestFiles(project, all_tests=True).stages(limit) == [
+        *covering,
+        ["tests/test_others.py"],
+    ]
+    assert mutation_tests.TestFiles(project).stages(clock) == [
         ["tests/test_others.py"],
         ["tests/whole/test_program.py"],
     ]
@@ -225,11 +221,39 @@ def test_only_tests_that_cover_a_module_run_the_likeliest_to_fail_first(project:
     (project / "tests/money/test_another.py").write_text("from proctor.money import limits\n")
     (project / "src/proctor/money/limits.py").write_text("def most():\n    return 1\n")
     (project / "tests/money/test_limits.py").write_text("from proctor.money.limits import most\n")
-    (named,) = mutants.mutants_of("src/proctor/money/limits.py", "def most():\n    return 1\n")
-    assert mutants.TestFiles(project).stages(named)[:2] == [
+    (named,) = mutants_of("src/proctor/money/limits.py", "def most():\n    return 1\n")
+    assert mutation_tests.TestFiles(project).stages(named)[:2] == [
         ["tests/money/test_limits.py"],
         ["tests/money/test_another.py"],
     ]
+
+
+def test_tests_that_use_the_changed_function_run_first_and_slow_ones_last(project: Path) -> None:
+    """Also those that use a caller of it, in its module or among the helpers of their file."""
+    source = "def half(hours):\n    return _divided(hours)\n\ndef _divided(hours):\n    return hours / 2\n"
+    (project / "src/proctor/clock.py").write_text(source)
+    (project / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
+    (project / "tests/test_order.py").write_text(
+        "import pytest\nfrom proctor.clock import half\n\n"
+        "class Day:\n    def noon(self):\n        return half(24)\n\n"
+        "@pytest.mark.slow\ndef test_slow():\n    assert half(2) == 1\n\n"
+        "def test_unrelated():\n    pass\n\n"
+        "def test_half():\n    assert Day().noon() == 12\n"
+    )
+    mutant = next(
+        mutant
+        for mutant in draw_sample(project, seed=1, count=9, packages=["clock"])
+        if mutant.kind == "arithmetic"
+    )
+    tests = mutation_tests.TestFiles(project)
+    assert tests.names(mutant) == ["_divided", "half"]
+    copy = mutation_tests.WorkCopy(project, project.parent / "copy", workers=1, test_seconds=60)
+
+    run = copy.run(["tests/test_order.py"], until=float("inf"), names=tests.names(mutant))
+
+    assert run.passed
+    started = [name.split("::")[1] for name in (copy.folder / "starts").read_text().split()]
+    assert started == ["test_half", "test_unrelated", "test_slow"]
 
 
 def test_list_prints_the_sample_and_tests_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,8 +287,8 @@ def test_survivors_and_the_share_detected_are_reported(
 
     figures = json.loads(capsys.readouterr().out)
     assert figures["packages"] == {
-        "clock": {"tested": 2, "killed": 2, "share": 1.0},
-        "money": {"tested": 2, "killed": 1, "share": 0.5},
+        "clock": {"tested": 2, "killed": 2, "hangs": 0, "share": 1.0},
+        "money": {"tested": 2, "killed": 1, "hangs": 0, "share": 0.5},
     }
     assert (figures["tested"], figures["killed"], figures["sampled"]) == (4, 3, 4)
     (survivor,) = figures["survivors"]
@@ -295,13 +319,19 @@ def test_a_hanging_test_kills_a_mutant_and_the_end_of_its_time_does_not(
         "def test_waits():\n    while not allowed(1, 1):\n        time.sleep(0.01)\n"
     )
     (project / "tests/test_others.py").write_text("import time\n\ndef test_slow():\n    time.sleep(60)\n")
-    copy = mutants.WorkCopy(project, tmp_path / "copy", workers=1, test_seconds=3)
+    copy = mutation_tests.WorkCopy(project, tmp_path / "copy", workers=1, test_seconds=3)
     limit, unchecked = sorted(
-        mutants.draw_sample(project, seed=1, count=9, packages=["money"]), key=lambda mutant: mutant.path
+        draw_sample(project, seed=1, count=9, packages=["money"]), key=lambda mutant: mutant.path
     )
-    sampler = mutants.Sampler(copy, mutants.TestFiles(project, all_tests=True), 300, float("inf"))
+    sampler = mutants.Sampler(copy, mutation_tests.TestFiles(project, all_tests=True), 300, float("inf"))
 
-    assert sampler.test(limit) == mutants.Result(limit, killed=True)
+    hang = "tests/money/test_limits.py::test_waits"
+    assert sampler.test(limit) == mutants.Result(limit, killed=True, killer=hang, is_hang=True)
+
+    # Were it slow without the mutant too, the hang could be the machine's.
+    sampler.unchanged[hang] = mutation_tests.TestRun(passed=True, seconds=1)
+    assert not sampler._is_kill(hang, mutation_tests.TestRun(passed=False, is_hang=True))
+    assert sampler._is_kill(hang, mutation_tests.TestRun(passed=False))
 
     copy.test_seconds = 100
     sampler.mutant_seconds = 6
@@ -319,7 +349,7 @@ def test_mutants_left_over_when_the_time_ends_are_counted_as_untested(
 
 
 def test_the_report_for_a_terminal() -> None:
-    first, second = mutants.mutants_of("src/proctor/git.py", "x = 1\ny = 2")
+    first, second = mutants_of("src/proctor/git.py", "x = 1\ny = 2")
     results = [
         mutants.Result(first, killed=True, killer="t"),
         mutants.Result(second, killed=False, complete=False),
@@ -328,9 +358,9 @@ def test_the_report_for_a_terminal() -> None:
     text = mutants.as_text(mutants.report(results, seed=1, sampled=5, broken=["tests/test_a.py::test_b"]))
 
     assert text == dedent("""\
-        package  killed  tested  share
-        git           1       2    50%
-        overall       1       2    50%
+        package  killed  hangs  tested  share
+        git           1      0       2    50%
+        overall       1      0       2    50%
 
         3 of 5 sampled mutants were not tested: the time ended.
 

@@ -265,3 +265,41 @@ def test_a_long_transcript_is_searched_in_parts(served, site):
         after, has_more = found["lastPosition"], found["hasMore"]
 
     assert positions == list(range(2, 1001, 2))
+
+
+def test_people_write_notes_stars_tags_and_ratings_about_any_session(served, site):
+    stock(site.store, "notes", 2)
+    ids, hostile = ["n1", "n2"], HOSTILE.replace("\0", "")
+    for session_id in ids:
+        add_session(site.store, session_id, [], run_id="notes")
+    path = f"/api/sessions/{ids[0]}/annotations"
+
+    def add(kind, text="", author="ada"):
+        return served.post(path, {"kind": kind, "text": text, "author": author})
+
+    assert add("star").status == add("star").status == 200
+    assert add("note", hostile).status == 200
+    assert served.post("/api/annotations", {"kind": "tag", "text": "odd", "sessionIds": ids}).json == {
+        "sessions": len(ids)
+    }
+    rating = {"evaluator": "Human.Rating", "who": "ada", "value": 4}
+    assert served.post(f"/api/sessions/{ids[0]}/labels", rating).status == 200
+    assert served.post(f"/api/sessions/{ids[0]}/labels", rating | {"value": 6}).status == 400
+
+    answer = served.get(path).json
+    assert [(each["kind"], each["author"]) for each in answer["annotations"]] == [
+        ("star", "ada"), ("note", "ada"), ("tag", "someone"),
+    ]  # fmt: skip
+    assert answer["annotations"][1]["text"] == hostile
+    assert [(each["who"], each["label"], each["value"]) for each in answer["ratings"]] == [("ada", "4", 4.0)]
+    assert served.get("/api/judges").json == {"judges": []}
+    assert served.get("/api/tags?run=notes").json == {"tags": [{"text": "odd", "sessions": len(ids)}]}
+
+    left = served.ask("DELETE", f"{path}/{answer['annotations'][1]['id']}").json["annotations"]
+    assert [each["kind"] for each in left] == ["star", "tag"]
+    assert served.ask("DELETE", f"{path}/gone").status == 404
+    assert add("tag", " ").status == 400
+    assert (add("praise").status, add("note", "a\0b").status) == (422, 400)
+    assert served.post("/api/annotations", {"kind": "star", "sessionIds": [ids[0], "gone"]}).status == 404
+    assert served.ask("DELETE", "/api/runs/notes").status == 200
+    assert served.get("/api/tags").json == {"tags": []}

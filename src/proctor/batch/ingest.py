@@ -3,7 +3,7 @@
 Unreadable records are reported and skipped; everything else is stored. Importing again replaces.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby, islice
@@ -158,6 +158,8 @@ class ImportResult:
     """The run the sessions are items of. Empty: none."""
     added: int = 0
     """Items that the run did not have before."""
+    on_progress: Callable[[int], None] = lambda done: None  # noqa: ARG005
+    """Called with the number of records so far."""
     _files: dict[tuple[str, str], Path] = field(default_factory=dict)
     """The first file of each session."""
 
@@ -199,6 +201,7 @@ def import_paths(
     service: str = "",
     log_group: str = "",
     run_id: str = "",
+    on_progress: Callable[[int], None] | None = None,
 ) -> ImportResult:
     """Import every session in files and folders; `auto` detects the kind of each.
 
@@ -210,6 +213,7 @@ def import_paths(
             raise UsageError(f"there is no file or folder {path}")
     known = None if kind in (OTLP, AUTO) else find_kind(kind)
     done = _begin(store, run_id, now)
+    done.on_progress = on_progress or done.on_progress
     for path in paths:
         if known is not None:
             _import_records(store, known, _each(path, known), done, now, service, log_group)
@@ -316,6 +320,7 @@ def _counted(documents: Iterable[Document], done: ImportResult) -> Iterator[Docu
     for document in documents:
         done.documents += 1
         done.traces[as_text(document["traceId"])] = None
+        done.on_progress(done.documents)
         yield document
 
 
@@ -340,6 +345,7 @@ def _import_records(
                 log_group=record.log_group or log_group,
             )
             done.session_ids.append(store.save_imported(priced(session, now), now, done.run_id))
+            done.on_progress(len(done.session_ids))
 
 
 def _each(path: Path, kind: Kind) -> list[Path]:

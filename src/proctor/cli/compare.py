@@ -11,6 +11,7 @@ from proctor.cli import output
 from proctor.cli.output import (
     Columns,
     Json,
+    Working,
     count,
     print_json,
     print_note,
@@ -109,14 +110,16 @@ def compare(
     if format_ == "junit" and not gates:
         raise UsageError("a JUnit file holds the verdicts of gates\nPass at least one --gate.")
     with terminal_context(context.obj) as ctx:
-        results = load_sources(ctx.store, runs, ctx.now(), columns=columns_of(column))
-        ctx.note_foreign_results(results.runs.labels)
-        if by:
-            groups = groups_by(results, by, pair=pair, against=against)
-            groups = with_stop_rule(groups, ctx.store.read, runs[0], by)
-        else:
-            groups = groups_of(results, pair=pair)
-        comparison = compare_groups(groups, metrics=metric or (), gates=gates, mixed=mixed)
+        with Working("reading results") as working:
+            results = load_sources(ctx.store, runs, ctx.now(), columns=columns_of(column))
+            ctx.note_foreign_results(results.runs.labels)
+            working.update(0, None, title="comparing")
+            if by:
+                groups = groups_by(results, by, pair=pair, against=against)
+                groups = with_stop_rule(groups, ctx.store.read, runs[0], by)
+            else:
+                groups = groups_of(results, pair=pair)
+            comparison = compare_groups(groups, metrics=metric or (), gates=gates, mixed=mixed)
     for path, kind in ((html, "html"), (markdown, "md")):
         if path is not None:
             _write(path, _formatted(comparison, kind))

@@ -1,6 +1,7 @@
 """`proctor encryption`: create, inspect, and rotate the keys of an encrypted store."""
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -9,7 +10,7 @@ import typer
 
 from proctor.bootstrap import load_settings, locate
 from proctor.cli import output
-from proctor.cli.output import Json, count, print_json, print_note, print_table, printable
+from proctor.cli.output import Json, Working, count, print_json, print_note, print_table, printable
 from proctor.errors import KeyMissing, UsageError
 from proctor.json_values import JsonObject
 from proctor.store import Store
@@ -110,7 +111,13 @@ def rotate(
     document: JsonObject = {"keyId": keys.own.id}
     with Store(settings.store_url, keys) as store:
         if again:
-            rows = store.reencrypt(_print_progress)
+            with Working("re-encrypting") as working:
+
+                def advance(table: str, done: int) -> None:
+                    working.update(done, title=f"re-encrypting rows of {table}")
+                    _print_progress(table, done)
+
+                rows = store.reencrypt(advance)
             document["rows"] = rows
             print_note(f"re-encrypted {count(rows, 'row')}")
         if new is not None:
@@ -210,5 +217,6 @@ def _print_status(document: EncryptionStatus) -> None:
 
 
 def _print_progress(table: str, rows: int) -> None:
-    if rows % 10_000 < 500:
+    """Lines where no progress bar is shown."""
+    if not sys.stderr.isatty() and rows % 10_000 < 500:
         print_note(f"{table}: {count(rows, 'row')} so far")

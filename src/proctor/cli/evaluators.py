@@ -8,7 +8,7 @@ import typer
 
 from proctor.cli import output
 from proctor.cli.calibrate import EvaluatorWorkbench, calibrate, note_mock_judge, session_from
-from proctor.cli.output import Json, count, money, print_json, print_note, print_table, printable
+from proctor.cli.output import Json, count, money, print_json, print_next, print_note, print_table, printable
 from proctor.cli.run import terminal_context
 from proctor.context import RunContext
 from proctor.errors import UsageError
@@ -98,7 +98,7 @@ def new(
         print_json({"files": [str(path) for path in written]})
     for path in written:
         print_note(f"wrote {printable(path)}")
-    print_note(f"Next:  proctor evaluators test {printable(name)} --session SESSION")
+    print_next([f"proctor evaluators test {name} --session SESSION"])
     return output.SUCCEEDED
 
 

@@ -12,6 +12,7 @@ from proctor.cli.output import (
     SessionsOption,
     SinceOption,
     UntilOption,
+    Working,
     print_json,
     print_note,
     printable,
@@ -85,9 +86,19 @@ def export(
                 raise UsageError("patches are exported of a run\nPass --run RUN.")
             written = export_predictions(ctx.store, scope.run_id, out, ctx.settings.user_environment)
         elif format_ in SESSION_FORMATS:
-            written = export_sessions(ctx.store.read, scope, out=out, form=format_, label=label)
+            with Working("exporting sessions"):
+                written = export_sessions(ctx.store.read, scope, out=out, form=format_, label=label)
         else:
-            written = export_tables(ctx.store.read, scope, out=out, format=format_, tables=names, label=label)
+            with Working("exporting rows") as working:
+                written = export_tables(
+                    ctx.store.read,
+                    scope,
+                    out=out,
+                    format=format_,
+                    tables=names,
+                    label=label,
+                    on_progress=working.update,
+                )
     if as_json:
         print_json({"files": [str(path) for path in written]})
     for path in written:

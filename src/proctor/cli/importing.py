@@ -7,7 +7,7 @@ import typer
 
 from proctor.batch.ingest import AUTO, OTLP, ImportResult, import_log_groups, import_paths
 from proctor.cli import output
-from proctor.cli.output import Json, count, moment_of, print_json, print_note, printable
+from proctor.cli.output import Json, Working, count, moment_of, print_json, print_note, printable
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.records import find_kind, kind_names
@@ -53,9 +53,17 @@ def _command(kind: str, summary: str) -> None:
         as_json: Json = False,
     ) -> int:
         with terminal_context(context.obj) as ctx:
-            done = import_paths(
-                ctx.store, paths, kind, ctx.now(), service=service, log_group=log_group, run_id=run
-            )
+            with Working("importing") as working:
+                done = import_paths(
+                    ctx.store,
+                    paths,
+                    kind,
+                    ctx.now(),
+                    service=service,
+                    log_group=log_group,
+                    run_id=run,
+                    on_progress=working.update,
+                )
         return _print_result(done, as_json=as_json)
 
     command.__doc__ = f"{summary}\n\n    Example:  proctor import {kind} recorded/"
@@ -111,7 +119,8 @@ def cloudwatch(
     )
     client = logs_client(region=region, endpoint_url=endpoint_url)
     with terminal_context(context.obj) as ctx:
-        done = import_log_groups(ctx.store, client, query, ctx.now(), run)
+        with Working("importing log groups"):
+            done = import_log_groups(ctx.store, client, query, ctx.now(), run)
     return _print_result(done, as_json=as_json)
 
 
@@ -151,7 +160,8 @@ def table(
 
     columns = columns_of(column)
     with terminal_context(context.obj) as ctx:
-        done = import_table(ctx.store, paths, run, ctx.now(), columns=columns, pass_score=pass_score)
+        with Working("importing rows"):
+            done = import_table(ctx.store, paths, run, ctx.now(), columns=columns, pass_score=pass_score)
     counts = done.counts
     if as_json:
         print_json(

@@ -13,7 +13,7 @@ from proctor.agent import Availability
 from proctor.agents import agent_names, find_agent
 from proctor.bootstrap import load_settings, locate, now
 from proctor.cli import output
-from proctor.cli.output import Json, print_json, print_note, print_table, printable
+from proctor.cli.output import Json, print_json, print_next, print_note, print_table, printable
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.benchmark.models import ModelSupply, read_supply, with_discovered
 from proctor.jobs.dialogue.roles import BUILT_IN, RoleFolder, Roles, new_role
@@ -226,7 +226,7 @@ def new(
         print_note(f"note: this role replaces the built-in role {printable(name)} where its folder is used")
     other = "--therapists eliza" if plays == "client" else "--clients patientPsi"
     side = "--clients" if plays == "client" else "--therapists"
-    print_note(f"Next:  proctor simulate {side} {printable(name)} {other} --num-runs 1 --dry-run")
+    print_next([f"proctor simulate {side} {name} {other} --num-runs 1 --dry-run"])
     return output.SUCCEEDED
 
 

@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -20,14 +21,21 @@ from rich.text import Text
 from proctor.bootstrap import now
 from proctor.cli.output import count, money, print_note, printable, seconds
 from proctor.cli.run import beginning
+from proctor.formatting import interval, percent, short
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, shown_status
 from proctor.job import ItemFinished
+from proctor.stats.failure_groups import message_pattern
 from proctor.stats.leaderboard import ModelStanding, models_with_agents, ranked_name, standing
-from proctor.stats.progress import PoolUse, Progress, progress, stop_lines
+from proctor.stats.progress import MakerProgress, PoolUse, Progress, progress, stop_lines
 from proctor.store import Store
 from proctor.store.items import benchmark_items
 
 REFRESH_SECONDS = 0.25
+SHOWN_MAKERS = 12
+SHOWN_FAILURES = 5
+"""Groups of equal failures in the live view."""
+PRINTED_FAILURES = 20
+"""Kinds of failures that are printed above it; more would flood the terminal."""
 COLORS = {
     SUCCESS: "green",
     FAIL: "red",
@@ -39,6 +47,15 @@ COLORS = {
 }
 
 
+@dataclass(slots=True)
+class CountedFailure:
+    """Failures whose messages differ only in values."""
+
+    status: str
+    example: str
+    count: int = 0
+
+
 class LiveView:
     """Shows a run on the terminal while its context is open."""
 
@@ -48,23 +65,32 @@ class LiveView:
         self._clock = clock
         self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=False)
         self._task: asyncio.Task[None] | None = None
+        self._failures: dict[tuple[str, str], CountedFailure] = {}
         self.last: Progress | None = None
         """The progress that was drawn last."""
 
     def item(self, end: ItemFinished) -> None:
-        """Print a failure above the live view."""
-        if end.outcome.status != SUCCESS:
-            line = f"{end.outcome.status} {end.id[:8]} {end.item.prompt}: {end.outcome.error}"
+        """Count a failure. The first of its kind is printed above the live view, equal ones are counted."""
+        outcome = end.outcome
+        if outcome.status == SUCCESS:
+            return
+        key = (outcome.status, message_pattern(outcome.error or outcome.reason))
+        group = self._failures.setdefault(
+            key, CountedFailure(outcome.status, outcome.error or outcome.reason)
+        )
+        group.count += 1
+        if group.count == 1 and len(self._failures) <= PRINTED_FAILURES:
+            line = f"{outcome.status} {end.id[:8]} {end.item.prompt}: {outcome.error}"
             self._live.console.print(
-                Text(printable(line, width=200), style=COLORS[end.outcome.status]), soft_wrap=False
+                Text(printable(line, width=200), style=COLORS[outcome.status]), soft_wrap=False
             )
 
     async def refresh(self) -> Progress:
         """Read the progress, and draw it."""
         self.last = await asyncio.to_thread(
-            progress, self._store.read, self._run_id, self._clock(), self.last
+            progress, self._store.read, self._run_id, self._clock(), self.last, with_makers=True
         )
-        self._live.update(picture(self.last))
+        self._live.update(picture(self.last, list(self._failures.values())))
         return self.last
 
     async def __aenter__(self) -> Self:
@@ -88,8 +114,8 @@ class LiveView:
             await asyncio.sleep(REFRESH_SECONDS)
 
 
-def picture(progress: Progress) -> Group:
-    """The progress bar, figures, calls of providers, and running items of a run."""
+def picture(progress: Progress, failures: Sequence[CountedFailure] = ()) -> Group:
+    """The progress bar, figures, models, equal failures, calls of providers, and running items of a run."""
     bar = Table.grid(expand=True, padding=(0, 1))
     bar.add_column(ratio=1)
     bar.add_column(justify="right", no_wrap=True)
@@ -100,7 +126,45 @@ def picture(progress: Progress) -> Group:
     head = Text(f"{printable(progress.run_id)} · {progress.status}", style="bold")
     stop = stop_lines(progress.stop_when) if progress.stop_when else []
     lines = [Text(printable(line, width=200)) for line in stop]
-    return Group(head, bar, _figures(progress), *lines, *map(_pool, progress.pools), _running(progress))
+    # The intervals of `stop_when` say more than those by model.
+    models = [] if stop or len(progress.makers) < 2 else [_makers(progress.makers)]
+    groups = [_failure(group) for group in _most(failures)]
+    return Group(
+        head,
+        bar,
+        _figures(progress),
+        *lines,
+        *models,
+        *groups,
+        *map(_pool, progress.pools),
+        _running(progress),
+    )
+
+
+def _makers(makers: Sequence[MakerProgress]) -> Table:
+    """Success rates by agent and model, with intervals that hold at every look."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for _ in range(3):
+        table.add_column(justify="right", no_wrap=True)
+    for each in makers[:SHOWN_MAKERS]:
+        limits = f"({interval(each.rate.low, each.rate.high)})" if each.rate.trials else ""
+        done = f"{each.finished:,} of {each.items:,}"
+        cells = (each.name, percent(each.rate.value), limits, done)
+        table.add_row(*(Text(printable(cell, width=60)) for cell in cells))
+    if len(makers) > SHOWN_MAKERS:
+        table.add_row(Text(f"… and {len(makers) - SHOWN_MAKERS} more", style="dim"))
+    return table
+
+
+def _most(failures: Sequence[CountedFailure]) -> list[CountedFailure]:
+    repeated = [group for group in failures if group.count > 1]
+    return sorted(repeated, key=lambda group: -group.count)[:SHOWN_FAILURES]
+
+
+def _failure(group: CountedFailure) -> Text:
+    words = f"{group.count:,} × {group.status}: {printable(group.example, width=160)}"
+    return Text(words, style=COLORS[group.status], no_wrap=True, overflow="ellipsis")
 
 
 def _figures(progress: Progress) -> Text:
@@ -110,6 +174,8 @@ def _figures(progress: Progress) -> Text:
         if number:
             text.append(f"{number:,} {status}", style=COLORS[status]).append("  ")
     parts = [seconds(progress.elapsed_seconds)]
+    if progress.items_per_second and progress.status == RUNNING:
+        parts.append(f"{short(60 * progress.items_per_second)} items/min")
     if progress.eta_seconds is not None:
         parts.append(f"about {seconds(progress.eta_seconds)} remaining")
     if progress.tokens:
@@ -137,15 +203,75 @@ def _pool(pool: PoolUse) -> Text:
 def _running(progress: Progress) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", style="cyan", no_wrap=True)
-    for _ in range(4):
+    for _ in range(6):
         table.add_column(no_wrap=True, overflow="ellipsis")
     for item in progress.running:
         where = item.repo.rstrip("/").rpartition("/")[2]
         who = " ".join(part for part in (item.agent, item.model) if part)
         tokens = f"{item.tokens:,} tokens" if item.tokens else ""
-        cells = (seconds(item.elapsed_seconds), where, who, printable(item.prompt, width=60), tokens)
+        name = item.item_id[:8] + (f" #{item.repeat}" if item.repeat > 1 else "")
+        prompt = printable(item.prompt, width=60)
+        cells = (seconds(item.elapsed_seconds), name, where, who, prompt, item.action, tokens)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
+
+
+class TopView:
+    """All live runs of a store, drawn until Ctrl-C."""
+
+    def __init__(self, store: Store, *, clock: Callable[[], datetime] = now) -> None:
+        self._store = store
+        self._clock = clock
+        self._last: dict[str, Progress] = {}
+
+    def read(self) -> list[Progress]:
+        """The progress of each running run, newest first."""
+        batches = self._store.read.live_batches(self._clock())
+        self._last = {
+            row["runId"]: progress(
+                self._store.read, row["runId"], self._clock(), self._last.get(row["runId"]), with_makers=True
+            )
+            for row in batches
+        }
+        return list(self._last.values())
+
+    async def show(self) -> None:
+        """Draw until Ctrl-C."""
+        with Live(console=Console(stderr=True), refresh_per_second=2, screen=False) as live:
+            while True:
+                live.update(top_picture(await asyncio.to_thread(self.read)))
+                await asyncio.sleep(2 * REFRESH_SECONDS)
+
+
+def top_cells(run: Progress) -> tuple[str, ...]:
+    """One live run in a row: run, items, success rate, items a minute, time remaining, and cost."""
+    succeeded = sum(each.rate.successes for each in run.makers)
+    judged = sum(each.rate.trials for each in run.makers)
+    rate = "–" if run.items_per_second is None else short(60 * run.items_per_second)
+    left = "–" if run.eta_seconds is None else seconds(run.eta_seconds)
+    cost = "–" if run.cost_usd is None else money(run.cost_usd)
+    passed = percent(succeeded / judged if judged else None)
+    return run.run_id, f"{run.finished:,}/{run.total:,}", passed, rate, left, cost
+
+
+TOP_HEADS = ("RUN", "DONE", "PASSED", "ITEMS/MIN", "LEFT", "COST")
+
+
+def top_picture(runs: Sequence[Progress]) -> Group | Text:
+    """All live runs: a row each, with what its longest item is doing."""
+    if not runs:
+        return Text("No live runs. Ctrl-C ends.", style="dim")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for _ in TOP_HEADS[1:]:
+        table.add_column(justify="right", no_wrap=True)
+    table.add_row(*(Text(head, style="dim") for head in TOP_HEADS))
+    for run in runs:
+        table.add_row(*(Text(printable(cell, width=60)) for cell in top_cells(run)))
+        for item in run.running[:1]:
+            parts = (seconds(item.elapsed_seconds), item.item_id[:8], item.agent, item.model, item.action)
+            table.add_row(Text("  " + printable(" ".join(filter(None, parts)), width=76), style="cyan"))
+    return Group(table)
 
 
 class BenchView:
@@ -232,9 +358,15 @@ def leaderboard_picture(rows: Sequence[ModelStanding], title: str) -> "Table":
     for head, justify in (("Model", "left"), ("State", "left"), ("Elapsed", "right"), ("Tokens", "right")):
         table.add_column(head, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
     table.add_column("Cost", justify="right", no_wrap=True)
+    has_several = any(sum(row.counts.values()) > 1 for row in rows)
+    if has_several:
+        table.add_column("Passed (95% interval)", justify="right", no_wrap=True)
     for row in rows:
         elapsed = seconds(row.elapsed_seconds) if row.elapsed_seconds else "–"
         cost = money(row.cost_usd) if row.cost_usd is not None else "–"
-        cells = (row.model, row.state, elapsed, f"{row.tokens:,}" if row.tokens else "–", cost)
+        tokens = f"{row.tokens:,}" if row.tokens else "–"
+        limits = f" ({interval(row.rate.low, row.rate.high)})" if row.rate.trials else ""
+        passed = [percent(row.rate.value) + limits] if has_several else []
+        cells = (row.model, row.state, elapsed, tokens, cost, *passed)
         table.add_row(*(Text(printable(cell, width=60)) for cell in cells))
     return table

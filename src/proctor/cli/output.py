@@ -6,12 +6,13 @@ The library raises; only this module turns an error into a message and an exit c
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 from typer.exceptions import TyperException
@@ -50,6 +51,17 @@ def print_json(document: object) -> None:
 def print_note(text: str) -> None:
     """Print a message to standard error."""
     print(text, file=sys.stderr, flush=True)
+
+
+NEXT_WIDTH = 72
+"""Characters of the commands on one line; longer ones stand below each other."""
+
+
+def print_next(commands: Sequence[str]) -> None:
+    """Print the commands that people use next to standard error."""
+    line = "  ·  ".join(map(printable, commands))
+    is_long = len(line) > NEXT_WIDTH
+    print_note("Next:  " + ("\n       ".join(map(printable, commands)) if is_long else line))
 
 
 SUCCEEDED, SOME_DID_NOT, BAD_USAGE, CUT_SHORT, INCONCLUSIVE, CTRL_C = 0, 1, 2, 3, 4, 130
@@ -236,14 +248,122 @@ def moment_of(text: str) -> datetime | None:
 
 
 WIDEST = 60
+NARROWEST = 8
+"""Characters to which a column of a table is cut at most."""
+STATUS_COLORS = {
+    "success": 32, "completed": 32, "pass": 32,
+    "fail": 31, "aborted": 31,
+    "timeout": 33, "halted": 33,
+    "error": 35, "interrupted": 35,
+    "running": 36, "unchecked": 34,
+}  # fmt: skip
+"""Terminal colors of the statuses of items and runs."""
 
 
-def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows with their column headings, each column as wide as its longest cell."""
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is, or `COLUMNS`; None: a file or a pipe."""
+    if (columns := os.environ.get("COLUMNS", "")).isdecimal() and int(columns):
+        return int(columns)
+    return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else None
+
+
+def colored(text: str, status: str) -> str:
+    """A text in the color of a status, if standard output is a terminal that shows colors."""
+    code = STATUS_COLORS.get(status)
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
+    return text if code is None or is_plain else f"\x1b[{code}m{text}\x1b[0m"
+
+
+def print_table(
+    heads: Sequence[str], rows: Iterable[Sequence[object]], *, drop: Sequence[str] = (), indent: str = ""
+) -> None:
+    """Print rows with their column headings, each column as wide as its longest cell.
+
+    On a terminal no line wraps: columns without a value and then those of `drop` are left out, in this
+    order, and then the widest columns are cut. A file or a pipe gets everything.
+    """
     cells = [[printable(cell, width=WIDEST) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    for row in [list(heads), *cells]:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    table = {head: [row[column] for row in cells] for column, head in enumerate(heads)}
+    width = terminal_width()
+    if width is not None:
+        table = _fitted(table, width - len(indent), drop)
+    widths = [max(map(len, (head, *column))) for head, column in table.items()]
+    for line in zip(*((head, *column) for head, column in table.items()), strict=True):
+        padded = [f"{cell:<{wide}}" for cell, wide in zip(line, widths, strict=True)]
+        padded[-1] = padded[-1].rstrip()
+        print(indent + "  ".join(map(colored, padded, line)).rstrip())
+
+
+def _fitted(table: dict[str, list[str]], width: int, drop: Sequence[str]) -> dict[str, list[str]]:
+    """The columns of a table within a width."""
+    table = {head: column for head, column in table.items() if any(column)} or table
+    widths = {head: max(map(len, (head, *column))) for head, column in table.items()}
+
+    def missing() -> int:
+        return sum(widths.values()) + 2 * (len(widths) - 1) - width
+
+    for head in drop:
+        if missing() > 0:
+            widths.pop(head, None)
+    while missing() > 0 and max(widths.values()) > NARROWEST:
+        widest = max(widths, key=lambda head: widths[head])
+        widths[widest] -= 1
+    return {
+        head[:wide]: [cell if len(cell) <= wide else f"{cell[: wide - 1]}…" for cell in table[head]]
+        for head, wide in widths.items()
+    }
+
+
+# Progress of commands that are not runs
+
+
+SHOWN_AFTER_SECONDS = 2
+"""A command that ends sooner shows no progress bar."""
+
+
+class Working:
+    """Shows on a terminal how far a command is, once it has taken two seconds."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._done: int | None = None
+        self._total: int | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._show, daemon=True)
+
+    def update(self, done: int, total: int | None = None, *, title: str = "") -> None:
+        """Say how far it is; without a total, how much was done."""
+        self._done, self._total = done, total
+        self._title = title or self._title
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _show(self) -> None:
+        if self._ended.wait(SHOWN_AFTER_SECONDS):
+            return
+        # Loaded here: most commands end sooner.
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            line = bar.add_task("", total=None)
+            while not self._ended.wait(0.1):
+                bar.update(line, description=self._words(), completed=self._done or 0, total=self._total)
+
+    def _words(self) -> str:
+        if self._done is None:
+            return printable(self._title)
+        of = "" if self._total is None else f" of {self._total:,}"
+        return f"{printable(self._title)}: {self._done:,}{of}"
 
 
 Columns = Annotated[

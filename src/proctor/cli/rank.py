@@ -10,6 +10,7 @@ from proctor.cli import output
 from proctor.cli.output import (
     Columns,
     Json,
+    Working,
     count,
     print_json,
     print_note,
@@ -55,11 +56,11 @@ def rank(
 
     Example:  proctor rank nightly-42 leaderboard.csv --by model
     """
-    with terminal_context(context.obj) as ctx:
+    with terminal_context(context.obj) as ctx, Working("ranking"):
         results = load_sources(ctx.store, sources, ctx.now(), columns=columns_of(column))
         ctx.note_foreign_results(results.runs.labels)
         stopped = [stop_document(ctx.store.read, run) for run in results.runs.labels]
-    ranked = rank_levels(results, by, metric)
+        ranked = rank_levels(results, by, metric)
     if as_json:
         print_json([rank_document(each) for each in ranked])
         return output.SUCCEEDED

@@ -17,6 +17,7 @@ from proctor.cli.output import (
     SessionsOption,
     SinceOption,
     UntilOption,
+    Working,
     count,
     print_json,
     print_note,
@@ -61,11 +62,12 @@ def report(
     with terminal_context(context.obj) as ctx:
         scope = scope_of(ctx.store, run, sessions, start_date, end_date)
         ctx.note_foreign_results([scope.run_id] if scope.run_id else [], unsigned=True)
-        if format_ == JSON:
-            text = _json_report(ctx, scope)
-        else:
-            of_job = _report_of_job(ctx, scope.run_id, format_) if scope.run_id else None
-            text = of_job or FORMATS[format_](summarise(ctx.store.read, scope, ctx.now()))
+        with Working("making the report"):
+            if format_ == JSON:
+                text = _json_report(ctx, scope)
+            else:
+                of_job = _report_of_job(ctx, scope.run_id, format_) if scope.run_id else None
+                text = of_job or FORMATS[format_](summarise(ctx.store.read, scope, ctx.now()))
     if out is not None:
         _write(out, text)
         print_note(f"wrote {printable(out)}")
@@ -158,7 +160,8 @@ def analyze(
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}\nGive the folder of an experiment or a simulation.")
     request = AnalyzeRequest(report=report, metric=metric, as_json=as_json, by=by, against=against)
-    analysis = _find_analysis(folder)(folder, request)
+    with Working("analyzing"):
+        analysis = _find_analysis(folder)(folder, request)
     if as_json:
         print_json(analysis.document)
     else:

@@ -18,7 +18,7 @@ from proctor.batch.create import Extension
 from proctor.batch.lifecycle import UNFINISHED, Observer, RunControl, RunResult
 from proctor.bootstrap import open_context
 from proctor.cli import output
-from proctor.cli.output import count, money, print_json, print_note, printable, seconds
+from proctor.cli.output import count, money, print_json, print_next, print_note, printable, seconds
 from proctor.context import Notice, RunContext
 from proctor.item import SUCCESS, Item, shown_status
 from proctor.job import BatchEnd, ItemFinished, JobPlan, Work
@@ -394,7 +394,7 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None
     else:
         if is_completed and document.get("stopWhen") and document["unfinishedCount"]:
             print_note(f"Stopped early by `stop_when`. Run the rest:  proctor resume {run_id} --no-stop")
-        print_note(f"Next:  proctor show {run_id}  ·  proctor report --run {run_id}")
+        print_next([f"proctor show {run_id}", f"proctor report --run {run_id}"])
 
 
 @dataclass(frozen=True, slots=True)

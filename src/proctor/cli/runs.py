@@ -5,6 +5,9 @@ import json
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +16,7 @@ from proctor.batch.deletion import delete_run
 from proctor.batch.lifecycle import abort_run, summarize
 from proctor.bootstrap import now
 from proctor.cli import output
-from proctor.cli.live import REFRESH_SECONDS, LiveView
+from proctor.cli.live import REFRESH_SECONDS, TOP_HEADS, LiveView, TopView, top_cells
 from proctor.cli.output import (
     Json,
     Run,
@@ -21,6 +24,7 @@ from proctor.cli.output import (
     is_sure,
     money,
     print_json,
+    print_next,
     print_note,
     print_table,
     printable,
@@ -28,20 +32,33 @@ from proctor.cli.output import (
 )
 from proctor.cli.run import has_failures, terminal_context
 from proctor.errors import NotFound, UsageError
-from proctor.formatting import size
+from proctor.formatting import age, interval, percent, size
 from proctor.item import RUNNING, STATUSES, SUCCESS, UNCHECKED, shown_status
 from proctor.json_values import JsonObject
-from proctor.stats.progress import stop_lines
+from proctor.stats.intervals import wilson
+from proctor.stats.progress import Progress, makers_of, stop_lines
 from proctor.store import ItemFilter, Store
 from proctor.store.reader import BatchWithTotals
 from proctor.store.tables import BatchRow, ItemRow, SessionRow
 
+WIDE = 100
+"""Columns of a terminal from which on times are written in full."""
+SHORT_ID = 8
+"""Characters of an item's id on narrow terminals; commands accept a prefix."""
 runs_app = typer.Typer(add_completion=False)
 abort_app = typer.Typer(add_completion=False)
 delete_app = typer.Typer(add_completion=False)
 show_app = typer.Typer(add_completion=False)
 watch_app = typer.Typer(add_completion=False)
-apps = {"runs": runs_app, "abort-run": abort_app, "delete": delete_app, "show": show_app, "watch": watch_app}
+top_app = typer.Typer(add_completion=False)
+apps = {
+    "runs": runs_app,
+    "abort-run": abort_app,
+    "delete": delete_app,
+    "show": show_app,
+    "watch": watch_app,
+    "top": top_app,
+}
 
 
 @runs_app.command()
@@ -70,12 +87,25 @@ def runs(
     elif not rows:
         print_note("No runs yet. Start one:  proctor batch plan.yaml")
     else:
-        heads = ("RUN", "CREATED", "JOB", "STATUS", "DONE", "PASSED", "TOKENS", "COST")
+        is_narrow = _is_narrow()
+        heads: tuple[str, ...] = (
+            "RUN",
+            "AGE" if is_narrow else "CREATED",
+            "JOB",
+            "STATUS",
+            "DONE",
+            "PASSED",
+            "TOKENS",
+            "COST",
+        )
+        cells = [
+            _run_cells(row, unchecked[row["runId"]], age_at=ctx.now() if is_narrow else None) for row in rows
+        ]
         if with_size:
-            cells = [(*_run_cells(row, unchecked[row["runId"]]), size(sizes[row["runId"]])) for row in rows]
-            print_table((*heads, "SIZE"), cells)
-        else:
-            print_table(heads, (_run_cells(row, unchecked[row["runId"]]) for row in rows))
+            heads = (*heads, "SIZE")
+            cells = [(*line, size(sizes[row["runId"]])) for line, row in zip(cells, rows, strict=True)]
+        print_table(heads, cells, drop=("TOKENS", "JOB"))
+        print_next([f"proctor show {rows[0]['runId']}", "proctor top"])
     return output.SUCCEEDED
 
 
@@ -128,6 +158,10 @@ def delete(
     return output.SUCCEEDED
 
 
+def _is_narrow() -> bool:
+    return (output.terminal_width() or WIDE) < WIDE
+
+
 def _run_document(row: BatchWithTotals) -> JsonObject:
     totals = row["totals"]
     return {
@@ -145,9 +179,11 @@ def _run_document(row: BatchWithTotals) -> JsonObject:
     }
 
 
-def _run_cells(row: BatchWithTotals, unchecked: int) -> tuple[str, ...]:
+def _run_cells(row: BatchWithTotals, unchecked: int, *, age_at: datetime | None) -> tuple[str, ...]:
     totals = row["totals"]
     created = row["createdAt"][:19].replace("T", " ")
+    if age_at:
+        created = age(age_at - datetime.fromisoformat(row["createdAt"]))
     done = f"{totals['finished']}/{totals['items']}"
     cost = "" if totals["costUsd"] is None else money(totals["costUsd"])
     passed = str(totals["counts"][SUCCESS] - unchecked)
@@ -214,7 +250,8 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
         return
     took, cost = seconds(document["durationSec"]), document["costUsd"]
     spent = "" if cost is None else money(cost)
-    print(f"{printable(batch['runId'])}  {batch['status']}  {took}  {spent}".rstrip())
+    run_id, status = batch["runId"], batch["status"]
+    print(f"{printable(run_id)}  {output.colored(status, status)}  {took}  {spent}".rstrip())
     unchecked = document.get("uncheckedCount", 0)
     counts = {
         "success": document["successCount"] - unchecked,
@@ -224,24 +261,63 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
         "error": document["errorCount"],
         "unfinished": document["unfinishedCount"],
     }
-    print("  ".join(f"{number} {name}" for name, number in counts.items()))
+    shown = (output.colored(f"{number} {name}", name if number else "") for name, number in counts.items())
+    print("  ".join(shown))
+    if not item_filter.search and not item_filter.statuses:
+        _print_makers(store, run_id, is_running=status == RUNNING)
     if items:
         print()
-        print_table(
-            ("ITEM", "STATUS", "REASON", "WHAT", "AGENT", "MODEL", "PROMPT", "ERROR"), map(_cells, items)
-        )
-    total = store.read.count_items(batch["runId"], item_filter)
+        heads = ("ITEM", "STATUS", "REASON", "WHAT", "AGENT", "MODEL", "PROMPT", "ERROR")
+        cells = [_cells(row, is_narrow=_is_narrow()) for row in items]
+        print_table(heads, cells, drop=("REASON", "AGENT", "WHAT"))
+    total = store.read.count_items(run_id, item_filter)
     if total > len(items):
         print(f"… and {total - len(items):,} more (--limit)")
+    _print_next_commands(run_id, status, counts)
 
 
-def _cells(row: ItemRow) -> tuple[str, ...]:
+def _print_makers(store: Store, run_id: str, *, is_running: bool) -> None:
+    """The success rate of each agent and model, if there are several."""
+    makers = makers_of(store.read, run_id)
+    if len(makers) < 2:
+        return
+    # An interval for one look is narrower; while a run goes on, people look again and again.
+    rates = [each.rate if is_running else wilson(each.rate.successes, each.rate.trials) for each in makers]
+    rows = [
+        (
+            each.name,
+            f"{each.finished:,}/{each.items:,}",
+            f"{rate.successes:,}/{rate.trials:,}",
+            percent(rate.value),
+            interval(rate.low, rate.high),
+            "" if each.cost_usd is None else money(each.cost_usd),
+        )
+        for each, rate in zip(makers, rates, strict=True)
+    ]
+    print()
+    print_table(("MODEL", "DONE", "PASSED", "RATE", "95% CI", "COST"), rows, drop=("COST", "DONE"))
+
+
+def _print_next_commands(run_id: str, status: str, counts: Mapping[str, int]) -> None:
+    if status == RUNNING:
+        commands = [f"proctor watch {run_id}", f"proctor abort-run {run_id}"]
+    elif status != "completed":
+        commands = [f"proctor resume {run_id}", f"proctor report --run {run_id}"]
+    else:
+        failed = [name for name in ("fail", "timeout", "error") if counts[name]]
+        look = [f"proctor show {run_id} --status {','.join(failed)}"] if failed else []
+        commands = [*look, f"proctor report --run {run_id}"]
+    print_next(commands)
+
+
+def _cells(row: ItemRow, *, is_narrow: bool) -> tuple[str, ...]:
     # Items without a repository have a label: the variation of a scenario, an evaluator.
     label = json.loads(row["settings"]).get("label") or ""
     where = printable(label or row["repo"].rstrip("/").rpartition("/")[2], width=40)
     prompt, error = printable(row["prompt"], width=40), printable(row["error"], width=60)
     status = shown_status(row["status"], row["reason"])
-    return row["id"], status, row["reason"], where, row["agent"], row["model"], prompt, error
+    item_id = row["id"][:SHORT_ID] if is_narrow else row["id"]
+    return item_id, status, row["reason"], where, row["agent"], row["model"], prompt, error
 
 
 def _show_item(store: Store, row: ItemRow, as_json: bool) -> None:
@@ -363,16 +439,27 @@ def _cut(text: str, full: bool) -> str:
     return printable(text if full else text[:CUT], lines=True) + left_out
 
 
-# `proctor watch`
+# `proctor watch` and `proctor top`
 
 
 @watch_app.command()
-def watch(context: typer.Context, run: Run, as_json: Json = False) -> int:
+def watch(
+    context: typer.Context,
+    run: Annotated[
+        str,
+        typer.Argument(metavar="[RUN]", help="Run ID, or an unambiguous prefix (default: all live runs)."),
+    ] = "",
+    as_json: Json = False,
+) -> int:
     """Watch a run until it ends, including one started by another process. Ctrl-C stops only the watching.
+
+    Without a run: all live runs, as `proctor top`.
 
     Example:  proctor watch nightly-42
     """
     with terminal_context(context.obj) as ctx:
+        if not run:
+            return _top(ctx.store, as_json=as_json)
         run_id = ctx.store.read.batch(run, ctx.now())["runId"]
         asyncio.run(_watch(ctx.store, run_id, as_json=as_json))
         batch = ctx.store.read.batch(run_id, ctx.now())
@@ -397,3 +484,41 @@ async def _watch(store: Store, run_id: str, *, as_json: bool) -> None:
     async with LiveView(store, run_id) as view:
         while (await view.refresh()).status == RUNNING:
             await asyncio.sleep(REFRESH_SECONDS)
+
+
+@top_app.command()
+def top(context: typer.Context, as_json: Json = False) -> int:
+    """Show all live runs of the store, until Ctrl-C; once with --json or without a terminal.
+
+    Example:  proctor top
+    """
+    with terminal_context(context.obj) as ctx:
+        return _top(ctx.store, as_json=as_json)
+
+
+def _top(store: Store, *, as_json: bool) -> int:
+    view = TopView(store)
+    if as_json:
+        print_json({"runs": [_live_document(each) for each in view.read()]})
+    elif sys.stderr.isatty():
+        with suppress(KeyboardInterrupt):
+            asyncio.run(view.show())
+    elif live := view.read():
+        print_table(TOP_HEADS, map(top_cells, live))
+    else:
+        print_note("No live runs. Start one:  proctor batch plan.yaml")
+    return output.SUCCEEDED
+
+
+def _live_document(run: Progress) -> JsonObject:
+    return {
+        "runId": run.run_id,
+        "status": run.status,
+        "itemCount": run.total,
+        "counts": dict(run.counts),
+        "itemsPerMinute": None if run.items_per_second is None else 60 * run.items_per_second,
+        "etaSeconds": run.eta_seconds,
+        "tokensTotal": run.tokens,
+        "costUsd": run.cost_usd,
+        "running": [asdict(each) for each in run.running],
+    }

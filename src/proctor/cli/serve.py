@@ -30,7 +30,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from proctor.agent import Access
 from proctor.bootstrap import now, open_context
 from proctor.cli import output
-from proctor.cli.output import count, money, print_json, print_note, printable
+from proctor.cli.output import count, money, print_json, print_next, print_note, printable
 from proctor.cli.run import protect_memory, terminal_context
 from proctor.config import checked_token, read_token_file, serve_tokens
 from proctor.context import Settings
@@ -557,7 +557,7 @@ class _GatewaySession:
             f"{usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), {usage.output_tokens:,} out"
         )
         print_note(f"{count(self._calls, 'call')}, {tokens}, {money(totals.cost_usd)}")
-        print_note(f"Next:  proctor show {self.session_id}")
+        print_next([f"proctor show {self.session_id}"])
 
     def close(self) -> None:
         self._writer.close()

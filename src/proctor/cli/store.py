@@ -10,7 +10,7 @@ import typer
 from proctor.batch.deletion import PrunedRuns, prune_runs
 from proctor.bootstrap import load_settings, locate, now, store_keys
 from proctor.cli import output
-from proctor.cli.output import Json, count, is_sure, print_json, print_note, print_table, printable
+from proctor.cli.output import Json, Working, count, is_sure, print_json, print_note, print_table, printable
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.formatting import size
@@ -44,7 +44,8 @@ def check(
     """
     settings = load_settings(**(context.obj or {}))
     _require_store(settings.store_url)
-    result = maintenance.check_store(settings.store_url, store_keys(settings), now(), texts=not quick)
+    with Working("checking the store"):
+        result = maintenance.check_store(settings.store_url, store_keys(settings), now(), texts=not quick)
     if as_json:
         print_json(result.document())
     else:
@@ -65,7 +66,8 @@ def backup(
     """
     _, url = locate(**(context.obj or {}))
     _require_store(url)
-    copy = maintenance.back_up(url, file, force=force)
+    with Working("copying the store"):
+        copy = maintenance.back_up(url, file, force=force)
     return _print_copy(copy, f"wrote {printable(file)}", as_json=as_json)
 
 
@@ -83,7 +85,8 @@ def restore(
     Example:  proctor store restore proctor-backup.db --force
     """
     _, url = locate(**(context.obj or {}))
-    copy = maintenance.restore(file, url, now(), force=force)
+    with Working("restoring the store"):
+        copy = maintenance.restore(file, url, now(), force=force)
     return _print_copy(copy, f"restored {printable(copy.url)}", as_json=as_json)
 
 
@@ -100,7 +103,8 @@ def copy(
 
     Example:  proctor store copy proctor.db postgresql://db.example/proctor
     """
-    copied = maintenance.copy_store(source, target, skip_damaged=skip_damaged)
+    with Working("copying tables") as working:
+        copied = maintenance.copy_store(source, target, skip_damaged=skip_damaged, on_progress=working.update)
     return _print_copy(copied, f"copied to {printable(copied.url)}", as_json=as_json)
 
 
@@ -162,7 +166,8 @@ def prune(
             what = "the texts of " if keep_scores else ""
             if found.runs and not is_sure(f"Delete {what}{count(len(found.runs), 'run')}?"):
                 return output.SOME_DID_NOT
-        pruned = prune_runs(ctx, before, keep_scores=keep_scores, dry_run=dry_run)
+        with Working("deleting runs"):
+            pruned = prune_runs(ctx, before, keep_scores=keep_scores, dry_run=dry_run)
     if as_json:
         print_json(pruned.document())
     else:

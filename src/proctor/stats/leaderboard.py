@@ -16,8 +16,18 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from proctor.formatting import elapsed
-from proctor.item import ERROR, FAIL, FINISHED, RUNNING, STATUSES, SUCCESS, TIMEOUT
-from proctor.stats.intervals import LIKE, THESE, Estimate, bill, mean, per_success, typical
+from proctor.item import ERROR, FAIL, FINISHED, RUNNING, STATUSES, SUCCESS, TIMEOUT, UNCHECKED
+from proctor.stats.intervals import (
+    LIKE,
+    THESE,
+    Estimate,
+    Rate,
+    anytime_rate,
+    bill,
+    mean,
+    per_success,
+    typical,
+)
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import SessionUsage
 from proctor.store.batches import moment
@@ -31,7 +41,7 @@ if TYPE_CHECKING:
 # Runs of a benchmark, from the rows of the store.
 
 
-CHECK, EXPECT, UNCHECKED = "check: ", "expect.", "unchecked"
+CHECK, EXPECT, NOT_CHECKED = "check: ", "expect.", "unchecked"
 """How the scores of a benchmark's runs are named."""
 
 
@@ -207,7 +217,7 @@ def _criteria(expected: Sequence[str], scores: Sequence[Row]) -> tuple[tuple[Tas
     ]
     checked = {criterion.name for criterion in criteria}
     silent = [TaskCriterion(name=name, passed=None) for name in expected if name not in checked]
-    return (*criteria, *silent), any(row["evaluator"] == UNCHECKED for row in scores)
+    return (*criteria, *silent), any(row["evaluator"] == NOT_CHECKED for row in scores)
 
 
 # Figures and ranks of models.
@@ -603,6 +613,14 @@ class ModelStanding:
     tokens: int
     cost_usd: float | None
     """None: no price is known so far."""
+    unchecked: int = 0
+    """Successes that nothing checked."""
+
+    @property
+    def rate(self) -> Rate:
+        """Successes of the runs that were checked, with an interval that holds at every look."""
+        succeeded = self.counts[SUCCESS] - self.unchecked
+        return anytime_rate(succeeded, succeeded + self.counts[FAIL] + self.counts[TIMEOUT])
 
     @property
     def state(self) -> str:
@@ -644,4 +662,5 @@ def _standing(
         elapsed_seconds=total,
         tokens=tokens,
         cost_usd=sum(costs) if costs else None,
+        unchecked=sum(row["status"] == SUCCESS and row["reason"] == UNCHECKED for row in rows),
     )

@@ -4,16 +4,17 @@ Counts come from an index alone. Sums would need every row; but finished items d
 the start of the plan are summed once and cached.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from proctor.formatting import plural
-from proctor.item import FINISHED, RUNNING
+from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
 from proctor.job import STOP_RULE, StopState
+from proctor.stats.intervals import Rate, anytime_rate
 from proctor.store import StoreReader, aggregates
-from proctor.store.aggregates import UsageSums
+from proctor.store.aggregates import MakerSums, UsageSums
 from proctor.store.items import status_counts
 from proctor.store.tables import BatchRow
 
@@ -24,6 +25,9 @@ RATE_SECONDS = 30
 """The rate is that of the last half minute: long enough for items of some seconds, short enough to
 notice that a provider has slowed down."""
 
+MAKERS_AGE = timedelta(seconds=2)
+LARGE = 10_000
+"""Figures by model read every item: in runs with more items they are renewed less often than the rest."""
 # Below this, a single item would change the rate too much.
 SHORTEST_RATE_SECONDS = 2
 
@@ -37,10 +41,27 @@ class RunningItem:
     prompt: str
     model: str
     agent: str
+    repeat: int
     session_id: str
     elapsed_seconds: float
     tokens: int
     """So far, in this attempt."""
+    action: str = ""
+    """Its last recorded action: a tool call, or who wrote the last message. Empty: nothing yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakerProgress:
+    """How far one agent and model are."""
+
+    name: str
+    finished: int
+    items: int
+    rate: Rate
+    """Successes of the items that were checked; its interval holds at every look."""
+    tokens: int
+    cost_usd: float | None
+    """None: no price is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +122,9 @@ class Progress:
     """Successes that nothing checked."""
     stop_when: StopState | None = None
     """What `stop_when` has decided, and the interval of each level, valid at any time. None: no rule."""
+    makers: tuple[MakerProgress, ...] = ()
+    """By agent and model, if asked for; in large runs up to two seconds old."""
+    _makers_at: datetime | None = field(default=None, repr=False)
     _settled: _Sums = field(default=_Sums(), repr=False)
     _marks: tuple[tuple[datetime, int], ...] = field(default=(), repr=False)
     _follower: "StopFollower | None" = field(default=None, repr=False)
@@ -121,7 +145,14 @@ class Progress:
         return (self.total - self.finished) / self.items_per_second
 
 
-def progress(read: StoreReader, run_id: str, now: datetime, previous: Progress | None = None) -> Progress:
+def progress(
+    read: StoreReader,
+    run_id: str,
+    now: datetime,
+    previous: Progress | None = None,
+    *,
+    with_makers: bool = False,
+) -> Progress:
     """How far a batch is. Give the `previous` answer to make the next one quick and its rate current."""
     batch = read.batch(run_id, now)
     run_id = batch["runId"]
@@ -134,6 +165,11 @@ def progress(read: StoreReader, run_id: str, now: datetime, previous: Progress |
     elapsed = _elapsed(batch, now)
     marks = _marks(previous, now, finished)
     follower = previous._follower if previous else _follower(read, run_id)
+    makers, makers_at = (previous.makers, previous._makers_at) if previous else ((), None)
+    is_large = sum(counts.values()) > LARGE
+    is_recent = is_large and makers_at is not None and now - makers_at < MAKERS_AGE
+    if with_makers and (not is_recent or batch["status"] != RUNNING):
+        makers, makers_at = makers_of(read, run_id), now
     return Progress(
         run_id=run_id,
         status=batch["status"],
@@ -147,6 +183,8 @@ def progress(read: StoreReader, run_id: str, now: datetime, previous: Progress |
         running=_running(read, run_id, now),
         pools=_pools(read, run_id, now),
         stop_when=follower.document(sum(counts.values()), finished) if follower else None,
+        makers=makers,
+        _makers_at=makers_at,
         _settled=settled,
         _marks=marks,
         _follower=follower,
@@ -189,11 +227,38 @@ def _running(read: StoreReader, run_id: str, now: datetime) -> tuple[RunningItem
             prompt=row["prompt"],
             model=row["model"],
             agent=row["agent"],
+            repeat=row["repeat"],
             session_id=row["sessionId"] or "",
             elapsed_seconds=_seconds(row["startedAt"], now),
             tokens=row["tokens"] or 0,
+            action=(row["toolName"] if row["isTool"] else row["speaker"]) or "",
         )
         for row in aggregates.running_items(read, run_id)
+    )
+
+
+def makers_of(read: StoreReader, run_id: str) -> tuple[MakerProgress, ...]:
+    """Each agent and model of a run, in alphabetical order."""
+    grouped: dict[str, list[MakerSums]] = {}
+    for row in aggregates.maker_sums(read, run_id):
+        name = " ".join(part for part in (row["agent"], row["model"]) if part)
+        grouped.setdefault(name, []).append(row)
+    return tuple(_maker(name, rows) for name, rows in grouped.items())
+
+
+def _maker(name: str, rows: Sequence[MakerSums]) -> MakerProgress:
+    def count(*statuses: str) -> int:
+        return sum(row["items"] for row in rows if row["status"] in statuses)
+
+    costs = [row["cost"] for row in rows if row["cost"] is not None]
+    succeeded = count(SUCCESS) - sum(row["unchecked"] for row in rows)
+    return MakerProgress(
+        name=name,
+        finished=count(*FINISHED),
+        items=sum(row["items"] for row in rows),
+        rate=anytime_rate(succeeded, succeeded + count(FAIL, TIMEOUT)),
+        tokens=sum(row["tokens"] or 0 for row in rows),
+        cost_usd=sum(costs) if costs else None,
     )
 
 

@@ -10,6 +10,7 @@ fixed before the first result.
 """
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ FIRST_LOOK = 30
 TUNED_FOR = 100
 """Number of observations at which the asymptotic sequence is narrowest."""
 NO_MEAN = "No mean fits the observations: their order is not random, or the mean has changed."
+FEWEST_PROJECTED, MOST_PROJECTED = 10, 20_000
+"""Observations from which further ones are projected, and how many at most."""
 BETTING, ASYMPTOTIC = "betting confidence sequence", "asymptotic confidence sequence (approximate)"
 
 
@@ -77,6 +80,9 @@ class AnytimeInterval(Protocol):
     def interval(self) -> Estimate:
         """The interval after the observations so far."""
 
+    def state(self) -> dict[str, Any]:
+        """Everything as JSON values, with the observations as `values`."""
+
 
 class ConfidenceSequence:
     """Anytime-valid interval of the mean of observations between `lo` and `hi`.
@@ -85,7 +91,16 @@ class ConfidenceSequence:
     1.0
     """
 
-    def __init__(self, lo: float = 0.0, hi: float = 1.0, alpha: float = 0.05, *, scope: str = LIKE) -> None:
+    def __init__(
+        self,
+        lo: float = 0.0,
+        hi: float = 1.0,
+        alpha: float = 0.05,
+        *,
+        scope: str = LIKE,
+        step: float = STEP,
+    ) -> None:
+        """`step` is the distance of candidate means on a scale of length 1."""
         import numpy as np
 
         if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
@@ -97,10 +112,11 @@ class ConfidenceSequence:
         self.n = 0
         self._values: list[float] = []
         self._total = self._squares = 0.0
-        self._means = np.arange(STEP / 2, 1, STEP)
+        # The remaining candidates only: an excluded one stays excluded, so its wealth is of no use.
+        self.step = step
+        self._means = np.arange(step / 2, 1, step)
         self._above = np.zeros(len(self._means))
         self._below = np.zeros(len(self._means))
-        self._remaining = np.ones(len(self._means), dtype=bool)
 
     def add(self, *values: float) -> Self:
         """Add the next observations, in their order. A candidate mean that was excluded stays excluded."""
@@ -116,8 +132,9 @@ class ConfidenceSequence:
                 x, self._means, stakes_of(x, self.alpha, (self.n, self._total, self._squares))
             )
             above, below = above + self._above, below + self._below
-            self._remaining &= (hedged(above, below) < -math.log(self.alpha)).all(axis=0)
-            self._above, self._below = above[-1], below[-1]
+            remaining = (hedged(above, below) < -math.log(self.alpha)).all(axis=0)
+            self._means = self._means[remaining]
+            self._above, self._below = above[-1][remaining], below[-1][remaining]
             for scaled in map(float, x):
                 self.n += 1
                 self._total += scaled
@@ -127,8 +144,8 @@ class ConfidenceSequence:
 
     def candidates(self) -> tuple[float, float] | None:
         """The lowest and the highest remaining candidate mean, on the scale 0 to 1; None: none is left."""
-        remaining = self._means[self._remaining]
-        return (round(float(remaining[0]), 9), round(float(remaining[-1]), 9)) if len(remaining) else None
+        means = self._means
+        return (round(float(means[0]), 9), round(float(means[-1]), 9)) if len(means) else None
 
     def interval(self) -> Estimate:
         """The intersection of the intervals so far; its width is never zero."""
@@ -138,8 +155,8 @@ class ConfidenceSequence:
             note = NO_MEAN
         else:
             # A candidate represents the means up to half a step on either side.
-            low = round(self.lo + (self.hi - self.lo) * (bounds[0] - STEP / 2), 9)
-            high = round(self.lo + (self.hi - self.lo) * (bounds[1] + STEP / 2), 9)
+            low = round(self.lo + (self.hi - self.lo) * (bounds[0] - self.step / 2), 9)
+            high = round(self.lo + (self.hi - self.lo) * (bounds[1] + self.step / 2), 9)
         return Estimate(
             value=math.fsum(self._values) / self.n if self.n else None,
             low=low,
@@ -234,7 +251,7 @@ def asymptotic_reach(n: int, alpha: float) -> float:
     alpha = 5 % the true ratio is ever excluded in 2.6 % of simulations with normal logarithms, 2.1 % with
     t(4), 4.8 % with logarithms of gamma(0.5) and 6.9 % with exponential ones: it is approximate.
     """
-    from scipy.special import ndtri, stdtrit
+    from proctor.stats.special import ndtri, stdtrit
 
     odds = -2 * math.log(alpha)
     rho2 = (odds + math.log(odds + 1)) / TUNED_FOR
@@ -365,9 +382,6 @@ class Monitor:
             raise UsageError(f"task {position} of {cell} was already added")
         self._cells[cell].waiting[position] = self._observed(repeats)
         self._cells[cell].advance()
-        for key, track in self._tracks.items():
-            if cell in key:
-                self._feed(key, track)
 
     def decisions(self) -> list[GoalStatus]:
         """What is decided, in the order of the goals."""
@@ -388,11 +402,21 @@ class Monitor:
         With `errors_fail` errors count as the worst value, otherwise they are left out.
         """
         if key in self._tracks:
-            return self._tracks[key].estimate(errors_fail)
-        reverse = self._tracks.get(key[::-1])
-        if reverse is None:
+            return self._fed(key).estimate(errors_fail)
+        if key[::-1] not in self._tracks:
             raise UsageError(f"no goal is about {' and '.join(key)}")
-        return _reversed(reverse.estimate(errors_fail), is_ratio=self._is_ratio)
+        return _reversed(self._fed(key[::-1]).estimate(errors_fail), is_ratio=self._is_ratio)
+
+    def tasks_to_separate(self, one: str, other: str) -> int | None:
+        """About how many further tasks of both separate two cells, if the next ones are like those so far.
+
+        0: they are separated. None: too few are finished, or it takes more than `MOST_PROJECTED`.
+        """
+        key = (one, other) if (one, other) in self._tracks else (other, one)
+        if self._better(key):
+            return 0
+        equal = 1.0 if self._is_ratio else 0.0
+        return self._fed(key).observations_to_exclude(equal)
 
     def ranks(self) -> dict[str, tuple[int, int]]:
         """For each cell the best and the worst rank that the compared pairs leave open."""
@@ -428,14 +452,17 @@ class Monitor:
         errors = len(repeats) - len(values)
         return _Observed(mean, (math.fsum(values) + errors * worst) / len(repeats) if repeats else None)
 
-    def _feed(self, key: Key, track: "_Track") -> None:
-        ready = min(len(self._cells[name].finished) for name in key)
-        while track.position < ready:
-            row = [self._cells[name].finished[track.position] for name in key]
-            track.position += 1
+    def _fed(self, key: Key) -> "_Track":
+        """The track of a cell or pair, with all tasks that count by now."""
+        track = self._tracks[key]
+        columns = [self._cells[name].finished for name in key]
+        ready = min(map(len, columns))
+        for row in zip(*(column[track.position : ready] for column in columns), strict=True):
             track.add(
                 self._value([each.left_out for each in row]), self._value([each.as_failures for each in row])
             )
+        track.position = ready
+        return track
 
     def _value(self, row: Sequence[float | None]) -> float | None:
         values = [value for value in row if value is not None]
@@ -564,17 +591,47 @@ class _Track:
         self.position = 0
         self._errors_out = self._errors_fail = sequence
         self._left_out = 0
+        self._new: list[float] = []
+        """Observations since the last look, without errors: adding many at once is a hundred times faster."""
+        self._new_with_errors: list[float] = []
 
     def add(self, left_out: float | None, as_failures: float | None) -> None:
         if left_out != as_failures and self._errors_fail is self._errors_out:
+            self._add_new()
             self._errors_fail = deepcopy(self._errors_out)
         self._left_out += left_out is None
         if left_out is not None:
-            self._errors_out.add(left_out)
+            self._new.append(left_out)
         if as_failures is not None and self._errors_fail is not self._errors_out:
-            self._errors_fail.add(as_failures)
+            self._new_with_errors.append(as_failures)
+
+    def _add_new(self) -> None:
+        self._errors_out.add(*self._new)
+        if self._errors_fail is not self._errors_out:
+            self._errors_fail.add(*self._new_with_errors)
+        self._new, self._new_with_errors = [], []
+
+    def observations_to_exclude(self, value: float) -> int | None:
+        """How many further observations exclude a value, with those so far drawn again in random order."""
+        self._add_new()
+        sequence = deepcopy(self._errors_out)
+        seen = sequence.state()["values"]
+        if len(seen) < FEWEST_PROJECTED:
+            return None
+        rng, drawn = random.Random(0), 0
+        step = max(1, len(seen) // 20)
+        while drawn < MOST_PROJECTED:
+            drawn += step
+            interval = sequence.add(*rng.choices(seen, k=step)).interval()
+            if interval.low is None or interval.high is None:
+                continue
+            if not interval.low <= value <= interval.high:
+                return drawn
+            step = max(step, drawn // 10)
+        return None
 
     def estimate(self, errors_fail: bool) -> Estimate:
+        self._add_new()
         if errors_fail:
             return self._errors_fail.interval()
         return replace(self._errors_out.interval(), left_out=self._left_out)

@@ -439,9 +439,28 @@ class RunningItemRow(TypedDict):
     prompt: str
     model: str
     agent: str
+    repeat: int
     startedAt: str | None
     sessionId: str | None
     tokens: int | None
+    toolName: str | None
+    """Its last tool call."""
+    speaker: str | None
+    """Who wrote its last message."""
+    isTool: int | None
+    """1: the tool call is newer than the message."""
+
+
+class MakerSums(TypedDict):
+    """Items of one agent, model and status."""
+
+    agent: str
+    model: str
+    status: str
+    items: int
+    unchecked: int
+    tokens: int | None
+    cost: float | None
 
 
 class _First(TypedDict):
@@ -509,13 +528,37 @@ def running_sums(read: StoreReader, run_id: str) -> UsageSums:
 
 def running_items(read: StoreReader, run_id: str) -> list[RunningItemRow]:
     """The items that have been running longest."""
+
+    def last(column: str, table: str) -> str:
+        return (
+            f'(SELECT {column} FROM "{table}" t WHERE t."sessionId" = i."sessionId" '
+            'ORDER BY t."position" DESC LIMIT 1)'
+        )
+
+    speaker = 'CASE WHEN t."name" = \'\' THEN t."role" ELSE t."name" END'
+    position, tool = 't."position"', 't."toolName"'
     return read.rows(
         RunningItemRow,
         f'SELECT "id", "repo", SUBSTR("prompt", 1, {SHOWN_CHARACTERS}) AS "prompt", "model", "agent", '
-        '"startedAt", "sessionId", (SELECT SUM(t."promptTokens" + t."completionTokens") FROM "model_calls" t '
-        'WHERE t."sessionId" = i."sessionId") AS "tokens" FROM "batch_items" i '
+        '"repeat", "startedAt", "sessionId", '
+        '(SELECT SUM(t."promptTokens" + t."completionTokens") FROM "model_calls" t '
+        'WHERE t."sessionId" = i."sessionId") AS "tokens", '
+        f'{last(tool, "tool_calls")} AS "toolName", {last(speaker, "messages")} AS "speaker", '
+        f"CASE WHEN {last(position, 'tool_calls')} > COALESCE({last(position, 'messages')}, -1) "
+        'THEN 1 ELSE 0 END AS "isTool" FROM "batch_items" i '
         f'WHERE "runId" = ? AND "status" = ? ORDER BY "startedAt", "position" LIMIT {SHOWN_RUNNING}',
         (run_id, RUNNING),
+    )
+
+
+def maker_sums(read: StoreReader, run_id: str) -> list[MakerSums]:
+    """Items, tokens and cost by agent, model and status."""
+    return read.rows(
+        MakerSums,
+        f'SELECT "agent", "model", "status", COUNT(*) AS "items", {_UNCHECKED_ITEMS}, '
+        'SUM("tokensTotal") AS "tokens", SUM("costUsd") AS "cost" FROM "batch_items" '
+        'WHERE "runId" = ? GROUP BY "agent", "model", "status" ORDER BY "agent", "model", "status"',
+        (run_id,),
     )
 
 

@@ -1,17 +1,13 @@
-"""Lists of the items of a batch: pages, sorted and searched; states, results and outcomes of all of them."""
+"""Items of a batch: rows of a page; states, results and outcomes of all of them."""
 
 import json
 import re
-from array import array
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypedDict
+from typing import Literal, TypedDict
 
-from proctor.errors import NotFound
 from proctor.item import RUNNING, STATUSES
 from proctor.store.database import extended, id_pages, places
-from proctor.store.reader import IdRow, ItemFilter, StoreReader, item_where, uses_postgres
+from proctor.store.reader import IdRow, StoreReader
 
 SHOWN_CHARACTERS = 300
 """Of a prompt or an error in a list."""
@@ -23,10 +19,6 @@ CUT = ("prompt", "error")
 PAGE_COLUMNS = ", ".join(
     [f'"{name}"' for name in PLAIN] + [f'SUBSTR("{name}", 1, {SHOWN_CHARACTERS}) AS "{name}"' for name in CUT]
 )
-SECONDS = "seconds"
-"""Orders by duration."""
-FACTOR = "factor:"
-"""Prefix of an order by the level of a factor."""
 _IN_A_PATH = re.compile(r'[^"\\\x00-\x1f]+')
 """Names that can be quoted in a JSON path."""
 
@@ -61,10 +53,6 @@ class PageItem(_ItemPageColumns):
     factors: dict[str, object]
 
 
-class _Numbers(TypedDict):
-    numbers: str | None
-
-
 class _ItemId(TypedDict):
     itemId: str | None
 
@@ -84,57 +72,6 @@ class AgentModelCount(TypedDict):
     agent: str
     model: str
     items: int
-
-
-ORDERS = (*(name for name in (*PLAIN, *CUT) if name != "factors"), SECONDS)
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Items in some order: their positions in the plan and their statuses."""
-
-    positions: "array[int]"
-    statuses: bytes
-    """Of each position, as an index into `STATUSES`."""
-
-    def counts(self) -> dict[str, int]:
-        """How many there are in each status; every status is there."""
-        counts = Counter(self.statuses)
-        return {status: counts[index] for index, status in enumerate(STATUSES)}
-
-    def window(self, statuses: Sequence[str], offset: int, limit: int) -> tuple[Sequence[int], int]:
-        """Positions of one page of the items in these statuses, and the number of such items."""
-        if not statuses:
-            return self.positions[offset : offset + limit], len(self.positions)
-        codes = {STATUSES.index(status) for status in statuses}
-        positions = [
-            place for place, status in zip(self.positions, self.statuses, strict=True) if status in codes
-        ]
-        return positions[offset : offset + limit], len(positions)
-
-
-def listing(read: StoreReader, run_id: str, search: str, order: str, *, descending: bool) -> Listing:
-    """All items that contain a text, sorted; missing values come last in both directions."""
-    on_postgres = uses_postgres(read)
-    where, parameters = item_where(run_id, ItemFilter(search=search))
-    by, named = _expression(order, on_postgres)
-    direction = "DESC" if descending else "ASC"
-    ordering = (
-        f'"position" {direction}' if order == "position" else f'{by} {direction} NULLS LAST, "position"'
-    )
-    # One text of numbers: fetching 100,000 rows would take as long as sorting them.
-    code = " ".join(f"WHEN '{status}' THEN {number}" for number, status in enumerate(STATUSES))
-    number = f'"position" * {len(STATUSES)} + CASE "status" {code} END AS "number"'
-    joined = "STRING_AGG(CAST(\"number\" AS TEXT), ',')" if on_postgres else 'GROUP_CONCAT("number")'
-    (row,) = read.rows(
-        _Numbers,
-        f'SELECT {joined} AS "numbers" FROM '
-        f'(SELECT {number} FROM "batch_items" WHERE {where} ORDER BY {ordering}) AS "ordered"',
-        (*parameters, *named),
-    )
-    numbers = [int(one) for one in row["numbers"].split(",")] if row["numbers"] else []
-    size = len(STATUSES)
-    return Listing(array("q", [one // size for one in numbers]), bytes(one % size for one in numbers))
 
 
 def rows_at(read: StoreReader, run_id: str, positions: Sequence[int]) -> list[PageItem]:
@@ -274,6 +211,50 @@ def item_results(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[Ite
     return results
 
 
+class LevelStatusCount(TypedDict):
+    """The items of one agent or model in one status."""
+
+    level: str
+    status: str
+    n: int
+
+
+def status_counts_by(
+    read: StoreReader, run_id: str, column: Literal["agent", "model"]
+) -> list[LevelStatusCount]:
+    """How many items of each agent or model are in which status."""
+    return read.rows(
+        LevelStatusCount,
+        f'SELECT "{column}" AS "level", "status", COUNT(*) AS "n" FROM "batch_items" '
+        f'WHERE "runId" = ? GROUP BY "{column}", "status"',
+        (run_id,),
+    )
+
+
+class ChangeSize(TypedDict):
+    """How much the last session of an item changed."""
+
+    id: str
+    files: int
+    added: int
+    removed: int
+
+
+def change_sizes(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[ChangeSize]:
+    """What items changed, by their whole ids; those without a step are missing."""
+    sizes = list[ChangeSize]()
+    for part in id_pages(ids):
+        sizes += read.rows(
+            ChangeSize,
+            'SELECT i."id", SUM(t."changedFiles") AS "files", SUM(t."linesAdded") AS "added", '
+            'SUM(t."linesRemoved") AS "removed" FROM "batch_items" i '
+            'JOIN "iterations" t ON t."sessionId" = i."sessionId" '
+            f'WHERE i."runId" = ? AND i."id" IN ({places(part)}) GROUP BY i."id"',
+            (run_id, *part),
+        )
+    return sizes
+
+
 class _Model(TypedDict):
     model: str
 
@@ -311,24 +292,12 @@ def _opened(row: _StoredPageItem) -> PageItem:
     return extended(PageItem, row, factors=json.loads(row["factors"]))
 
 
-def _expression(order: str, is_postgres: bool) -> tuple[str, list[object]]:
-    """SQL expression of an order, and its parameters."""
-    if order.startswith(FACTOR):
-        return level_of(order.removeprefix(FACTOR), is_postgres=is_postgres)
-    if order == SECONDS:
-        if is_postgres:
-            return 'CAST("finishedAt" AS timestamptz) - CAST("startedAt" AS timestamptz)', []
-        return 'julianday("finishedAt") - julianday("startedAt")', []
-    if order not in ORDERS:
-        raise NotFound(f"items have no column {order}\nThere are: {', '.join(ORDERS)}.")
-    return f'"{order}"', []
-
-
 class BenchmarkItem(TypedDict):
     """An item of a benchmark without its inputs."""
 
     factors: str
     status: str
+    reason: str
     startedAt: str | None
     finishedAt: str | None
     tokensTotal: int
@@ -340,8 +309,8 @@ def benchmark_items(read: StoreReader, run_id: str) -> list[BenchmarkItem]:
     """The items of a benchmark in the order of the plan."""
     return read.rows(
         BenchmarkItem,
-        'SELECT "factors", "status", "startedAt", "finishedAt", "tokensTotal", "costUsd", "sessionId" '
-        'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
+        'SELECT "factors", "status", "reason", "startedAt", "finishedAt", "tokensTotal", "costUsd", '
+        '"sessionId" FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
         (run_id,),
     )
 

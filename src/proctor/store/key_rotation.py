@@ -42,6 +42,7 @@ ROW_IDS: Mapping[str, tuple[str, ...]] = {
     "recommendations": ("id",),
     "arrivals": ("traceId", "spanId", "part"),
     "log_events": ("logGroup", "logStream", "position"),
+    "annotations": ("sessionId", "id"),
 }
 """Primary keys, where they are not session and position."""
 BYTES = ("arrivals.data", "blobs.data")

@@ -52,6 +52,9 @@ OTHER_IDS: Mapping[str, tuple[str, ...]] = {
     "pools": ("name", "owner"),
     "signatures": ("runId", "position"),
     "online_sessions": ("configId", "sessionId"),
+    "drift_scores": ("configId", "evaluator", "dimension", "position"),
+    "drift_points": ("configId", "evaluator", "dimension", "position"),
+    "drift_crossings": ("configId", "evaluator", "dimension", "position"),
     "dataset_versions": ("datasetId", "version"),
     "resource_tags": ("arn", "key"),
     "client_tokens": ("operation", "token"),
@@ -326,10 +329,17 @@ def restore(file: Path, url: str, now: datetime, *, force: bool = False) -> Stor
     return StoreCopy(url=database.url, rows=rows, kept_aside=kept)
 
 
-def copy_store(source_url: str, target_url: str, *, skip_damaged: bool = False) -> StoreCopy:
+def copy_store(
+    source_url: str,
+    target_url: str,
+    *,
+    skip_damaged: bool = False,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+) -> StoreCopy:
     """Copy all tables to an empty store, of the same or the other kind of database, and compare the two.
 
-    With `skip_damaged`, rows that cannot be read are left out.
+    With `skip_damaged`, rows that cannot be read are left out. `on_progress` is called with the number of
+    tables that are done, and of all.
     """
     source, target = open_database(source_url), open_database(target_url)
     if isinstance(source, SqliteDatabase) and not source.path.exists():
@@ -347,10 +357,10 @@ def copy_store(source_url: str, target_url: str, *, skip_damaged: bool = False) 
         writing.begin()
         try:
             with _snapshot(reading, source):
-                rows = {
-                    table: _copy_table(table, reading, writing, skipped if skip_damaged else None)
-                    for table in COLUMNS
-                }
+                rows = dict[str, int]()
+                for table in COLUMNS:
+                    rows[table] = _copy_table(table, reading, writing, skipped if skip_damaged else None)
+                    on_progress(len(rows), len(COLUMNS))
             writing.commit()
         except BaseException:
             writing.rollback()

@@ -23,6 +23,8 @@ TABLE = "table"
 """`sessions.source` of the rows of imported tables."""
 OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics", "scores", "merge_history")
 """Tables whose rows belong to one session, by `sessionId`."""
+BY_PEOPLE = ("labels", "annotations")
+"""Tables of what people write about a session, by `sessionId`; a new import of the session keeps them."""
 
 
 # Rows stay dictionaries: reading a value of a `LockedRow` raises if its key is not available.
@@ -276,6 +278,17 @@ class LabelRow(TypedDict):
     noteBlob: NotRequired[str | None]
 
 
+class AnnotationRow(TypedDict):
+    """A note, a star or a tag of a session."""
+
+    sessionId: str
+    id: str
+    kind: str
+    text: str
+    author: str
+    createdAt: str
+
+
 class CalibrationRow(TypedDict):
     """A comparison of an evaluator with human labels."""
 
@@ -431,6 +444,53 @@ class OnlineSessionRow(TypedDict):
     sessionId: str
     decision: str
     at: str
+
+
+class DriftScoreRow(TypedDict):
+    """The mean score of a session, in the order of its line."""
+
+    configId: str
+    evaluator: str
+    dimension: str
+    position: int
+    sessionId: str
+    value: float
+    at: str
+
+
+class DriftPointRow(TypedDict):
+    """A point of a line, with the interval of the mean since the line started."""
+
+    configId: str
+    evaluator: str
+    dimension: str
+    position: int
+    at: str
+    mean: float
+    low: float
+    high: float
+
+
+class DriftCrossingRow(TypedDict):
+    """A change of the mean, and its alert."""
+
+    configId: str
+    evaluator: str
+    dimension: str
+    position: int
+    at: str
+    direction: str
+    beforeMean: float | None
+    beforeLow: float | None
+    beforeHigh: float | None
+    afterMean: float
+    afterLow: float
+    afterHigh: float
+    afterSessions: int
+    alert: str
+    attempts: int
+    nextAt: str | None
+    problem: str
 
 
 class ResourceTagRow(TypedDict):
@@ -591,6 +651,9 @@ ROWS: dict[str, type] = {
     "evaluator_definitions": EvaluatorDefinitionRow,
     "online_configs": OnlineConfigRow,
     "online_sessions": OnlineSessionRow,
+    "drift_scores": DriftScoreRow,
+    "drift_points": DriftPointRow,
+    "drift_crossings": DriftCrossingRow,
     "datasets": DatasetRow,
     "dataset_versions": DatasetVersionRow,
     "dataset_examples": DatasetExampleRow,
@@ -602,6 +665,7 @@ ROWS: dict[str, type] = {
     "log_events": LogEventRow,
     "data_keys": DataKeyRow,
     "signatures": SignatureRow,
+    "annotations": AnnotationRow,
 }
 """The shape of the rows of each table. A `…Blob` column is the digest of a long text; it is absent once
 the text is in its place."""

@@ -18,6 +18,7 @@ from proctor.json_values import JsonMap
 from proctor.score import Level
 from proctor.stats.calibration import LabeledJudge, judges
 from proctor.store import transcripts
+from proctor.store.annotations import RATING, RATINGS
 from proctor.store.labels import Label, labels_state
 from proctor.store.tables import LabelRow, ScoreRow
 from proctor.web.evaluation_schemas import (
@@ -66,6 +67,8 @@ def _file_name(listing: EvaluatorListing) -> str:
 
 def ratings_of(site: AppState, evaluator: str, dimension: str = "") -> list[RatingShape]:
     """The rating scale of an evaluator; empty: unknown or free."""
+    if evaluator == RATING:
+        return _ratings(RATINGS)
     if evaluator in MATCHINGS or evaluator in {PREFIX + name for name in JUDGED}:
         return _ratings(builtin_listing(evaluator).ratings)
     document: JsonMap | None = site.store.definitions.document(evaluator)
@@ -173,7 +176,11 @@ class _Judges:
             return (min(values), max(values)) if len(set(values)) > 1 else None
 
         read = self._site.store.read
-        return [judge_shape(each) for each in judges(read, order, scale, evaluator=evaluator)]
+        # No evaluator judges what ratings are about.
+        labeled = [
+            each for each in judges(read, order, scale, evaluator=evaluator) if each.evaluator != RATING
+        ]
+        return [judge_shape(each) for each in labeled]
 
     def _state(self, evaluator: str) -> tuple[object, ...]:
         return tuple(labels_state(self._site.store.read, evaluator).values())
@@ -221,6 +228,8 @@ def _summary(judge: LabeledJudge) -> str:
 def _label(site: AppState, session_id: str, new_label: NewLabel) -> Label:
     ratings = ratings_of(site, new_label.evaluator, new_label.dimension)
     label, value = _on_scale(ratings, new_label.label.strip(), new_label.value)
+    if new_label.evaluator == RATING and label not in RATINGS:
+        raise UsageError("a rating is a whole number from 1 to 5")
     return Label(
         session_id=session_id,
         evaluator=new_label.evaluator,

@@ -1,7 +1,5 @@
-"""Views of runs for pages and API: state, items, and lines of the run list, with their caches."""
+"""Views of runs for pages and API: state, and lines of the run list, with their caches."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,21 +8,19 @@ from threading import Lock
 from pydantic import BaseModel
 
 from proctor.cache import ResultCache
-from proctor.errors import NotFound
-from proctor.item import ERROR, RUNNING, STATUSES
+from proctor.item import ERROR, RUNNING
 from proctor.jobs import job_of_run
 from proctor.stats.outcomes import stand_ins
 from proctor.stats.progress import Progress, progress
 from proctor.store import Scope, items, runs
 from proctor.store.aggregates import mock_sessions, select
 from proctor.store.database import Row, extended
-from proctor.store.items import Listing, PageItem
+from proctor.store.items import PageItem
 from proctor.store.reader import ItemTotals
 from proctor.store.runs import ListedBatch
 from proctor.store.tables import BatchRow
 from proctor.web.run_schemas import (
     AgentModelShape,
-    ItemsAnswer,
     ItemShape,
     PoolShape,
     RunAnswer,
@@ -34,82 +30,6 @@ from proctor.web.run_schemas import (
     StopWhenShape,
 )
 from proctor.web.state import AppState
-
-MOST_CACHED = 24
-"""Each takes nine bytes per item: a megabyte for a run of a hundred thousand."""
-LIVE = timedelta(seconds=3)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemQuery:
-    """Filter and order of items."""
-
-    search: str = ""
-    statuses: Sequence[str] = ()
-    order: str = "position"
-    descending: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _CachedListing:
-    listing: Listing
-    state: tuple[object, ...]
-    """State of the run at that time."""
-    created_at: datetime
-
-
-class Listings:
-    """Sorted and filtered item lists, cached for the next window."""
-
-    def __init__(self, site: AppState) -> None:
-        self._site = site
-        self._cache: OrderedDict[tuple[object, ...], _CachedListing] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def window(self, run_id: str, query: ItemQuery, *, offset: int, limit: int) -> ItemsAnswer:
-        """A window of a run's items."""
-        for status in query.statuses:
-            if status not in STATUSES:
-                raise NotFound(f"there is no status {status}\nThere are: {', '.join(STATUSES)}.")
-        read = self._site.store.read
-        run_id = read.batch(run_id, self._site.now())["runId"]
-        if query == ItemQuery():
-            counts = items.status_counts(read, run_id)
-            rows, total = items.first_rows(read, run_id, offset=offset, limit=limit), sum(counts.values())
-        else:
-            listing = self._listing(run_id, query)
-            positions, total = listing.window(query.statuses, offset, limit)
-            rows, counts = items.rows_at(read, run_id, positions), listing.counts()
-        return ItemsAnswer(items=[item_shape(row) for row in rows], offset=offset, total=total, counts=counts)
-
-    def _listing(self, run_id: str, query: ItemQuery) -> Listing:
-        key = (run_id, query.search, query.order, query.descending)
-        # One at a time, so that concurrent readers of a run do not sort it several times.
-        with self._lock:
-            state, now = self._state(run_id), self._site.now()
-            cached = self._cache.get(key)
-            if cached is None or (cached.state != state and not self._may_be_old(cached, state, now)):
-                listing = items.listing(
-                    self._site.store.read, run_id, query.search, query.order, descending=query.descending
-                )
-                cached = self._cache[key] = _CachedListing(listing, state, self._site.now())
-            self._cache.move_to_end(key)
-            while len(self._cache) > MOST_CACHED:
-                self._cache.popitem(last=False)
-            return cached.listing
-
-    @staticmethod
-    def _may_be_old(cached: _CachedListing, state: tuple[object, ...], now: datetime) -> bool:
-        return bool(
-            state[0] == RUNNING and cached.state[0] == RUNNING and abs(now - cached.created_at) < LIVE
-        )
-
-    def _state(self, run_id: str) -> tuple[object, ...]:
-        """A value that changes whenever the items may have changed."""
-        read = self._site.store.read
-        batch = read.batch(run_id, self._site.now())
-        counts = items.status_counts(read, run_id)
-        return batch["status"], batch["finishedAt"], tuple(counts.values())
 
 
 def item_shape(row: PageItem) -> ItemShape:

@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Literal
@@ -32,7 +32,6 @@ from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
     ChartsAnswer,
     ChartShape,
-    ItemsAnswer,
     LevelShape,
     PlanAnswer,
     RankShape,
@@ -40,10 +39,9 @@ from proctor.web.run_schemas import (
     RunId,
     SignaturesAnswer,
 )
-from proctor.web.run_views import ItemQuery, Listings, RunAnswers, RunLine, RunLines
+from proctor.web.run_views import RunAnswers, RunLine, RunLines
 from proctor.web.state import AppState
 
-MOST_ROWS = 500
 CHARTS_HOLD, LEVELS_HOLD = timedelta(seconds=3), timedelta(seconds=20)
 """Cache time while a run is executed; pages poll every five seconds. Figures of levels read all items."""
 CHECK_SECONDS = 30
@@ -57,7 +55,7 @@ LIVE_REMARK = (
 def router(site: AppState) -> APIRouter:
     """The page of a run and the routes it uses."""
     routes = APIRouter(responses=ERRORS)
-    listings, answers = Listings(site), RunAnswers(site)
+    answers = RunAnswers(site)
     checks = ResultCache[SignaturesAnswer](site.now, while_running=CHARTS_HOLD)
     drawn = ResultCache[ChartsAnswer](site.now, while_running=CHARTS_HOLD)
     by_level = ResultCache[ChartsAnswer](site.now, while_running=LEVELS_HOLD)
@@ -111,30 +109,6 @@ def router(site: AppState) -> APIRouter:
         period = int(site.now().timestamp()) // CHECK_SECONDS
         return checks.get(batch, period, lambda: _signatures(site, batch["runId"]))
 
-    @routes.get("/api/runs/{run_id}/items", tags=["runs"], summary="A window of a run's items")
-    def items(
-        run_id: RunId,
-        search: Annotated[
-            str,
-            Query(max_length=500, description="Text in ID, repository, prompt, model, agent or error."),
-        ] = "",
-        status: Annotated[list[str] | None, Query(description="Only these statuses.")] = None,
-        order: Annotated[
-            str, Query(max_length=200, description="A member of an item, or `factor:` and a factor's name.")
-        ] = "position",
-        descending: bool = False,
-        offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
-        limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
-    ) -> ItemsAnswer:
-        """Searched, filtered and sorted by the store; missing values come last."""
-        query = ItemQuery(
-            search=search.replace("\0", ""),
-            statuses=tuple(status or ()),
-            order=_column(order),
-            descending=descending,
-        )
-        return listings.window(run_id, query, offset=offset, limit=limit)
-
     @routes.get("/api/runs/{run_id}/charts", tags=["runs"], summary="The charts of a run")
     def charts(
         run_id: RunId,
@@ -147,15 +121,6 @@ def router(site: AppState) -> APIRouter:
         return drawn.get(batch, by, lambda: _charts(site, batch["runId"]))
 
     return routes
-
-
-def _column(order: str) -> str:
-    """The column to sort by; raises for an unknown one."""
-    return order if order.startswith(items.FACTOR) or order in items.ORDERS else _unknown(order)
-
-
-def _unknown(order: str) -> str:
-    raise NotFound(f"items cannot be sorted by {order}\nThey can by: {', '.join(items.ORDERS)}.")
 
 
 def _charts(site: AppState, run_id: str) -> ChartsAnswer:
@@ -295,9 +260,12 @@ def downloads_router(site: AppState) -> APIRouter:
         table: Annotated[
             list[str] | None, Query(description="Tables; several files are sent as one zip.")
         ] = None,
+        session: Annotated[
+            list[str] | None, Query(max_length=500, description="Only these sessions of the run, and their items.")
+        ] = None,
     ) -> Response:
         """JSON is one document; the other formats have one file per table."""
-        name, file = await asyncio.to_thread(_export, site, run_id, format_, table)
+        name, file = await asyncio.to_thread(_export, site, run_id, format_, table, session or ())
         return StreamingResponse(
             _chunks(file), media_type=TYPES[name.rpartition(".")[2]], headers=_as_file(name)
         )
@@ -345,14 +313,16 @@ def _batch(site: AppState, run_id: str) -> BatchRow:
     return site.store.read.batch(run_id, site.now())
 
 
-def _export(site: AppState, run_id: str, form: str, tables: list[str] | None) -> tuple[str, IO[bytes]]:
+def _export(
+    site: AppState, run_id: str, form: str, tables: list[str] | None, sessions: Sequence[str]
+) -> tuple[str, IO[bytes]]:
     """The file name, and the open file, already deleted from its folder."""
     run_id = _batch(site, run_id)["runId"]
     private_folder(site.data_folder)
     with tempfile.TemporaryDirectory(dir=site.data_folder, prefix="export-") as folder:
         written = export_tables(
             site.store.read,
-            Scope(run_id=run_id),
+            Scope(run_id=run_id, session_ids=[one.replace("\0", "") for one in sessions]),
             out=FilePath(folder),
             format=form,
             tables=tables,

@@ -1,9 +1,10 @@
-// The Run page: live progress, items, charts, plan, and actions.
+// The Run page: live progress, results, items, charts, plan, and actions.
 
-import { api, attempt, badge, byId, confirmed, debounced, el, format, query, remember, remembered, STATUSES, toast, urlOf, watch } from "./app.js";
+import { api, attempt, badge, byId, confirmed, el, format, query, remember, remembered, STATUSES, toast, urlOf, watch } from "./app.js";
 import { chartCard } from "./charts.js";
-import { columnsFor, itemsOf } from "./items.js";
+import { firstItems, ItemsPanel } from "./items_panel.js";
 import { ending } from "./notify.js";
+import { ResultsPanel } from "./results.js";
 import { foreignNotice } from "./signatures.js";
 import { menu, Tabs } from "./tabs.js";
 import { visible } from "./texts.js";
@@ -12,20 +13,6 @@ const { ago, money, moment, number, plural, seconds, short } = format;
 const page = byId("run");
 const RUN = page.dataset.run;
 const ADDRESS = `/api/runs/${encodeURIComponent(RUN)}`;
-const DEFAULTS = {
-  coding: ["status", "repo", "prompt", "agent", "model", "seconds", "tokensTotal", "costUsd"],
-  scenario: ["status", "factor:*", "repeat", "seconds", "tokensTotal", "costUsd"],
-  dialogue: ["status", "factor:client", "factor:therapist", "factor:*", "repeat", "seconds", "tokensTotal", "costUsd"],
-  benchmark: ["status", "factor:task", "model", "repeat", "seconds", "tokensTotal", "toolCalls", "costUsd"],
-  evaluation: ["status", "factor:evaluator", "prompt", "factor:scenario", "model", "seconds", "tokensTotal", "costUsd"],
-};
-const NARROW = {
-  coding: ["status", "prompt", "seconds"],
-  scenario: ["status", "factor:variation", "seconds"],
-  dialogue: ["status", "factor:client", "factor:therapist"],
-  benchmark: ["status", "factor:task", "model"],
-  evaluation: ["status", "factor:evaluator", "prompt"],
-};
 const TABLES = [
   ["", "All tables"], ["batch_items", "Items"], ["sessions", "Sessions"], ["iterations", "Steps"], ["messages", "Messages"],
   ["tool_calls", "Tool calls"], ["model_calls", "Model calls"], ["scores", "Scores"], ["metrics", "Metrics"],
@@ -41,9 +28,12 @@ let run = null;
 let seenAt = 0;
 /** The last update from the live channel. It is newer than any response that was pending when it arrived. */
 let liveRun = {};
-const grid = document.createElement("item-grid");
 const notifyOfEnd = ending();
-const tabs = new Tabs(byId("tabs"), (name) => ({ charts: drawCharts, plan: showPlan })[name]?.());
+const results = new ResultsPanel(RUN, { stop: abort });
+const tabs = new Tabs(byId("tabs"), (name) => {
+  ({ charts: drawCharts, plan: showPlan })[name]?.();
+  name === "results" ? results.open() : results.close();
+});
 
 // ---- Header and progress
 
@@ -63,6 +53,7 @@ function showRun(next) {
   showStopWhen();
   showNotices();
   showActions();
+  results.update(run.counts);
 }
 
 function tile(value, words, title = "") {
@@ -202,15 +193,16 @@ function showActions() {
   byId("retry").hidden = run.status === "running" || !retried() || !byId("resume").hidden;
 }
 
-byId("abort").addEventListener("click", async ({ currentTarget }) => {
+async function abort(button) {
   const left = run.counts.queued + run.counts.running;
   const text = `${plural(left, "item")} will not be finished. Finished items are saved.`;
   const agreed = await confirmed({ title: `Abort ${RUN}?`, text, action: "Abort run" });
   if (!agreed) return;
-  const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/abort`));
+  const done = await attempt(button, () => api.post(`${ADDRESS}/abort`));
   if (done) toast(done.status === "aborted" ? "Run aborted." : "Stopping the run…", "good");
   if (done) load();
-});
+}
+byId("abort").addEventListener("click", ({ currentTarget }) => abort(currentTarget));
 
 byId("resume").addEventListener("click", async ({ currentTarget }) => {
   if (hasStoppedEarly()) {
@@ -249,77 +241,6 @@ function makeMenus() {
   ]);
 }
 
-// ---- Items
-
-const COLUMNS_KEY = `proctor-columns-${page.dataset.job}`;
-let columns = [];
-
-const isNarrow = () => matchMedia("(max-width: 760px)").matches;
-const columnsKey = () => COLUMNS_KEY + (isNarrow() ? "-narrow" : "");
-
-/** The columns the user selected, or the non-empty default columns of the job type. */
-function chosenColumns() {
-  const known = new Map(columns.map((column) => [column.key, column]));
-  const chosen = remembered(columnsKey(), null)?.filter((key) => known.has(key));
-  if (chosen?.length) return chosen.map((key) => known.get(key));
-  const kinds = isNarrow() ? NARROW : DEFAULTS;
-  const every = (key) => (key === "factor:*" ? columns.map((column) => column.key).filter((name) => name.startsWith("factor:")) : [key]);
-  const usual = new Set((kinds[run.job] || kinds.coding).flatMap(every));
-  const empty = new Set([
-    run.factors.includes("repository") || run.factors.includes("repo") ? "" : "repo",
-    run.makers.some(({ agent }) => agent) ? "" : "agent",
-    run.makers.some(({ model }) => model) ? "" : "model",
-  ]);
-  return [...usual].filter((key) => known.has(key) && !empty.has(key)).map((key) => known.get(key));
-}
-
-function makeColumnMenu() {
-  const boxes = columns.map((column) => {
-    const box = el("input", { type: "checkbox", value: column.key });
-    box.checked = chosenColumns().some(({ key }) => key === column.key);
-    box.addEventListener("change", () => {
-      const chosen = boxes.map((label) => label.firstChild).filter((one) => one.checked).map((one) => one.value);
-      if (!chosen.length) return (box.checked = true);
-      remember(columnsKey(), chosen);
-      grid.setColumns(chosenColumns());
-    });
-    return el("label", { class: "check menu-item" }, box, column.title === "#" ? "Position in plan" : column.title);
-  });
-  menu(byId("columns"), boxes, { stays: true });
-}
-
-function showChips(counts) {
-  const all = Object.values(counts).reduce((sum, count) => sum + count, 0);
-  const chosen = grid.filters.status;
-  const chip = (status, count) => {
-    const pressed = status ? chosen.includes(status) : !chosen.length;
-    return el(
-      "button",
-      { type: "button", class: "chip", "aria-pressed": String(pressed), dataset: { status }, onclick: () => choose(status) },
-      status ? el("i", { class: `b-${status}` }) : null,
-      status || "all",
-      el("span", { class: "figures" }, number(count)),
-    );
-  };
-  const focusedStatus = document.activeElement?.closest?.(".chip")?.dataset.status;
-  byId("chips").replaceChildren(chip("", all), ...STATUSES.filter((status) => counts[status] || chosen.includes(status)).map((status) => chip(status, counts[status])));
-  if (focusedStatus !== undefined) byId("chips").querySelector(`[data-status="${focusedStatus}"]`)?.focus();
-}
-
-function choose(status) {
-  const before = grid.filters.status;
-  const next = !status ? [] : before.includes(status) ? before.filter((one) => one !== status) : [...before, status];
-  grid.reload({ status: next });
-}
-
-byId("search").addEventListener("input", debounced(({ target }) => grid.reload({ search: target.value.trim() }), 200));
-byId("search").addEventListener("keydown", (event) => {
-  if (event.key === "ArrowDown" || event.key === "Enter") {
-    event.preventDefault();
-    grid.body.focus();
-  }
-});
-
 // ---- Charts and plan
 
 let drawnFor = "";
@@ -330,7 +251,7 @@ async function drawCharts() {
   try {
     const [all, grouped] = await Promise.all([api.get(`${ADDRESS}/charts`), by ? api.get(`${ADDRESS}/charts${query({ by })}`) : null]);
     if (by !== byId("by").value) return;
-    const cards = [...all.charts, ...(grouped?.charts || [])].map(chartCard);
+    const cards = [...all.charts, ...(grouped?.charts || [])].map((chart) => chartCard(chart, { run: RUN }));
     box.replaceChildren(...cards, ...(grouped?.remark ? [el("p", { class: "soft" }, grouped.remark)] : []));
     drawnFor = JSON.stringify(run.counts);
   } catch (error) {
@@ -382,7 +303,7 @@ async function load() {
 }
 
 async function begin() {
-  const first = itemsOf(RUN);
+  const first = firstItems(RUN);
   first.catch(() => {});
   if (!(await load())) {
     page.classList.add("unknown");
@@ -390,23 +311,17 @@ async function begin() {
   }
   showFacts();
   checkSignatures();
-  columns = columnsFor(run.factors, JSON.parse(page.dataset.columnTitles), "evaluates" in page.dataset);
-  byId("items").replaceChildren(grid);
-  grid.begin({ run: RUN, columns: chosenColumns(), changed: (response) => showChips(response.counts), first });
+  const items = new ItemsPanel(page, run, first);
   makeMenus();
-  makeColumnMenu();
   makeGrouping();
-  tabs.open(location.hash.slice(1) || "items");
-  matchMedia("(max-width: 760px)").addEventListener("change", () => grid.setColumns(chosenColumns()));
+  tabs.open(location.hash.slice(1) || "results");
   setInterval(() => run.status === "running" && showTiles(), 1000);
   watch("run", RUN, (changes, { full }) => {
     const before = run.status;
     liveRun = changes.run;
     showRun(liveRun);
-    if (grid.isUnfiltered && !grid.filters.search) showChips(changes.run.counts);
     // Items may have finished between the first page and the first live update.
-    if (changes.reset || (full && [before, run.status].includes("running"))) grid.refresh();
-    if (changes.items?.length) grid.update(changes.items);
+    items.update(changes, { reload: changes.reset || (full && [before, run.status].includes("running")) });
   }, (error) => toast(error.problem, "bad", error.remedy));
 }
 

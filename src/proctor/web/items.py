@@ -1,0 +1,338 @@
+"""Items of a run over HTTP: filtered and sorted lists, values to filter by, groups of failures, neighbors."""
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from proctor.cache import ResultCache
+from proctor.errors import NotFound, UsageError
+from proctor.item import RUNNING, STATUSES
+from proctor.stats.failure_groups import MESSAGE_CHARACTERS, FailureGroups, group_failures
+from proctor.store import item_lists, items
+from proctor.store.annotations import TAG, tag_counts
+from proctor.store.item_lists import ItemQuery, LevelCount, Listing, ScoreRange
+from proctor.store.items import SHOWN_CHARACTERS
+from proctor.web.responses import ERRORS
+from proctor.web.run_schemas import (
+    FailureGroupShape,
+    FailuresAnswer,
+    ItemLevelShape,
+    ItemOutcomeShape,
+    ItemsAnswer,
+    ItemScoreShape,
+    ItemShape,
+    LevelsAnswer,
+    NeighborsAnswer,
+    RunId,
+)
+from proctor.web.run_views import item_shape
+from proctor.web.state import AppState
+
+MOST_ROWS = 500
+MOST_CACHED = 24
+"""Each takes nine bytes per item: a megabyte for a run of a hundred thousand."""
+LIVE = timedelta(seconds=3)
+COLUMNS = ("model", "agent", "reason")
+"""Columns of items whose values are listed."""
+SKIPPED = 50
+"""Items without a session that are looked past at a time."""
+_SCORE = re.compile(r"(?s)(?P<name>.+)=(?P<low>-?[\d.]*)\.\.(?P<high>-?[\d.]*)")
+
+Text = Annotated[str, Query(max_length=500)]
+Texts = list[Annotated[str, Query(max_length=1000)]] | None
+
+
+def item_query(
+    search: Annotated[
+        str, Query(max_length=500, description="Text in ID, repository, prompt, model, agent or error.")
+    ] = "",
+    status: Annotated[Texts, Query(description="Only these statuses.")] = None,
+    model: Annotated[Texts, Query(description="Only these models.")] = None,
+    agent: Annotated[Texts, Query(description="Only these agents.")] = None,
+    reason: Annotated[Texts, Query(description="Only these reasons.")] = None,
+    factor: Annotated[
+        Texts, Query(description="`NAME=LEVEL`; several levels of one factor: any of them.")
+    ] = None,
+    score: Annotated[
+        Texts, Query(description="`EVALUATOR=LOW..HIGH`; a limit may be missing. All must hold.")
+    ] = None,
+    tag: Annotated[Texts, Query(description="Only items whose session has one of these tags.")] = None,
+    noted: Annotated[bool, Query(description="Only items whose session has a note.")] = False,
+    starred: Annotated[bool, Query(description="Only items whose session has a star.")] = False,
+    group: Annotated[str, Query(max_length=100, description="Key of a group of `failures`.")] = "",
+    order: Annotated[
+        str,
+        Query(
+            max_length=300,
+            description="A member of an item, `factor:` and a factor's name, or `score:` and an evaluator's.",
+        ),
+    ] = "position",
+    descending: bool = False,
+) -> ItemQuery:
+    """The filter and order of a list of items."""
+    for one in status or ():
+        if one not in STATUSES:
+            raise NotFound(f"there is no status {one}\nThere are: {', '.join(STATUSES)}.")
+    if not order.startswith((item_lists.FACTOR, item_lists.SCORE)) and order not in item_lists.ORDERS:
+        raise NotFound(f"items cannot be sorted by {order}\nThey can by: {', '.join(item_lists.ORDERS)}.")
+    return ItemQuery(
+        search=_clean(search),
+        statuses=tuple(status or ()),
+        models=_cleaned(model),
+        agents=_cleaned(agent),
+        reasons=_cleaned(reason),
+        factors=tuple(_level(one) for one in _cleaned(factor)),
+        scores=tuple(_range(one) for one in _cleaned(score)),
+        tags=_cleaned(tag),
+        is_noted=noted,
+        is_starred=starred,
+        failure_group=_clean(group),
+        order=_clean(order),
+        descending=descending,
+    )
+
+
+Filter = Annotated[ItemQuery, Depends(item_query)]
+
+
+def _clean(text: str) -> str:
+    return text.replace("\0", "")
+
+
+def _cleaned(texts: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_clean(text) for text in texts or ()))
+
+
+def _level(text: str) -> tuple[str, str]:
+    name, separator, level = text.partition("=")
+    if not separator:
+        raise UsageError(f"{text} is no level of a factor\nWrite NAME=LEVEL.")
+    return name, level
+
+
+def _range(text: str) -> ScoreRange:
+    try:
+        match = _SCORE.fullmatch(text)
+        if match is None:
+            raise ValueError
+        low, high = (float(match[name]) if match[name] else None for name in ("low", "high"))
+    except ValueError:
+        raise UsageError(f"{text} is no range of scores\nWrite EVALUATOR=LOW..HIGH.") from None
+    return ScoreRange(name=match["name"], low=low, high=high)
+
+
+def router(site: AppState) -> APIRouter:
+    """The routes of item lists."""
+    routes = APIRouter(prefix="/api/runs", tags=["runs"], responses=ERRORS)
+    listings = Listings(site)
+    known_levels = ResultCache[LevelsAnswer](site.now, while_running=LIVE)
+
+    @routes.get("/{run_id}/items", summary="A window of a run's items")
+    def window(
+        run_id: RunId,
+        query: Filter,
+        offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
+        outcomes: Annotated[
+            bool, Query(description="With the answer, check output, scores and annotations of each item.")
+        ] = False,
+    ) -> ItemsAnswer:
+        """Searched, filtered and sorted by the store; missing values come last."""
+        return listings.window(run_id, query, offset=offset, limit=limit, with_outcomes=outcomes)
+
+    @routes.get("/{run_id}/levels", summary="Values that items can be filtered by")
+    def levels(
+        run_id: RunId,
+        of: Annotated[
+            str,
+            Query(max_length=300, description="`model`, `agent`, `reason`, `tag`, `score`, `factor:NAME`."),
+        ],
+    ) -> LevelsAnswer:
+        """At most 500, with the number of items that have each. Scores have a lowest and highest value."""
+        batch = site.store.read.batch(run_id, site.now())
+        # Evaluations of its sessions leave the row of the run as it is.
+        period = site.now().timestamp() // LIVE.total_seconds()
+        return known_levels.get(batch, (of, period), lambda: _levels(site, batch["runId"], _clean(of)))
+
+    @routes.get("/{run_id}/failures", summary="Failures grouped by reason and likeness of message")
+    def failures(
+        run_id: RunId, query: Filter, limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 20
+    ) -> FailuresAnswer:
+        """Of the items that match, whatever their status; the largest groups first.
+
+        Messages are alike that differ only in numbers, ids, paths and quoted texts.
+        """
+        return listings.failures(run_id, query, limit)
+
+    @routes.get("/{run_id}/neighbors", summary="The sessions before and after one in a list of items")
+    def neighbors(
+        run_id: RunId,
+        query: Filter,
+        session: Annotated[str, Query(max_length=300, description="Session ID.")],
+    ) -> NeighborsAnswer:
+        """In the same list as `items` has with these parameters. Items that have not started are skipped."""
+        return listings.neighbors(run_id, query, session)
+
+    return routes
+
+
+def _levels(site: AppState, run_id: str, of: str) -> LevelsAnswer:
+    read = site.store.read
+    if of == "score":
+        rows: Sequence[LevelCount] = item_lists.score_extents(read, run_id)
+    elif of == TAG:
+        rows = [{"value": tag["text"], "items": tag["sessions"]} for tag in tag_counts(read, run_id)]
+    elif of.startswith(item_lists.FACTOR):
+        rows = item_lists.factor_levels(read, run_id, of.removeprefix(item_lists.FACTOR))
+    elif of in COLUMNS:
+        rows = item_lists.column_levels(read, run_id, of)
+    else:
+        raise NotFound(
+            f"there are no levels of {of}\nThere are: {', '.join(COLUMNS)}, tag, score, factor:NAME."
+        )
+    return LevelsAnswer(levels=[ItemLevelShape.model_validate(row) for row in rows])
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedListing:
+    listing: Listing
+    state: tuple[object, ...]
+    """State of the run at that time."""
+    created_at: datetime
+
+
+class Listings:
+    """Sorted and filtered item lists, cached for the next window."""
+
+    def __init__(self, site: AppState) -> None:
+        self._site = site
+        self._cache: OrderedDict[tuple[str, ItemQuery], _CachedListing] = OrderedDict()
+        self._lock = threading.Lock()
+        self._groups = ResultCache[FailureGroups](site.now, while_running=LIVE)
+
+    def window(
+        self, run_id: str, query: ItemQuery, *, offset: int, limit: int, with_outcomes: bool = False
+    ) -> ItemsAnswer:
+        """A window of a run's items."""
+        read = self._site.store.read
+        run_id = read.batch(run_id, self._site.now())["runId"]
+        if query == ItemQuery():
+            counts = items.status_counts(read, run_id)
+            rows, total = items.first_rows(read, run_id, offset=offset, limit=limit), sum(counts.values())
+        else:
+            listing = self._listing(run_id, query)
+            positions = listing.of(query.statuses)
+            rows = items.rows_at(read, run_id, positions[offset : offset + limit])
+            counts, total = listing.counts(), len(positions)
+        shapes = [item_shape(row) for row in rows]
+        if with_outcomes:
+            add_outcomes(self._site, shapes)
+        return ItemsAnswer(items=shapes, offset=offset, total=total, counts=counts)
+
+    def failures(self, run_id: str, query: ItemQuery, limit: int) -> FailuresAnswer:
+        """The largest groups of failures among the items that match."""
+        run_id = self._site.store.read.batch(run_id, self._site.now())["runId"]
+        positions = self._listing(run_id, replace(query, failure_group="", order="position")).positions
+        counts = self._failure_groups(run_id).counts(positions)
+        return FailuresAnswer(
+            groups=[
+                FailureGroupShape(
+                    key=group.key,
+                    reason=group.reason,
+                    pattern=group.pattern,
+                    example=group.example,
+                    items=items,
+                )
+                for group, items in counts[:limit]
+            ],
+            group_count=len(counts),
+            items=sum(items for _, items in counts),
+        )
+
+    def _failure_groups(self, run_id: str) -> FailureGroups:
+        batch = self._site.store.read.batch(run_id, self._site.now())
+        return self._groups.get(batch, self._state(run_id), lambda: self._read_failures(run_id))
+
+    def _read_failures(self, run_id: str) -> FailureGroups:
+        rows = item_lists.failure_texts(self._site.store.read, run_id, characters=MESSAGE_CHARACTERS)
+        return group_failures((row["position"], row["reason"], row["error"]) for row in rows)
+
+    def neighbors(self, run_id: str, query: ItemQuery, session_id: str) -> NeighborsAnswer:
+        """The sessions before and after one, and its place in the list."""
+        read = self._site.store.read
+        run_id = read.batch(run_id, self._site.now())["runId"]
+        place = item_lists.position_of(read, run_id, _clean(session_id))
+        if place is None:
+            raise NotFound(f"run {run_id} has no session {session_id}\nIt may have been deleted.")
+        positions = self._listing(run_id, query).of(query.statuses)
+        try:
+            index = positions.index(place)
+        except ValueError:
+            return NeighborsAnswer(previous=None, next=None, position=None, total=len(positions))
+        return NeighborsAnswer(
+            previous=self._first_session(run_id, positions[:index][::-1]),
+            next=self._first_session(run_id, positions[index + 1 :]),
+            position=index + 1,
+            total=len(positions),
+        )
+
+    def _first_session(self, run_id: str, positions: Sequence[int]) -> str | None:
+        for start in range(0, len(positions), SKIPPED):
+            part = positions[start : start + SKIPPED]
+            for session in item_lists.sessions_at(self._site.store.read, run_id, part):
+                if session:
+                    return session
+        return None
+
+    def _listing(self, run_id: str, query: ItemQuery) -> Listing:
+        key = (run_id, replace(query, statuses=()))
+        # One at a time, so that concurrent readers of a run do not sort it several times.
+        with self._lock:
+            state, now = self._state(run_id), self._site.now()
+            cached = self._cache.get(key)
+            if cached is None or not self._is_valid(cached, query, state, now):
+                listing = item_lists.listing(self._site.store.read, run_id, query)
+                if query.failure_group:
+                    listing = listing.only(self._failure_groups(run_id).positions(query.failure_group))
+                cached = self._cache[key] = _CachedListing(listing, state, self._site.now())
+            self._cache.move_to_end(key)
+            while len(self._cache) > MOST_CACHED:
+                self._cache.popitem(last=False)
+            return cached.listing
+
+    @staticmethod
+    def _is_valid(cached: _CachedListing, query: ItemQuery, state: tuple[object, ...], now: datetime) -> bool:
+        is_fresh = abs(now - cached.created_at) < LIVE
+        if cached.state == state:
+            return is_fresh or not query.is_volatile
+        return is_fresh and state[0] == cached.state[0] == RUNNING
+
+    def _state(self, run_id: str) -> tuple[object, ...]:
+        """A value that changes whenever the items may have changed."""
+        read = self._site.store.read
+        batch = read.batch(run_id, self._site.now())
+        counts = items.status_counts(read, run_id)
+        return batch["status"], batch["finishedAt"], tuple(counts.values())
+
+
+def add_outcomes(site: AppState, shapes: Sequence[ItemShape], characters: int = SHOWN_CHARACTERS) -> None:
+    """Add to items what came out of their sessions."""
+    sessions = [shape.session_id for shape in shapes if shape.session_id]
+    outcomes = item_lists.outcomes(site.store.read, sessions, characters=characters)
+    for shape in shapes:
+        if shape.session_id:
+            outcome = outcomes[shape.session_id]
+            shape.outcome = ItemOutcomeShape(
+                answer=" ".join(outcome.answer.split()),
+                check_output=" ".join(outcome.check_output.split()),
+                scores={name: ItemScoreShape.model_validate(score) for name, score in outcome.scores.items()},
+                tags=outcome.tags,
+                notes=outcome.notes,
+                is_starred=outcome.is_starred,
+            )
