@@ -72,7 +72,7 @@ class OnlineWatch:
 
     def __init__(self, store: Store, watching: OnlineEvaluationState, owner: str = "") -> None:
         self._store = store
-        self._owner = owner or _this_process()
+        self._owner = owner or watching_process()
         self._watching = watching
         self._seen_up_to: dict[str, str] = {}
         """By configuration: the time up to which sessions were examined. Only an optimization."""
@@ -273,7 +273,8 @@ def _first_group(config: OnlineConfig) -> str:
 
 
 @cache
-def _this_process() -> str:
+def watching_process() -> str:
+    """The name of this process as the one that watches configurations."""
     return this_process()
 
 
