@@ -37,6 +37,7 @@ from proctor.cli.run import (
 from proctor.cli.runs import watch as watch_run
 from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
+from proctor.formatting import moment
 from proctor.jobs.evaluation.job import JOB, EvaluationJobPlan
 from proctor.jobs.evaluation.prepare import (
     EvaluationEstimate,
@@ -143,6 +144,53 @@ def watch(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
             time.sleep(0.1)
             row = evaluation_of(ctx.store, row.id, ctx.now())
     return watch_run(context, row.run_id, as_json)
+
+
+@evaluate_app.command("drift")
+def drift(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="Only the online configuration or [[watch]] of this name.")
+    ] = "",
+    as_json: Json = False,
+) -> int:
+    """Show scores of online evaluation over time: means with anytime-valid bounds, and detected changes.
+
+    Example:  proctor evaluate drift support --json
+    """
+    # Loads statistics and plots, which other commands do without.
+    from proctor.jobs.evaluation.drift import drift_lines
+
+    with terminal_context(context.obj) as ctx:
+        lines = drift_lines(ctx.store, name)
+    if as_json:
+        print_json({"lines": [asdict(line) | {"state": line.state} for line in lines]})
+    elif not lines:
+        print_note("There are no scores of online evaluation. Add a [[watch]] to proctor.toml, and serve.")
+    for line in lines if not as_json else ():
+        print(f"{printable(line.name)}  {printable(line.title)}  {line.state}")
+        if line.points:
+            print_table(
+                ("SESSIONS", "UNTIL", "MEAN", "BOUNDS"),
+                [
+                    (
+                        f"{point['position']:,}",
+                        moment(point["at"]),
+                        f"{point['mean']:.3f}",
+                        f"{point['low']:.3f} to {point['high']:.3f}",
+                    )
+                    for point in line.points[-DRIFT_POINTS:]
+                ],
+            )
+        for each in line.crossings[-DRIFT_POINTS:]:
+            alert = f", alert {each['alert']}" if each["alert"] != "none" else ""
+            why = f" ({printable(each['problem'])})" if each["problem"] else ""
+            print(f"  {each['direction']} at session {each['position']:,}, {each['at']}{alert}{why}")
+    return codes.SUCCEEDED
+
+
+DRIFT_POINTS = 10
+"""Points and crossings of a line that are printed, the most recent ones; `--json` has more."""
 
 
 @evaluate_app.command("results")

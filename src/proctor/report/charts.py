@@ -367,10 +367,12 @@ def line(
     x_axis: str = "",
     say_y: Say = short,
     fits: Sequence[Point] = (),
+    events: Mapping[float, str] | None = None,
 ) -> str:
     """A line through points, with a band where they have intervals; 0 is always in sight.
 
-    There is room for what `fits` as well: plots that are to be compared have one scale.
+    There is room for what `fits` as well: plots that are to be compared have one scale. `events` are vertical
+    lines, by place, with their names.
     """
     left, right, base, plot_top = 54, 20, 200, 14
     if not points:
@@ -392,6 +394,10 @@ def line(
         f'<polyline points="{" ".join(at(point, None) for point in points)}" class="c-line"/>',
         text_mark(WIDTH - right, base + 36, x_axis, "c-tick", "end"),
     ]
+    for place, name in (events or {}).items():
+        x_place = left + place * wide
+        mark = line_mark(x_place, plot_top, x_place, base, "c-whisker c-dashed")
+        drawn.append(f"<g>{tooltip(name)}{mark}</g>")
     for point in points:
         x, y = at(point, None).split(",")
         label = f"{point.label}: {say_y(point.y)}"

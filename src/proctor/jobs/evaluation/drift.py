@@ -7,9 +7,11 @@ its alert is sent until it is accepted, or has failed for hours.
 
 import asyncio
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -17,10 +19,11 @@ from proctor import processes, secrets
 from proctor.config import WatchSection
 from proctor.errors import NotFound, UsageError
 from proctor.evaluators.registry import builtin_listing, builtin_names, ratings_of
-from proctor.formatting import figure, one_line
+from proctor.formatting import figure, moment, one_line, plural
 from proctor.item import digest_of
 from proctor.jobs.evaluation.online import watching_process
 from proctor.json_values import JsonObject, as_text, maps_in
+from proctor.report import charts
 from proctor.stats.drift import BLOCK, Crossing, DriftMonitor, DriftPoint, DriftSettings
 from proctor.store import Store, timestamp
 from proctor.store.definitions import OnlineConfig
@@ -86,7 +89,7 @@ class DriftWatch:
                 _point_row(key, point, part[point.position - first - 1]["at"]) for point in monitor.points
             ]
             monitor.points.clear()
-            row = crossing and self._crossing_row(config, key, crossing, now)
+            row = self._crossing_row(config, key, crossing, now) if crossing else None
             self._store.drift.add(key, first, part, points, row)
         self._monitors[key] = monitor
 
@@ -124,9 +127,9 @@ class DriftWatch:
             "position": crossing.position,
             "at": timestamp(now),
             "direction": crossing.direction,
-            "beforeMean": before and before.mean,
-            "beforeLow": before and before.low,
-            "beforeHigh": before and before.high,
+            "beforeMean": before.mean if before else None,
+            "beforeLow": before.low if before else None,
+            "beforeHigh": before.high if before else None,
             "afterMean": after.mean,
             "afterLow": after.low,
             "afterHigh": after.high,
@@ -181,6 +184,95 @@ def _point_row(key: LineKey, point: DriftPoint, at: str) -> DriftPointRow:
         "low": point.low,
         "high": point.high,
     }
+
+
+# Views.
+
+MOST_DRAWN = 200
+"""Points of a plot; of more, each is the mean of several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftLine:
+    """One line with its crossings."""
+
+    config_id: str
+    name: str
+    """Of the configuration."""
+    evaluator: str
+    dimension: str
+    sessions: int
+    updated_at: str
+    points: Sequence[DriftPointRow]
+    """The most recent ones."""
+    crossings: Sequence[DriftCrossingRow]
+
+    @property
+    def title(self) -> str:
+        """Evaluator and dimension."""
+        return f"{self.evaluator} · {self.dimension}" if self.dimension else self.evaluator
+
+    @property
+    def state(self) -> str:
+        """One sentence about its latest crossing, or that there is none."""
+        if not self.crossings:
+            return f"No change in {plural(self.sessions, 'session')}."
+        last = self.crossings[-1]
+        before = f" from {figure(last['beforeMean'])}" if last["beforeMean"] is not None else ""
+        return (
+            f"Went {last['direction']}{before} to {figure(last['afterMean'])} "
+            f"(detected at session {last['position']:,})."
+        )
+
+
+def drift_lines(store: Store, name: str = "") -> list[DriftLine]:
+    """The lines of all configurations, or of the one with this name or id."""
+    lines, names = list[DriftLine](), dict[str, str]()
+    for row in store.drift.lines():
+        config_id = row["configId"]
+        if config_id not in names:
+            names[config_id] = store.definitions.config(config_id)["name"]
+        if name and name not in (config_id, names[config_id]):
+            continue
+        key = LineKey(config_id, row["evaluator"], row["dimension"])
+        lines.append(
+            DriftLine(
+                config_id=config_id,
+                name=names[config_id],
+                evaluator=row["evaluator"],
+                dimension=row["dimension"],
+                sessions=row["sessions"],
+                updated_at=row["updatedAt"],
+                points=store.drift.points(key),
+                crossings=store.drift.crossings(key),
+            )
+        )
+    return lines
+
+
+def drift_chart(line: DriftLine) -> str:
+    """The line as a plot: means with their bounds, and its crossings; empty: there are no points yet."""
+    if not line.points:
+        return ""
+    every = math.ceil(len(line.points) / MOST_DRAWN)
+    points = [
+        charts.Point(
+            label=f"{moment(part[-1]['at'])}, session {part[-1]['position']:,}",
+            x=part[-1]["position"],
+            y=math.fsum(point["mean"] for point in part) / len(part),
+            low=part[-1]["low"],
+            high=part[-1]["high"],
+        )
+        for part in (line.points[start : start + every] for start in range(0, len(line.points), every))
+    ]
+    first = points[0].x
+    events = {
+        float(each["position"]): f"{each['direction']}, {moment(each['at'])}"
+        for each in line.crossings
+        if each["position"] >= first
+    }
+    title = f"{line.title}: mean score by session, with anytime-valid bounds"
+    return charts.line(title, points, x_axis="sessions", say_y=figure, events=events)
 
 
 # Alerts.
