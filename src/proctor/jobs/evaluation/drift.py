@@ -260,8 +260,9 @@ def drift_chart(line: DriftLine) -> str:
             label=f"{moment(part[-1]['at'])}, session {part[-1]['position']:,}",
             x=part[-1]["position"],
             y=math.fsum(point["mean"] for point in part) / len(part),
-            low=part[-1]["low"],
-            high=part[-1]["high"],
+            # At a crossing, no mean is within the bounds.
+            low=part[-1]["low"] if part[-1]["low"] <= part[-1]["high"] else None,
+            high=part[-1]["high"] if part[-1]["low"] <= part[-1]["high"] else None,
         )
         for part in (line.points[start : start + every] for start in range(0, len(line.points), every))
     ]

@@ -30,14 +30,14 @@ function card(line) {
 
 function crossings(entries) {
   const heads = ["Detected", "Session", "Change", "Before", "After", "Alert"];
-  return el("div", { class: "table-frame" }, el("table", { "aria-label": "Crossings" },
+  return el("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": "Crossings" }, el("table", { "aria-label": "Crossings" },
     el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
     el("tbody", {}, [...entries].reverse().slice(0, 20).map(row))));
 }
 
 const row = (each) =>
   el("tr", {},
-    el("td", {}, el("time", { datetime: each.at }, moment(each.at))),
+    el("td", {}, el("time", { datetime: each.at, title: moment(each.at) }, ago(each.at))),
     el("td", { class: "n" }, number(each.position)),
     el("td", {}, each.direction),
     el("td", { class: "n" }, range(each.beforeMean, each.beforeLow, each.beforeHigh)),
