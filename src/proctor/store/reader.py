@@ -192,6 +192,10 @@ class StoreReader:
         """The same rows one by one, in memory that does not grow with their number. For `store/` only."""
         return cast("Iterator[R]", self._connection.stream(sql, parameters))
 
+    def columns(self, shape: type[R], sql: str, parameters: Sequence[object] = ()) -> Iterator[R]:  # noqa: ARG002
+        """The same rows, some at a time, as columns with the keys of `shape`. For `store/` only."""
+        return cast("Iterator[R]", self._connection.columns(sql, parameters))
+
     def batch(self, run_id: str, now: datetime) -> BatchRow:
         """One batch, by its id or an unambiguous beginning of it, with its current status."""
         rows = self.exact_batch(run_id)

@@ -277,17 +277,17 @@ class Sealer:
         """`load` returns the rows of `data_keys`, oldest first."""
         self.keys = keys
         self._load = load
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, Row]
         self._opened: dict[str, DataKey] = {}
         self._missed: dict[str, tuple[float, KeyMissing]] = {}
         self._unknown: set[str] = set()
         self._levels: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
-        self.is_active = False
+        self.is_active: bool
         """Whether anything in the store may be encrypted."""
-        self.current = ""
+        self.current: str
         """The data key for new texts; empty: they are not encrypted."""
-        self._scopes: dict[str, str] = {}
+        self._scopes: dict[str, str]
         self.reload()
 
     def reload(self) -> None:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from proctor.store.intake import Logs, ReceivedSpans
     from proctor.store.key_rotation import RotationCounts
     from proctor.store.labels import CalibrationRecord, Label
+    from proctor.store.search import SearchIndex
     from proctor.store.signatures import SignatureCheck
 
 T = TypeVar("T")
@@ -127,6 +128,14 @@ class Store:
         from proctor.store.imported_runs import ImportedBatches
 
         return ImportedBatches(self._transaction)
+
+    @cached_property
+    def search_index(self) -> "SearchIndex":
+        """The full-text index of transcripts."""
+        from proctor.store.search import SearchIndex
+
+        is_postgres = not self.url.startswith("sqlite:")
+        return SearchIndex(self._plain_readers, self.read, self.data_keys, is_postgres=is_postgres)
 
     @property
     def url(self) -> str:
@@ -382,6 +391,8 @@ class Store:
 
         if not self.data_keys.unfinished:
             self.data_keys.renew()
+        # It would still contain the words of texts from before there was a key.
+        self.search_index.clear()
         with closing(self._plain.connect()) as connection:
             changed = key_rotation.reencrypt(connection, self._sealer, on_progress)
             connection.purge()

@@ -10,6 +10,16 @@ CREATE TABLE "annotations" (
   PRIMARY KEY ("sessionId", "id")
 ) /* without rowid */;
 CREATE INDEX "annotations_by_kind" ON "annotations" ("kind", "sessionId");
+
+-- Sessions whose transcripts are in the full-text index. Rows of the index have the number of their session,
+-- shifted by 22 bits, and the position of the event. The index of SQLite is made by the first search: not every
+-- build of SQLite has FTS5.
+
+CREATE TABLE "search_sessions" (
+  "sessionId" TEXT NOT NULL PRIMARY KEY,
+  "number" BIGINT NOT NULL UNIQUE
+) /* without rowid */;
+
 -- Datasets of test scenarios that callers keep here. Version 0 of the examples is the draft; publishing copies
 -- it. "lastVersion" is the highest number ever given, so that no number is used twice.
 
