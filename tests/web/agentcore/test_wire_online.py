@@ -171,7 +171,7 @@ def test_evaluators_that_need_ground_truth_are_refused(served, instructions, lev
         ({"evaluators": []}, "evaluators"),
         ({"evaluators": [HELPFUL] * 26}, "evaluators"),
         ({"evaluators": [{"evaluatorId": "none-0123456789"}]}, "evaluators.1.member.evaluatorId"),
-        ({"insights": [{"insightId": "Builtin.Insight.UserIntent"}]}, "insights"),
+        ({"insights": [{"insightId": "Builtin.Insight.Mood"}]}, "insights.1.member.insightId"),
         ({"dataSourceConfig": {"cloudWatchLogs": {"serviceNames": [SERVICE]}}},
          "dataSourceConfig.cloudWatchLogs"),
         ({"evaluationExecutionRoleArn": "me"}, "evaluationExecutionRoleArn"),

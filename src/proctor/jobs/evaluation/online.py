@@ -142,7 +142,7 @@ class OnlineWatch:
 
     def _begin(self, config: OnlineConfig, sessions: Sequence[str], now: datetime) -> str:
         watching, document = self._watching, config["document"]
-        names = [entry["evaluatorId"] for entry in document["evaluators"]]
+        names = [entry["evaluatorId"] for entry in document.get("evaluators", [])]
         job = open_evaluation(
             self._store,
             EvaluationRequest.from_document(
@@ -184,7 +184,8 @@ class OnlineWatch:
             output["logGroupName"] = _first_group(config)
         return {
             "batchEvaluationName": config["name"],
-            "evaluators": document["evaluators"],
+            "evaluators": document.get("evaluators", []),
+            "insights": document.get("insights", []),
             "dataSourceConfig": {"store": {"sessionIds": list(sessions)}},
             "outputConfig": {"cloudWatchConfig": output},
             **self._watching.judging,

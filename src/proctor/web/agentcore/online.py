@@ -17,6 +17,7 @@ from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import ServiceQuotaExceededException, WireError, validation_error
 from proctor.web.agentcore.evaluators import known_evaluators, managed
+from proctor.web.agentcore.jobs import insight_flaws
 from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import (
     CREATE_ONLINE,
@@ -113,7 +114,7 @@ def update(service: Service, request: Members, *, functions: bool = False) -> Js
         values["enabled"] = int(enabled)
         if enabled and not row["enabled"]:
             values["enabledAt"] = now
-    if "evaluators" in request or "outputConfig" in request:
+    if {"evaluators", "insights", "outputConfig"} & set(request):
         # Results of other evaluators or for another output belong to a new evaluation.
         values["runId"] = ""
     stored = definitions.update_config(
@@ -221,6 +222,7 @@ def _check(service: Service, document: Members, *, requested: Members, functions
     """Raise for an invalid configuration; of the output, only what `requested` sets is checked."""
     flaws = collected(
         something_to_judge(document),
+        insight_flaws(document),
         known_evaluators(service, _without_functions(document) if functions else document),
         _ground_truth_flaws(service, document),
         source_flaws(document),
