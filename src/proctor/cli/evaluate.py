@@ -50,7 +50,13 @@ from proctor.jobs.evaluation.prepare import (
     prepare,
 )
 from proctor.jobs.evaluation.request import read_evaluation
-from proctor.jobs.evaluation.results import all_insights, evaluation_document, results_of, write_results
+from proctor.jobs.evaluation.results import (
+    all_insights,
+    evaluation_document,
+    results_of,
+    results_without_key,
+    write_results,
+)
 from proctor.jobs.evaluation.state import (
     COMPLETED,
     PENDING,
@@ -117,8 +123,11 @@ def list_jobs(
     Example:  proctor evaluate list
     """
     with terminal_context(context.obj) as ctx:
-        page = evaluations_page(ctx.store, ctx.now(), limit=limit)
-        rows = [(each, results_of(ctx.store, each.id)) for each in page]
+        page = evaluations_page(ctx.store, ctx.now(), limit=limit, allow_locked=True)
+        rows = [
+            (each, (results_without_key if each.is_locked else results_of)(ctx.store, each.id))
+            for each in page
+        ]
     if as_json:
         print_json({"batchEvaluations": [evaluation_document(*each) for each in rows]})
     elif not rows:
@@ -128,6 +137,8 @@ def list_jobs(
             ("ID", "STATE", "CREATED", "SESSIONS", "FAILED", "EVALUATORS", "COST"),
             [_listed(each, results) for each, results in rows],
         )
+    if locked := sum(each.is_locked for each, _ in rows):
+        print_note(f"note: {count(locked, 'evaluation')} encrypted with a key that is not available")
     return codes.SUCCEEDED
 
 
@@ -235,7 +246,7 @@ def _listed(evaluation: EvaluationState, results: EvaluationResults) -> tuple[st
         f"{evaluation.created_at:%Y-%m-%d %H:%M}",
         str(results.total),
         str(results.failed or ""),
-        ", ".join(evaluation.evaluators),
+        "(encrypted)" if evaluation.is_locked else ", ".join(evaluation.evaluators),
         "" if results.cost_usd is None else money(results.cost_usd),
     )
 

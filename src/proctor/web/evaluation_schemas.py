@@ -232,6 +232,7 @@ class EvaluatorSummary(RowModel):
     sessions: int
     labels: dict[str, int]
     wavering: float | None = Field(description="Standard deviation of votes on the same target.")
+    noise_from: str = Field(default="", description="Where it was measured: `votes` or `calibration`.")
     scope: str = Field(default="", description="What the interval is about: sessions like these, or these.")
     correction: str = Field(default="", description="The mean corrected for the judge's errors, in words.")
     high_is_bad: bool

@@ -189,7 +189,7 @@ def estimate_shape(estimate: Estimate | Rate) -> EstimateShape:
 
 _SAME = (
     *("evaluator", "asked_as", "digest", "level", "dimension", "evaluated", "failed", "sessions", "labels"),
-    *("if_failures_were_zero", "wavering", "cost_usd"),
+    *("if_failures_were_zero", "wavering", "noise_from", "cost_usd"),
 )
 
 
