@@ -62,7 +62,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         "GET /api/evaluations/{evaluation_id}/sessions",
         "GET /api/evaluations/{evaluation_id}/sessions/{session_id}",
         "GET /api/evaluations/{evaluation_id}/records",
-        *("GET /api/evaluations/{evaluation_id}/report", "GET /api/judges"),
+        *("GET /api/evaluations/{evaluation_id}/report", "GET /api/judges", "GET /api/drift"),
         *("GET /api/plans/examples", "GET /api/plans/jobs", "GET /api/settings"),
     ),
     LABEL: (
