@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import TypedDict, TypeVar, cast
 
 from proctor.formatting import elapsed
-from proctor.item import RUNNING
-from proctor.store.batches import INTERRUPTED, moment, with_current_status
+from proctor.item import ERROR, RUNNING
+from proctor.store.batches import ABORTED, INTERRUPTED, moment, with_current_status
 from proctor.store.database import places, substring_pattern
 from proctor.store.reader import CountRow, ItemTotals, RunIdRow, StatusSums, StoreReader, summed
 from proctor.store.tables import BatchRow
@@ -126,6 +126,24 @@ def totals_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, ItemTotals
         run_ids,
     )
     return {run_id: summed([row for row in rows if row["runId"] == run_id]) for run_id in run_ids}
+
+
+class _CutOff(TypedDict):
+    runId: str
+    n: int
+
+
+def cut_off_counts(read: StoreReader, run_ids: Sequence[str]) -> dict[str, int]:
+    """How many items of each batch an abort ended before they finished; batches without any are missing."""
+    if not run_ids:
+        return {}
+    rows = read.rows(
+        _CutOff,
+        f'SELECT "runId", COUNT(*) AS "n" FROM "batch_items" WHERE {_is_one_of("runId", run_ids)} '
+        'AND "status" = ? AND "reason" = ? GROUP BY "runId"',
+        (*run_ids, ERROR, ABORTED),
+    )
+    return {row["runId"]: row["n"] for row in rows}
 
 
 def distinct_jobs(read: StoreReader) -> list[str]:
