@@ -437,6 +437,46 @@ def curves(title: str, series: Mapping[str, Sequence[Point]], *, x_axis: str, sa
     return svg(title, base + 44, drawn)
 
 
+def trend(
+    title: str, points: Sequence[Point], names: Sequence[str], changes: Sequence[int], *, say_y: Say
+) -> str:
+    """Values in the order of time with their intervals; `names` stand below them.
+
+    `changes` are -1 and 1 for points that are significantly worse or better than the one before: triangles
+    that point down and up. Shares have the whole scale in sight, other values their own range.
+    """
+    left, right, base, plot_top = 54.0, 20.0, 200.0, 14.0
+    values = [end for point in points for end in (point.y, point.low, point.high) if end is not None]
+    is_share = bool(values) and min(values) >= 0 and max(values) <= 1
+    y_steps = ticks(1.0 if is_share else max(0.0, _top(values)), 4, bottom=_bottom(values))
+    high = (base - plot_top) / (y_steps[-1] - y_steps[0])
+    zero = base + y_steps[0] * high
+    wide = (WIDTH - left - right) / max(len(points) - 1, 1)
+    places = [(left + number * wide, zero - point.y * high) for number, point in enumerate(points)]
+    drawn = [_y_axis(y_steps, left, zero, high, say_y)]
+    joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    drawn.append(f'<polyline points="{joined}" class="c-line"/>')
+    # Dates need about 52 units each.
+    every = max(1, math.ceil(52 / wide)) if len(points) > 1 else 1
+    for number, ((x, y), point) in enumerate(zip(places, points, strict=True)):
+        if point.low is not None and point.high is not None:
+            drawn.append(line_mark(x, zero - point.low * high, x, zero - point.high * high, "c-whisker"))
+        if changes[number]:
+            kind = "success" if changes[number] > 0 else "fail"
+            tip, back = (-8.0, 6.0) if changes[number] > 0 else (8.0, -6.0)
+            corners = f"{x:.1f},{y + tip:.1f} {x - 8:.1f},{y + back:.1f} {x + 8:.1f},{y + back:.1f}"
+            drawn.append(
+                f'<polygon points="{corners}" class="c-fill c-{kind}"{mark_number(point.mark)}>'
+                f"{tooltip(point.label)}</polygon>"
+            )
+        else:
+            drawn.append(circle_mark(x, y, 5, "c-fill c-main", point.label, mark=point.mark))
+        if (len(points) - 1 - number) % every == 0:
+            anchor = "end" if number == len(points) - 1 and len(points) > 1 else "middle"
+            drawn.append(text_mark(x, base + 17, names[number], "c-tick", anchor))
+    return svg(title, base + 26, drawn)
+
+
 def as_file(plot: str) -> str:
     """A plot as a file of its own: with its colours, on paper, in the size it is meant to have."""
     head, _, drawn = plot.partition(">")

@@ -398,6 +398,18 @@ def compare_groups(
     )
 
 
+def first_contrast(groups: Groups, metric: str) -> Contrast:
+    """The first candidate against the baseline in one metric, not corrected."""
+    _require(groups, metric)
+    baseline, candidate, *_ = groups.names
+    return _contrast(groups, metric, baseline, candidate, mixed=False)
+
+
+def corrected_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
+    """Contrasts of different candidates as one family, corrected together."""
+    return _corrected(contrasts, {each.metric for each in contrasts})[0]
+
+
 def _is_anytime(contrast: Contrast) -> bool:
     return contrast.difference is not None and contrast.difference.is_anytime
 

@@ -128,6 +128,33 @@ def totals_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, ItemTotals
     return {run_id: summed([row for row in rows if row["runId"] == run_id]) for run_id in run_ids}
 
 
+class TrendRun(_BatchState):
+    """A run with results, for its plan's trend."""
+
+    createdAt: str
+    job: str
+    planPath: str
+    planDigest: str
+    evaluation: str | None
+    """The name of the evaluation that it is; None: it is none."""
+    items: int
+
+
+def trend_runs(read: StoreReader, now: datetime, *, limit: int = 2000) -> list[TrendRun]:
+    """The latest runs that are not running, newest first. Deleted evaluations are missing."""
+    rows = read.rows(
+        TrendRun,
+        'SELECT b."runId", b."status", b."finishedAt", b."owner", b."heartbeatAt", b."createdAt", b."job", '
+        'b."planPath", b."planDigest", e."name" AS "evaluation", '
+        '(SELECT COUNT(*) FROM "batch_items" i WHERE i."runId" = b."runId") AS "items" '
+        'FROM "batches" b LEFT JOIN "evaluations" e ON e."id" = b."runId" '
+        'WHERE e."deletedAt" IS NULL ORDER BY b."createdAt" DESC, b."runId" LIMIT ?',
+        (limit,),
+    )
+    current = [_current(row, now) for row in rows]
+    return [row for row in current if row["status"] != RUNNING and row["items"]]
+
+
 class _CutOff(TypedDict):
     runId: str
     n: int

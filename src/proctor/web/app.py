@@ -31,6 +31,7 @@ from proctor.web import (
     runs,
     sessions,
     tables,
+    trends,
 )
 from proctor.web.access import check_roles
 from proctor.web.auth import RequestGuard
@@ -52,6 +53,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     sessions.diffs_router,
     actions.router,
     compare.router,
+    trends.router,
     new_evaluation.router,
     evaluations.router,
     labels.router,

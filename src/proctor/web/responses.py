@@ -31,6 +31,7 @@ NAVIGATION = (
     ("/", "Batches", VIEW),
     ("/new", "New Batch", RUN),
     ("/compare", "Compare", VIEW),
+    ("/trends", "Trends", VIEW),
     ("/evaluations", "Evaluations", VIEW),
     ("/models", "Models", RUN),
     ("/settings", "Settings", VIEW),
