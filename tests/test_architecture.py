@@ -381,7 +381,7 @@ def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
         "scores",
         "sessions",
     )
-    parts += ("session_selection", "transcripts")
+    parts += ("search", "session_selection", "transcripts")
     unused = others | {f"proctor.store.{part}" for part in parts}
     families = ("proctor.telemetry", "proctor.records", "proctor.evaluators")
 

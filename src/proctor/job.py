@@ -405,6 +405,12 @@ class Job:
     """The roles in its transcripts, each shown on a side of its own; empty: prompt, model and tools."""
     column_titles: ClassVar[Mapping[str, str]] = {}
     """Titles of item columns that differ from those of other jobs, by key: `prompt`, `factor:model`."""
+    item_columns: ClassVar[Sequence[str]] = (
+        *("status", "repo", "prompt", "agent", "model", "answer", "score:*", "seconds", "costUsd"),
+    )
+    """Columns that its items are listed with, by key. `factor:*` and `score:*`: all; empty ones are left out."""
+    narrow_item_columns: ClassVar[Sequence[str]] = ("status", "prompt", "seconds")
+    """The same on a phone."""
 
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")

@@ -20,7 +20,7 @@ from proctor.stats.intervals import Estimate
 from proctor.stats.results import MEASURE, SCORE, InputReader, Labels, score_name
 from proctor.stats.sequential import DifferenceGoal, Goal, GoalStatus, Monitor, RankGoal, WidthGoal
 from proctor.store import Resource, StoreReader
-from proctor.store.results import FinishedRow, finished_rows, planned_rows
+from proctor.store.results import FinishedRow, finished_rows, planned_columns
 
 RATIOS = ("cost", "time", "tokens")
 REFRESH_SECONDS = 1.0
@@ -86,17 +86,16 @@ def arranged(items: Iterable[Item], rule: StopRule, seed: int) -> tuple[list[Ite
     """
     every = list(items)
     reader = InputReader()
-    for item in every:
-        reader.add(
-            {
-                "digest": item.digest,
-                "runner": item.runner,
-                "agent": item.agent,
-                "model": item.model,
-                "prompt": item.prompt,
-                "details": json.dumps(dict(item.details)),
-            }
-        )
+    reader.add(
+        {
+            "digest": [item.digest for item in every],
+            "runner": [item.runner for item in every],
+            "agent": [item.agent for item in every],
+            "model": [item.model for item in every],
+            "prompt": [item.prompt for item in every],
+            "details": [json.dumps(dict(item.details)) for item in every],
+        }
+    )
     levels = Labels.of(level_of(item.factors, rule.by) for item in every)
     repeats = [item.repeat for item in every]
     tasks = _tasks(reader, levels, repeats, rule)
@@ -178,13 +177,14 @@ class StopMonitor:
         reader = InputReader()
         ids, repeats, names = list[str](), list[int](), list[str]()
         factors = dict[str, None]()
-        for row in planned_rows(read, run_id):
-            reader.add(row)
-            known = as_map(json.loads(row["factors"]))
-            factors |= dict.fromkeys(known)
-            ids.append(row["id"])
-            repeats.append(row["repeat"])
-            names.append(level_of(known, rule.by))
+        for page in planned_columns(read, run_id):
+            reader.add(page)
+            ids += page["id"]
+            repeats += page["repeat"]
+            for text in page["factors"]:
+                known = as_map(json.loads(text))
+                factors |= dict.fromkeys(known)
+                names.append(level_of(known, rule.by))
         levels = Labels.of(names)
         _check(levels.labels, factors, rule)
         tasks = _tasks(reader, levels, repeats, rule)

@@ -224,6 +224,8 @@ class ScenarioJob(Job):
     has_checkpoints = True
     steps_are_turns = True
     column_titles: ClassVar = {"prompt": "Scenario", "model": "Models"}
+    item_columns: ClassVar = ("status", "factor:*", "repeat", "score:*", "seconds", "tokensTotal", "costUsd")
+    narrow_item_columns: ClassVar = ("status", "factor:variation", "seconds")
     starters = (Starter(file="experiment.yaml", title="Scenario experiment"),)
     override_aliases: ClassVar = {"concurrency": "max_parallel", "budget": "budget_usd"}
 

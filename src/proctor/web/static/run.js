@@ -2,8 +2,7 @@
 
 import { api, attempt, badge, byId, confirmed, el, format, go, query, remember, remembered, since, STATUSES, toast, urlOf, watch } from "./app.js";
 import { chartCard } from "./charts.js";
-import { itemsOf } from "./items.js";
-import { ItemsPanel } from "./items_panel.js";
+import { firstItems, ItemsPanel } from "./items_panel.js";
 import { ending } from "./notify.js";
 import { ResultsPanel } from "./results.js";
 import { deleteRun, doneWords } from "./run_actions.js";
@@ -316,7 +315,7 @@ async function load() {
 }
 
 async function begin() {
-  const first = itemsOf(RUN);
+  const first = firstItems(RUN);
   first.catch(() => {});
   if (!(await load())) {
     page.classList.add("unknown");
