@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from proctor.formatting import UNKNOWN, interval, one_line, percent, seconds, short, usd
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
-from proctor.results_view import ItemSelection, ResultFigure
+from proctor.results_view import FigureList, ItemSelection, ResultChart, ResultFigure
 from proctor.stats.intervals import Estimate
 from proctor.stats.usage import Durations, ModelUsage
 
@@ -665,14 +665,34 @@ ORDER = (SUCCESS, FAIL, TIMEOUT, ERROR, RUNNING, QUEUED)
 DRAWN_MODELS = 15
 
 
-def outcome_bar(counts: Mapping[str, int]) -> str:
+def outcome_bar(counts: Mapping[str, int], marks: FigureList | None = None) -> str:
     """How many items ended how, as one bar."""
-    parts = [Bar(label=status, value=counts[status], kind=status) for status in ORDER]
+    parts = [
+        Bar(
+            label=status,
+            value=counts[status],
+            kind=status,
+            mark=None if marks is None else marks.add(_status_figure(status, counts)),
+        )
+        for status in ORDER
+    ]
     description = ", ".join(f"{part.label} {part.value:.0f}" for part in parts if part.value)
     return stacked(f"Items by status: {description or 'none'}", parts)
 
 
-def rates(factor: "FactorFigures") -> str:
+def _status_figure(status: str, counts: Mapping[str, int]) -> ResultFigure:
+    total = sum(counts.values())
+    return ResultFigure(
+        label=status,
+        text=percent(counts[status] / total) if total else UNKNOWN,
+        value=float(counts[status]),
+        n=counts[status],
+        unit="item",
+        items={"status": [status]},
+    )
+
+
+def rates(factor: "FactorFigures", marks: FigureList | None = None) -> str:
     """The success rate of each level with its interval."""
     entries = [
         Bar(
@@ -681,10 +701,21 @@ def rates(factor: "FactorFigures") -> str:
             low=level.success.low,
             high=level.success.high,
             note=_rate(level.success),
+            mark=_level_mark(marks, factor.name, level.name, level.success, percent),
         )
         for level in factor.levels
     ]
     return bars(f"Success rate by {factor.name}, with 95% CI", entries, top=1.0, say=percent)
+
+
+def _level_mark(
+    marks: FigureList | None, factor: str, level: str, one: Estimate, say: Callable[[float | None], str]
+) -> int | None:
+    """The number of the mark of a level; None: marks are not numbered."""
+    if marks is None:
+        return None
+    items = {"factor": [f"{factor}={level}"]} if level else None
+    return marks.add(estimate_figure(level or "(none)", one, say, items=items))
 
 
 def _rate(rate: Estimate) -> str:
@@ -827,11 +858,12 @@ def _row(entry: Stem, y: float, middle: float, scale: float, say: Say) -> str:
 # Charts of one factor.
 
 
-def plots(factor: "FactorFigures") -> list[tuple[str, str]]:
-    """Each plot with its caption; only those there are figures for."""
+def plots(factor: "FactorFigures") -> list[ResultChart]:
+    """The plots that there are figures for."""
     if not factor.levels:
         return []
-    drawn = [("Success rate", rates(factor))]
+    marks = FigureList()
+    drawn = [ResultChart(title="Success rate", svg=rates(factor, marks), marks=marks.figures)]
     costs = [(level.name, level.cost_usd) for level in factor.levels]
     times = [(level.name, level.seconds) for level in factor.levels]
     drawn += _means("Mean cost of an item", factor.name, costs, usd)
@@ -840,10 +872,11 @@ def plots(factor: "FactorFigures") -> list[tuple[str, str]]:
 
 
 def _means(
-    caption: str, factor: str, levels: Sequence[tuple[str, Estimate]], say: Callable[[float], str]
-) -> list[tuple[str, str]]:
+    caption: str, factor: str, levels: Sequence[tuple[str, Estimate]], say: Callable[[float | None], str]
+) -> list[ResultChart]:
     if all(estimate.value is None for _, estimate in levels):
         return []
+    marks = FigureList()
     entries = [
         Bar(
             label=name or "(none)",
@@ -852,7 +885,9 @@ def _means(
             low=None if estimate.low is None else max(0.0, estimate.low),
             high=estimate.high,
             note="" if estimate.value is None else say(estimate.value),
+            mark=_level_mark(marks, factor, name, estimate, say),
         )
         for name, estimate in levels
     ]
-    return [(caption, bars(f"{caption} by {factor}, with 95% CI", entries, say=say))]
+    svg = bars(f"{caption} by {factor}, with 95% CI", entries, say=say)
+    return [ResultChart(title=caption, svg=svg, marks=marks.figures)]
