@@ -330,7 +330,7 @@ function remember() {
 function disagreements(metrics, candidates) {
   const metric = el("select", { id: "at-metric", "aria-label": "Metric" }, metrics.map((each) => el("option", { value: each, selected: each === detail.metric }, metricTitle(each))));
   const candidate = el("select", { id: "at-candidate", "aria-label": "Candidate", hidden: candidates.length < 2 }, candidates.map((each) => el("option", { value: each, selected: each === detail.candidate }, visible(each))));
-  const direction = el("select", { id: "at-direction", "aria-label": "Direction" }, [["", "Different"], ["higher", "Candidate higher"], ["lower", "Candidate lower"], ["all", "All paired tasks"]].map(([value, words]) => el("option", { value, selected: value === detail.direction }, words)));
+  const direction = el("select", { id: "at-direction", "aria-label": "Direction" }, [["", "Any direction"], ["higher", "Candidate higher"], ["lower", "Candidate lower"], ["all", "All paired tasks"]].map(([value, words]) => el("option", { value, selected: value === detail.direction }, words)));
   const search = el("input", { type: "search", id: "at-search", placeholder: "Search tasks", "aria-label": "Search tasks", autocomplete: "off", maxlength: 500, value: detail.search });
   for (const [name, control] of [["metric", metric], ["candidate", candidate], ["direction", direction]])
     control.addEventListener("change", () => {

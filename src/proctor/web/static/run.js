@@ -326,7 +326,8 @@ async function begin() {
   const items = new ItemsPanel(page, run, first);
   makeMenus();
   makeGrouping();
-  tabs.open(location.hash.slice(1) || "results");
+  // An address with filters is that of a list of items.
+  tabs.open(location.hash.slice(1) || (location.search ? "items" : "results"));
   setInterval(() => run.status === "running" && showTiles(), 1000);
   watch("run", RUN, (changes, { full }) => {
     const before = run.status;
