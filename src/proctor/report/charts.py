@@ -35,6 +35,8 @@ WIDTH = 480
 LETTER = 6.6
 LABEL_SIZE = 12.0
 """Font size of labels."""
+PHONE_SIZE = 13.0
+"""Font size of all texts on a phone."""
 LINE = 14.0
 """Height of a line of a label."""
 ROW = 30
@@ -197,9 +199,11 @@ class _ScatterAxes:
         y_top: float | None,
         width: float,
     ) -> None:
-        left, right, plot_top, base = 54, 20, 34, self.base
+        left, plot_top, base = 54, 34, self.base
         y_values = [value for point in points for value in (point.y, point.low, point.high)]
         x_steps = ticks(_top([point.x for point in points]))
+        # Half of the last label of the axis is beyond its end; letters are larger on a phone.
+        right = max(20.0, text_width(say_x(x_steps[-1]), PHONE_SIZE) * SPACIOUS / 2 + 2)
         y_steps = ticks(y_top or max(0.0, _top(y_values)), 4, bottom=_bottom(y_values))
         wide = (width - left - right) / x_steps[-1]
         high = (base - plot_top) / (y_steps[-1] - y_steps[0])
