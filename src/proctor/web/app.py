@@ -33,6 +33,7 @@ from proctor.web import (
     search,
     sessions,
     tables,
+    trends,
 )
 from proctor.web.access import check_roles
 from proctor.web.auth import RequestGuard
@@ -54,6 +55,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     sessions.diffs_router,
     actions.router,
     compare.router,
+    trends.router,
     new_evaluation.router,
     evaluations.router,
     labels.router,

@@ -33,6 +33,7 @@ NAVIGATION = (
     ("/playground", "Playground", RUN),
     ("/tasks", "Tasks", VIEW),
     ("/compare", "Compare", VIEW),
+    ("/trends", "Trends", VIEW),
     ("/evaluations", "Evaluations", VIEW),
     ("/models", "Models", RUN),
     ("/settings", "Settings", VIEW),
