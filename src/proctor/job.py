@@ -412,7 +412,7 @@ class Job:
     item_columns: ClassVar[Sequence[str]] = (
         *("status", "repo", "prompt", "agent", "model", "answer", "score:*", "seconds", "costUsd"),
     )
-    """Columns that its items are listed with, by key. `factor:*`, `score:*`: all; empty ones are left out."""
+    """Columns of its lists of items, by key. `factor:*` and `score:*`: all; empty ones are left out."""
     narrow_item_columns: ClassVar[Sequence[str]] = ("status", "prompt", "seconds")
     """The same on a phone."""
 

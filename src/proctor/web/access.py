@@ -47,7 +47,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         "GET /api/runs/{run_id}/results",
         *("GET /api/runs/{run_id}/report", "GET /api/runs/{run_id}/analysis"),
         *("GET /api/runs/{run_id}/neighbors", "GET /api/runs/{run_id}/levels"),
-        "GET /api/runs/{run_id}/failures",
+        *("GET /api/runs/{run_id}/failures", "GET /api/runs/{run_id}/matrix"),
         *("GET /api/runs/{run_id}/questions", "GET /api/runs/{run_id}/signatures"),
         *("GET /api/sessions/{session_id}", "GET /api/sessions/{session_id}/prompt"),
         *("GET /api/sessions/{session_id}/events", "GET /api/sessions/{session_id}/search"),

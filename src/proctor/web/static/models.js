@@ -1,6 +1,7 @@
 // Available models and agents, and on-demand checks of them.
 
 import { api, byId, DataTable, debounced, el, format, toast } from "./app.js";
+import { breakable } from "./texts.js";
 
 const MOST = 300;
 let models = [];
@@ -39,7 +40,7 @@ const modelTable = new DataTable({
   label: "Models",
   rowKey: (model) => model.name,
   columns: [
-    { key: "name", title: "Model", class: "wide", cell: (model) => el("div", {}, el("span", { class: "name" }, model.name), " ", model.standIn ? el("span", { class: "tag warn" }, "mock") : null, model.remark ? el("span", { class: "verdict-line soft" }, model.remark) : null, checkCell("model", model.name, "Check", drawModels).line) },
+    { key: "name", title: "Model", class: "wide", cell: (model) => el("div", {}, el("span", { class: "name" }, breakable(model.name)), " ", model.standIn ? el("span", { class: "tag warn" }, "mock") : null, model.remark ? el("span", { class: "verdict-line soft" }, model.remark) : null, checkCell("model", model.name, "Check", drawModels).line) },
     { key: "from", title: "Source", class: "col-from", cell: (model) => model.source },
     { key: "price", title: "Price in / out, USD per 1M tokens", numeric: true, cell: (model) => (model.price ? `${figure(model.price.input)} / ${figure(model.price.output)}` : el("span", { class: "soft" }, "unknown")) },
     { key: "check", title: "Check", class: "actions-cell", cell: (model) => checkCell("model", model.name, "Check", drawModels).button },

@@ -2,6 +2,7 @@
 
 import { api, attempt, badge, byId, confirmed, el, format, go, query, remember, remembered, since, STATUSES, toast, urlOf, watch } from "./app.js";
 import { chartCard } from "./charts.js";
+import { listQuery, readFilters } from "./item_query.js";
 import { firstItems, ItemsPanel } from "./items_panel.js";
 import { ending } from "./notify.js";
 import { ResultsPanel } from "./results.js";
@@ -32,7 +33,7 @@ let liveRun = {};
 const notifyOfEnd = ending();
 const results = new ResultsPanel(RUN, { stop: abort });
 const tabs = new Tabs(byId("tabs"), (name) => {
-  ({ charts: drawCharts, plan: showPlan })[name]?.();
+  ({ matrix: showMatrix, charts: drawCharts, plan: showPlan })[name]?.();
   name === "results" ? results.open() : results.close();
 });
 
@@ -254,6 +255,15 @@ function makeMenus() {
   ]);
 }
 
+let matrix = null;
+
+/** The matrix and its code are loaded when its tab is opened. */
+async function showMatrix() {
+  const { MatrixPanel } = await import("./matrix.js");
+  matrix ||= new MatrixPanel(run);
+  matrix.open();
+}
+
 // ---- Charts and plan
 
 let drawnFor = "";
@@ -328,8 +338,8 @@ async function begin() {
   const items = new ItemsPanel(page, run, first);
   makeMenus();
   makeGrouping();
-  // An address with filters is that of a list of items.
-  tabs.open(location.hash.slice(1) || (location.search ? "items" : "results"));
+  // An address with filters shows the items that they are about.
+  tabs.open(location.hash.slice(1) || (listQuery(readFilters()) ? "items" : "results"));
   setInterval(() => run.status === "running" && showTiles(), 1000);
   watch("run", RUN, (changes, { full }) => {
     const before = run.status;
