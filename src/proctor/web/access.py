@@ -51,7 +51,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("GET /api/sessions/{session_id}/steps/{step}/{part}", "GET /api/sessions/{session_id}/turns"),
         *("GET /api/sessions/{session_id}/charts", "GET /api/sessions/{session_id}/diff"),
         *("GET /api/sessions/{session_id}/labels", "GET /api/sessions/{session_id}/annotations"),
-        *("GET /api/tags", "GET /api/search"),
+        *("GET /api/tags", "GET /api/search", "GET /api/sessions/{session_id}/outline"),
         *("GET /api/compare", "GET /api/compare/report", "GET /api/compare/items"),
         *("GET /api/evaluations", "GET /api/evaluations/{evaluation_id}"),
         *("GET /api/evaluations/evaluators", "GET /api/evaluations/sources"),
