@@ -321,6 +321,9 @@ def _become(request: Mapping[str, Any]) -> NoReturn:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    if os.environ.get("PYTHONUNBUFFERED"):
+        # Python reads it when it starts, and this process has started.
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     time.tzset()
     tempfile.tempdir = None
     sys.path.insert(0, request["folder"])

@@ -26,7 +26,7 @@ LAYERS = [
     {"report", "export"},
     {"batch"},
     {"stats"},
-    {"budget", "context", "config", "job"},
+    {"budget", "context", "config", "job", "results_view"},
     {"plan", "agents", "models", "runners", "evaluators", "store"},
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
@@ -36,7 +36,7 @@ LAYERS = [
 """A part imports only from rows below its own."""
 
 NEIGHBORS_KNOW_EACH_OTHER = (
-    {"budget", "context", "config", "job"},
+    {"budget", "context", "config", "job", "results_view"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     LAYERS[-1],
 )

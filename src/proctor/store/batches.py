@@ -45,6 +45,8 @@ class RetrySelection:
     """Items with an infrastructure error."""
     failures: bool = False
     """Items that failed or timed out."""
+    item_ids: Sequence[str] = ()
+    """These items too, if they did not succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +187,9 @@ def executed_again(again: RetrySelection) -> tuple[str, tuple[object, ...]]:
     if again.failures:
         condition += ' OR "status" IN (?, ?)'
         parameters += [FAIL, TIMEOUT]
+    if again.item_ids:
+        condition += f' OR ("status" IN (?, ?, ?) AND "id" IN ({places(again.item_ids)}))'
+        parameters += [ERROR, FAIL, TIMEOUT, *again.item_ids]
     return condition, tuple(parameters)
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import quote
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from proctor.store.signatures import SigningKey
 
 Row = dict[str, Any]
+Columns = dict[str, tuple[Any, ...]]
 R = TypeVar("R")
 
 # Longer than the longest transaction measured with 100,000 items.
@@ -37,6 +39,8 @@ TRANSACTION_TRIES = 5
 """Tries of a transaction during which the server goes away."""
 IDS_AT_ONCE = 500
 """Ids in one statement."""
+PAGE_ROWS = 1000
+"""Rows that are read as columns at a time."""
 SCRIPT_LOCK = 5_077_628
 TURN_LOCK = 5_077_629
 """Advisory locks in PostgreSQL; arbitrary numbers."""
@@ -60,6 +64,9 @@ class Connection(Protocol):
 
     def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
         """All rows of a query, as tuples: a third of the time of dictionaries."""
+
+    def columns(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Columns]:
+        """The rows of a query, `PAGE_ROWS` at a time, as columns: for those who compute with all of them."""
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run one statement; the number of rows it touched."""
@@ -318,6 +325,13 @@ class SqliteConnection:
         with _store_errors(self._path):
             return self._raw.execute(sql, parameters).fetchall()
 
+    def columns(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Columns]:
+        with _store_errors(self._path):
+            cursor = self._raw.execute(sql, parameters)
+            names = [column[0] for column in cursor.description or ()]
+            while page := cursor.fetchmany(PAGE_ROWS):
+                yield dict(zip(names, zip(*page, strict=True), strict=True))
+
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         with _store_errors(self._path):
             return self._raw.execute(sql, parameters).rowcount
@@ -462,6 +476,9 @@ class PostgresConnection:
 
     def tuples(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
         return self._execute(sql, parameters, lambda cursor: cursor.fetchall(), repeats=True)
+
+    def columns(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Columns]:
+        return pages_of_columns(self.stream(sql, parameters))
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         return self._execute(sql, parameters, lambda cursor: int(cursor.rowcount), repeats=False)
@@ -667,6 +684,13 @@ def _as_rows(cursor: "psycopg.Cursor") -> list[Row]:
     return [_plain(names, row) for row in cursor.fetchall()]
 
 
+def pages_of_columns(rows: Iterator[Row]) -> Iterator[Columns]:
+    """Rows as columns, `PAGE_ROWS` at a time."""
+    while page := list(islice(rows, PAGE_ROWS)):
+        # By name: reading a value whose key is missing raises.
+        yield {name: tuple([row[name] for row in page]) for name in page[0]}
+
+
 def _plain(names: Sequence[str], row: Sequence[object]) -> Row:
     # PostgreSQL sums integers to Decimal, which works with neither JSON nor float.
     return {
@@ -793,6 +817,11 @@ def _check_new(connection: Connection, url: str) -> None:
             f"{url.removeprefix('sqlite:///')} is not a store: it is a SQLite database with other tables "
             f"({', '.join(sorted(tables)[:3])})\nChoose another file with --store."
         )
+
+
+def newest_schema() -> int:
+    """The version of the schema that this Proctor writes."""
+    return len(_steps())
 
 
 def schema_versions(connection: Connection) -> tuple[int, int]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from proctor.store.annotations import Annotation
     from proctor.store.datasets import Datasets, Recommendations
     from proctor.store.definitions import Definitions
+    from proctor.store.drift import Drift
     from proctor.store.evaluations import Evaluations
     from proctor.store.imported_runs import ImportedBatches
     from proctor.store.intake import Logs, ReceivedSpans
@@ -85,6 +86,13 @@ class Store:
         from proctor.store.definitions import Definitions
 
         return Definitions(self._transaction, self.read, self.data_keys)
+
+    @cached_property
+    def drift(self) -> "Drift":
+        """Lines of online evaluation over time, their crossings and alerts."""
+        from proctor.store.drift import Drift
+
+        return Drift(self._transaction, self.read)
 
     @cached_property
     def datasets(self) -> "Datasets":

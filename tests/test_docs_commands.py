@@ -1,0 +1,177 @@
+"""Commands in the manual work: those with output are run, all others are parsed."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import typer
+import yaml
+
+from command_server import CommandServer
+from proctor.cli.main import COMMANDS, _normalized
+
+ROOT = Path(__file__).parents[1]
+PLACEHOLDER = re.compile(r"[A-Z]{3,}|…")
+
+
+def _tool() -> Any:
+    spec = importlib.util.spec_from_file_location("run_docs", ROOT / "tools" / "run_docs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up.
+    sys.modules["run_docs"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+TOOL = _tool()
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory, command_server: CommandServer) -> Path:
+    """A folder with a program `proctor` that loads nothing again."""
+    folder: Path = TOOL.write_program(tmp_path_factory.mktemp("bin"), command_server.program)
+    return folder
+
+
+@pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in TOOL.PAGES])
+def test_the_output_in_the_manual_is_what_its_commands_print(
+    page: str, programs: Path, tmp_path: Path
+) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+
+    renewed = TOOL.PageRunner(tmp_path, programs).run(text)
+
+    assert TOOL.shape(renewed).splitlines() == TOOL.shape(text).splitlines(), "run: make docs"
+
+
+def test_each_job_has_a_tutorial_and_each_question_a_page_that_is_run() -> None:
+    pages = {str(page.relative_to(ROOT / "docs")) for page in TOOL.PAGES if page.parent != ROOT}
+
+    jobs = ("benchmark", "coding", "dialogue", "evaluation", "scenario")
+    questions = ("best-agent", "ci", "cluster", "production-sessions", "prompt-change")
+    assert {f"tutorials/{job}.md" for job in jobs} | {f"howto/{name}.md" for name in questions} <= pages
+
+
+def test_the_shape_of_output_keeps_words_and_drops_times_and_ids() -> None:
+    first = "[1/2] success  8b63f230  slugs  1.6 s  $0.0133\nrun-20261116-085503-a28b: 2 items\n"
+    second = "[1/2] success  00000001  slugs  902 ms  $0.1\nrun-20261201-000000-ffff: 2 items\n"
+
+    assert TOOL.shape(first) == TOOL.shape(second)
+    assert TOOL.shape(first) != TOOL.shape(first.replace("success", "fail"))
+
+
+def test_a_command_that_ends_badly_is_no_example(programs: Path, tmp_path: Path) -> None:
+    runner = TOOL.PageRunner(tmp_path, programs)
+
+    with pytest.raises(TOOL.DocsFailed, match="exit code 2 of: proctor show"):
+        runner.run("```console\n$ proctor show nothing --no-such-option\n```\n")
+
+
+def _command_lines() -> Iterator[tuple[str, str]]:
+    """Every `proctor` command in the fenced blocks of the manual, and the page that has it."""
+    for page in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]):
+        if page.name == "commands.md":
+            continue
+        for block in re.findall(r"^```(?!console)[^\n]*\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+            joined = re.sub(r"\\\n\s*(> )?", "", block)
+            for line in joined.splitlines():
+                match = re.match(
+                    r"(?:\$ |> |- |run: )*(?:[A-Z_]+=\S+ )*(?:\S*/)?proctor ((?:\S.*)?)$", line.strip()
+                )
+                if match is not None and match[1].split(" ")[0] in COMMANDS:
+                    yield str(page.relative_to(ROOT)), match[1]
+
+
+def _words(line: str) -> list[str]:
+    """The words behind `proctor`, up to a comment or another command."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    words = []
+    for word in lexer:
+        if set(word) <= set("|&;") or word in (">", "2>"):
+            break
+        words.append(word)
+    return words
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(_command_lines())))
+def test_commands_that_are_not_run_have_the_options_that_exist(page: str, line: str) -> None:
+    name, *words = _normalized(_words(line))
+    app = import_module(f"proctor.cli.{COMMANDS[name][0]}").apps[name]
+    command: Any = typer.main.get_command(app)
+
+    while hasattr(command, "commands") and words and words[0] in command.commands:
+        command = command.commands[words.pop(0)]
+
+    try:
+        command.make_context(name, [word for word in words if word != "[OPTIONS]"])
+    except click.exceptions.Exit:
+        pass
+    except Exception as error:
+        raise AssertionError(f"{page}: proctor {line}\n{error}") from error
+
+
+def _workflow(title: str) -> Any:
+    text = (ROOT / "docs" / "howto" / "ci.md").read_text("utf-8")
+    return yaml.safe_load(re.search(rf'^```yaml title="{re.escape(title)}"\n(.*?)^```', text, re.M | re.S)[1])
+
+
+def _plan_of_the_page() -> str:
+    text = (ROOT / "docs" / "howto" / "ci.md").read_text("utf-8")
+    return re.search(r'^```yaml title="plan.yaml"\n(.*?)^```', text, re.M | re.S)[1]
+
+
+def _run_steps(steps: list[str], folder: Path, programs: Path, variables: dict[str, str]) -> list[int]:
+    """Exit codes of the steps, in a shell that stops at the first failure as runners do."""
+    codes = []
+    for step in steps:
+        done = subprocess.run(
+            ["bash", "-e", "-c", step],
+            cwd=folder,
+            env={"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(folder), "LANG": "C.UTF-8", **variables},
+            capture_output=True,
+            timeout=120,
+        )
+        codes.append(done.returncode)
+    return codes
+
+
+def test_the_workflow_for_github_gates_a_pull_request(programs: Path, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(_plan_of_the_page())
+    steps = {
+        step.get("name"): step["run"]
+        for step in _workflow(".github/workflows/agents.yml")["jobs"]["compare"]["steps"]
+        if "run" in step
+    }
+    summary = str(tmp_path / "summary.md")
+
+    pushed = _run_steps([steps["Run"]], tmp_path, programs, {"RUN": "main-1"})
+    variables = {"RUN": "pr-1", "BASELINE": "main-1", "GITHUB_STEP_SUMMARY": summary}
+    same = _run_steps([steps["Run"], steps["Compare"]], tmp_path, programs, variables)
+    (tmp_path / "plan.yaml").write_text(_plan_of_the_page().replace('regex: "."', 'equals: "nothing"'))
+    worse = _run_steps([steps["Run"], steps["Compare"]], tmp_path, programs, {**variables, "RUN": "pr-2"})
+
+    assert (pushed, same) == ([0], [0, 4])
+    assert worse == [0, 1], "a regression fails the job"
+    assert "success" in Path(summary).read_text()
+
+
+def test_the_job_for_gitlab_gates_a_merge_request(programs: Path, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(_plan_of_the_page())
+    install, *script = _workflow(".gitlab-ci.yml")["agents"]["script"]
+
+    pushed = _run_steps(script, tmp_path, programs, {"RUN": "main-1"})
+    merge = _run_steps(script, tmp_path, programs, {"RUN": "mr-1", "BASELINE": "main-1"})
+
+    assert install == "pip install 'proctor[postgres]'"
+    assert (pushed, merge) == ([0, 0], [0, 4])
+    assert "<testsuite" in (tmp_path / "gates.xml").read_text()
