@@ -230,3 +230,50 @@ def test_the_palette_finds_actions_runs_and_words_with_the_keyboard_alone(served
     expect(keys).to_contain_text("Next session of the list")
     page.keyboard.press("Escape")
     expect(keys).to_have_count(0)
+
+
+ONE = """
+runId: RUN
+matrix:
+  - repo: shop
+    prompt: Mend the sum
+    scriptCommand: "grep -q + shop.py"
+    script:
+      - {write: {path: shop.py, content: "CONTENT"}}
+      - {write: {path: NOTES, content: "same\\n"}}
+      - {say: "The total was SAID."}
+"""
+
+
+def test_two_sessions_differ_in_answers_and_patches_and_a_failed_one_is_not_offered_for_merging(
+    served, proctor, repository, open_page
+):
+    ids = []
+    for run_id, content, words in (("left", "total = 1 + 1\\n", "wrong"), ("right", "total = 2\\n", "fine")):
+        plan = ONE.replace("RUN", run_id).replace("CONTENT", content).replace("SAID", words)
+        (proctor.folder / "plan.yaml").write_text(plan)
+        proctor("batch", "plan.yaml")
+        ids.append(served.get(f"/api/runs/{run_id}/items").json["items"][0]["sessionId"])
+
+    page = open_page(f"{served.url}/compare/sessions?left={ids[0]}&right={ids[1]}")
+    answers = page.get_by_role("region", name="Answers")
+    expect(answers.locator("del")).to_have_text("wrong")
+    expect(answers.locator("ins")).to_have_text("fine")
+    changes = page.get_by_role("region", name="Changes")
+    expect(changes.locator("details", has_text="NOTES")).to_contain_text("same change")
+    differing = changes.locator("details", has_text="shop.py")
+    expect(differing).to_contain_text("changed differently")
+    expect(differing.locator(".dl.removed")).to_contain_text("+total = 1 + 1")
+    expect(differing.locator(".dl.added")).to_contain_text("+total = 2")
+
+    page.goto(f"{served.url}/sessions/{ids[1]}#changes")
+    head = page.locator(".branch-head")
+    expect(head).to_contain_text("The check failed")
+    merge = head.get_by_role("button", name="Merge")
+    expect(merge).not_to_have_class(re.compile("primary"))
+    merge.click()
+    expect(page.get_by_role("dialog")).to_contain_text("The check failed.")
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    page.goto(f"{served.url}/sessions/{ids[0]}#changes")
+    expect(head.get_by_role("button", name="Merge")).to_have_class(re.compile("primary"))
+    expect(head).not_to_contain_text("The check failed")

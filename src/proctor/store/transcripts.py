@@ -154,7 +154,7 @@ def outline(read: StoreReader, session_id: str, *, limit: int = OUTLINE_EVENTS) 
     rows = sorted(rows, key=lambda row: row["position"])[:limit]
     for row in rows:
         blob = row.pop("blob", None)
-        text = _head_of_blob(read, blob).text if blob else row.get("text", "")
+        text = head_of_blob(read, blob).text if blob else row.get("text", "")
         row["text"] = text[:TITLE_CHARACTERS]
     return rows
 

@@ -76,7 +76,10 @@ function showAttempts() {
       el("i", { class: `b-${one.status}` }),
       `Attempt ${one.attempt}`,
     );
-  box.replaceChildren(...session.attempts.map(link));
+  const at = session.attempts.findIndex((one) => one.id === session.id);
+  const other = session.attempts[at - 1] ?? session.attempts[at + 1];
+  const compare = other ? el("a", { href: `/compare/sessions?left=${encodeURIComponent(at ? other.id : session.id)}&right=${encodeURIComponent(at ? session.id : other.id)}` }, "Compare") : "";
+  box.replaceChildren(...session.attempts.map(link), compare);
 }
 
 const tile = (value, words, title = "") => el("div", { class: "tile", title: title || null }, el("b", {}, value), el("span", {}, words));
