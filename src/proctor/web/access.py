@@ -55,7 +55,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("GET /api/sessions/{session_id}/steps/{step}/{part}", "GET /api/sessions/{session_id}/turns"),
         *("GET /api/sessions/{session_id}/charts", "GET /api/sessions/{session_id}/diff"),
         *("GET /api/sessions/{session_id}/labels", "GET /api/sessions/{session_id}/annotations"),
-        *("GET /api/tags", "GET /api/search"),
+        *("GET /api/tags", "GET /api/search", "GET /api/sessions/{session_id}/outline"),
         *("GET /api/compare", "GET /api/compare/report", "GET /api/compare/items"),
         *("GET /trends", "GET /api/trends", "GET /api/trends/line"),
         *("GET /api/evaluations", "GET /api/evaluations/{evaluation_id}"),

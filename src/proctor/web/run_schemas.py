@@ -551,6 +551,29 @@ class EventShape(RowModel):
     response: TextShape | None = None
 
 
+class OutlineEntry(RowModel):
+    """An event in the outline of a session."""
+
+    kind: str = Field(description="`message`, `tool_call` or `model_call`.")
+    position: int
+    step: int
+    timestamp: str | None = None
+    role: str = ""
+    name: str = Field(description="Speaker, tool or model.")
+    success: bool | None = None
+    text: str = Field(description="Beginning of the message or of the arguments.")
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float | None = None
+
+
+class OutlineAnswer(RowModel):
+    """The events of a session in short."""
+
+    entries: list[OutlineEntry]
+    is_cut: bool = Field(description="Whether the session has more events.")
+
+
 class EventsAnswer(RowModel):
     """The next events of a session."""
 
