@@ -81,6 +81,10 @@ class AppState:
     """Secrets of callers that sign their requests, by access key ID."""
     log_group: str = DEFAULT_LOG_GROUP
     """Log group of sessions that arrive without one."""
+    grpc_address: str = ""
+    """Host and port of the OTLP receiver over gRPC. Empty: none."""
+    grpc_tls: tuple[Path, Path] | None = None
+    """Certificate and key of that receiver. None: not encrypted."""
     region: str = "us-east-1"
     account: str = "000000000000"
     """Region and account in resource names."""

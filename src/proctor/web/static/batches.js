@@ -2,6 +2,7 @@
 
 import { api, attempt, badge, byId, confirmed, DataTable, debounced, el, format, go, ProgressBar, query, tally, toast, urlOf, watch } from "./app.js";
 import { announce } from "./notify.js";
+import { deleteRun, doneWords } from "./run_actions.js";
 
 const SIZE = 50;
 const FORMATS = { json: "JSON", ndjson: "NDJSON", csv: "CSV", parquet: "Parquet" };
@@ -49,7 +50,7 @@ function progressCell(run) {
   const bar = new ProgressBar();
   bar.setAttribute("aria-label", `Progress of ${run.runId}`);
   bar.update(run.counts);
-  const done = el("span", {}, `${format.number(run.finishedCount)} of ${format.number(run.itemCount)}`);
+  const done = el("span", {}, doneWords(run));
   return el("div", { class: "progress-cell" }, bar, el("div", { class: "line" }, done, tally(run.counts)));
 }
 
@@ -95,16 +96,7 @@ async function abort(run, button) {
 }
 
 async function remove(run, button) {
-  const agreed = await confirmed({
-    title: `Delete ${run.runId}?`,
-    text: [`${format.plural(run.itemCount, "item")} with all recorded data, worktrees, and session branches.`, "This cannot be undone."],
-    action: "Delete",
-  });
-  if (!agreed) return;
-  const done = await attempt(button, () => api.delete(`/api/runs/${encodeURIComponent(run.runId)}`));
-  if (!done) return;
-  toast(`Deleted ${run.runId}`, "good", done.kept.join("; "));
-  await load();
+  if (await deleteRun(run, button)) await load();
 }
 
 async function load() {
