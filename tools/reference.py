@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+MAX_SIGNATURE = 80
 WRITTEN = "Written by `make site` from the code; there is no source to edit."
 
 
@@ -112,7 +113,7 @@ def _member(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, property):
         yield f"**`{name}`** – {_text(_doc(value))}"
     else:
-        yield f"**`{name}{_signature(value)}`** – {_text(_doc(value))}"
+        yield f"**`{name}{' '.join(_signature(value).split())}`** – {_text(_doc(value))}"
 
 
 def _callable(name: str, function: Any) -> Iterator[str]:
@@ -121,12 +122,32 @@ def _callable(name: str, function: Any) -> Iterator[str]:
 
 
 def _signature(function: Any) -> str:
+    """The signature in short names; one parameter per line where it is long."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return "(…)"
     parameters = [each for each in signature.parameters.values() if each.name != "self"]
-    return str(signature.replace(parameters=parameters)).replace("'", "")
+    line = _short(str(signature.replace(parameters=parameters)))
+    if len(line) <= MAX_SIGNATURE:
+        return line
+    lines = []
+    has_star = False
+    for each in parameters:
+        if each.kind is each.KEYWORD_ONLY and not has_star:
+            has_star = True
+            lines.append("*")
+        has_star = has_star or each.kind is each.VAR_POSITIONAL
+        lines.append(_short(str(each)))
+    result = signature.return_annotation
+    returned = "" if result is signature.empty else f" -> {_short(inspect.formatannotation(result))}"
+    return "(\n" + "".join(f"    {line},\n" for line in lines) + f"){returned}"
+
+
+def _short(text: str) -> str:
+    """Types without the names of their modules, and without quotes around them."""
+    text = re.sub(r"\b(?:collections\.abc|pathlib|typing|datetime|proctor(?:\.\w+)*)\.(?=[A-Z])", "", text)
+    return re.sub(r"(?<=[:>] )'([^']*)'", r"\1", text)
 
 
 def _doc(value: Any) -> str:
@@ -140,7 +161,8 @@ def http_api() -> str:
         "# HTTP API",
         WRITTEN
         + " `GET /api/openapi.json` of a running `proctor serve` has the same as OpenAPI; "
-        + "[access control](../web.md#access-control) says who may call what.",
+        + "[access control](../web.md#access-control) says who may call what. "
+        + "Errors are `ErrorAnswer` as application/json.",
     ]
     for path, operations in sorted(document["paths"].items()):
         for method, operation in operations.items():
@@ -168,8 +190,9 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
     answers = [
         f"{code}: {_body(answer) or _text(answer.get('description', ''))}"
         for code, answer in operation["responses"].items()
+        if not code.startswith(("4", "5"))
     ]
-    yield (f"Request body: {body}. " if body else "") + f"Answers: {'; '.join(answers)}."
+    yield (f"Request body: {body}. " if body else "") + f"Answer: {'; '.join(answers)}."
 
 
 def _body(part: Mapping[str, Any]) -> str:
