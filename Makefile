@@ -11,11 +11,13 @@ MODEL_STAMP := $(VENV)/.local-model
 WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 # Inspect's own reader, for tests of what we write for it. What it needs does not go with what we need.
 INSPECT := build/inspect
+# AWS's own clients, for tests of our server with them. They bring half of AWS's toolkit along.
+AWS_CLIENTS := build/aws-clients
 
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check format bench bench-peers docs site release-notes screenshots constraints browser inspect sandbox test-agents test-ray mutants chaos clean
+.PHONY: help setup demo test check format bench bench-peers docs site release-notes screenshots constraints browser inspect aws-clients sandbox test-agents test-ray test-package package mutants chaos clean
 
 help:
 	@echo "make demo          run small batches: scripted agents and a real small model; no key, two minutes"
@@ -23,8 +25,11 @@ help:
 	@echo "make test          lint, types, every test"
 	@echo "make check         lint and types only"
 	@echo "make format        put the code in order"
+	@echo "make aws-clients   install AWS's own clients, with which tests then call the server"
 	@echo "make test-agents   install every agent and try each for real, confined, on a model on loopback"
 	@echo "make test-ray      start a Ray cluster on this machine and run batches on its nodes"
+	@echo "make test-package  install the wheel with every extra in a fresh environment, and try it"
+	@echo "make package       build the wheel and the source archive in dist"
 	@echo "make mutants       change the code at random and report how many changes the tests detect"
 	@echo "make chaos         kill and disturb all jobs at random and count what is lost: MINUTES=5"
 	@echo "make bench         measure speed against bare scripts"
@@ -83,6 +88,10 @@ sandbox:
 inspect: $(DEV_STAMP)
 	@test -x $(INSPECT)/bin/inspect || tools/install-inspect $(BIN)/uv $(INSPECT)
 
+# AWS's clients in a place of their own: half a minute. `make test` leaves them out; their tests say so and are skipped.
+aws-clients: $(DEV_STAMP)
+	@test -x $(AWS_CLIENTS)/bin/python || tools/install-aws-clients $(BIN)/uv $(AWS_CLIENTS)
+
 # Needs npm and the network, some gigabytes and some minutes; `make test` leaves these tests out.
 test-agents: $(DEV_STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/install_agents.py
@@ -92,6 +101,14 @@ test-agents: $(DEV_STAMP)
 test-ray: $(DEV_STAMP) sandbox
 	@$(UV) --constraint constraints.txt --editable '.[dev,ray]'
 	@PROCTOR_RAY=1 $(BIN)/python -m pytest tests/batch/test_ray_engine.py
+
+# Builds the wheel and the source archive, and tries the wheel with every extra in an environment of its own.
+test-package: $(DEV_STAMP)
+	@PROCTOR_PACKAGE_EXTRAS=aws,crypto,litellm,local,mcp,pandas,parquet,postgres,ray $(BIN)/python -m pytest tests/end_to_end/test_package.py
+
+# The wheel and the source archive, in dist.
+package: $(BIN)/uv
+	@$(BIN)/uv build --quiet --out-dir dist .
 
 # An hour unless told otherwise: make mutants MUTANTS="--package store --count 20 --minutes 10"
 mutants: $(DEV_STAMP) browser inspect sandbox

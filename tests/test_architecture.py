@@ -26,7 +26,7 @@ LAYERS = [
     {"report", "export"},
     {"batch"},
     {"stats"},
-    {"budget", "context", "config", "job"},
+    {"budget", "context", "config", "job", "results_view"},
     {"plan", "agents", "models", "runners", "evaluators", "store"},
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
@@ -36,7 +36,7 @@ LAYERS = [
 """A part imports only from rows below its own."""
 
 NEIGHBORS_KNOW_EACH_OTHER = (
-    {"budget", "context", "config", "job"},
+    {"budget", "context", "config", "job", "results_view"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     LAYERS[-1],
 )
@@ -381,7 +381,7 @@ def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
         "scores",
         "sessions",
     )
-    parts += ("session_selection", "transcripts")
+    parts += ("search", "session_selection", "transcripts")
     unused = others | {f"proctor.store.{part}" for part in parts}
     families = ("proctor.telemetry", "proctor.records", "proctor.evaluators")
 

@@ -492,3 +492,49 @@ def test_blocks_have_the_same_lines_however_they_arrive(seed):
     assert printed + "".join(f"{line}\n" for line in blocks.rest()) == "".join(
         f"{line}\n" for line in expected
     )
+
+
+# Systems without /proc, such as macOS
+
+
+@pytest.fixture
+def without_proc(tmp_path, monkeypatch):
+    """Wardens that see neither /proc nor the call by which they adopt orphans."""
+    script = tmp_path / "warden_elsewhere.py"
+    script.write_text(
+        f"import runpy, sys\n"
+        f"names = runpy.run_path({warden.__file__!r}, run_name='warden')\n"
+        "module = names['main'].__globals__\n"
+        "module['every_process'] = list\n"
+        "module['_stat'] = lambda pid: []\n"
+        "module['children_of'] = lambda pid: []\n"
+        "module['become_subreaper'] = lambda: None\n"
+        "module['main'](sys.argv[1:])\n"
+    )
+    monkeypatch.setattr(warden, "__file__", str(script))
+
+
+@pytest.mark.parametrize("command", ["sleep {0} & sleep {0}", "trap '' TERM; sleep {0}; sleep {0}"])
+async def test_without_proc_a_time_limit_ends_the_process_group(tmp_path, attempt, without_proc, command):
+    seconds = unlike_any_other()
+    finished = await run(
+        command.format(seconds),
+        folder=tmp_path,
+        environment=ENVIRONMENT,
+        attempt=attempt,
+        time_limit=0.5,
+        grace_seconds=0.3,
+    )
+
+    assert finished.timed_out
+    await eventually_async(lambda: not running(f"sleep {seconds}"))
+
+
+async def test_without_proc_what_a_program_leaves_in_its_group_is_ended(tmp_path, attempt, without_proc):
+    seconds = unlike_any_other()
+    finished = await run(
+        f"sleep {seconds} & echo done", folder=tmp_path, environment=ENVIRONMENT, attempt=attempt
+    )
+
+    assert (finished.exit_code, finished.output) == (0, "done\n")
+    await eventually_async(lambda: not running(f"sleep {seconds}"))

@@ -102,7 +102,7 @@ class Sampler:
 
     def _run_alone(self, test: str) -> TestRun:
         """Run one test. It has its own time limit, since a kill must not depend on when it happens."""
-        return self.copy.run([test], until=time.monotonic() + 2 * self.copy.test_seconds)
+        return self.copy.run([test], until=time.monotonic() + 60 + 2 * self.copy.test_seconds)
 
     def _is_kill(self, test: str, again: TestRun) -> bool:
         """Whether a test that failed, and ended like `again` when repeated, passes without the mutant."""

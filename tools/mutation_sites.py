@@ -1,13 +1,14 @@
 """Mutation sites: every small change to one expression or statement below src/proctor, and samples of them.
 
 Not changed is what has no effect at run time, or none that tests should check: annotations, documentation,
-declarations, log messages, sizes of caches, and the text of messages.
+declarations, log messages, sizes of pages, blocks and caches, and the text of messages.
 """
 
 import ast
 import hashlib
 import io
 import json
+import re
 import tokenize
 from bisect import bisect_left
 from collections import Counter
@@ -45,6 +46,8 @@ TYPE_FORMS = {"Annotated", "Literal"}
 LOGGERS = {"log", "logger", "logging", "_log", "_logger"}
 LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 DECLARATIONS = {"overload", "abstractmethod"}
+# Only time and memory depend on them.
+SIZES = re.compile(r"_?([A-Z]+_)?(PAGE|BLOCK|CHUNK|CACHED|(?<!MOST_)AT_ONCE)(_SIZE|_[A-Z]+S)?")
 
 Position = tuple[int, int]
 """Start and end in the text of a file, in characters."""
@@ -210,6 +213,8 @@ class _Collector(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
+        if all(isinstance(target, ast.Name) and SIZES.fullmatch(target.id) for target in node.targets):
+            return
         if all(isinstance(target, ast.Attribute) for target in node.targets):
             self.remove(node)
         self.generic_visit(node)

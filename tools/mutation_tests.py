@@ -43,9 +43,14 @@ def _distance(item):
         names |= used
         for name in used - seen:
             value = function.__globals__.get(name)
-            if getattr(value, "__module__", "") == function.__module__:
-                members = vars(value).values() if inspect.isclass(value) else [value]
-                waiting += filter(inspect.isfunction, members)
+            members = value.values() if isinstance(value, dict) else [value]
+            if inspect.isclass(value) and value.__module__ == function.__module__:
+                members = vars(value).values()
+            waiting += [
+                member
+                for member in members
+                if inspect.isfunction(member) and member.__module__ == function.__module__
+            ]
         seen |= used
     return next((index for index, name in enumerate(NAMES) if name in names), len(NAMES))
 
@@ -64,13 +69,14 @@ def pytest_runtest_logstart(nodeid):
     _write("MUTANT_STARTED", nodeid)
 
 
-def _record(report):
+def pytest_runtest_logreport(report):
+    _write("MUTANT_SECONDS", str(report.duration))
+    pytest_collectreport(report)
+
+
+def pytest_collectreport(report):
     if report.failed:
         _write("MUTANT_FAILURES", report.nodeid)
-
-
-pytest_runtest_logreport = _record
-pytest_collectreport = _record
 '''
 
 
@@ -90,6 +96,7 @@ class TestRun:
     is_stopped: bool = False
     """The run was stopped at the deadline."""
     seconds: float = 0.0
+    """That the tests took, without the start of pytest."""
 
 
 class WorkCopy:
@@ -172,8 +179,8 @@ class WorkCopy:
 
     def run(self, tests: Sequence[str], *options: str, until: float, names: Sequence[str] = ()) -> TestRun:
         """Run tests, first those that use one of `names`, and stop them at a time of the monotonic clock."""
-        failures, starts = self.folder / "failures", self.folder / "starts"
-        for file in (failures, starts):
+        failures, starts, durations = (self.folder / name for name in ("failures", "starts", "seconds"))
+        for file in (failures, starts, durations):
             file.write_text("", encoding="utf-8")
         workers = min(self.workers, len(tests))
         command = [
@@ -187,12 +194,12 @@ class WorkCopy:
         environment = os.environ | {
             "MUTANT_FAILURES": str(failures),
             "MUTANT_STARTED": str(starts),
+            "MUTANT_SECONDS": str(durations),
             "MUTANT_NAMES": " ".join(names),
             "VIRTUAL_ENV": str(self.venv),
         }
         for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
             environment.pop(name, None)
-        started = time.monotonic()
         with (self.folder / "output").open("wb") as output:
             process = subprocess.Popen(
                 command,
@@ -211,15 +218,15 @@ class WorkCopy:
             # Before the exit code is collected, the id cannot belong to another process group.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        seconds = time.monotonic() - started
         if not ended:
-            return TestRun(passed=False, is_stopped=True, seconds=seconds)
+            return TestRun(passed=False, is_stopped=True)
         # 5: no tests in these files. Everything else but 0 is a failure, also that of a conftest.py (4).
         passed = process.returncode in (0, 5)
         failed = tuple(dict.fromkeys(read_text(failures).splitlines()))
         is_hang = not passed and not failed and HANG in self.output
         if not passed and not failed:
             failed = tuple(read_text(starts).splitlines()[-1:])
+        seconds = sum(map(float, read_text(durations).split()))
         return TestRun(passed, failed, is_hang=is_hang, seconds=seconds)
 
 

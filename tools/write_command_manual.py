@@ -1,4 +1,4 @@
-"""Write docs/commands.md from the help of the commands.
+"""Write what is generated from code: docs/commands.md, the man page, and the schemas of plans.
 
 python tools/write_command_manual.py
 """
@@ -14,8 +14,13 @@ import typer
 
 from proctor.cli import main
 from proctor.cli.output import placeholder
+from proctor.cli.setup import made_schema
+from proctor.jobs import jobs
 
-MANUAL = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
+ROOT = Path(__file__).resolve().parents[1]
+MANUAL = ROOT / "docs" / "commands.md"
+MAN_PAGE = ROOT / "docs" / "proctor.1"
+SCHEMAS = ROOT / "src" / "proctor" / "schemas"
 HEAD = """# Commands
 
 Written by `make docs` from the commands' own `--help`; do not edit it by hand.
@@ -102,6 +107,54 @@ def _default(param: Any) -> str:
     return "" if param.is_flag or param.default in (None, "", False) else f"`{param.default}`"
 
 
+# The man page
+
+
+def man_page() -> str:
+    """The man page: the overview, then each command with its options."""
+    parts = [
+        '.TH PROCTOR 1 "" "Proctor" "User commands"',
+        ".SH NAME\nproctor \\- run AI agents in batches, record every step, score and compare the results",
+        ".SH SYNOPSIS\n.B proctor\n.I COMMAND\n[OPTIONS]",
+        f".SH DESCRIPTION\n.nf\n{_roff(_overview())}\n.fi",
+        ".SH COMMANDS",
+    ]
+    for word, (module, _) in main.COMMANDS.items():
+        app = import_module(f"proctor.cli.{module}").apps[word]
+        parts.extend(_man_sections(f"proctor {word}", typer.main.get_command(app)))
+    return "\n".join(parts) + "\n"
+
+
+def _man_sections(name: str, command: Any) -> Iterator[str]:
+    words, example, shown = (command.help or "").partition("Example:")
+    yield f".SS {_roff(name)}\n{_roff(' '.join(words.split()))}"
+    if example:
+        yield f".PP\n.RS\n.nf\n{_roff(shown.strip())}\n.fi\n.RE"
+    for param in _options(command):
+        names = ", ".join((*param.opts, *param.secondary_opts))
+        yield f".TP\n.B {_roff(f'{names} {placeholder(param)}'.rstrip())}\n{_roff(param.help or '')}"
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from _man_sections(f"{name} {word}", inner)
+
+
+def _roff(text: str) -> str:
+    """A text in which nothing is a request or an escape."""
+    lines = text.replace("\\", "\\e").replace("-", "\\-").splitlines()
+    return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in lines)
+
+
+def generated() -> dict[Path, str]:
+    """Each file that is written from code, with its text."""
+    schemas = {SCHEMAS / f"{job.name}.schema.json": job.name for job in jobs() if job.has_plans}
+    return {
+        MANUAL: manual(),
+        MAN_PAGE: man_page(),
+        **{path: made_schema(name) for path, name in schemas.items()},
+    }
+
+
 if __name__ == "__main__":
-    MANUAL.write_text(manual(), encoding="utf-8")
-    print(f"wrote {MANUAL.relative_to(Path.cwd()) if MANUAL.is_relative_to(Path.cwd()) else MANUAL}")
+    for path, text in generated().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")

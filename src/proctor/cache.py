@@ -17,9 +17,14 @@ Value = TypeVar("Value")
 class LruCache(Generic[Key, Value]):
     """Keeps the most recently used values. Not safe for use by several threads at once."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, most_weight: int | None = None, least: int = 0) -> None:
+        """At most `size` values; with `most_weight`, fewer when they weigh more, but at least `least`."""
         self._size = size
+        self._most_weight = most_weight
+        self._least = least
+        self._weight = 0
         self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._weights: dict[Key, int] = {}
 
     def get(self, key: Key) -> Value | None:
         """The value of a key; None when it is not cached."""
@@ -28,12 +33,19 @@ class LruCache(Generic[Key, Value]):
         self._values.move_to_end(key)
         return self._values[key]
 
-    def put(self, key: Key, value: Value) -> None:
-        """Cache a value, and drop the least recently used one when there are too many."""
+    def put(self, key: Key, value: Value, weight: int = 0) -> None:
+        """Cache a value, and drop the least recently used ones when there are too many."""
+        self._weight += weight - self._weights.get(key, 0)
+        self._weights[key] = weight
         self._values[key] = value
         self._values.move_to_end(key)
-        if len(self._values) > self._size:
-            self._values.popitem(last=False)
+        while len(self._values) > self._size or (
+            self._most_weight is not None
+            and self._weight > self._most_weight
+            and len(self._values) > self._least
+        ):
+            dropped, _ = self._values.popitem(last=False)
+            self._weight -= self._weights.pop(dropped)
 
 
 class ResultCache(Generic[Value]):

@@ -54,6 +54,8 @@ class EvaluationSection(TypedDict, total=False):
     """Limits of the server."""
     lambdas: Mapping[str, str | Sequence[str]]
     """By ARN: `module:function`, or a program and its arguments."""
+    buckets: Mapping[str, str]
+    """Folders on this machine that stand for S3 buckets, by the name of the bucket."""
     models: Mapping[str, str]
     """Judges by the model id of a definition, as provider/model; `default` is for ids without an entry."""
 
@@ -227,13 +229,16 @@ def _check_evaluation(path: Path, entries: object) -> None:
             raise UsageError(f"{path}: [evaluation]: `judge` should be `provider/model`")
         if setting == "harmful_value" and value not in (0, 1):
             raise UsageError(f"{path}: [evaluation]: `harmful_value` should be 0 or 1")
-        if setting in ("limits", "lambdas", "models") and not isinstance(value, dict):
+        if setting in ("limits", "lambdas", "models", "buckets") and not isinstance(value, dict):
             raise UsageError(
                 f"{path}: `evaluation.{setting}` is not a section\nWrite [evaluation.{setting}]."
             )
     for id_, model in entries.get("models", {}).items():
         if not isinstance(model, str) or "/" not in model.strip("/"):
             raise UsageError(f'{path}: [evaluation.models]: "{id_}" should be "provider/model"')
+    for bucket, folder in entries.get("buckets", {}).items():
+        if not isinstance(folder, str) or not folder:
+            raise UsageError(f'{path}: [evaluation.buckets]: "{bucket}" should be a folder')
     for arn, run in entries.get("lambdas", {}).items():
         is_words = isinstance(run, list) and run and all(isinstance(word, str) for word in run)
         if not isinstance(run, str) and not is_words:

@@ -24,6 +24,7 @@ from proctor.store.tables import BatchRow, ItemRow
 
 if TYPE_CHECKING:
     from proctor.evaluator import FindReference
+    from proctor.results_view import ResultsView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,6 +405,12 @@ class Job:
     """The roles in its transcripts, each shown on a side of its own; empty: prompt, model and tools."""
     column_titles: ClassVar[Mapping[str, str]] = {}
     """Titles of item columns that differ from those of other jobs, by key: `prompt`, `factor:model`."""
+    item_columns: ClassVar[Sequence[str]] = (
+        *("status", "repo", "prompt", "agent", "model", "answer", "score:*", "seconds", "costUsd"),
+    )
+    """Columns that its items are listed with, by key. `factor:*` and `score:*`: all; empty ones are left out."""
+    narrow_item_columns: ClassVar[Sequence[str]] = ("status", "prompt", "seconds")
+    """The same on a phone."""
 
     def _missing(self, method: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not implement {method}()")
@@ -487,6 +494,18 @@ class Job:
         Raises `NotFound` or `UsageError` while there is nothing to analyze.
         """
         raise NotFound("this job has no analysis\nSee the report of the run.")
+
+    def results_view(self, run_id: str, ctx: RunContext) -> "ResultsView | None":  # noqa: ARG002
+        """The results of a run so far, as the page of the run shows them; None: those that every run has."""
+        return None
+
+    def decision_rule(self, factors: Sequence[str]) -> StopRule | None:
+        """What a run without `stop_when` can decide: which model, or agent, is best. None: nothing.
+
+        `factors` are those that vary. The page says who leads, and how many more tasks would decide it.
+        """
+        by = next((name for name in ("model", "agent") if name in factors), "")
+        return StopRule(by=by, ranks=1) if by else None
 
     def results_page(self, run_id: str) -> str:  # noqa: ARG002
         """Path of the page of the web app with the results of a run; empty: the page that every run has."""

@@ -1,13 +1,14 @@
 """What one process draws for a batch, and which attempts may start with it."""
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 from ledgers import MemoryLedger, SettledRows
 
-from proctor.budget.allocation import RETRY_SECONDS, BatchBudget, Ledger, LedgerClient, PastCosts
+from proctor.budget.allocation import BatchBudget, Ledger, LedgerClient, PastCosts
 from proctor.budget.reservation import Hold, Reservation
 from proctor.errors import StoreError
 from proctor.models.prices import SpendingRequest
@@ -106,7 +107,7 @@ async def test_a_refused_draw_is_repeated_after_a_pause_or_for_less() -> None:
     assert not await client.draw(lambda: 0.5)
     assert client.refusal.others_hold
 
-    clock.seconds += RETRY_SECONDS / 2
+    clock.seconds += 0.24
     assert not await client.draw(lambda: 0.5)
     assert not await client.draw(lambda: 0.6)
     assert len(ledger.calls) == 1, "as much or more would be refused again"
@@ -115,9 +116,16 @@ async def test_a_refused_draw_is_repeated_after_a_pause_or_for_less() -> None:
     assert await client.draw(lambda: 0.5, takes_less=True)
     assert len(ledger.calls) == 3, "less may be left"
 
-    clock.seconds += RETRY_SECONDS
+    clock.seconds += 0.25
     assert await client.draw(lambda: 0.5)
     assert await client.draw(lambda: 0.6)
+
+
+async def test_an_attempt_that_is_stopped_before_any_refusal_is_short_of_the_budget() -> None:
+    client, _, _ = client_of()
+    assert client.refusal == REFUSED
+    budget, _ = budget_of(ScriptedLedger())
+    assert str(budget.shortage()) == "the budget is spent"
 
 
 async def test_before_any_refusal_every_draw_is_made() -> None:
@@ -236,7 +244,7 @@ async def test_while_other_processes_hold_money_an_attempt_waits_and_keeps_none(
     monkeypatch.setattr("proctor.budget.allocation.asyncio.sleep", pause)
     await open_attempt(budget, "second")
 
-    assert pauses == [RETRY_SECONDS]
+    assert pauses == [0.25]
     assert ledger.calls[1:] == [(pytest.approx(0.4), pytest.approx(0.4)), (-0.1,), (0.5, 0.5)]
     assert rows.rows[-1] == ("second", 1, "reserve", 0.5, 0.0)
 
@@ -279,6 +287,17 @@ async def test_no_attempt_starts_while_a_call_waits_for_money() -> None:
     assert [row[0] for row in rows.rows if row[2] == "reserve"] == ["first", "second"]
 
 
+async def test_when_a_call_has_its_money_waiting_attempts_look_again() -> None:
+    budget, _ = budget_of(MemoryLedger(1.0))
+    await open_attempt(budget, "first", kind="b")
+    with budget._before_new_attempts():
+        opening = asyncio.create_task(open_attempt(budget, "second"))
+        await settled()
+        assert not opening.done()
+    await settled()
+    assert opening.done()
+
+
 async def test_the_worst_case_of_the_latest_call_is_what_the_next_attempt_reserves() -> None:
     budget, rows = budget_of(MemoryLedger(10.0, exact=True))
     first = await open_attempt(budget, "first")
@@ -288,7 +307,141 @@ async def test_the_worst_case_of_the_latest_call_is_what_the_next_attempt_reserv
     assert rows.rows[-1] == ("second", 1, "reserve", 0.5, 0.0)
 
 
+def waiting_budget(*script: Drawn) -> tuple[BatchBudget, ScriptedLedger]:
+    """A budget that is short of money at first, and whose pauses after a refusal are over at once."""
+    ledger = ScriptedLedger(*script)
+    budget, _ = budget_of(ledger)
+    times = itertools.count()
+    budget._ledger._time = lambda: float(next(times))  # type: ignore[method-assign]
+    past = budget.past_costs("a")
+    past.is_known, past.highest_call_usd = True, 0.5
+    return budget, ledger
+
+
+async def test_money_returned_during_the_last_refusal_is_drawn() -> None:
+    budget, ledger = waiting_budget(REFUSED, REFUSED, Drawn(usd=0.5))
+    ledger.on_draw = lambda: budget.notify() if len(ledger.calls) == 2 else None
+
+    await open_attempt(budget, "s")
+
+    assert ledger.calls == [(0.5, 0.5), (0.5, 0.0), (0.5, 0.5)]
+
+
+async def test_money_returned_during_a_refusal_is_drawn_before_an_attempt_starts_with_less() -> None:
+    budget, ledger = waiting_budget(REFUSED, Drawn(usd=0.5))
+    ledger.on_draw = lambda: budget.notify() if len(ledger.calls) == 1 else None
+
+    await open_attempt(budget, "s")
+
+    assert ledger.calls == [(0.5, 0.5), (0.5, 0.5)]
+
+
+async def test_while_another_attempt_has_started_during_the_last_refusal_the_budget_is_not_spent() -> None:
+    budget, ledger = waiting_budget(REFUSED, REFUSED, Drawn(usd=0.5))
+    other = Reservation(budget, "other", "item", "b", 0.1, is_blind=False)
+    ledger.on_draw = lambda: budget._open.add(other) if len(ledger.calls) == 2 else None
+
+    await open_attempt(budget, "s")
+
+    assert ledger.calls == [(0.5, 0.5), (0.5, 0.0), (0.5, 0.5)]
+
+
+async def test_money_that_another_process_has_drawn_meanwhile_is_waited_for() -> None:
+    budget, ledger = waiting_budget(REFUSED, OTHERS_HOLD, Drawn(usd=0.5))
+    await open_attempt(budget, "s")
+    assert ledger.calls == [(0.5, 0.5), (0.5, 0.0), (0.5, 0.5)]
+
+
+async def test_a_row_of_the_ledger_names_session_item_run_and_process() -> None:
+    rows: list[tuple[object, ...]] = []
+
+    class Rows(SettledRows):
+        def append(self, table: str, row: tuple[object, ...]) -> None:
+            rows.append((table, *row))
+
+    budget, _ = budget_of(MemoryLedger(1.0), rows=Rows())
+    reservation = await budget.open("session", "item", kind="a", cap_usd=0.25)
+    assert reservation is not None
+    reservation.close(0.125)
+
+    moment = "2026-01-01T00:00:00"
+    assert [(*row[:5], str(row[5])[:19], *row[6:]) for row in rows] == [
+        ("ledger", "session", 1, "run", "item", moment, "reserve", 0.25, 0.0, "me"),
+        ("ledger", "session", 2, "run", "item", moment, "settle", -0.25, 0.125, "me"),
+    ]
+
+
+async def test_a_kind_of_which_one_has_ended_without_a_call_is_known() -> None:
+    budget, _ = budget_of(MemoryLedger(1.0))
+    (await open_attempt(budget, "first")).close(0.0)
+    async with asyncio.timeout(10):
+        await open_attempt(budget, "second")
+        await open_attempt(budget, "third")
+
+
+async def test_the_first_known_cost_of_a_kind_starts_those_that_wait_for_it() -> None:
+    budget, _ = budget_of(MemoryLedger(8.0), concurrency=4)
+    first = await open_attempt(budget, "first", blind=True)
+    second = asyncio.create_task(open_attempt(budget, "second", blind=True))
+    await settled()
+    assert not second.done()
+
+    first.charge(0.01)
+    await settled()
+
+    assert second.done()
+
+
+async def test_a_call_draws_only_what_is_not_free() -> None:
+    ledger = ScriptedLedger(Drawn(usd=0.125), Drawn(usd=0.375))
+    budget, _ = budget_of(ledger)
+    (await open_attempt(budget, "first")).close(0.0)
+    second = await open_attempt(budget, "second")
+    assert budget.free_usd == pytest.approx(0.125)
+
+    assert await second.hold(worst(0.5)) == Hold(0.5)
+
+    assert ledger.calls[1:] == [(pytest.approx(0.375), pytest.approx(0.375))]
+
+
+async def test_a_batch_that_ends_waits_for_draws_of_attempts_that_are_gone() -> None:
+    release = asyncio.Event()
+
+    class SlowLedger(ScriptedLedger):
+        async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
+            await release.wait()
+            return await super().draw(holder, wanted_usd=wanted_usd, least_usd=least_usd)
+
+    budget, _ = budget_of(SlowLedger(Drawn(usd=0.5)))
+    opening = asyncio.create_task(open_attempt(budget, "s"))
+    await settled()
+    opening.cancel()
+    ending = asyncio.create_task(budget.idle())
+    await settled()
+    assert opening.cancelled() and not ending.done()
+
+    release.set()
+    await ending
+
+    assert budget.free_usd == 0.5
+
+
 # Costs that nobody asked for
+
+
+async def test_a_cost_draws_only_what_is_not_free() -> None:
+    ledger = ScriptedLedger(Drawn(usd=0.125), Drawn(usd=0.375))
+    budget, _ = budget_of(ledger, concurrency=8)
+    (await open_attempt(budget, "first")).close(0.0)
+    blind = await open_attempt(budget, "second", blind=True)
+    reserved = 0.125 - budget.free_usd
+    assert 0 < reserved < 0.125
+
+    blind.charge(0.5)
+    await budget.idle()
+
+    assert ledger.calls[1:] == [(pytest.approx(0.375), pytest.approx(0.375))]
+    assert budget.free_usd == pytest.approx(0.0)
 
 
 async def test_a_cost_beyond_what_is_reserved_is_drawn() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, NotRequired, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 from stocked import NOW, owned, session
@@ -79,7 +79,7 @@ FAILED = Item(runner="prompt", prompt="failed", model="m", settings=SETTINGS)
 QUEUED = Item(runner="prompt", prompt="later", model="m", settings=SETTINGS)
 LATE_NAMES = {"Level": Level}
 """Types that the store does not load at run time."""
-QUERIES = {"rows", "stream", "of_items", "of_sessions", "of_events", "of_few_events"}
+QUERIES = {"rows", "stream", "columns", "of_items", "of_sessions", "of_events", "of_few_events"}
 
 
 class CheckedReader(StoreReader):
@@ -94,6 +94,15 @@ class CheckedReader(StoreReader):
 
     def stream(self, shape: Any, sql: str, parameters: Sequence[object] = ()) -> Iterator[Any]:
         return (self._checked(shape, row, sql) for row in super().stream(shape, sql, parameters))
+
+    def columns(self, shape: Any, sql: str, parameters: Sequence[object] = ()) -> Iterator[Any]:
+        for page in super().columns(shape, sql, parameters):
+            self.seen.add(shape.__name__)
+            hints = get_type_hints(shape).items()
+            of_rows = TypedDict(shape.__name__, {name: get_args(hint)[0] for name, hint in hints})  # type: ignore[misc]
+            for values in zip(*page.values(), strict=True):
+                assert problems_of(of_rows, dict(zip(page, values, strict=True))) == [], sql
+            yield page
 
     def _checked(self, shape: Any, row: Any, sql: str) -> Any:
         if is_typeddict(shape):
@@ -303,9 +312,14 @@ def reader_queries(read: StoreReader) -> tuple[Any, ...]:
                 models=["m"],
                 factors=[("task", "t")],
                 scores=[item_lists.ScoreRange(name="exact", low=0.0)],
+                tags=["odd"],
+                is_noted=True,
             ),
         ),
         *(item_lists.position_of(read, "run", "s1"), item_lists.sessions_at(read, "run", [0])),
+        *(item_lists.factor_levels(read, "run", "task"), item_lists.column_levels(read, "run", "model")),
+        *(item_lists.score_extents(read, "run"), item_lists.failure_texts(read, "run", characters=50)),
+        item_lists.outcomes(read, ["s1"], characters=50),
         *(items.rows_at(read, "run", [0]), items.first_rows(read, "run", offset=0, limit=5)),
         *(items.items_by_id(read, "run", [ITEM.id]), items.running_ids(read, "run", limit=5)),
         *(items.items_started_since(read, "run", "", limit=5), items.status_counts(read, "run")),
@@ -336,7 +350,7 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.step_sums, aggregates.merge_counts, aggregates.failed_items, aggregates.mock_sessions),
         *(aggregates.session_sums, aggregates.newest_run_ids, aggregates.outcome_sums),
         aggregates.unchecked_successes,
-        results.selected_rows,
+        results.selected_columns,
     )
     return (
         *(query(selection) for query in selected for selection in chosen),
@@ -345,7 +359,7 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
         *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
         aggregates.scenario_items(read, "town"),
-        *(results.result_rows(read, ["run"]), results.planned_rows(read, "run")),
+        *(results.result_columns(read, ["run"]), results.planned_columns(read, "run")),
         results.finished_rows(read, "run"),
         *(results.settled_items(read, "run", RetrySelection()), results.evaluator_source(read, "s1")),
         *(
@@ -434,7 +448,7 @@ def evaluation_queries(store: Store) -> tuple[Any, ...]:
         scores.judged_sessions(read, "run", ["s1", "s2"]),
         *(scores.result_targets(read, "run", which, key, limit=5) for which in ("lowest", "highest")),
         scores.insight_rows(read, "run", "tidy"),
-        *(results.result_rows(read, ["run"]), results.session_metrics(read, results.of_runs(["run"]))),
+        *(results.result_columns(read, ["run"]), results.session_metrics(read, results.of_runs(["run"]))),
         results.session_scores(read, results.of_runs(["run"])),
     )
 

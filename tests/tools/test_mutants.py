@@ -69,6 +69,8 @@ def test_each_kind_of_change(source: str, expected: list[tuple[str, str]]) -> No
         "x = f(a, 'text')",
         "x = f(*a, *b)",
         "x = True",
+        "PAGE = 1000",
+        "ROWS_AT_ONCE = 10 * 50",
         "@lru_cache(maxsize=8)\ndef f():\n    ...",
     ],
 )

@@ -1,9 +1,16 @@
 """Lists of items over HTTP: filters, order, neighbors of a session."""
 
-import pytest
-from stocked_runs import MODELS, add_session, stock
+import itertools
+from datetime import timedelta
 
+import pytest
+from stocked_runs import MODELS, NOW, add_session, stock
+
+from proctor.score import Score
 from proctor.session import Message
+from proctor.store import timestamp
+from proctor.store.annotations import Annotation
+from proctor.store.tables import COLUMNS
 
 ANSWERS = ("It was Paris.", "It was\n\n  Rome.")
 
@@ -24,6 +31,38 @@ def listed(shared):
         writer.change("batch_items", ("stocked", made[number].id), {"sessionId": session})
     writer.close()
     return shared
+
+
+@pytest.fixture(scope="module")
+def judged(listed):
+    """The same, with scores: of the sessions themselves, and of two evaluations of them."""
+    writer = listed.site.store.writer()
+    for number in range(5):
+        _score(writer, f"s{number}", evaluator="tone", value=number / 10, label="kind")
+        _score(
+            writer, f"s{number}", evaluator="grade", dimension="style", value=1.0, judged_session=f"s{number}"
+        )
+    for number in range(3, 8):
+        _score(writer, f"old{number}", evaluator="tone", value=0.9, judged_session=f"s{number}")
+        _score(writer, f"new{number}", minute=1, evaluator="tone", value=0.6, judged_session=f"s{number}")
+        _score(writer, f"new{number}", minute=1, evaluator="tone", value=0.8, judged_session=f"s{number}")
+    writer.close()
+    return listed
+
+
+_positions = itertools.count(100)
+
+
+def _score(writer, session, minute=0, **members):
+    score = Score(**members)
+    row = dict.fromkeys(COLUMNS["scores"], "") | {
+        "sessionId": session, "position": next(_positions), "level": "session",
+        "timestamp": timestamp(NOW + timedelta(minutes=minute)), "evaluator": score.evaluator,
+        "dimension": score.dimension, "value": score.value, "label": score.label,
+        "judgedSessionId": score.judged_session, "explanationBlob": None, "costUsd": None,
+        "inputTokens": 0, "outputTokens": 0, "ignored": "[]", "votes": "[]",
+    }  # fmt: skip
+    writer.append("scores", tuple(row.values()))
 
 
 def positions(served, query=""):
@@ -70,3 +109,91 @@ def test_neighbors_of_an_earlier_attempt_are_those_of_its_item(listed):
     add_session(listed.site.store, "s1-first", [], "stocked", itemId=item["id"])
 
     assert neighbors(listed, "s1-first") == ("s0", "s2", 2, 60)
+
+
+def test_items_come_with_answers_and_scores_where_they_are_asked_for(judged):
+    items = judged.get("/api/runs/stocked/items?limit=12&outcomes=true").json["items"]
+    plain = judged.get("/api/runs/stocked/items?limit=1").json["items"]
+
+    assert plain[0]["outcome"] is None
+    assert items[11]["outcome"] is None
+    assert [items[at]["outcome"]["answer"] for at in (0, 1)] == ["It was Paris.", "It was Rome."]
+    # Its own score counts, not that of an evaluation; of two evaluations, the later one.
+    assert items[3]["outcome"]["scores"] == {
+        "tone": {"value": 0.3, "label": "kind"}, "grade/style": {"value": 1.0, "label": ""},
+    }  # fmt: skip
+    assert items[6]["outcome"]["scores"] == {"tone": {"value": pytest.approx(0.7), "label": ""}}
+    assert items[9]["outcome"]["scores"] == {}
+
+
+def test_items_are_filtered_and_sorted_by_score(judged):
+    assert positions(judged, "score=tone%3D0.15..0.3") == [2, 3]
+    assert positions(judged, "score=tone%3D..0.1") == [0, 1]
+    assert positions(judged, "score=tone%3D0.5..&order=score:tone") == [5, 6, 7]
+    assert positions(judged, "score=tone%3D..") == list(range(8))
+    assert positions(judged, "score=tone%3D0.2..&score=grade/style%3D1..1") == [2, 3, 4]
+    assert positions(judged, "order=score:tone&descending=true")[:9] == [5, 6, 7, 4, 3, 2, 1, 0, 8]
+    assert judged.get("/api/runs/stocked/items?score=tone").status == 400
+    assert judged.get("/api/runs/stocked/items?score=tone%3D1.1.1..").status == 400
+
+
+def test_values_to_filter_by_are_listed_with_their_numbers_of_items(judged):
+    def levels(of):
+        return judged.get(f"/api/runs/stocked/levels?of={of}").json["levels"]
+
+    assert [(one["value"], one["items"]) for one in levels("model")] == [
+        (model, 20) for model in sorted(MODELS)
+    ]
+    assert [(one["value"], one["items"]) for one in levels("reason")] == [
+        ("completed", 22), ("checks_failed", 11), ("timeout", 11), ("setup_failed", 10),
+    ]  # fmt: skip
+    assert [one["value"] for one in levels("factor:temper")] == ["a", "b", "c"]
+    assert levels("factor:weather") == []
+    assert levels("score") == [
+        {"value": "grade/style", "items": 5, "low": 1.0, "high": 1.0},
+        {"value": "tone", "items": 8, "low": 0.0, "high": 0.9},
+    ]
+    assert judged.get("/api/runs/stocked/levels?of=weather").status == 404
+
+
+def test_failures_are_grouped_by_reason_and_likeness_of_message(served, site):
+    made = stock(site.store, "messy")
+    messages = [f"answer does not contain 'X{at}'; it began 'No {at}'" for at in range(11)]
+    writer = site.store.writer()
+    for message, item in zip(messages, made[2::5], strict=False):
+        writer.change("batch_items", ("messy", item.id), {"error": message})
+    writer.close()
+
+    answer = served.get("/api/runs/messy/failures").json
+    of_one_model = served.get(f"/api/runs/messy/failures?model={MODELS[2]}&status=success&limit=1").json
+    filtered = served.get(f"/api/runs/messy/items?group={answer['groups'][0]['key']}&limit=500").json
+
+    assert [(one["items"], one["reason"], one["pattern"]) for one in answer["groups"]] == [
+        (11, "checks_failed", 'answer does not contain "…"; it began "…"'),
+        (11, "timeout", ""),
+        (10, "setup_failed", "no such branch"),
+    ]
+    assert (answer["groupCount"], answer["items"]) == (3, 32)
+    assert answer["groups"][0]["example"] == messages[0]
+    assert [one["items"] for one in of_one_model["groups"]] == [4]
+    assert (of_one_model["groupCount"], of_one_model["items"]) == (3, 11)
+    assert [item["position"] for item in filtered["items"]] == list(range(2, 54, 5))
+    assert filtered["counts"]["fail"] == filtered["total"] == 11
+    assert served.get("/api/runs/messy/items?group=unknown").json["total"] == 0
+
+
+def test_items_are_filtered_by_tags_notes_and_stars_of_their_sessions(listed):
+    save = listed.site.store.annotate
+    save(Annotation(session_ids=["s1", "s2"], kind="tag", text="odd"), NOW)
+    save(Annotation(session_ids=["s3"], kind="tag", text="slow"), NOW)
+    save(Annotation(session_ids=["s2"], kind="note", text="odd"), NOW)
+    save(Annotation(session_ids=["s4", "s2"], kind="star"), NOW)
+
+    assert positions(listed, "tag=odd") == [1, 2]
+    assert positions(listed, "tag=odd&tag=slow") == [1, 2, 3]
+    assert positions(listed, "noted=true") == [2]
+    assert positions(listed, "starred=true&order=position&descending=true") == [4, 2]
+    outcome = listed.get("/api/runs/stocked/items?noted=true&outcomes=true").json["items"][0]["outcome"]
+    assert (outcome["tags"], outcome["notes"], outcome["isStarred"]) == (["odd"], 1, True)
+    levels = listed.get("/api/runs/stocked/levels?of=tag").json["levels"]
+    assert [(one["value"], one["items"]) for one in levels] == [("odd", 2), ("slow", 1)]

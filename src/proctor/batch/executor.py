@@ -7,15 +7,17 @@ and items that have not started are still queued.
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from proctor.batch.engines import Engine, LocalEngine
 from proctor.batch.engines.messages import AttemptEnd, RowBatch, WorkerSpec
-from proctor.batch.queue import PAGE_SIZE, WorkQueue
+from proctor.batch.queue import PAGE_SIZE, WorkItem, WorkQueue
 from proctor.batch.rate_limit_sync import pool_row, pool_state
 from proctor.context import AttemptContext, Functions, ModelOptions, People, Settings
 from proctor.errors import (
@@ -48,33 +50,92 @@ if TYPE_CHECKING:
 
 MAX_BACKLOG = 10_000
 """Rows that may wait for the writer before new items wait too: some 10 MB."""
-CACHED_SESSIONS = 8
-"""Sessions kept in memory: as many as are usually evaluated at once. A long one takes many megabytes."""
+CACHED_SESSIONS, CACHED_CHARACTERS, LEAST_CACHED = 128, 8_000_000, 8
+"""Sessions kept in memory: those read ahead, but not more than take about 30 MB; of long ones as many as are
+usually evaluated at once."""
+READ_AHEAD = 32
+"""Sessions read together: the queries of one take as long as those of ten."""
+READ_AHEAD_CHARACTERS = 2_000_000
+"""A session is read ahead only while the sessions read together are not longer: they take a few megabytes."""
 
 
 class SessionCache:
-    """Loads recorded sessions for evaluators with their ground truth, and keeps the most recent ones."""
+    """Loads recorded sessions for evaluators with their ground truth, and keeps the most recent ones.
+
+    Sessions that were announced are read ahead, several at a time; a session that several evaluators need at
+    once is read once.
+    """
 
     def __init__(self, store: Store, find_reference: "FindReference | None" = None) -> None:
         self._store = store
         self._find_reference = find_reference
+        self._upcoming: dict[str, None] = {}
+        """Announced sessions that were not read yet, in order."""
+        self._loading: dict[str, asyncio.Task[None]] = {}
 
     @cached_property
     def _sessions(self) -> "LruCache[str, Evidence]":
         # Loaded with the first session; few batches load any.
         from proctor.cache import LruCache
 
-        return LruCache(CACHED_SESSIONS)
+        return LruCache(CACHED_SESSIONS, most_weight=CACHED_CHARACTERS, least=LEAST_CACHED)
+
+    def announce(self, work: Iterable[WorkItem]) -> None:
+        """Items that will be executed next, in this order."""
+        for each in work:
+            session_id = each.item.settings.get("session")
+            if session_id and self._sessions.get(session_id) is None:
+                self._upcoming[session_id] = None
 
     async def load(self, session_id: str, traces: Sequence[str] = (), scenario: str = "") -> "Evidence":
         """A session with its ground truth; with `traces`, only these are targets."""
         evidence = self._sessions.get(session_id)
         if evidence is None:
-            evidence = await asyncio.to_thread(self._store.read.evidence, session_id)
-            self._sessions.put(session_id, evidence)
+            evidence = await self._read(session_id)
         if self._find_reference:
             evidence = replace(evidence, reference=self._find_reference(evidence.session_id, scenario))
         return narrowed(evidence, traces) if traces else evidence
+
+    async def _read(self, session_id: str) -> "Evidence":
+        while True:
+            is_first = session_id not in self._loading
+            if is_first:
+                self._start_reading(session_id)
+            # Other items may wait for the same task: cancelling one of them must not cancel it.
+            await asyncio.shield(self._loading[session_id])
+            if evidence := self._sessions.get(session_id):
+                return evidence
+            if is_first:
+                # One of those read together could not be read: whether it is this one, this shows.
+                evidence = await asyncio.to_thread(self._store.read.evidence, session_id)
+                self._keep(session_id, evidence)
+                return evidence
+
+    def _start_reading(self, session_id: str) -> None:
+        self._upcoming.pop(session_id, None)
+        ids = [session_id, *islice(self._upcoming, READ_AHEAD - 1)]
+        for each in ids[1:]:
+            del self._upcoming[each]
+        task = asyncio.create_task(self._read_ahead(ids))
+        self._loading.update(dict.fromkeys(ids, task))
+        task.add_done_callback(lambda _: self._forget(task))
+
+    async def _read_ahead(self, ids: Sequence[str]) -> None:
+        # An error belongs to the session that cannot be read, which is read again alone.
+        with suppress(Exception):
+            sessions = await asyncio.to_thread(self._store.read.evidence_of_first, ids, READ_AHEAD_CHARACTERS)
+            for session_id, evidence in sessions.items():
+                self._keep(session_id, evidence)
+            unread = (session_id for session_id in ids[1:] if session_id not in sessions)
+            self._upcoming = dict.fromkeys([*unread, *self._upcoming])
+
+    def _forget(self, task: "asyncio.Task[None]") -> None:
+        self._loading = {session: each for session, each in self._loading.items() if each is not task}
+
+    def _keep(self, session_id: str, evidence: "Evidence") -> None:
+        characters = sum(len(message.content) for message in evidence.messages)
+        characters += sum(len(call.result) for call in evidence.tool_calls)
+        self._sessions.put(session_id, evidence, characters)
 
 
 def narrowed(evidence: "Evidence", traces: Sequence[str]) -> "Evidence":
@@ -471,10 +532,12 @@ class Executor:
         rows: Writer | StepRows = writer
         if watch_step:
             rows = StepRows(writer, lambda step: notifier.announce(partial(watch_step, step)))
+        sessions = SessionCache(self._store, self._find_reference)
         queue = WorkQueue(
             lambda after: self._load_page(after, writer),
             (lambda item_id: self._checkpoint(item_id, writer)) if self._load_checkpoint else None,
             self._stopping.wants if self._stopping else None,
+            sessions.announce,
         )
         if self._stopping:
             watch = self._watch_until_decided(self._stopping, queue, watch)
@@ -488,7 +551,7 @@ class Executor:
             limits=limits,
             rows=rows,
             finished=(lambda item: notifier.announce(partial(watch, item))) if watch else None,
-            sessions=SessionCache(self._store, self._find_reference),
+            sessions=sessions,
             people=self._people,
         )
         spec = self._worker_spec(batch, limits)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proctor.item import Item
@@ -54,11 +54,13 @@ class WorkQueue:
         load: Callable[[int], Awaitable[Sequence[QueuedItem]]],
         load_checkpoint: Callable[[str], Awaitable[object | None]] | None = None,
         is_needed: Callable[[str], bool] | None = None,
+        announce: Callable[[Iterable[WorkItem]], None] | None = None,
     ) -> None:
         """`load(after)` returns the next page of queued rows after a position, `load_checkpoint(item_id)`
         where an item that was attempted before goes on. Items for which `is_needed(item_id)` is false are
-        skipped; they stay queued in the store."""
+        skipped; they stay queued in the store. `announce` is called with the items of each page."""
         self._is_needed = is_needed
+        self._announce = announce
         self.skipped = 0
         """Items that were not needed."""
         self._load_page = load
@@ -136,6 +138,8 @@ class WorkQueue:
                 return
             rows = await self._load_page(self._after)
             self._ready.extend(map(WorkItem.of, rows))
+            if self._announce:
+                self._announce(self._ready)
             if self._load_checkpoint:
                 self._attempted_before.update(row["id"] for row in rows if row["attempts"])
             if rows:

@@ -204,10 +204,9 @@ async def _processes(environment: Mapping[str, str]) -> CheckResult:
         return CheckResult(
             name="processes", well=True, said="leftover child processes can be detected and killed"
         )
-    message = "leftover child processes cannot be detected, so they cannot be killed"
-    return CheckResult(
-        name="processes", well=False, said=message, remedy="Proctor needs Linux, with /proc mounted."
-    )
+    message = "only processes in the program's own process group are killed: /proc is not readable"
+    remedy = "On Linux, mount /proc. On other systems, programs that leave their group stay: docs/trust.md."
+    return CheckResult(name="processes", well=False, said=message, remedy=remedy)
 
 
 def _keys(environment: Mapping[str, str]) -> CheckResult:

@@ -5,7 +5,6 @@ Reads the store, so that it shows runs of any process.
 
 import asyncio
 import json
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from proctor.cli.run import beginning
 from proctor.formatting import interval, percent, short
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, shown_status
 from proctor.job import ItemFinished
+from proctor.stats.failure_groups import message_pattern
 from proctor.stats.leaderboard import ModelStanding, models_with_agents, ranked_name, standing
 from proctor.stats.progress import MakerProgress, PoolUse, Progress, progress, stop_lines
 from proctor.store import Store
@@ -36,8 +36,6 @@ SHOWN_FAILURES = 5
 """Groups of equal failures in the live view."""
 PRINTED_FAILURES = 20
 """Kinds of failures that are printed above it; more would flood the terminal."""
-_MANY_VALUES = re.compile(r"\"[^\"]*\"|'[^']*'|`[^`]*`|\S*/\S+|\b(?=\w*\d)\w+")
-"""What differs between equal failures: quoted texts, paths, and words with digits."""
 COLORS = {
     SUCCESS: "green",
     FAIL: "red",
@@ -50,7 +48,7 @@ COLORS = {
 
 
 @dataclass(slots=True)
-class FailureGroup:
+class CountedFailure:
     """Failures whose messages differ only in values."""
 
     status: str
@@ -67,7 +65,7 @@ class LiveView:
         self._clock = clock
         self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=False)
         self._task: asyncio.Task[None] | None = None
-        self._failures: dict[tuple[str, str], FailureGroup] = {}
+        self._failures: dict[tuple[str, str], CountedFailure] = {}
         self.last: Progress | None = None
         """The progress that was drawn last."""
 
@@ -76,8 +74,10 @@ class LiveView:
         outcome = end.outcome
         if outcome.status == SUCCESS:
             return
-        key = (outcome.status, _MANY_VALUES.sub("…", outcome.error or outcome.reason))
-        group = self._failures.setdefault(key, FailureGroup(outcome.status, outcome.error or outcome.reason))
+        key = (outcome.status, message_pattern(outcome.error or outcome.reason))
+        group = self._failures.setdefault(
+            key, CountedFailure(outcome.status, outcome.error or outcome.reason)
+        )
         group.count += 1
         if group.count == 1 and len(self._failures) <= PRINTED_FAILURES:
             line = f"{outcome.status} {end.id[:8]} {end.item.prompt}: {outcome.error}"
@@ -114,7 +114,7 @@ class LiveView:
             await asyncio.sleep(REFRESH_SECONDS)
 
 
-def picture(progress: Progress, failures: Sequence[FailureGroup] = ()) -> Group:
+def picture(progress: Progress, failures: Sequence[CountedFailure] = ()) -> Group:
     """The progress bar, figures, models, equal failures, calls of providers, and running items of a run."""
     bar = Table.grid(expand=True, padding=(0, 1))
     bar.add_column(ratio=1)
@@ -157,12 +157,12 @@ def _makers(makers: Sequence[MakerProgress]) -> Table:
     return table
 
 
-def _most(failures: Sequence[FailureGroup]) -> list[FailureGroup]:
+def _most(failures: Sequence[CountedFailure]) -> list[CountedFailure]:
     repeated = [group for group in failures if group.count > 1]
     return sorted(repeated, key=lambda group: -group.count)[:SHOWN_FAILURES]
 
 
-def _failure(group: FailureGroup) -> Text:
+def _failure(group: CountedFailure) -> Text:
     words = f"{group.count:,} × {group.status}: {printable(group.example, width=160)}"
     return Text(words, style=COLORS[group.status], no_wrap=True, overflow="ellipsis")
 

@@ -31,6 +31,7 @@ GROUPS = {
     "Results": {
         "runs": ("runs", "List runs."),
         "show": ("runs", "Show a run, an item, or a session."),
+        "search": ("search", "Search the transcripts of all sessions."),
         "compare": ("compare", "Compare runs with a baseline; gate CI on regressions."),
         "rank": ("rank", "Rank models with rank intervals: runs, or files of results."),
         "power": ("rank", "Say how many tasks a comparison needs."),
@@ -47,10 +48,14 @@ GROUPS = {
         "encryption": ("encryption", "Encrypt the store; create, inspect, and rotate keys."),
     },
     "Setup": {
+        "init": ("setup", "Write a first plan for this repository."),
         "doctor": ("doctor", "Check the installation; test a model or an agent."),
         "models": ("inventory", "List available models with prices and status."),
         "agents": ("inventory", "List agents and whether they are installed."),
         "serve": ("serve", "Serve the web app and the HTTP API."),
+        "schema": ("setup", "Print the JSON Schema of plans, for editors."),
+        "completion": ("setup", "Print the completion script of a shell."),
+        "mcp": ("mcp", "Serve tools for AI assistants (Model Context Protocol)."),
         "gateway": ("serve", "Run a local model gateway that records and prices every call."),
     },
 }
@@ -72,9 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_help())
         return 0 if tokens else 2
     if tokens[0] == "--version":
-        from proctor import __version__
+        from proctor.version import version_text
 
-        print(f"proctor {__version__}")
+        print(version_text(as_json="--json" in tokens))
         return 0
     return _run(tokens)
 

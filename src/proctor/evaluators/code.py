@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import sha256
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -194,13 +195,17 @@ class FunctionProcess:
     def is_alive(self) -> bool:
         return not self._task.done() and not self._ended.is_set()
 
-    async def send(self, message: JsonMap) -> None:
-        """Send a message that has no answer."""
-        await asyncio.wait_for(asyncio.shield(self._ready()), START_SECONDS)
+    async def connect(self) -> None:
+        """Wait until the process has started."""
+        if self._writer is None:
+            await asyncio.wait_for(asyncio.shield(self._ready()), START_SECONDS)
+
+    async def send(self, target: JsonMap, base: JsonMap | None = None) -> None:
+        """Send a target to score; `base` is for this one and those after it, until there is another."""
         assert self._writer is not None
-        body = json.dumps(message, default=str).encode("utf-8", "replace")
+        shared, body = b"" if base is None else _json_bytes(base), _json_bytes(target)
         try:
-            self._writer.write(b"%d\n" % len(body) + body)
+            self._writer.write(b"%d %d\n" % (len(shared), len(body)) + shared + body)
             await self._writer.drain()
         except OSError as gone:
             raise ProcessDied("the function's process ended") from gone
@@ -246,6 +251,10 @@ class FunctionProcess:
         self._reader, self._writer = reader, writer
         if not self._connected.done():
             self._connected.set_result(None)
+
+
+def _json_bytes(value: JsonMap) -> bytes:
+    return json.dumps(value, default=str).encode("utf-8", "replace")
 
 
 @asynccontextmanager
@@ -359,9 +368,10 @@ class FunctionEvaluator(_CodeEvaluator):
         scores: list[Score] = []
         try:
             async with pool_of(self._job).worker() as worker:
-                await worker.send({"base": base})
-                for target in targets:
-                    scores.append(await self._score_target(worker, evidence, target))
+                await worker.connect()
+                for number, target in enumerate(targets):
+                    shared = None if number else base
+                    scores.append(await self._score_target(worker, evidence, target, shared))
         except TimeoutError:
             message = f"the function took longer than {self.timeout_seconds:g} s and was ended"
             scores.append(failed(self._about(targets[len(scores)]), message, "Timeout"))
@@ -370,11 +380,12 @@ class FunctionEvaluator(_CodeEvaluator):
         return scores
 
     async def _score_target(
-        self, worker: FunctionProcess, evidence: Evidence, target: EvaluationTarget
+        self, worker: FunctionProcess, evidence: Evidence, target: EvaluationTarget, base: JsonMap | None
     ) -> Score:
+        """`base` is the part of the event that the process gets with the first target only."""
         about = self._about(target)
         async with asyncio.timeout(self.timeout_seconds):
-            await worker.send({"target": event_target(evidence, target)})
+            await worker.send(event_target(evidence, target), base)
             answer = await worker.answer()
         if not isinstance(answer, Mapping) or "outcome" not in answer:
             raised = answer if isinstance(answer, Mapping) else {}
@@ -384,7 +395,9 @@ class FunctionEvaluator(_CodeEvaluator):
 
     @property
     def _version(self) -> str:
-        return sha256(self.source.read_bytes()).hexdigest()
+        with blame(EvaluatorError, f"reading {self.source}"):
+            status = self.source.stat()
+        return _file_digest(self.source, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
 
     @property
     def _job(self) -> FunctionJob:
@@ -397,6 +410,12 @@ class FunctionEvaluator(_CodeEvaluator):
             version=self._version,
             sandbox=self.sandbox,
         )
+
+
+@lru_cache(maxsize=64)
+def _file_digest(file: Path, *_: int) -> str:
+    """The digest of a file, read again when its times or its size have changed."""
+    return sha256(file.read_bytes()).hexdigest()
 
 
 def source_of(function: str, folder: Path) -> Path | None:

@@ -1,9 +1,9 @@
 """Runs one function of the user repeatedly, in a separate process.
 
 `python -P function_worker.py SOCKET MODULE:FUNCTION FOLDER MEGABYTES`. Connects to the socket and answers
-each message on it: a line with the length, then JSON. A message with `base` is kept for later ones; one with
-`target` calls the function with both merged and is answered with `{"outcome": …}`, or with `{"raised": TYPE,
-"said": …}`.
+each message on it: a line with two lengths, then the part of the event that several targets share (0: as in
+the message before) and the part about one target, both JSON. The function is called with both merged; the
+answer is a line with its length, then `{"outcome": …}` or `{"raised": TYPE, "said": …}`.
 
 Output of the function goes to the output of the process. Imports only the standard library.
 """
@@ -31,19 +31,17 @@ def main(address: str, name: str, folder: str, megabytes: int) -> None:
     sys.path.insert(0, folder)
     limit = megabytes * 1024 * 1024
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    function, base = None, "{}"
+    function, base = None, b"{}"
     while (line := stream.readline()).strip():
-        message = json.loads(stream.read(int(line)))
-        if "base" in message:
+        base_size, target_size = map(int, line.split())
+        if base_size:
             # Kept as text: a function may modify its argument, and the next call must not see that.
-            base = json.dumps(message["base"])
-            continue
+            base = stream.read(base_size)
+        target = json.loads(stream.read(target_size))
         try:
             if function is None:
                 function = load_function(name)
-            answer = json.dumps(
-                {"outcome": call_function(function, {**json.loads(base), **message["target"]})}
-            )
+            answer = json.dumps({"outcome": call_function(function, {**json.loads(base), **target})})
             if len(answer) > LONGEST_ANSWER:
                 answer = json.dumps({"raised": "ValueError", "said": "it returned more than a megabyte"})
         except Exception as problem:

@@ -375,16 +375,26 @@ class EvaluatorRegistry:
     def finder(self, copies: JsonMap) -> FindEvaluator:
         """Finds evaluators for attempts: the copied definition, else by name."""
 
+        without_model: dict[tuple[str, str], Evaluator] = {}
+        """Evaluators that call no model are the same in every attempt."""
+
         def definitions(name: str) -> JsonMap | None:
             return as_map(copies, name) or self.definitions(name)
 
         def find(name: str, settings: JsonMap, models: Model) -> Evaluator:
             if name in self.objects:
                 return self.objects[name]
+            key = (name, json.dumps(settings, default=str))
+            if key in without_model:
+                return without_model[key]
             options = self._settings(settings)
             if copy := as_map(copies, name):
-                return evaluator_of(copy, models=models, settings=options, definitions=definitions)
-            return find_evaluator(name, models=models, settings=options, definitions=definitions)
+                evaluator = evaluator_of(copy, models=models, settings=options, definitions=definitions)
+            else:
+                evaluator = find_evaluator(name, models=models, settings=options, definitions=definitions)
+            if isinstance(evaluator, TrajectoryMatcher | FunctionEvaluator):
+                without_model[key] = evaluator
+            return evaluator
 
         return find
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from proctor.formatting import UNKNOWN, interval, one_line, percent, seconds, short, usd
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
+from proctor.results_view import ItemSelection, ResultFigure
 from proctor.stats.intervals import Estimate
 from proctor.stats.usage import Durations, ModelUsage
 
@@ -53,6 +54,8 @@ class Bar:
     """What stands at the right; empty: the value."""
     kind: str = "main"
     """The class of its colour: `main`, or a status."""
+    mark: int | None = None
+    """Its number among the marks of a page, which show their figures and open their items."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,8 @@ class Point:
     high: float | None = None
     is_marked: bool = False
     """Drawn with a ring: on the Pareto front."""
+    mark: int | None = None
+    """Its number among the marks of a page, which show their figures and open their items."""
 
 
 def bars(title: str, entries: Sequence[Bar], *, top: float | None = None, say: Say = short) -> str:
@@ -99,7 +104,7 @@ def stacked(title: str, entries: Sequence[Bar]) -> str:
         width = WIDTH * share
         label = f"{entry.label}: {value:,.0f} ({share:.0%})"
         gap = min(2.0, width / 3)
-        drawn.append(rect_mark(x, 8, width - gap, 30, f"c-fill c-{entry.kind}", label))
+        drawn.append(rect_mark(x, 8, width - gap, 30, f"c-fill c-{entry.kind}", label, mark=entry.mark))
         if width > 46:
             drawn.append(text_mark(x + (width - gap) / 2, 28, f"{share:.0%}", "c-on", "middle"))
         text = f"{entry.label} {value:,.0f}"
@@ -121,6 +126,7 @@ def histogram(
     *,
     say: Say = short,
     axis: str = "",
+    marks: Sequence[int] = (),
 ) -> str:
     """How many values fall between which, as bars side by side."""
     left, base, plot_top = 44, 190, 12
@@ -132,7 +138,10 @@ def histogram(
     for index, ((low, high), count) in enumerate(zip(edges, counts, strict=True)):
         x, tall = left + index * width, count * height
         label = f"{say(low)} to {say(high)}: {count:,}"
-        drawn.append(rect_mark(x + 1, base - tall, max(width - 2, 1), tall, "c-fill c-main", label))
+        mark = marks[index] if marks else None
+        drawn.append(
+            rect_mark(x + 1, base - tall, max(width - 2, 1), tall, "c-fill c-main", label, mark=mark)
+        )
         if high - low > 1.5 * (edges[0][1] - edges[0][0]):
             # The long tail, in one bar of its own.
             drawn.append(text_mark(x + width, base + 17, "more", "c-tick", "end"))
@@ -212,9 +221,7 @@ class _ScatterAxes:
                 low, top = zero - point.low * high, zero - point.high * high
                 self.marks.append(line_mark(x, low, x, top, "c-whisker"))
                 self._occupied.append(Box(x - 2, top, x + 2, low))
-            self.marks.append(
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" class="c-fill c-main">{tooltip(label)}</circle>'
-            )
+            self.marks.append(circle_mark(x, y, 6, "c-fill c-main", label, mark=point.mark))
             if point.is_marked:
                 self.marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9.5" class="c-ring"/>')
 
@@ -395,7 +402,7 @@ def line(
     for point in points:
         x, y = at(point, None).split(",")
         label = f"{point.label}: {say_y(point.y)}"
-        drawn.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="c-fill c-main">{tooltip(label)}</circle>')
+        drawn.append(circle_mark(float(x), float(y), 3.5, "c-fill c-main", label, mark=point.mark))
     return svg(title, base + 44, drawn)
 
 
@@ -423,9 +430,7 @@ def curves(title: str, series: Mapping[str, Sequence[Point]], *, x_axis: str, sa
             if point.low is not None and point.high is not None:
                 drawn.append(line_mark(x, base - point.low * high, x, base - point.high * high, "c-whisker"))
             label = f"{point.label}: {say_y(point.y)}"
-            drawn.append(
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" class="c-fill c-main">{tooltip(label)}</circle>'
-            )
+            drawn.append(circle_mark(x, y, 3.5, "c-fill c-main", label, mark=point.mark))
         names.append((at[-1][0], _free_height(at[-1][0], at[-1][1] + 4, names)))
         drawn.append(text_mark(names[-1][0] + 10, names[-1][1], name, "c-label", "start", longest=12))
     drawn.append(text_mark(WIDTH - right, base + 36, x_axis, "c-tick", "end"))
@@ -463,7 +468,7 @@ def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
     if entry.value is not None:
         # Lighter under a whisker, which would be lost on a full colour.
         kind = f"c-fill c-{entry.kind}" + (" c-estimate" if entry.low is not None else "")
-        parts.append(rect_mark(left, y + 5, entry.value * scale, ROW - 12, kind, label))
+        parts.append(rect_mark(left, y + 5, entry.value * scale, ROW - 12, kind, label, mark=entry.mark))
     if entry.low is not None and entry.high is not None:
         # What lies below 0 has no place among the names; a whisker without an end says that it goes on.
         low, high, middle = left + max(0.0, entry.low) * scale, left + entry.high * scale, y + ROW / 2 - 1
@@ -535,10 +540,23 @@ def text_mark(x: float, y: float, text: str, kind: str, anchor: str, *, longest:
     )
 
 
-def rect_mark(x: float, y: float, width: float, height: float, kind: str, title: str) -> str:
+def rect_mark(
+    x: float, y: float, width: float, height: float, kind: str, title: str, *, mark: int | None = None
+) -> str:
     """A rectangle with a tooltip."""
     size = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{max(height, 0):.1f}" rx="2"'
-    return f'<rect {size} class="{escape(kind, quote=True)}">{tooltip(title)}</rect>'
+    return f'<rect {size} class="{escape(kind, quote=True)}"{mark_number(mark)}>{tooltip(title)}</rect>'
+
+
+def circle_mark(x: float, y: float, radius: float, kind: str, title: str, *, mark: int | None = None) -> str:
+    """A circle with a tooltip."""
+    place = f'cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
+    return f'<circle {place} class="{kind}"{mark_number(mark)}>{tooltip(title)}</circle>'
+
+
+def mark_number(mark: int | None) -> str:
+    """The attribute of a mark that has figures on a page; empty: it has none."""
+    return "" if mark is None else f' data-mark="{mark}"'
 
 
 def line_mark(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
@@ -573,6 +591,31 @@ def _top(values: Sequence[float | None]) -> float:
 
 def _bottom(values: Sequence[float | None]) -> float:
     return min((value for value in values if value is not None and value < 0), default=0.0)
+
+
+# Figures behind the marks of a page.
+
+
+def estimate_figure(
+    label: str,
+    one: Estimate,
+    say: Callable[[float | None], str],
+    *,
+    items: ItemSelection | None = None,
+    unit: str = "task",
+) -> ResultFigure:
+    """An estimate as a figure."""
+    return ResultFigure(
+        label=label,
+        text=say(one.value),
+        value=one.value,
+        low=one.low,
+        high=one.high,
+        n=one.n,
+        unit=unit,
+        note=one.note,
+        items=items,
+    )
 
 
 # Charts of a report.
@@ -644,10 +687,10 @@ def duration_histogram(durations: Durations) -> str:
     )
 
 
-def cost_against_success(factor: "FactorFigures") -> str:
+def cost_against_success(factor: "FactorFigures", marks: Mapping[str, int] | None = None) -> str:
     """What an item cost against how often it succeeded; empty unless two levels know both.
 
-    Levels on the Pareto front of success, cost and time are marked.
+    Levels on the Pareto front of success, cost and time have a ring. `marks` are the numbers of the levels.
     """
     points = [
         Point(
@@ -657,6 +700,7 @@ def cost_against_success(factor: "FactorFigures") -> str:
             low=level.success.low,
             high=level.success.high,
             is_marked=level.name in factor.front,
+            mark=(marks or {}).get(level.name),
         )
         for level in factor.levels
         if level.cost_usd.value is not None and level.success.value is not None
@@ -693,6 +737,8 @@ class Stem:
     high: float | None = None
     note: str = ""
     """What stands at the right; empty: the value."""
+    mark: int | None = None
+    """Its number among the marks of a page, which show their figures and open their items."""
 
 
 def forest(title: str, entries: Sequence[Stem], *, say: Say = short) -> str:
@@ -732,8 +778,8 @@ def _row(entry: Stem, y: float, middle: float, scale: float, say: Say) -> str:
         parts += [line_mark(x, height - 4, x, height + 4, "c-whisker") for x in (low, high)]
     if entry.value is not None:
         x = middle + entry.value * scale
-        dot = f'<circle cx="{x:.1f}" cy="{height:.1f}" r="5" class="c-fill c-main">'
-        parts.append(f"{dot}{tooltip(f'{entry.label}: {value}')}</circle>")
+        label = f"{entry.label}: {value}"
+        parts.append(circle_mark(x, height, 5, "c-fill c-main", label, mark=entry.mark))
     parts.append(text_mark(WIDTH, y + 19, value, "c-number", "end"))
     return "".join(parts)
 

@@ -16,6 +16,7 @@ from proctor.report.charts import (
     Bar,
     Point,
     Say,
+    circle_mark,
     label_mark,
     legend_marks,
     line_mark,
@@ -24,7 +25,6 @@ from proctor.report.charts import (
     svg,
     text_mark,
     ticks,
-    tooltip,
 )
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 
@@ -55,6 +55,8 @@ class HeatCell:
     low: float | None = None
     high: float | None = None
     n: int = 0
+    mark: int | None = None
+    """Its number among the marks of a page, which show their figures and open their items."""
 
 
 def dots(
@@ -431,7 +433,7 @@ def _heat(
     value, interval, n = _in_cell(cell, say)
     on = "c-inverse" if heat >= HEATS * 0.6 else ""
     description = f"{value} ({interval}), {n}"
-    parts = [rect_mark(x + 1, y + 1, width - 2, height - 2, f"c-heat-{heat}", description)]
+    parts = [rect_mark(x + 1, y + 1, width - 2, height - 2, f"c-heat-{heat}", description, mark=cell.mark)]
     for text, below, kind in ((value, -11.0, "c-strong"), (interval, 4.0, "c-small"), (n, 18.0, "c-small")):
         parts.append(text_mark(middle, y + height / 2 + below, text, f"{kind} {on}".strip(), "middle"))
     return "".join(parts)
@@ -464,8 +466,8 @@ def _dot(entry: Bar, place: Callable[[float], float], middle: float) -> str:
         parts.append(line_mark(low, middle, high, middle, "c-whisker"))
         parts += [line_mark(x, middle - 4, x, middle + 4, "c-whisker") for x in (low, high)]
     if entry.value is not None:
-        dot = f'<circle cx="{place(entry.value):.1f}" cy="{middle:.1f}" r="4.5" class="c-fill c-main">'
-        parts.append(f"{dot}{tooltip(f'{entry.label}: {entry.note}')}</circle>")
+        label = f"{entry.label}: {entry.note}"
+        parts.append(circle_mark(place(entry.value), middle, 4.5, "c-fill c-main", label, mark=entry.mark))
     return "".join(parts)
 
 
@@ -485,9 +487,9 @@ def _series(
         f'<polyline points="{" ".join(at(point, None) for point in points)}" class="c-line"/>',
     ]
     for point in points:
-        across, down = at(point, None).split(",")
-        description = tooltip(f"{panel.label}, {point.label}: {say(point.y)}")
-        parts.append(f'<circle cx="{across}" cy="{down}" r="3" class="c-fill c-main">{description}</circle>')
+        across, down = map(float, at(point, None).split(","))
+        description = f"{panel.label}, {point.label}: {say(point.y)}"
+        parts.append(circle_mark(across, down, 3, "c-fill c-main", description, mark=point.mark))
     return "".join(parts)
 
 

@@ -141,11 +141,6 @@ def crossing(
     contrasts corrected together (0: those of this measure).
     """
     settings = _varied_settings(rows)
-    cells: dict[tuple[str, ...], list[float]] = {}
-    for row in rows:
-        if (value := _number(row.get(measure))) is not None:
-            key = tuple(str(row.get(name) or "?") for name in (*SIDES, *settings))
-            cells.setdefault(key, []).append(value)
     values = _values(rows, measure)
     scale = _scale(measure, values)
     components, note = _components(rows, measure, settings)
@@ -153,21 +148,34 @@ def crossing(
     return RoleCrossing(
         measure=measure,
         overall=estimate_of(values, scale, "dialogue"),
-        cells=tuple(
-            Cell(
-                client=key[0],
-                therapist=key[1],
-                settings=dict(zip(settings, key[2:], strict=True)),
-                mean=estimate_of(mine, scale, "dialogue"),
-                std=stdev(mine) if len(mine) > 1 else None,
-            )
-            for key, mine in cells.items()
-        ),
+        cells=cells_of(rows, measure, settings),
         components=components,
         by=chosen,
         effects=_effects(rows, measure, chosen, against, family, scale) if chosen else (),
         missing=len(rows) - len(values),
         note=note,
+    )
+
+
+def cells_of(
+    rows: Sequence[Mapping[str, object]], measure: str, settings: Sequence[str] = ()
+) -> tuple[Cell, ...]:
+    """The mean of a measure in each combination of client, therapist and settings."""
+    cells: dict[tuple[str, ...], list[float]] = {}
+    for row in rows:
+        if (value := _number(row.get(measure))) is not None:
+            key = tuple(str(row.get(name) or "?") for name in (*SIDES, *settings))
+            cells.setdefault(key, []).append(value)
+    scale = _scale(measure, _values(rows, measure))
+    return tuple(
+        Cell(
+            client=key[0],
+            therapist=key[1],
+            settings=dict(zip(settings, key[2:], strict=True)),
+            mean=estimate_of(mine, scale, "dialogue"),
+            std=stdev(mine) if len(mine) > 1 else None,
+        )
+        for key, mine in cells.items()
     )
 
 
@@ -460,6 +468,20 @@ def runs_of(reader: StoreReader, run_id: str) -> Iterator[DialogueRun]:
             reason=row["reason"],
             scores=scores.get(row["id"], {}),
         )
+
+
+def measure_rows(runs: Iterable[DialogueRun]) -> list[dict[str, object]]:
+    """The dialogues that are data, one row each: client, therapist, turns and scores."""
+    return [
+        {
+            "client": run.client,
+            "therapist": run.therapist,
+            "num_turns": run.turns,
+            **{f"score.{name}": value for name, value in run.scores.items()},
+        }
+        for run in runs
+        if is_data(run.status, run.reason)
+    ]
 
 
 def run_of_result(result: Mapping[str, Any]) -> DialogueRun:

@@ -15,8 +15,8 @@ from proctor.errors import NotFound
 from proctor.item import FINISHED, SUCCESS
 from proctor.stats.comparison import SKEWED, scale_of
 from proctor.stats.intervals import Estimate, bill, mean, of_tasks, per_success, shares_of_k, typical
-from proctor.stats.ranking import Rank, ranks, undominated
-from proctor.stats.results import BY_ITEM, MEASURE, SCORE, Floats, Ints, Labels, Mask, OtherModel, Results
+from proctor.stats.ranking import Rank, ranks, ranks_of_columns, undominated
+from proctor.stats.results import BY_ITEM, MEASURE, SCORE, Floats, Ints, Labels, OtherModel, Results
 
 Scale = tuple[float, float]
 
@@ -185,10 +185,13 @@ def factor_figures(results: Results, name: str) -> FactorFigures:
     figures = FactorFigures(name=name, levels=tuple(each), front=pareto_front(each))
     if name in TASK_FACTORS or len(levels.labels) < 2:
         return figures
-    ranked = rank_levels(results, name)
+    shared = shared_tasks(results, levels)
+    ranked = rank_levels(results, name, tasks=shared)
     has_repeats = any(one.runs > one.tasks for one in ranked)
-    reliable, k = reliability_ranks(results, name) if has_repeats else ([], 1)
-    with_errors = rank_levels(results.with_failed_errors(), name) if bool(results.is_error.any()) else ranked
+    reliable, k = reliability_ranks(results, name, shared) if has_repeats else ([], 1)
+    with_errors = ranked
+    if bool(results.is_error.any()):
+        with_errors = rank_levels(results.with_failed_errors(), name, tasks=shared)
     return replace(
         figures,
         ranks=tuple(ranked),
@@ -369,21 +372,30 @@ def _group(results: Results, row: int) -> str:
     return " with ".join(names)
 
 
-def rank_levels(results: Results, by: str, metric: str = "success") -> list[Rank]:
+def rank_levels(results: Results, by: str, metric: str = "success", tasks: Ints | None = None) -> list[Rank]:
     """The levels of a factor by a metric over tasks, with rank intervals that all hold together.
 
-    Cost, time and tokens rank the smaller one first, by typical ratios.
+    Cost, time and tokens rank the smaller one first, by typical ratios. `tasks` are those of `shared_tasks`,
+    where they are known already.
     """
-    table = _table(results, by, metric)
+    if metric not in results.metrics:
+        known = ", ".join(results.metrics)
+        raise NotFound(f"nothing here has a value of {metric}\nThere are: {known}.")
+    levels = results.column(by)
+    tasks = shared_tasks(results, levels) if tasks is None else tasks
+    values = results.metrics[metric]
+    there = ~np.isnan(values)
+    rows = [there & (levels.codes == code) for code in range(len(levels.labels))]
+    columns = {label: (tasks[each], values[each]) for label, each in zip(levels.labels, rows, strict=True)}
     is_skewed = metric in SKEWED
     lo, hi = scale_of(results, metric) or (None, None)
-    return ranks(table, lo=lo, hi=hi, higher_is_better=not is_skewed, log=is_skewed)
+    return ranks_of_columns(columns, lo=lo, hi=hi, higher_is_better=not is_skewed, log=is_skewed)
 
 
-def reliability_ranks(results: Results, by: str) -> tuple[list[Rank], int]:
+def reliability_ranks(results: Results, by: str, tasks: Ints | None = None) -> tuple[list[Rank], int]:
     """The levels of a factor by pass^k, and that k: the largest that most tasks of every level have."""
     levels = results.column(by)
-    tasks = shared_tasks(results, levels)
+    tasks = shared_tasks(results, levels) if tasks is None else tasks
     repeats = {
         label: Repeats.of(results.where(rows), tasks[rows])
         for label in levels.labels
@@ -391,21 +403,6 @@ def reliability_ranks(results: Results, by: str) -> tuple[list[Rank], int]:
     }
     k = max(1, min((each.usual for each in repeats.values() if each.most), default=1))
     return ranks({name: each.by_task(k, every=True) for name, each in repeats.items()}, lo=0.0, hi=1.0), k
-
-
-def _table(results: Results, by: str, metric: str) -> dict[str, dict[Hashable, list[float]]]:
-    """The values of each task, by level."""
-    if metric not in results.metrics:
-        known = ", ".join(results.metrics)
-        raise NotFound(f"nothing here has a value of {metric}\nThere are: {known}.")
-    levels = results.column(by)
-    tasks = shared_tasks(results, levels)
-    values = results.metrics[metric]
-    there = ~np.isnan(values) & (levels.codes >= 0)
-    return {
-        label: _cells(values, tasks, there & (levels.codes == code))
-        for code, label in enumerate(levels.labels)
-    }
 
 
 def shared_tasks(results: Results, levels: Labels) -> Ints:
@@ -416,13 +413,6 @@ def shared_tasks(results: Results, levels: Labels) -> Ints:
     # Who worked is no part of the task, also where another factor is ranked: two agents make no second task.
     treatment = results.inputs.treatment(levels.codes)
     return results.inputs.coded(*(path for path in results.inputs.paths if path not in treatment))
-
-
-def _cells(values: Floats, tasks: Ints, rows: Mask) -> dict[Hashable, list[float]]:
-    cells: dict[Hashable, list[float]] = {}
-    for task, value in zip(tasks[rows].tolist(), values[rows].tolist(), strict=True):
-        cells.setdefault(task, []).append(value)
-    return cells
 
 
 def pareto_front(levels: Sequence[Figures]) -> tuple[str, ...]:

@@ -3,16 +3,18 @@
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 
 from proctor.stats.differences import holm
 from proctor.stats.intervals import CONFIDENCE, FEWEST_NORMAL, FEWEST_TASKS, Estimate, mean, typical
-from proctor.stats.samples import FloatArray, plus_interval, sample, standard_error, t_tails
+from proctor.stats.samples import FloatArray, IntArray, plus_interval, sample, standard_error, t_tails
 
 Cell = float | None | Sequence[float | None]
 """Value of one task, or those of its repeats."""
+TaskValues = tuple[Sequence[Hashable] | IntArray, Sequence[float | None] | FloatArray]
+"""Tasks and their values, of equal length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +58,22 @@ def ranks(
     >>> [(each.name, each.rank, each.rank_low, each.rank_high) for each in ranks(table, lo=0, hi=1)]
     [('y', 1, 1, 1), ('x', 2, 2, 2)]
     """
-    names = list(table)
     rows = {name: _row(cells) for name, cells in table.items()}
-    labels = list(dict.fromkeys(task for tasks, _ in rows.values() for task in tasks))
+    return ranks_of_columns(rows, lo=lo, hi=hi, higher_is_better=higher_is_better, log=log, level=level)
+
+
+def ranks_of_columns(
+    rows: Mapping[str, TaskValues],
+    *,
+    lo: float | None = None,
+    hi: float | None = None,
+    higher_is_better: bool = True,
+    log: bool = False,
+    level: float = CONFIDENCE,
+) -> list[Rank]:
+    """As `ranks`, from the tasks and the values of each name in columns of equal length."""
+    names = list(rows)
+    labels = list(dict.fromkeys(chain.from_iterable(_listed(tasks) for tasks, _ in rows.values())))
     estimates = {name: _estimate(rows[name], lo, hi, log, level) for name in names}
     usable = [name for name in names if estimates[name].value is not None]
     places = {task: place for place, task in enumerate(labels)}
@@ -83,6 +98,10 @@ def ranks(
     order = {name: -value for name, value in zip(usable, values.tolist(), strict=True)}
     ranked.sort(key=lambda each: (each.rank, order[each.name], each.name))
     return ranked + [_unranked(name, estimates[name], len(names)) for name in names if name not in usable]
+
+
+def _listed(tasks: Sequence[Hashable] | IntArray) -> Sequence[Hashable]:
+    return tasks.tolist() if isinstance(tasks, np.ndarray) else tasks
 
 
 def undominated(keys: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
@@ -133,7 +152,7 @@ def _row(cells: Mapping[Hashable, Cell]) -> tuple[list[Hashable], list[float | N
 
 
 def _estimate(
-    row: tuple[list[Hashable], list[float | None]],
+    row: TaskValues,
     lo: float | None,
     hi: float | None,
     log: bool,

@@ -6,9 +6,7 @@ the same code, and so have repeats.
 """
 
 import hashlib
-import itertools
 import json
-import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,14 +24,14 @@ from proctor.store.aggregates import select
 from proctor.store.batches import moment
 from proctor.store.items import item_settings
 from proctor.store.results import (
-    InputRow,
-    ResultRow,
+    InputColumns,
+    ResultColumns,
     ScoredSessions,
     evaluator_source,
     of_runs,
     of_selection,
-    result_rows,
-    selected_rows,
+    result_columns,
+    selected_columns,
     session_metrics,
     session_scores,
 )
@@ -56,9 +54,6 @@ SIDES = ("client", "therapist")
 OF_SIDES = ("combination", "model", "prompt")
 """Inputs of a dialogue that only name its sides."""
 CACHED_INPUTS = 20_000
-PAGE = 1000
-"""Rows that are added at a time."""
-_NO_FIGURES = (math.nan,) * len(FIGURES)
 _STATUS_CODES = {status: code for code, status in enumerate(FINISHED)}
 
 
@@ -154,13 +149,13 @@ class Results:
 
     def where(self, mask: Mask) -> "Results":
         """The rows of a mask."""
-        rows = np.flatnonzero(mask)
+        rows = np.flatnonzero(mask).tolist()
         return replace(
             self,
             runs=self.runs.where(mask),
             factors={name: column.where(mask) for name, column in self.factors.items()},
-            labels=tuple(self.labels[row] for row in rows),
-            item_ids=tuple(self.item_ids[row] for row in rows),
+            labels=tuple(map(self.labels.__getitem__, rows)),
+            item_ids=tuple(map(self.item_ids.__getitem__, rows)),
             status=self.status[mask],
             reasons=self.reasons.where(mask),
             repeat=self.repeat[mask],
@@ -272,11 +267,17 @@ class Inputs:
         chosen = [path for path in self.paths if path in TREATMENT]
         groupings = [self.coded(path) for path in chosen] + [self.coded(*chosen)]
         groupings += [] if groups is None else [groups]
-        return set(chosen).union(*(self._apart(each, chosen) for each in groupings))
+        distinct: list[Ints] = []
+        for each in groupings:
+            if not any(np.array_equal(each, other) for other in distinct):
+                distinct.append(each)
+        return set(chosen).union(*(self._apart(each, chosen) for each in distinct))
 
     def _apart(self, groups: Ints, chosen: Sequence[str]) -> set[str]:
         """The paths that vary between groups and make no tasks within one."""
         varied = self.varied(groups)
+        if not varied:
+            return varied
         tasks = self.coded(*(path for path in self.paths if path not in chosen))
         rest = self.coded(*(path for path in self.paths if path not in chosen and path not in varied))
         if _distinct(groups, tasks) == _distinct(groups, rest):
@@ -297,24 +298,33 @@ class InputReader:
         self._line_of: dict[str, int] = {}
         self._digests: dict[str, int] = {}
 
-    def add(self, row: InputRow) -> None:
-        """The next item: the inputs that every item has, and the others in its details."""
-        line = self._line_of.get(row["digest"])
-        if line is None:
-            line = len(self._lines)
-            self._lines.append(self._line(row))
-            if len(self._line_of) >= CACHED_INPUTS:
-                self._line_of.clear()
-            self._line_of[row["digest"]] = line
-        self._rows.append(line)
+    def add(self, rows: InputColumns) -> None:
+        """The next items: the inputs that every item has, and the others in its details."""
+        known = self._line_of
+        for at, digest in enumerate(rows["digest"]):
+            line = known.get(digest)
+            if line is None:
+                line = len(self._lines)
+                self._lines.append(self._line(rows, at))
+                if len(known) >= CACHED_INPUTS:
+                    known.clear()
+                known[digest] = line
+            self._rows.append(line)
 
-    def _line(self, row: InputRow) -> "array[int]":
-        opened: object = json.loads(row["details"])
-        # Details of the same name win, as they do in the item's digest.
-        flat = {**_top(row), **{path: value for path, value in _flat("", opened) if path}}
-        numbers = [self._paths.setdefault(path, len(self._paths)) for path in flat]
+    def _line(self, rows: InputColumns, at: int) -> "array[int]":
+        inputs: dict[str, object] = {
+            "runner": rows["runner"][at],
+            "agent": rows["agent"][at],
+            "model": rows["model"][at],
+            "prompt": rows["prompt"][at],
+        }
+        details = rows["details"][at]
+        if details != "{}":
+            # Details of the same name win, as they do in the item's digest.
+            inputs |= {path: value for path, value in _flat("", json.loads(details)) if path}
+        numbers = [self._paths.setdefault(path, len(self._paths)) for path in inputs]
         line = array("Q", bytes(8 * len(self._paths)))
-        for number, value in zip(numbers, flat.values(), strict=True):
+        for number, value in zip(numbers, inputs.values(), strict=True):
             line[number] = self._digest(value)
         return line
 
@@ -381,7 +391,7 @@ def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Resu
     for read, run_id in named:
         totals = read.totals(run_id)
         reader.unfinished[run_id] = totals["items"] - totals["finished"]
-        reader.add(result_rows(read, [run_id]))
+        reader.add(result_columns(read, [run_id]))
     for read in {id(read): read for read, _ in named}.values():
         of_store = [run_id for other, run_id in named if other is read]
         reader.add_scores(read, of_runs(of_store))
@@ -395,107 +405,127 @@ def load_scope(read: StoreReader, scope: Scope, now: datetime) -> Results:
         return load_results(read, [scope.run_id], now)
     reader = _Reader()
     selection = select(read, scope)
-    reader.add(selected_rows(selection))
+    reader.add(selected_columns(selection))
     reader.add_scores(read, of_selection(selection))
     reader.add_metric_scales(read, reader.run_ids())
     return reader.results(reader.run_ids())
 
 
-class _Reader:
-    """Collects rows; texts are kept as digests, so memory grows with numbers only."""
+class _Codes:
+    """A column of texts as codes, in the order of their first appearance."""
 
     def __init__(self) -> None:
-        self._rows_of_session: dict[str, int] = {}
+        self.known: dict[str, int] = {}
+        self.codes = array("q")
+
+    def extend(self, texts: Sequence[str]) -> list[str]:
+        """Add the texts of the next rows; return those that are new."""
+        known = self.known
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        for text in new:
+            known[text] = len(known)
+        self.codes.extend(map(known.__getitem__, texts))
+        return new
+
+
+class _Reader:
+    """Collects rows as columns; texts of inputs are kept as digests, so memory grows with numbers only."""
+
+    def __init__(self) -> None:
+        self._sessions: list[str | None] = []
         self._metrics: dict[str, dict[int, float]] = {}
         self._evaluators: dict[str, dict[int, str]] = {}
         self._scales: dict[str, set[tuple[float, float] | None]] = {}
         self.unfinished: dict[str, int] = {}
         self._imported: set[str] = set()
         self._simulated: set[str] = set()
-        self._runs: list[str] = []
+        self._runs = _Codes()
         self._ids: list[str] = []
         self._labels: list[str] = []
         self._status = array("b")
-        self._reasons: list[str] = []
+        self._reasons = _Codes()
         self._repeat = array("q")
-        self._figures = array("d")
-        """Those of all rows, one row after the other."""
+        self._figures: list[Floats] = []
+        """One array for each page, with a row for each figure."""
         self._evaluations = array("b")
         self._stand_ins: dict[str, None] = {}
         self._answered: dict[tuple[str, str], int] = {}
         self._levels: dict[str, dict[str, int]] = {}
-        self._codes: dict[str, array[int]] = {}
         self._inputs = InputReader()
-        self._factors: dict[str, tuple[tuple[tuple[str, int], ...], str]] = {}
+        self._factors = _Codes()
+        self._levels_of_factors: list[tuple[tuple[str, int], ...]] = []
+        """The codes of the levels in each text of `_factors`."""
+        self._task_names: list[str] = []
+        """The name of the task in each text of `_factors`; empty: it has none."""
 
-    def add(self, rows: Iterable[ResultRow]) -> None:
-        """Add rows, many at a time: a list of one column takes less than a call for each row."""
-        remaining = iter(rows)
-        while page := list(itertools.islice(remaining, PAGE)):
+    def add(self, pages: Iterable[ResultColumns]) -> None:
+        """Add rows, a page at a time: a list of one column takes less than a call for each row."""
+        for page in pages:
             self._add_page(page)
 
-    def _add_page(self, page: list[ResultRow]) -> None:
-        first = len(self._ids)
-        levels = [self._levels_of(self._factors_of(row)) for row in page]
-        for at, (factors, _) in enumerate(levels, first):
-            for name, code in factors:
-                codes = self._codes[name]
-                if len(codes) < at:
-                    codes.extend([-1] * (at - len(codes)))
-                codes.append(code)
-        self._runs += [row["runId"] for row in page]
-        self._ids += [row["id"] for row in page]
+    def _add_page(self, page: ResultColumns) -> None:
+        run_ids, runners = page["runId"], page["runner"]
+        factors = self._factors_of(page) if any(page["answeredModel"]) else page["factors"]
+        for text in self._factors.extend(factors):
+            self._read_factors(text)
+        names = self._task_names
         self._labels += [
             # The same object for all rows of a task with a name.
-            label or row["prompt"][:LONGEST_LABEL]
-            for row, (_, label) in zip(page, levels, strict=True)
+            names[code] or prompt[:LONGEST_LABEL]
+            for code, prompt in zip(self._factors.codes[len(self._ids) :], page["prompt"], strict=True)
         ]
-        self._status.extend([_STATUS_CODES[row["status"]] for row in page])
-        self._reasons += [row["reason"] for row in page]
-        self._repeat.extend([row["repeat"] for row in page])
-        self._imported.update(row["runId"] for row in page if row["runner"] == IMPORTED)
-        self._simulated.update(row["runId"] for row in page if row["runner"] == SCENARIO)
-        evaluations = [row["runner"] == EVALUATION for row in page]
+        self._runs.extend(run_ids)
+        self._ids += page["id"]
+        self._status.extend(map(_STATUS_CODES.__getitem__, page["status"]))
+        self._reasons.extend(page["reason"])
+        self._repeat.extend(page["repeat"])
+        kinds = set(zip(run_ids, runners, strict=True))
+        self._imported.update(run_id for run_id, runner in kinds if runner == IMPORTED)
+        self._simulated.update(run_id for run_id, runner in kinds if runner == SCENARIO)
+        evaluations = [runner == EVALUATION for runner in runners]
         self._evaluations.extend(evaluations)
-        for row, is_evaluation in zip(page, evaluations, strict=True):
-            self._figures.extend(_NO_FIGURES if is_evaluation else _figures(row))
-        for row in page:
-            self._inputs.add(row)
-        self._rows_of_session.update(
-            (row["sessionId"], at) for at, row in enumerate(page, first) if row["sessionId"]
-        )
-        self._stand_ins.update((row["model"] or row["agent"], None) for row in page if row["standIn"])
+        figures = _figures(page)
+        figures[:, evaluations] = np.nan
+        self._figures.append(figures)
+        self._inputs.add(page)
+        self._sessions += page["sessionId"]
+        if any(page["standIn"]):
+            stand_ins = zip(page["standIn"], page["model"], page["agent"], strict=True)
+            self._stand_ins |= dict.fromkeys(model or agent for is_one, model, agent in stand_ins if is_one)
 
-    def _factors_of(self, row: ResultRow) -> str:
-        """The factors of a row; the level of the model is the one that answered, not the requested one."""
-        answered = row["answeredModel"]
-        if not answered:
-            return row["factors"]
-        requested = row["model"] or "default"
-        self._answered[requested, answered] = self._answered.get((requested, answered), 0) + 1
-        return json.dumps({**json.loads(row["factors"]), "model": answered})
+    def _factors_of(self, page: ResultColumns) -> list[str]:
+        """The factors of rows; the level of the model is the one that answered, not the requested one."""
+        factors = list[str]()
+        for text, model, answered in zip(page["factors"], page["model"], page["answeredModel"], strict=True):
+            if not answered:
+                factors.append(text)
+                continue
+            key = model or "default", answered
+            self._answered[key] = self._answered.get(key, 0) + 1
+            factors.append(json.dumps({**json.loads(text), "model": answered}))
+        return factors
 
-    def _levels_of(self, text: str) -> tuple[tuple[tuple[str, int], ...], str]:
-        """The factors of a row with the codes of their levels, and the name of its task, if it has one."""
-        if text not in self._factors:
-            opened: Mapping[str, object] = json.loads(text)
-            levels = {
-                name: value if isinstance(value, str) else json.dumps(value) for name, value in opened.items()
-            }
-            pairs = []
-            for name, level in levels.items():
-                known = self._levels.setdefault(name, {})
-                self._codes.setdefault(name, array("q"))
-                pairs.append((name, known.setdefault(level, len(known))))
-            task = levels.get("scenario") or levels.get("task") or ""
-            self._factors[text] = tuple(pairs), task[:LONGEST_LABEL]
-        return self._factors[text]
+    def _read_factors(self, text: str) -> None:
+        """The factors of rows with the codes of their levels, and the name of their task, if it has one."""
+        opened: Mapping[str, object] = json.loads(text)
+        levels = {
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in opened.items()
+        }
+        pairs = []
+        for name, level in levels.items():
+            known = self._levels.setdefault(name, {})
+            pairs.append((name, known.setdefault(level, len(known))))
+        self._levels_of_factors.append(tuple(pairs))
+        task = levels.get("scenario") or levels.get("task") or ""
+        self._task_names.append(task[:LONGEST_LABEL])
 
     def add_scores(self, read: StoreReader, sources: Sequence[ScoredSessions]) -> None:
         """The scores and the last value of each number measured in sessions, and the evaluators' scales."""
         versions = dict[tuple[str, str, str], str]()
+        rows = dict[str, int]()
         for score in session_scores(read, sources):
-            if (at := self._rows_of_session.get(score["sessionId"])) is not None:
+            rows = rows or self._rows_of_session()
+            if (at := rows.get(score["sessionId"])) is not None:
                 name = score_name(score["evaluator"], score["dimension"])
                 self._metrics.setdefault(name, {})[at] = score["mean"]
                 self._evaluators.setdefault(name, {})[at] = score["evaluatorDigest"]
@@ -505,8 +535,12 @@ class _Reader:
             scale = _declared_scale(read, evaluator, dimension, judging_session)
             self._scales.setdefault(score_name(evaluator, dimension), set()).add(scale)
         for metric in session_metrics(read, sources):
-            if (at := self._rows_of_session.get(metric["sessionId"])) is not None:
+            rows = rows or self._rows_of_session()
+            if (at := rows.get(metric["sessionId"])) is not None:
                 self._metrics.setdefault(MEASURE + metric["name"], {})[at] = metric["value"]
+
+    def _rows_of_session(self) -> dict[str, int]:
+        return {session: at for at, session in enumerate(self._sessions) if session}
 
     def add_metric_scales(self, read: StoreReader, run_ids: Sequence[str]) -> None:
         """The ranges that the scenarios of runs declare for their metrics."""
@@ -522,28 +556,25 @@ class _Reader:
 
     def run_ids(self) -> list[str]:
         """The runs that were added, in order of appearance."""
-        return list(dict.fromkeys(self._runs))
+        return list(self._runs.known)
 
     def results(self, run_ids: Sequence[str]) -> Results:
         """All that was added."""
         n = len(self._ids)
-        for codes in self._codes.values():
-            codes.extend([-1] * (n - len(codes)))
-        figures = np.asarray(self._figures, dtype=np.float64).reshape(n, len(FIGURES))
-        columns = {name: figures[:, at].copy() for at, name in enumerate(FIGURES)}
+        figures = np.concatenate(self._figures, axis=1) if n else np.empty((len(FIGURES), 0))
+        self._figures = [figures]
+        columns: dict[str, Floats] = dict(zip(FIGURES, figures, strict=True))
         columns |= {name: _sparse(values, n) for name, values in sorted(self._metrics.items())}
         numbers = {run_id: at for at, run_id in enumerate(run_ids)}
+        run_numbers = np.asarray([numbers[run] for run in self._runs.known], dtype=np.int64)
         return Results(
-            runs=Labels(np.asarray([numbers[run] for run in self._runs], dtype=np.int64), tuple(run_ids)),
-            factors={
-                name: Labels(np.asarray(self._codes[name], dtype=np.int64), tuple(levels))
-                for name, levels in self._levels.items()
-            },
+            runs=Labels(run_numbers[_integers(self._runs.codes)], tuple(run_ids)),
+            factors=self._factor_columns(),
             labels=tuple(self._labels),
             item_ids=tuple(self._ids),
             status=np.asarray(self._status, dtype=np.int64),
-            reasons=Labels.of(self._reasons),
-            repeat=np.asarray(self._repeat, dtype=np.int64),
+            reasons=_labels(self._reasons),
+            repeat=_integers(self._repeat),
             metrics=columns,
             evaluators={
                 name: Labels.of(rows.get(at) for at in range(n))
@@ -565,6 +596,27 @@ class _Reader:
             imported=frozenset(self._imported),
             unfinished={run_id: left for run_id, left in self.unfinished.items() if left},
         )
+
+    def _factor_columns(self) -> dict[str, Labels]:
+        """The levels of each factor: a table of those in each text of factors, looked up by row."""
+        tables = {name: np.full(len(self._levels_of_factors), -1, dtype=np.int64) for name in self._levels}
+        for at, levels in enumerate(self._levels_of_factors):
+            for name, code in levels:
+                tables[name][at] = code
+        rows = _integers(self._factors.codes)
+        return {name: Labels(tables[name][rows], tuple(levels)) for name, levels in self._levels.items()}
+
+
+def _integers(values: "array[int]") -> Ints:
+    return np.asarray(values, dtype=np.int64)
+
+
+def _labels(column: _Codes) -> Labels:
+    """A column of codes, of which the empty text is no label."""
+    labels = [text for text in column.known if text]
+    places = {text: at for at, text in enumerate(labels)}
+    codes = np.asarray([places.get(text, -1) for text in column.known], dtype=np.int64)
+    return Labels(codes[_integers(column.codes)], tuple(labels))
 
 
 def _declared_scale(
@@ -613,29 +665,22 @@ def _range_of(rule: Mapping[str, object]) -> tuple[float, float] | None:
     return (ends[0], ends[1]) if len(ends) == 2 and ends[0] < ends[1] else None
 
 
-def _top(row: InputRow) -> dict[str, str]:
-    return {
-        "runner": row["runner"],
-        "agent": row["agent"],
-        "model": row["model"],
-        "prompt": row["prompt"],
-    }
-
-
-def _figures(row: ResultRow) -> tuple[float, float, float, float]:
-    is_judged = row["status"] != ERROR and row["reason"] != UNCHECKED
-    succeeded = float(row["status"] == SUCCESS) if is_judged else np.nan
-    cost, seconds = row["costUsd"], row["workSeconds"]
-    if row["sessionId"] is None:
-        # Nothing recorded its work: the time from its start to its end.
-        began, ended = moment(row["startedAt"]), moment(row["finishedAt"])
-        seconds = elapsed(began, ended)
-    return (
-        succeeded,
-        np.nan if cost is None else cost,
-        np.nan if seconds is None else seconds,
-        float(row["tokensTotal"]) if row["tokensTotal"] else np.nan,
+def _figures(page: ResultColumns) -> Floats:
+    """The figures of rows, one row of the result for each of `FIGURES`."""
+    status, reason = np.asarray(page["status"]), np.asarray(page["reason"])
+    # None becomes NaN.
+    figures = np.asarray(
+        [status == SUCCESS, page["costUsd"], page["workSeconds"], page["tokensTotal"]], dtype=np.float64
     )
+    success, _, seconds, tokens = figures
+    success[(status == ERROR) | (reason == UNCHECKED)] = np.nan
+    tokens[tokens == 0] = np.nan
+    for at, session in enumerate(page["sessionId"]):
+        if session is None:
+            # Nothing recorded its work: the time from its start to its end.
+            span = elapsed(moment(page["startedAt"][at]), moment(page["finishedAt"][at]))
+            seconds[at] = np.nan if span is None else span
+    return figures
 
 
 def _sparse(values: Mapping[int, float], n: int) -> Floats:

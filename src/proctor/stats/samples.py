@@ -11,7 +11,8 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+
+from proctor.stats import special
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -91,7 +91,16 @@ class ConfidenceSequence:
     1.0
     """
 
-    def __init__(self, lo: float = 0.0, hi: float = 1.0, alpha: float = 0.05, *, scope: str = LIKE) -> None:
+    def __init__(
+        self,
+        lo: float = 0.0,
+        hi: float = 1.0,
+        alpha: float = 0.05,
+        *,
+        scope: str = LIKE,
+        step: float = STEP,
+    ) -> None:
+        """`step` is the distance of candidate means on a scale of length 1."""
         import numpy as np
 
         if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
@@ -104,7 +113,8 @@ class ConfidenceSequence:
         self._values: list[float] = []
         self._total = self._squares = 0.0
         # The remaining candidates only: an excluded one stays excluded, so its wealth is of no use.
-        self._means = np.arange(STEP / 2, 1, STEP)
+        self.step = step
+        self._means = np.arange(step / 2, 1, step)
         self._above = np.zeros(len(self._means))
         self._below = np.zeros(len(self._means))
 
@@ -145,8 +155,8 @@ class ConfidenceSequence:
             note = NO_MEAN
         else:
             # A candidate represents the means up to half a step on either side.
-            low = round(self.lo + (self.hi - self.lo) * (bounds[0] - STEP / 2), 9)
-            high = round(self.lo + (self.hi - self.lo) * (bounds[1] + STEP / 2), 9)
+            low = round(self.lo + (self.hi - self.lo) * (bounds[0] - self.step / 2), 9)
+            high = round(self.lo + (self.hi - self.lo) * (bounds[1] + self.step / 2), 9)
         return Estimate(
             value=math.fsum(self._values) / self.n if self.n else None,
             low=low,
@@ -241,7 +251,7 @@ def asymptotic_reach(n: int, alpha: float) -> float:
     alpha = 5 % the true ratio is ever excluded in 2.6 % of simulations with normal logarithms, 2.1 % with
     t(4), 4.8 % with logarithms of gamma(0.5) and 6.9 % with exponential ones: it is approximate.
     """
-    from scipy.special import ndtri, stdtrit
+    from proctor.stats.special import ndtri, stdtrit
 
     odds = -2 * math.log(alpha)
     rho2 = (odds + math.log(odds + 1)) / TUNED_FOR

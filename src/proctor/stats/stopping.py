@@ -20,7 +20,7 @@ from proctor.stats.intervals import Estimate
 from proctor.stats.results import MEASURE, SCORE, InputReader, Labels, score_name
 from proctor.stats.sequential import DifferenceGoal, Goal, GoalStatus, Monitor, RankGoal, WidthGoal
 from proctor.store import Resource, StoreReader
-from proctor.store.results import FinishedRow, finished_rows, planned_rows
+from proctor.store.results import FinishedRow, finished_rows, planned_columns
 
 RATIOS = ("cost", "time", "tokens")
 REFRESH_SECONDS = 1.0
@@ -86,17 +86,16 @@ def arranged(items: Iterable[Item], rule: StopRule, seed: int) -> tuple[list[Ite
     """
     every = list(items)
     reader = InputReader()
-    for item in every:
-        reader.add(
-            {
-                "digest": item.digest,
-                "runner": item.runner,
-                "agent": item.agent,
-                "model": item.model,
-                "prompt": item.prompt,
-                "details": json.dumps(dict(item.details)),
-            }
-        )
+    reader.add(
+        {
+            "digest": [item.digest for item in every],
+            "runner": [item.runner for item in every],
+            "agent": [item.agent for item in every],
+            "model": [item.model for item in every],
+            "prompt": [item.prompt for item in every],
+            "details": [json.dumps(dict(item.details)) for item in every],
+        }
+    )
     levels = Labels.of(level_of(item.factors, rule.by) for item in every)
     repeats = [item.repeat for item in every]
     tasks = _tasks(reader, levels, repeats, rule)
@@ -151,6 +150,23 @@ class _LevelTask:
     planned: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Who leads a run, by intervals that are valid at any time."""
+
+    leader: str
+    estimate: Estimate
+    rivals: tuple[str, ...]
+    """Levels that are not separated from the leader; empty: it is decided."""
+    tasks: int
+    """Finished tasks of the leader that count."""
+    unit: str
+    needs: int | None
+    """About how many further tasks would decide it, if they are like those so far; None: unknown."""
+    left: int
+    """Tasks of the leader that are not finished."""
+
+
 class StopMonitor:
     """What the finished items of a run have decided. Built from the store, then fed with finished items."""
 
@@ -161,13 +177,14 @@ class StopMonitor:
         reader = InputReader()
         ids, repeats, names = list[str](), list[int](), list[str]()
         factors = dict[str, None]()
-        for row in planned_rows(read, run_id):
-            reader.add(row)
-            known = as_map(json.loads(row["factors"]))
-            factors |= dict.fromkeys(known)
-            ids.append(row["id"])
-            repeats.append(row["repeat"])
-            names.append(level_of(known, rule.by))
+        for page in planned_columns(read, run_id):
+            reader.add(page)
+            ids += page["id"]
+            repeats += page["repeat"]
+            for text in page["factors"]:
+                known = as_map(json.loads(text))
+                factors |= dict.fromkeys(known)
+                names.append(level_of(known, rule.by))
         levels = Labels.of(names)
         _check(levels.labels, factors, rule)
         tasks = _tasks(reader, levels, repeats, rule)
@@ -238,6 +255,31 @@ class StopMonitor:
     def difference(self, baseline: str, candidate: str, *, errors_fail: bool = False) -> Estimate:
         """The valid interval of a difference, or ratio, that a goal is about."""
         return self._monitor.estimate(baseline, candidate, errors_fail=errors_fail)
+
+    def standing(self) -> "Standing | None":
+        """Who leads, and what would decide it; None: the rule ranks nothing, or no task counts yet."""
+        if self.rule.ranks is None:
+            return None
+        intervals = self.intervals()
+        known = {name: one for name, one in intervals.items() if one.value is not None}
+        if len(known) < 2:
+            return None
+        sign = -1 if self.rule.metric in RATIOS else 1
+        leader = max(known, key=lambda name: sign * (known[name].value or 0.0))
+        needs = {
+            name: self._monitor.tasks_to_separate(leader, name) for name in self.levels if name != leader
+        }
+        rivals = tuple(name for name, number in needs.items() if number != 0)
+        projected = [needs[name] for name in rivals]
+        return Standing(
+            leader=leader,
+            estimate=known[leader],
+            rivals=rivals,
+            tasks=self._monitor.finished(leader),
+            unit=self.rule.unit,
+            needs=None if None in projected else max((each or 0 for each in projected), default=0),
+            left=self.task_count - self._monitor.finished(leader),
+        )
 
     def document(self) -> StopState:
         """The state as JSON, for summaries and pages."""
@@ -320,6 +362,12 @@ class StopFollower:
         self._seen: tuple[int, int] = (0, 0)
         self._next = 0.0
         self._document: StopState | None = None
+
+    def monitor(self, items: int, finished: int) -> StopMonitor:
+        """The monitor, as current as `document`."""
+        self.document(items, finished)
+        assert self._monitor is not None
+        return self._monitor
 
     def document(self, items: int, finished: int) -> StopState:
         """The state as JSON, at most a second old while items finish; `items` of the run are `finished`."""

@@ -45,6 +45,8 @@ class RetrySelection:
     """Items with an infrastructure error."""
     failures: bool = False
     """Items that failed or timed out."""
+    item_ids: Sequence[str] = ()
+    """These items too, if they did not succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +187,9 @@ def executed_again(again: RetrySelection) -> tuple[str, tuple[object, ...]]:
     if again.failures:
         condition += ' OR "status" IN (?, ?)'
         parameters += [FAIL, TIMEOUT]
+    if again.item_ids:
+        condition += f' OR ("status" IN (?, ?, ?) AND "id" IN ({places(again.item_ids)}))'
+        parameters += [ERROR, FAIL, TIMEOUT, *again.item_ids]
     return condition, tuple(parameters)
 
 
@@ -284,7 +289,12 @@ def save_merge(connection: Connection, session_id: str, merge: Merge, now: datet
 
 def delete(connection: Connection, run_id: str) -> None:
     """Delete a batch and every row that belongs to it."""
+    # Imported late: only deleting needs them.
+    from proctor.store.key_rotation import delete_unused_blobs
+    from proctor.store.search import forget
+
     mine = 'SELECT "id" FROM "sessions" WHERE "runId" = ?'
+    forget(connection, mine, (run_id,))
     # With the spans that imported sessions were built from: they would be built again.
     for table in (*OF_A_SESSION, *BY_PEOPLE, "arrivals"):
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" IN ({mine})', (run_id,))
@@ -293,9 +303,6 @@ def delete(connection: Connection, run_id: str) -> None:
     connection.run('DELETE FROM "evaluations" WHERE "id" = ?', (run_id,))
     # Makes its encrypted texts unreadable in copies of the store, too.
     connection.run('DELETE FROM "data_keys" WHERE "scope" = ?', (run_id,))
-    # Imported late: only deleting needs it.
-    from proctor.store.key_rotation import delete_unused_blobs
-
     delete_unused_blobs(connection)
 
 

@@ -221,7 +221,8 @@ class Definitions:
 
         def work(connection: Connection) -> None:
             delete_row(connection, CONFIGS, config_id)
-            connection.run('DELETE FROM "online_sessions" WHERE "configId" = ?', (config_id,))
+            for table in ("online_sessions", "drift_scores", "drift_points", "drift_crossings"):
+                connection.run(f'DELETE FROM "{table}" WHERE "configId" = ?', (config_id,))
 
         self._transaction(work)
 

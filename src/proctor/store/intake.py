@@ -20,6 +20,7 @@ from proctor.store.database import Connection, Row, id_pages, insertion, places
 from proctor.store.key_rotation import delete_unused_blobs
 from proctor.store.reader import StoreReader
 from proctor.store.recorder import Recorder, split_long_text
+from proctor.store.search import forget
 from proctor.store.tables import BY_PEOPLE, COLUMNS, IMPORTED, OF_A_SESSION, LogEventRow, LogStreamRow, clean
 from proctor.store.writer import timestamp
 from proctor.telemetry.documents import SessionMark, SessionName, sessions_among
@@ -85,6 +86,7 @@ def _membership(connection: Connection, session: Session, run_id: str) -> tuple[
 
 def delete_session(connection: Connection, session_id: str) -> None:
     """Delete the rows of an imported session. Unused blobs are deleted with the next batch."""
+    forget(connection, "?", (session_id,))
     connection.run('DELETE FROM "sessions" WHERE "id" = ? AND "job" = ?', (session_id, IMPORTED))
     for table in OF_A_SESSION:
         connection.run(f'DELETE FROM "{table}" WHERE "sessionId" = ?', (session_id,))

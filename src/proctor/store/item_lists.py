@@ -2,15 +2,17 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypedDict
 
 from proctor.errors import NotFound
-from proctor.item import STATUSES
-from proctor.store.database import places
+from proctor.item import ERROR, FAIL, STATUSES, TIMEOUT
+from proctor.store.annotations import NOTE, STAR, TAG, annotations
+from proctor.store.database import id_pages, literals, places
 from proctor.store.items import CUT, PLAIN, level_of
 from proctor.store.reader import ItemFilter, StoreReader, item_where, uses_postgres
+from proctor.store.transcripts import head_of_blob
 
 SECONDS = "seconds"
 """Orders by duration."""
@@ -54,6 +56,12 @@ class ItemQuery:
     """Name and level; several levels of one factor: any of them."""
     scores: Sequence[ScoreRange] = ()
     """All of them hold."""
+    tags: Sequence[str] = ()
+    is_noted: bool = False
+    """Only items whose session has a note."""
+    is_starred: bool = False
+    failure_group: str = ""
+    """Key of a group of failures. Not a part of the SQL condition: groups are made of texts."""
     order: str = "position"
     """A column, `factor:NAME` or `score:NAME`."""
     descending: bool = False
@@ -61,7 +69,8 @@ class ItemQuery:
     @property
     def is_volatile(self) -> bool:
         """Whether the result can change without a change of the run's items."""
-        return bool(self.scores) or self.order.startswith(SCORE)
+        annotated = bool(self.tags) or self.is_noted or self.is_starred
+        return annotated or bool(self.scores) or self.order.startswith(SCORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,15 @@ class Listing:
         """How many there are in each status; every status is there."""
         counts = Counter(self.statuses)
         return {status: counts[index] for index, status in enumerate(STATUSES)}
+
+    def only(self, positions: Collection[int]) -> "Listing":
+        """The same items without those at other positions."""
+        kept = [
+            (position, status)
+            for position, status in zip(self.positions, self.statuses, strict=True)
+            if position in positions
+        ]
+        return Listing(array("q", [position for position, _ in kept]), bytes(status for _, status in kept))
 
     def of(self, statuses: Sequence[str]) -> "array[int]":
         """Positions of the items in these statuses; no statuses: all."""
@@ -135,7 +153,20 @@ def _where(read: StoreReader, run_id: str, query: ItemQuery, on_postgres: bool) 
         if not known:
             parts.append(f"{_SCORE} IS NOT NULL")
             parameters += [score.name, score.name]
+    if query.tags:
+        # Not `IN`: an encrypted store rewrites only `= ?`.
+        any_of = " OR ".join(['a."text" = ?'] * len(query.tags))
+        parts.append(_annotated(f"({any_of})"))
+        parameters += [TAG, *query.tags]
+    for kind, is_needed in ((NOTE, query.is_noted), (STAR, query.is_starred)):
+        if is_needed:
+            parts.append(_annotated("1 = 1"))
+            parameters.append(kind)
     return " AND ".join(parts), parameters
+
+
+def _annotated(condition: str) -> str:
+    return f'{_SESSION} IN (SELECT a."sessionId" FROM "annotations" a WHERE a."kind" = ? AND {condition})'
 
 
 class _LevelPlace(TypedDict):
@@ -220,3 +251,166 @@ def sessions_at(read: StoreReader, run_id: str, positions: Sequence[int]) -> lis
     )
     sessions = {row["position"]: row["sessionId"] for row in rows}
     return [sessions.get(position) for position in positions]
+
+
+class LevelCount(TypedDict):
+    """A value that items are filtered by, and the number of items that have it."""
+
+    value: str
+    items: int
+
+
+class ScoreExtent(LevelCount):
+    """A score of items, by evaluator and dimension, with its lowest and highest value."""
+
+    low: float | None
+    high: float | None
+
+
+def factor_levels(read: StoreReader, run_id: str, factor: str) -> list[LevelCount]:
+    """The levels of a factor in plan order."""
+    rows = _levels(read, run_id, factor)[:MOST_LEVELS]
+    return [{"value": str(row["level"]), "items": row["items"]} for row in rows]
+
+
+def column_levels(read: StoreReader, run_id: str, column: str) -> list[LevelCount]:
+    """The values of `model`, `agent` or `reason`, the most frequent first; empty ones are left out."""
+    return read.rows(
+        LevelCount,
+        f'SELECT "{column}" AS "value", COUNT(*) AS "items" FROM "batch_items" '
+        f'WHERE "runId" = ? AND "{column}" <> \'\' GROUP BY "{column}" '
+        f'ORDER BY "items" DESC, "value" LIMIT {MOST_LEVELS}',
+        (run_id,),
+    )
+
+
+def score_extents(read: StoreReader, run_id: str) -> list[ScoreExtent]:
+    """The scores that items have: their own, and those of evaluations of their sessions."""
+    sources = " UNION ALL ".join(
+        f'SELECT i."position", {SCORE_NAME} AS "name", sc."value" FROM "batch_items" i '
+        f'JOIN "scores" sc ON sc."{column}" = i."sessionId" WHERE i."runId" = ?'
+        for column in ("sessionId", "judgedSessionId")
+    )
+    return read.rows(
+        ScoreExtent,
+        'SELECT "name" AS "value", COUNT(DISTINCT "position") AS "items", MIN("value") AS "low", '
+        f'MAX("value") AS "high" FROM ({sources}) AS "each" GROUP BY "name" ORDER BY "name" '
+        f"LIMIT {MOST_LEVELS}",
+        (run_id, run_id),
+    )
+
+
+class FailureText(TypedDict):
+    """Why an item did not succeed; the message is cut."""
+
+    position: int
+    reason: str
+    error: str
+
+
+def failure_texts(read: StoreReader, run_id: str, *, characters: int) -> Iterator[FailureText]:
+    """The reasons and messages of all items that did not succeed."""
+    return read.stream(
+        FailureText,
+        f'SELECT "position", "reason", SUBSTR("error", 1, {int(characters)}) AS "error" FROM "batch_items" '
+        f'WHERE "runId" = ? AND "status" IN ({literals((FAIL, TIMEOUT, ERROR))})',
+        (run_id,),
+    )
+
+
+class OutcomeScore(TypedDict):
+    """The result of one evaluator for an item."""
+
+    value: float | None
+    """Mean, if it gave several."""
+    label: str
+    """Empty: none, or several different ones."""
+
+
+@dataclass(slots=True)
+class ItemOutcome:
+    """What came out of a session, for a row of a list."""
+
+    answer: str = ""
+    """The start of the last answer."""
+    check_output: str = ""
+    """The end of the output of the last check."""
+    scores: dict[str, OutcomeScore] = field(default_factory=dict)
+    """By evaluator, or evaluator/dimension."""
+    tags: list[str] = field(default_factory=list)
+    notes: int = 0
+    is_starred: bool = False
+
+
+class _LastText(TypedDict):
+    sessionId: str
+    text: str
+    textBlob: str | None
+
+
+class _SessionScore(OutcomeScore):
+    sessionId: str
+    name: str
+    labels: int
+
+
+_LAST_ANSWER = (
+    'SELECT m."position" FROM "messages" m WHERE m."sessionId" = s."id" AND m."role" = \'assistant\' '
+    'AND (m."content" <> \'\' OR m."contentBlob" IS NOT NULL) ORDER BY m."position" DESC LIMIT 1'
+)
+_LAST_CHECK = (
+    'SELECT m."step" FROM "iterations" m WHERE m."sessionId" = s."id" AND m."testResult" <> \'\' '
+    'ORDER BY m."step" DESC LIMIT 1'
+)
+
+
+def outcomes(read: StoreReader, sessions: Sequence[str], *, characters: int) -> dict[str, ItemOutcome]:
+    """Answers, check outputs and scores of sessions, by session; long texts are cut."""
+    outcomes = {session: ItemOutcome() for session in sessions}
+    for part in id_pages(sessions):
+        for row in _last_texts(read, part, "messages", "position", "content", _LAST_ANSWER):
+            text = head_of_blob(read, row["textBlob"]).text if row["textBlob"] else row["text"]
+            outcomes[row["sessionId"]].answer = text[:characters]
+        for row in _last_texts(read, part, "iterations", "step", "testOutput", _LAST_CHECK):
+            text = read.blob(row["textBlob"]) if row["textBlob"] else row["text"]
+            outcomes[row["sessionId"]].check_output = text.strip()[-characters:]
+        for score in _scores(read, part):
+            label = score["label"] if score["labels"] == 1 else ""
+            outcomes[score["sessionId"]].scores[score["name"]] = {"value": score["value"], "label": label}
+    for annotation in annotations(read, sessions):
+        outcome = outcomes[annotation["sessionId"]]
+        if annotation["kind"] == TAG:
+            outcome.tags.append(annotation["text"])
+        outcome.notes += annotation["kind"] == NOTE
+        outcome.is_starred |= annotation["kind"] == STAR
+    return outcomes
+
+
+def _last_texts(
+    read: StoreReader, sessions: Sequence[str], table: str, key: str, column: str, last: str
+) -> list[_LastText]:
+    """One text of each session: that of the row which `last` selects."""
+    return read.rows(
+        _LastText,
+        f'SELECT t."sessionId", t."{column}" AS "text", t."{column}Blob" AS "textBlob" FROM '
+        f'(SELECT s."id" AS "id", ({last}) AS "last" FROM "sessions" s '
+        f'WHERE s."id" IN ({places(sessions)})) l '
+        f'JOIN "{table}" t ON t."sessionId" = l."id" AND t."{key}" = l."last"',
+        tuple(sessions),
+    )
+
+
+def _scores(read: StoreReader, sessions: Sequence[str]) -> Iterator[_SessionScore]:
+    """Scores of sessions; of several with one name, the last counts: own ones after those of evaluations."""
+    for column, condition in (
+        ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"'),
+        ("sessionId", "1 = 1"),
+    ):
+        yield from read.rows(
+            _SessionScore,
+            f'SELECT sc."{column}" AS "sessionId", {SCORE_NAME} AS "name", AVG(sc."value") AS "value", '
+            'MIN(sc."label") AS "label", COUNT(DISTINCT sc."label") AS "labels" FROM "scores" sc '
+            f'WHERE sc."{column}" IN ({places(sessions)}) AND {condition} AND sc."error" = \'\' '
+            f'GROUP BY sc."{column}", sc."sessionId", {SCORE_NAME} ORDER BY MAX(sc."timestamp")',
+            tuple(sessions),
+        )

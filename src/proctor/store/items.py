@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from proctor.item import RUNNING, STATUSES
 from proctor.store.database import extended, id_pages, places
@@ -209,6 +209,50 @@ def item_results(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[Ite
             (run_id, *part),
         )
     return results
+
+
+class LevelStatusCount(TypedDict):
+    """The items of one agent or model in one status."""
+
+    level: str
+    status: str
+    n: int
+
+
+def status_counts_by(
+    read: StoreReader, run_id: str, column: Literal["agent", "model"]
+) -> list[LevelStatusCount]:
+    """How many items of each agent or model are in which status."""
+    return read.rows(
+        LevelStatusCount,
+        f'SELECT "{column}" AS "level", "status", COUNT(*) AS "n" FROM "batch_items" '
+        f'WHERE "runId" = ? GROUP BY "{column}", "status"',
+        (run_id,),
+    )
+
+
+class ChangeSize(TypedDict):
+    """How much the last session of an item changed."""
+
+    id: str
+    files: int
+    added: int
+    removed: int
+
+
+def change_sizes(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[ChangeSize]:
+    """What items changed, by their whole ids; those without a step are missing."""
+    sizes = list[ChangeSize]()
+    for part in id_pages(ids):
+        sizes += read.rows(
+            ChangeSize,
+            'SELECT i."id", SUM(t."changedFiles") AS "files", SUM(t."linesAdded") AS "added", '
+            'SUM(t."linesRemoved") AS "removed" FROM "batch_items" i '
+            'JOIN "iterations" t ON t."sessionId" = i."sessionId" '
+            f'WHERE i."runId" = ? AND i."id" IN ({places(part)}) GROUP BY i."id"',
+            (run_id, *part),
+        )
+    return sizes
 
 
 class _Model(TypedDict):

@@ -6,7 +6,7 @@ than the page it shows. Each query names the shape of its rows.
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, cast, overload
 
@@ -191,6 +191,10 @@ class StoreReader:
     def stream(self, shape: type[R], sql: str, parameters: Sequence[object] = ()) -> Iterator[R]:  # noqa: ARG002
         """The same rows one by one, in memory that does not grow with their number. For `store/` only."""
         return cast("Iterator[R]", self._connection.stream(sql, parameters))
+
+    def columns(self, shape: type[R], sql: str, parameters: Sequence[object] = ()) -> Iterator[R]:  # noqa: ARG002
+        """The same rows, some at a time, as columns with the keys of `shape`. For `store/` only."""
+        return cast("Iterator[R]", self._connection.columns(sql, parameters))
 
     def batch(self, run_id: str, now: datetime) -> BatchRow:
         """One batch, by its id or an unambiguous beginning of it, with its current status."""
@@ -451,14 +455,67 @@ class StoreReader:
 
     def evidence(self, session_id: str, reference: "Reference | None" = None) -> "Evidence":
         """A session as evaluators see it, by its id or an unambiguous beginning of it."""
+        session = (self.exact_session(session_id) or [self.session(session_id)])[0]
+        return replace(self._evidence_of([session])[session["id"]], reference=reference)
+
+    def evidence_of_first(self, session_ids: Sequence[str], most_characters: int) -> "dict[str, Evidence]":
+        """The first of these sessions as evaluators see them, by id: as many as have this many characters
+        together, and at least one. Those that are not in the store are left out."""
+        ids = self._first_sessions(session_ids, most_characters)
+        rows = self.rows(SessionRow, f'SELECT * FROM "sessions" WHERE "id" IN ({places(ids)})', ids)
+        return self._evidence_of(rows)
+
+    def _first_sessions(self, session_ids: Sequence[str], most_characters: int) -> Sequence[str]:
+        if len(session_ids) < 2:
+            return session_ids
+        sizes = dict.fromkeys(session_ids, 0)
+        for table, column in (("messages", "content"), ("tool_calls", "result")):
+            for session_id, size in self._connection.tuples(
+                f'SELECT t."sessionId", SUM(COALESCE(b."size", LENGTH(t."{column}"))) FROM "{table}" t '
+                f'LEFT JOIN "blobs" b ON b."digest" = t."{column}Blob" '
+                f'WHERE t."sessionId" IN ({places(session_ids)}) GROUP BY t."sessionId"',
+                session_ids,
+            ):
+                sizes[cast(str, session_id)] += int(cast(int, size))
+        total = 0
+        for number, session_id in enumerate(session_ids):
+            total += sizes[session_id]
+            if number and total > most_characters:
+                return session_ids[:number]
+        return session_ids
+
+    def _evidence_of(self, sessions: Sequence[SessionRow]) -> "dict[str, Evidence]":
         # Imported late, here and below: only evaluation and export need it.
         from proctor.store.sessions import evidence_of
 
-        (session,) = self.with_long_texts(self.exact_session(session_id) or [self.session(session_id)])
-        evidence = evidence_of(session, _SessionRows(self, session["id"]), reference)
-        if evidence.tools or not evidence.tool_calls:
-            return evidence
-        return replace(evidence, tools=self._tools(session["id"]))
+        # The bodies of model calls repeat what the messages say, and are many times as long.
+        rows = self._rows_of([session["id"] for session in sessions], CALL_FIGURES)
+        evidence = {
+            session["id"]: evidence_of(session, rows[session["id"]])
+            for session in self.with_long_texts(sessions)
+        }
+        for session_id, each in evidence.items():
+            if each.tool_calls and not each.tools:
+                evidence[session_id] = replace(each, tools=self._tools(session_id))
+        return evidence
+
+    def _rows_of(self, ids: Sequence[str], call_columns: str = "*") -> "dict[str, _SessionRows]":
+        """The rows of sessions, by their ids."""
+        sessions = {session_id: _SessionRows() for session_id in ids}
+        for table, order in (
+            ("messages", "position"),
+            ("tool_calls", "position"),
+            ("model_calls", "position"),
+            ("iterations", "step"),
+        ):
+            rows = self._connection.rows(
+                f'SELECT {call_columns if table == "model_calls" else "*"} FROM "{table}" '
+                f'WHERE "sessionId" IN ({places(ids)}) ORDER BY "sessionId", "{order}"',
+                ids,
+            )
+            for row in self.with_long_texts(rows):
+                sessions[row["sessionId"]].tables.setdefault(table, []).append(row)
+        return sessions
 
     def recorded(self, session_id: str) -> "Session":
         """A session as `Session`, the form of imports and exports."""
@@ -471,9 +528,8 @@ class StoreReader:
             'OR "judgedSessionId" = ? ORDER BY "timestamp", "sessionId", "position"',
             (session["id"], session["id"]),
         )
-        recorded = session_of_rows(
-            session, _SessionRows(self, session["id"], with_bodies=True), self.with_long_texts(scores)
-        )
+        (rows,) = self._rows_of([session["id"]]).values()
+        recorded = session_of_rows(session, rows, self.with_long_texts(scores))
         items = self.exact_item(session["runId"] or "", session["itemId"] or "")
         return with_item(recorded, items[0]) if items else recorded
 
@@ -543,25 +599,21 @@ class StoreReader:
 
 @dataclass(frozen=True, slots=True)
 class _SessionRows:
-    """The rows of one session, read when they are used."""
+    """The rows of one session, by table, in order."""
 
-    read: StoreReader
-    session_id: str
-    with_bodies: bool = False
+    tables: dict[str, list[Row]] = field(default_factory=dict)
 
     def messages(self) -> list[MessageRow]:
-        return self.read.of_session("messages", self.session_id)
+        return cast(list[MessageRow], self.tables.get("messages", []))
 
     def tool_calls(self) -> list[ToolCallRow]:
-        return self.read.of_session("tool_calls", self.session_id)
+        return cast(list[ToolCallRow], self.tables.get("tool_calls", []))
 
     def model_calls(self) -> list[ModelCallRow]:
-        if self.with_bodies:
-            return self.read.of_session("model_calls", self.session_id)
-        return self.read.call_figures(self.session_id)
+        return cast(list[ModelCallRow], self.tables.get("model_calls", []))
 
     def iterations(self) -> list[IterationRow]:
-        return self.read.of_session("iterations", self.session_id)
+        return cast(list[IterationRow], self.tables.get("iterations", []))
 
 
 def session_where(scope: Scope) -> tuple[str, list[object]]:

@@ -20,50 +20,53 @@ _COLUMNS = (
     'SELECT i."runId", i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
     'i."prompt", i."factors", i."details", i."status", i."reason", i."sessionId", i."costUsd", '
     f'i."tokensTotal", {WORK_SECONDS} AS "workSeconds", s."standIn", s."answeredModel", '
-    'i."startedAt", i."finishedAt" '
+    # The times are of use only where no session recorded the work.
+    'CASE WHEN i."sessionId" IS NULL THEN i."startedAt" END AS "startedAt", '
+    'CASE WHEN i."sessionId" IS NULL THEN i."finishedAt" END AS "finishedAt" '
     'FROM "batch_items" i '
     'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
 )
 
 
-class InputRow(TypedDict):
-    """The inputs of one item."""
+class InputColumns(TypedDict):
+    """The inputs of some items, as columns of equal length."""
 
-    digest: str
+    digest: Sequence[str]
     """Of the inputs: the same for repeats."""
-    runner: str
-    agent: str
-    model: str
-    prompt: str
-    details: str
+    runner: Sequence[str]
+    agent: Sequence[str]
+    model: Sequence[str]
+    prompt: Sequence[str]
+    details: Sequence[str]
 
 
-class ResultRow(InputRow):
-    """One finished item, with the work time of its last attempt."""
+class ResultColumns(InputColumns):
+    """Some finished items, with the work time of their last attempts, as columns of equal length."""
 
-    runId: str
-    id: str
-    repeat: int
-    factors: str
-    status: str
-    reason: str
-    sessionId: str | None
-    costUsd: float | None
-    tokensTotal: int
-    workSeconds: float | None
-    standIn: int | None
-    answeredModel: str | None
-    """The model that answered in the last attempt; empty: the requested one, or unknown."""
-    startedAt: str | None
-    finishedAt: str | None
+    runId: Sequence[str]
+    id: Sequence[str]
+    repeat: Sequence[int]
+    factors: Sequence[str]
+    status: Sequence[str]
+    reason: Sequence[str]
+    sessionId: Sequence[str | None]
+    costUsd: Sequence[float | None]
+    tokensTotal: Sequence[int]
+    workSeconds: Sequence[float | None]
+    standIn: Sequence[int | None]
+    answeredModel: Sequence[str | None]
+    """The models that answered in the last attempts; empty: the requested one, or unknown."""
+    startedAt: Sequence[str | None]
+    """None, as `finishedAt`, where there is a session."""
+    finishedAt: Sequence[str | None]
 
 
-class PlannedRow(InputRow):
-    """One item of a run, finished or not."""
+class PlannedColumns(InputColumns):
+    """Some items of a run, finished or not, as columns of equal length."""
 
-    id: str
-    repeat: int
-    factors: str
+    id: Sequence[str]
+    repeat: Sequence[int]
+    factors: Sequence[str]
 
 
 class FinishedRow(TypedDict):
@@ -114,21 +117,21 @@ class _LooseSession(TypedDict):
     standIn: int
 
 
-def result_rows(read: StoreReader, run_ids: Sequence[str]) -> Iterator[ResultRow]:
+def result_columns(read: StoreReader, run_ids: Sequence[str]) -> Iterator[ResultColumns]:
     """The finished items of runs, run by run, in plan order."""
     for run_id in run_ids:
-        yield from read.stream(
-            ResultRow,
+        yield from read.columns(
+            ResultColumns,
             f'{_COLUMNS}WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
             (run_id,),
         )
 
 
-def selected_rows(selection: "Selection") -> Iterator[ResultRow]:
+def selected_columns(selection: "Selection") -> Iterator[ResultColumns]:
     """The finished items of a selection, and its finished sessions that belong to no run, as items."""
     # The condition on items has sessions of its own, called `s` inside.
-    yield from selection.read.stream(
-        ResultRow,
+    yield from selection.read.columns(
+        ResultColumns,
         f'{_COLUMNS}WHERE ({selection.items}) AND i."status" IN ({_FINISHED}) '
         'ORDER BY i."runId", i."position"',
         selection.item_parameters,
@@ -139,42 +142,46 @@ def selected_rows(selection: "Selection") -> Iterator[ResultRow]:
         f's."totalTokens" AS "tokensTotal", {WORK_SECONDS} AS "workSeconds", s."standIn"',
         f'AND s."status" IN ({_FINISHED}) ORDER BY s."startedAt", s."id"',
     )
-    for session in loose:
-        yield _as_item(session)
+    if loose:
+        yield _as_items(loose)
 
 
-def _as_item(session: _LooseSession) -> ResultRow:
-    """A session without a run as an item; its name is its task."""
-    task = session["name"] or session["id"]
-    factors = {"agent": session["agent"], "model": session["model"]}
+def _as_items(sessions: Sequence[_LooseSession]) -> ResultColumns:
+    """Sessions without a run as items; the name of each is its task."""
+    count = len(sessions)
+    tasks = [each["name"] or each["id"] for each in sessions]
+    levels = [{"agent": each["agent"], "model": each["model"]} for each in sessions]
     return {
-        "runId": "",
-        "id": session["id"],
-        "digest": json.dumps([session["agent"], session["model"], task]),
-        "repeat": 1,
-        "runner": "",
-        "agent": session["agent"],
-        "model": session["model"],
-        "prompt": task,
-        "factors": json.dumps({name: level for name, level in factors.items() if level}),
-        "details": "{}",
-        "status": session["status"],
-        "reason": session["reason"],
-        "sessionId": session["id"],
-        "costUsd": session["costUsd"],
-        "tokensTotal": session["tokensTotal"],
-        "workSeconds": session["workSeconds"],
-        "standIn": session["standIn"],
-        "answeredModel": None,
-        "startedAt": None,
-        "finishedAt": None,
+        "runId": [""] * count,
+        "id": [each["id"] for each in sessions],
+        "digest": [
+            json.dumps([each["agent"], each["model"], task])
+            for each, task in zip(sessions, tasks, strict=True)
+        ],
+        "repeat": [1] * count,
+        "runner": [""] * count,
+        "agent": [each["agent"] for each in sessions],
+        "model": [each["model"] for each in sessions],
+        "prompt": tasks,
+        "factors": [json.dumps({name: level for name, level in each.items() if level}) for each in levels],
+        "details": ["{}"] * count,
+        "status": [each["status"] for each in sessions],
+        "reason": [each["reason"] for each in sessions],
+        "sessionId": [each["id"] for each in sessions],
+        "costUsd": [each["costUsd"] for each in sessions],
+        "tokensTotal": [each["tokensTotal"] for each in sessions],
+        "workSeconds": [each["workSeconds"] for each in sessions],
+        "standIn": [each["standIn"] for each in sessions],
+        "answeredModel": [None] * count,
+        "startedAt": [None] * count,
+        "finishedAt": [None] * count,
     }
 
 
-def planned_rows(read: StoreReader, run_id: str) -> Iterator[PlannedRow]:
+def planned_columns(read: StoreReader, run_id: str) -> Iterator[PlannedColumns]:
     """All items of a run in plan order."""
-    return read.stream(
-        PlannedRow,
+    return read.columns(
+        PlannedColumns,
         'SELECT "id", "digest", "repeat", "runner", "agent", "model", "prompt", "factors", "details" '
         'FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
         (run_id,),

@@ -52,6 +52,11 @@ def run_sizes(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
 
 def delete_texts(connection: Connection, run_id: str) -> None:
     """Delete what was said and done in a run; its items, scores, costs, tokens and times stay."""
+    # Imported late: only deleting needs them.
+    from proctor.store.key_rotation import delete_unused_blobs
+    from proctor.store.search import forget
+
+    forget(connection, _MINE, (run_id,))
     connection.run(f'DELETE FROM "messages" WHERE "sessionId" IN ({_MINE})', (run_id,))
     for table, columns in TEXTS.items():
         assigned = [f'"{column}" = {value}' for column, value in columns.items()]
@@ -59,9 +64,6 @@ def delete_texts(connection: Connection, run_id: str) -> None:
         connection.run(
             f'UPDATE "{table}" SET {", ".join(assigned)} WHERE "sessionId" IN ({_MINE})', (run_id,)
         )
-    # Imported late: only deleting needs it.
-    from proctor.store.key_rotation import delete_unused_blobs
-
     delete_unused_blobs(connection)
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
-from proctor.store.database import ChangeMonitor, Connection, Database, Row
+from proctor.store.database import ChangeMonitor, Columns, Connection, Database, Row, pages_of_columns
 from proctor.store.keys import VARIABLE
 from proctor.store.sealer import (
     DETERMINISTIC,
@@ -195,6 +195,11 @@ class SealedConnection:
         if not self._sealer.is_active:
             return self._connection.tuples(sql, parameters)
         return [tuple(row.values()) for row in self.rows(sql, parameters)]
+
+    def columns(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Columns]:
+        if not self._sealer.is_active:
+            return self._connection.columns(sql, parameters)
+        return pages_of_columns(self.stream(sql, parameters))
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> int:
         if self._sealer.is_active and (written := encrypted_parameters(sql)):

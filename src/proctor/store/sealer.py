@@ -76,6 +76,8 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("evaluations.id", "evaluations.arn", "evaluations.clientToken", "evaluator_definitions.id"),
         *("evaluator_definitions.kmsKeyArn", "online_configs.id", "online_configs.runId"),
         *("online_sessions.configId", "online_sessions.sessionId", "resource_tags.arn"),
+        *("drift_scores.configId", "drift_scores.sessionId", "drift_points.configId"),
+        "drift_crossings.configId",
         *("datasets.id", "datasets.kmsKeyArn", "dataset_versions.datasetId", "dataset_examples.datasetId"),
         *("dataset_examples.exampleId", "recommendations.id", "recommendations.kmsKeyArn"),
         *("client_tokens.operation", "client_tokens.token", "client_tokens.resourceId", "arrivals.traceId"),
@@ -109,7 +111,8 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("datasets.createdAt", "datasets.updatedAt", "dataset_versions.createdAt"),
         *("recommendations.createdAt", "recommendations.updatedAt", "recommendations.watchedAt"),
         *("log_streams.createdAt", "data_keys.createdAt", "data_keys.retiredAt"),
-        *("data_keys.emptiedAt", "annotations.createdAt"),
+        *("data_keys.emptiedAt", "annotations.createdAt", "drift_scores.at", "drift_points.at"),
+        *("drift_crossings.at", "drift_crossings.nextAt"),
     ),
     "one word of a few, ours": (
         *("batches.job", "batches.status", "batches.reason", "batches.proctorVersion", "batch_items.runner"),
@@ -119,7 +122,8 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("model_calls.status", "model_calls.priceSource", "scores.level", "scores.errorCode"),
         *("scores.ignored", "labels.level", "merge_history.mode", "merge_history.result", "ledger.kind"),
         *("evaluator_definitions.level", "evaluator_definitions.kind", "online_sessions.decision"),
-        *("run_resources.kind", "annotations.kind"),
+        *("annotations.kind", "drift_crossings.direction", "drift_crossings.alert"),
+        "drift_crossings.problem",
         *("run_resources.kind", "datasets.schemaType", "recommendations.type", "recommendations.status"),
     ),
     "a name that tables are grouped, filtered or sorted by": (
@@ -142,7 +146,9 @@ PLAIN: dict[str, tuple[str, ...]] = {
         *("arrivals.service", "arrivals.logGroup", "log_streams.logGroup", "log_streams.logStream"),
         *("log_events.logGroup", "log_events.logStream", "run_resources.name"),
         "annotations.author",
-        *("datasets.name", "recommendations.name"),
+        *("datasets.name", "recommendations.name", "drift_scores.evaluator", "drift_scores.dimension"),
+        *("drift_points.evaluator", "drift_points.dimension"),
+        *("drift_crossings.evaluator", "drift_crossings.dimension"),
     ),
     "where something is on this machine, which lies open there": (
         *("batches.planPath", "batches.owner", "batch_items.repo", "sessions.repo", "sessions.branch"),
@@ -271,17 +277,17 @@ class Sealer:
         """`load` returns the rows of `data_keys`, oldest first."""
         self.keys = keys
         self._load = load
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, Row]
         self._opened: dict[str, DataKey] = {}
         self._missed: dict[str, tuple[float, KeyMissing]] = {}
         self._unknown: set[str] = set()
         self._levels: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
-        self.is_active = False
+        self.is_active: bool
         """Whether anything in the store may be encrypted."""
-        self.current = ""
+        self.current: str
         """The data key for new texts; empty: they are not encrypted."""
-        self._scopes: dict[str, str] = {}
+        self._scopes: dict[str, str]
         self.reload()
 
     def reload(self) -> None:

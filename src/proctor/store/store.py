@@ -40,11 +40,13 @@ if TYPE_CHECKING:
     from proctor.store.annotations import Annotation
     from proctor.store.datasets import Datasets, Recommendations
     from proctor.store.definitions import Definitions
+    from proctor.store.drift import Drift
     from proctor.store.evaluations import Evaluations
     from proctor.store.imported_runs import ImportedBatches
     from proctor.store.intake import Logs, ReceivedSpans
     from proctor.store.key_rotation import RotationCounts
     from proctor.store.labels import CalibrationRecord, Label
+    from proctor.store.search import SearchIndex
     from proctor.store.signatures import SignatureCheck
 
 T = TypeVar("T")
@@ -86,6 +88,13 @@ class Store:
         return Definitions(self._transaction, self.read, self.data_keys)
 
     @cached_property
+    def drift(self) -> "Drift":
+        """Lines of online evaluation over time, their crossings and alerts."""
+        from proctor.store.drift import Drift
+
+        return Drift(self._transaction, self.read)
+
+    @cached_property
     def datasets(self) -> "Datasets":
         """Datasets of test scenarios."""
         from proctor.store.datasets import Datasets
@@ -119,6 +128,14 @@ class Store:
         from proctor.store.imported_runs import ImportedBatches
 
         return ImportedBatches(self._transaction)
+
+    @cached_property
+    def search_index(self) -> "SearchIndex":
+        """The full-text index of transcripts."""
+        from proctor.store.search import SearchIndex
+
+        is_postgres = not self.url.startswith("sqlite:")
+        return SearchIndex(self._plain_readers, self.read, self.data_keys, is_postgres=is_postgres)
 
     @property
     def url(self) -> str:
@@ -374,6 +391,8 @@ class Store:
 
         if not self.data_keys.unfinished:
             self.data_keys.renew()
+        # It would still contain the words of texts from before there was a key.
+        self.search_index.clear()
         with closing(self._plain.connect()) as connection:
             changed = key_rotation.reencrypt(connection, self._sealer, on_progress)
             connection.purge()

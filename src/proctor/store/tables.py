@@ -446,6 +446,53 @@ class OnlineSessionRow(TypedDict):
     at: str
 
 
+class DriftScoreRow(TypedDict):
+    """The mean score of a session, in the order of its line."""
+
+    configId: str
+    evaluator: str
+    dimension: str
+    position: int
+    sessionId: str
+    value: float
+    at: str
+
+
+class DriftPointRow(TypedDict):
+    """A point of a line, with the interval of the mean since the line started."""
+
+    configId: str
+    evaluator: str
+    dimension: str
+    position: int
+    at: str
+    mean: float
+    low: float
+    high: float
+
+
+class DriftCrossingRow(TypedDict):
+    """A change of the mean, and its alert."""
+
+    configId: str
+    evaluator: str
+    dimension: str
+    position: int
+    at: str
+    direction: str
+    beforeMean: float | None
+    beforeLow: float | None
+    beforeHigh: float | None
+    afterMean: float
+    afterLow: float
+    afterHigh: float
+    afterSessions: int
+    alert: str
+    attempts: int
+    nextAt: str | None
+    problem: str
+
+
 class ResourceTagRow(TypedDict):
     """One tag of a resource."""
 
@@ -604,6 +651,9 @@ ROWS: dict[str, type] = {
     "evaluator_definitions": EvaluatorDefinitionRow,
     "online_configs": OnlineConfigRow,
     "online_sessions": OnlineSessionRow,
+    "drift_scores": DriftScoreRow,
+    "drift_points": DriftPointRow,
+    "drift_crossings": DriftCrossingRow,
     "datasets": DatasetRow,
     "dataset_versions": DatasetVersionRow,
     "dataset_examples": DatasetExampleRow,

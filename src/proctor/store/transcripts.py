@@ -276,7 +276,7 @@ def _with_heads(read: StoreReader, row: Row, parts: Sequence[str]) -> Row:
     opened = dict(row)
     for part in parts:
         digest = opened.pop(f"{part}Blob")
-        opened[part] = _head_of_blob(read, digest) if digest else _head_of_text(str(row[part]))
+        opened[part] = head_of_blob(read, digest) if digest else _head_of_text(str(row[part]))
     return opened
 
 
@@ -284,7 +284,8 @@ def _head_of_text(text: str) -> TranscriptPiece:
     return TranscriptPiece(text=text[:HEAD_CHARACTERS], size=len(text), is_cut=len(text) > HEAD_CHARACTERS)
 
 
-def _head_of_blob(read: StoreReader, digest: str) -> TranscriptPiece:
+def head_of_blob(read: StoreReader, digest: str) -> TranscriptPiece:
+    """The beginning of a long text by its digest; the rest is not decompressed."""
     rows = read.rows(_SizedBlob, 'SELECT "size", "data" FROM "blobs" WHERE "digest" = ?', (digest,))
     if not rows:
         return TranscriptPiece(text="", size=0, is_cut=False)

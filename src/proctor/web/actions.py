@@ -34,6 +34,8 @@ BAD_USAGE = 2
 ABORT_SECONDS = 5
 """How long a request waits for a run to stop; it stops in any case, and the page shows it."""
 POLL_SECONDS = 0.05
+MOST_ITEMS = 500
+"""In one request."""
 RESUME_SECONDS = 20
 """Longer than the slowest start seen on a busy machine."""
 
@@ -165,9 +167,19 @@ def steering_router(site: AppState) -> APIRouter:
         run_id: RunId,
         errors: Annotated[bool, Query(description="Items that ended in `error`.")] = True,
         failed: Annotated[bool, Query(description="Items that ended in `fail` or `timeout`.")] = True,
+        item: Annotated[
+            list[str] | None, Query(max_length=MOST_ITEMS, description="Only these items, by their whole IDs.")
+        ] = None,
     ) -> SteeringAnswer:
         """Adds an attempt to each of these items, and resumes the unfinished ones."""
         batch = await asyncio.to_thread(_stopped_batch, site, run_id)
+        if item:
+            ids = [one.replace("\0", "") for one in item]
+            results = await asyncio.to_thread(items.item_results, site.store.read, batch["runId"], ids)
+            retried = tuple(row["id"] for row in results if row["status"] in (ERROR, FAIL, TIMEOUT))
+            if not retried:
+                raise UsageError("none of these items can be retried\nSuccessful items stay as they are.")
+            return await _resume(site, batch, RetrySelection(item_ids=retried), BatchChanges())
         counts = await asyncio.to_thread(items.status_counts, site.store.read, batch["runId"])
         if not counts[ERROR] * errors + (counts[FAIL] + counts[TIMEOUT]) * failed:
             raise UsageError(f"{batch['runId']} has no items to retry\nSuccessful items stay as they are.")

@@ -1,4 +1,4 @@
-"""Items of a run over HTTP: filtered and sorted lists, and the neighbors of a session in one."""
+"""Items of a run over HTTP: filtered and sorted lists, values to filter by, groups of failures, neighbors."""
 
 import re
 import threading
@@ -10,12 +10,27 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
+from proctor.cache import ResultCache
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES
+from proctor.stats.failure_groups import MESSAGE_CHARACTERS, FailureGroups, group_failures
 from proctor.store import item_lists, items
-from proctor.store.item_lists import ItemQuery, Listing, ScoreRange
+from proctor.store.annotations import TAG, tag_counts
+from proctor.store.item_lists import ItemQuery, LevelCount, Listing, ScoreRange
+from proctor.store.items import SHOWN_CHARACTERS
 from proctor.web.responses import ERRORS
-from proctor.web.run_schemas import ItemsAnswer, NeighborsAnswer, RunId
+from proctor.web.run_schemas import (
+    FailureGroupShape,
+    FailuresAnswer,
+    ItemLevelShape,
+    ItemOutcomeShape,
+    ItemsAnswer,
+    ItemScoreShape,
+    ItemShape,
+    LevelsAnswer,
+    NeighborsAnswer,
+    RunId,
+)
 from proctor.web.run_views import item_shape
 from proctor.web.state import AppState
 
@@ -23,6 +38,8 @@ MOST_ROWS = 500
 MOST_CACHED = 24
 """Each takes nine bytes per item: a megabyte for a run of a hundred thousand."""
 LIVE = timedelta(seconds=3)
+COLUMNS = ("model", "agent", "reason")
+"""Columns of items whose values are listed."""
 SKIPPED = 50
 """Items without a session that are looked past at a time."""
 _SCORE = re.compile(r"(?s)(?P<name>.+)=(?P<low>-?[\d.]*)\.\.(?P<high>-?[\d.]*)")
@@ -45,6 +62,10 @@ def item_query(
     score: Annotated[
         Texts, Query(description="`EVALUATOR=LOW..HIGH`; a limit may be missing. All must hold.")
     ] = None,
+    tag: Annotated[Texts, Query(description="Only items whose session has one of these tags.")] = None,
+    noted: Annotated[bool, Query(description="Only items whose session has a note.")] = False,
+    starred: Annotated[bool, Query(description="Only items whose session has a star.")] = False,
+    group: Annotated[str, Query(max_length=100, description="Key of a group of `failures`.")] = "",
     order: Annotated[
         str,
         Query(
@@ -68,6 +89,10 @@ def item_query(
         reasons=_cleaned(reason),
         factors=tuple(_level(one) for one in _cleaned(factor)),
         scores=tuple(_range(one) for one in _cleaned(score)),
+        tags=_cleaned(tag),
+        is_noted=noted,
+        is_starred=starred,
+        failure_group=_clean(group),
         order=_clean(order),
         descending=descending,
     )
@@ -106,6 +131,7 @@ def router(site: AppState) -> APIRouter:
     """The routes of item lists."""
     routes = APIRouter(prefix="/api/runs", tags=["runs"], responses=ERRORS)
     listings = Listings(site)
+    known_levels = ResultCache[LevelsAnswer](site.now, while_running=LIVE)
 
     @routes.get("/{run_id}/items", summary="A window of a run's items")
     def window(
@@ -113,9 +139,36 @@ def router(site: AppState) -> APIRouter:
         query: Filter,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
         limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
+        outcomes: Annotated[
+            bool, Query(description="With the answer, check output, scores and annotations of each item.")
+        ] = False,
     ) -> ItemsAnswer:
         """Searched, filtered and sorted by the store; missing values come last."""
-        return listings.window(run_id, query, offset=offset, limit=limit)
+        return listings.window(run_id, query, offset=offset, limit=limit, with_outcomes=outcomes)
+
+    @routes.get("/{run_id}/levels", summary="Values that items can be filtered by")
+    def levels(
+        run_id: RunId,
+        of: Annotated[
+            str,
+            Query(max_length=300, description="`model`, `agent`, `reason`, `tag`, `score`, `factor:NAME`."),
+        ],
+    ) -> LevelsAnswer:
+        """At most 500, with the number of items that have each. Scores have a lowest and highest value."""
+        batch = site.store.read.batch(run_id, site.now())
+        # Evaluations of its sessions leave the row of the run as it is.
+        period = site.now().timestamp() // LIVE.total_seconds()
+        return known_levels.get(batch, (of, period), lambda: _levels(site, batch["runId"], _clean(of)))
+
+    @routes.get("/{run_id}/failures", summary="Failures grouped by reason and likeness of message")
+    def failures(
+        run_id: RunId, query: Filter, limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 20
+    ) -> FailuresAnswer:
+        """Of the items that match, whatever their status; the largest groups first.
+
+        Messages are alike that differ only in numbers, ids, paths and quoted texts.
+        """
+        return listings.failures(run_id, query, limit)
 
     @routes.get("/{run_id}/neighbors", summary="The sessions before and after one in a list of items")
     def neighbors(
@@ -127,6 +180,23 @@ def router(site: AppState) -> APIRouter:
         return listings.neighbors(run_id, query, session)
 
     return routes
+
+
+def _levels(site: AppState, run_id: str, of: str) -> LevelsAnswer:
+    read = site.store.read
+    if of == "score":
+        rows: Sequence[LevelCount] = item_lists.score_extents(read, run_id)
+    elif of == TAG:
+        rows = [{"value": tag["text"], "items": tag["sessions"]} for tag in tag_counts(read, run_id)]
+    elif of.startswith(item_lists.FACTOR):
+        rows = item_lists.factor_levels(read, run_id, of.removeprefix(item_lists.FACTOR))
+    elif of in COLUMNS:
+        rows = item_lists.column_levels(read, run_id, of)
+    else:
+        raise NotFound(
+            f"there are no levels of {of}\nThere are: {', '.join(COLUMNS)}, tag, score, factor:NAME."
+        )
+    return LevelsAnswer(levels=[ItemLevelShape.model_validate(row) for row in rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +214,11 @@ class Listings:
         self._site = site
         self._cache: OrderedDict[tuple[str, ItemQuery], _CachedListing] = OrderedDict()
         self._lock = threading.Lock()
+        self._groups = ResultCache[FailureGroups](site.now, while_running=LIVE)
 
-    def window(self, run_id: str, query: ItemQuery, *, offset: int, limit: int) -> ItemsAnswer:
+    def window(
+        self, run_id: str, query: ItemQuery, *, offset: int, limit: int, with_outcomes: bool = False
+    ) -> ItemsAnswer:
         """A window of a run's items."""
         read = self._site.store.read
         run_id = read.batch(run_id, self._site.now())["runId"]
@@ -157,7 +230,38 @@ class Listings:
             positions = listing.of(query.statuses)
             rows = items.rows_at(read, run_id, positions[offset : offset + limit])
             counts, total = listing.counts(), len(positions)
-        return ItemsAnswer(items=[item_shape(row) for row in rows], offset=offset, total=total, counts=counts)
+        shapes = [item_shape(row) for row in rows]
+        if with_outcomes:
+            add_outcomes(self._site, shapes)
+        return ItemsAnswer(items=shapes, offset=offset, total=total, counts=counts)
+
+    def failures(self, run_id: str, query: ItemQuery, limit: int) -> FailuresAnswer:
+        """The largest groups of failures among the items that match."""
+        run_id = self._site.store.read.batch(run_id, self._site.now())["runId"]
+        positions = self._listing(run_id, replace(query, failure_group="", order="position")).positions
+        counts = self._failure_groups(run_id).counts(positions)
+        return FailuresAnswer(
+            groups=[
+                FailureGroupShape(
+                    key=group.key,
+                    reason=group.reason,
+                    pattern=group.pattern,
+                    example=group.example,
+                    items=items,
+                )
+                for group, items in counts[:limit]
+            ],
+            group_count=len(counts),
+            items=sum(items for _, items in counts),
+        )
+
+    def _failure_groups(self, run_id: str) -> FailureGroups:
+        batch = self._site.store.read.batch(run_id, self._site.now())
+        return self._groups.get(batch, self._state(run_id), lambda: self._read_failures(run_id))
+
+    def _read_failures(self, run_id: str) -> FailureGroups:
+        rows = item_lists.failure_texts(self._site.store.read, run_id, characters=MESSAGE_CHARACTERS)
+        return group_failures((row["position"], row["reason"], row["error"]) for row in rows)
 
     def neighbors(self, run_id: str, query: ItemQuery, session_id: str) -> NeighborsAnswer:
         """The sessions before and after one, and its place in the list."""
@@ -194,6 +298,8 @@ class Listings:
             cached = self._cache.get(key)
             if cached is None or not self._is_valid(cached, query, state, now):
                 listing = item_lists.listing(self._site.store.read, run_id, query)
+                if query.failure_group:
+                    listing = listing.only(self._failure_groups(run_id).positions(query.failure_group))
                 cached = self._cache[key] = _CachedListing(listing, state, self._site.now())
             self._cache.move_to_end(key)
             while len(self._cache) > MOST_CACHED:
@@ -213,3 +319,20 @@ class Listings:
         batch = read.batch(run_id, self._site.now())
         counts = items.status_counts(read, run_id)
         return batch["status"], batch["finishedAt"], tuple(counts.values())
+
+
+def add_outcomes(site: AppState, shapes: Sequence[ItemShape], characters: int = SHOWN_CHARACTERS) -> None:
+    """Add to items what came out of their sessions."""
+    sessions = [shape.session_id for shape in shapes if shape.session_id]
+    outcomes = item_lists.outcomes(site.store.read, sessions, characters=characters)
+    for shape in shapes:
+        if shape.session_id:
+            outcome = outcomes[shape.session_id]
+            shape.outcome = ItemOutcomeShape(
+                answer=" ".join(outcome.answer.split()),
+                check_output=" ".join(outcome.check_output.split()),
+                scores={name: ItemScoreShape.model_validate(score) for name, score in outcome.scores.items()},
+                tags=outcome.tags,
+                notes=outcome.notes,
+                is_starred=outcome.is_starred,
+            )

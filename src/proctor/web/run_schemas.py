@@ -223,6 +223,24 @@ class PlanAnswer(RowModel):
     text: str
 
 
+class ItemScoreShape(RowModel):
+    """The result of one evaluator for an item."""
+
+    value: float | None = Field(description="Mean, if it gave several.")
+    label: str
+
+
+class ItemOutcomeShape(RowModel):
+    """What came out of the last session of an item."""
+
+    answer: str = Field(description="The start of the last answer, on one line.")
+    check_output: str = Field(description="The end of the last check's output, on one line.")
+    scores: dict[str, ItemScoreShape] = Field(description="By evaluator, or evaluator/dimension.")
+    tags: list[str]
+    notes: int = Field(description="Number of notes.")
+    is_starred: bool
+
+
 class ItemShape(RowModel):
     """An item, with the start of its prompt and error."""
 
@@ -245,6 +263,7 @@ class ItemShape(RowModel):
     tokens_total: int
     tool_calls: int
     cost_usd: float | None
+    outcome: ItemOutcomeShape | None = Field(default=None, description="Null: not requested, or not started.")
 
 
 class ItemsAnswer(RowModel):
@@ -254,6 +273,39 @@ class ItemsAnswer(RowModel):
     offset: int
     total: int = Field(description="Items that match search and statuses.")
     counts: dict[str, int] = Field(description="Items that match the search, by status.")
+
+
+class ItemLevelShape(RowModel):
+    """A value that items can be filtered by."""
+
+    value: str
+    items: int
+    low: float | None = Field(default=None, description="Lowest value of a score.")
+    high: float | None = Field(default=None, description="Highest value of a score.")
+
+
+class LevelsAnswer(RowModel):
+    """Values that items can be filtered by."""
+
+    levels: list[ItemLevelShape]
+
+
+class FailureGroupShape(RowModel):
+    """Failures with one reason and like messages."""
+
+    key: str = Field(description="Parameter `group` of lists of items.")
+    reason: str
+    pattern: str = Field(description="The message, without what differs between the items.")
+    example: str = Field(description="The start of one of the messages.")
+    items: int
+
+
+class FailuresAnswer(RowModel):
+    """Groups of failures, the largest first."""
+
+    groups: list[FailureGroupShape]
+    group_count: int = Field(description="Of all groups.")
+    items: int = Field(description="Failed items in all groups.")
 
 
 class NeighborsAnswer(RowModel):

@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Literal
@@ -260,9 +260,12 @@ def downloads_router(site: AppState) -> APIRouter:
         table: Annotated[
             list[str] | None, Query(description="Tables; several files are sent as one zip.")
         ] = None,
+        session: Annotated[
+            list[str] | None, Query(max_length=500, description="Only these sessions of the run, and their items.")
+        ] = None,
     ) -> Response:
         """JSON is one document; the other formats have one file per table."""
-        name, file = await asyncio.to_thread(_export, site, run_id, format_, table)
+        name, file = await asyncio.to_thread(_export, site, run_id, format_, table, session or ())
         return StreamingResponse(
             _chunks(file), media_type=TYPES[name.rpartition(".")[2]], headers=_as_file(name)
         )
@@ -310,14 +313,16 @@ def _batch(site: AppState, run_id: str) -> BatchRow:
     return site.store.read.batch(run_id, site.now())
 
 
-def _export(site: AppState, run_id: str, form: str, tables: list[str] | None) -> tuple[str, IO[bytes]]:
+def _export(
+    site: AppState, run_id: str, form: str, tables: list[str] | None, sessions: Sequence[str]
+) -> tuple[str, IO[bytes]]:
     """The file name, and the open file, already deleted from its folder."""
     run_id = _batch(site, run_id)["runId"]
     private_folder(site.data_folder)
     with tempfile.TemporaryDirectory(dir=site.data_folder, prefix="export-") as folder:
         written = export_tables(
             site.store.read,
-            Scope(run_id=run_id),
+            Scope(run_id=run_id, session_ids=[one.replace("\0", "") for one in sessions]),
             out=FilePath(folder),
             format=form,
             tables=tables,

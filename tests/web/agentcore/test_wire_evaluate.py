@@ -58,6 +58,15 @@ def test_spans_may_come_as_the_text_they_are_logged_as(shared):
     assert (result["value"], result["label"]) == (0.0, "No")
 
 
+def test_a_span_that_was_sent_twice_counts_once(shared):
+    expected = {**about("s-1"), "expectedTrajectory": {"toolNames": ["calculator"]}}
+    twice = [*spans("s-1"), *(json.dumps(each) for each in spans("s-1"))]
+
+    (result,) = evaluate(shared, EXACT, twice, evaluationReferenceInputs=[expected])
+
+    assert (result["value"], result["label"]) == (1.0, "Yes")
+
+
 def test_ground_truth_nobody_uses_is_named(shared):
     expected = {**about("s-1"), "expectedTrajectory": {"toolNames": []}, "assertions": [{"text": "It adds"}]}
 

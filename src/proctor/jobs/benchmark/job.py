@@ -437,6 +437,10 @@ class BenchmarkJob(Job):
             file="benchmark.md", title="Benchmark task", overrides={"models": "scripted/echo,scripted/ok"}
         ),
     )
+    item_columns: ClassVar = (
+        *("status", "factor:task", "model", "answer", "score:*", "repeat", "seconds", "toolCalls", "costUsd"),
+    )
+    narrow_item_columns: ClassVar = ("status", "factor:task", "model")
     override_aliases: ClassVar = {
         "concurrency": "parallel",
         "timeoutSec": "timeout",

@@ -7,7 +7,7 @@ rest of two runs with one seed is equal byte for byte.
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ from proctor.report.render import (
     sample_text,
     text,
 )
+from proctor.results_view import FigureList, ResultChart, ResultFigure, ResultsView, Section
 from proctor.score import LEVELS, Score
-from proctor.stats.dialogue import is_data, runs_of, summary_of
+from proctor.stats.dialogue import cells_of, is_data, measure_rows, measures_of, runs_of, summary_of
 from proctor.store import ItemFilter, StoreReader
 from proctor.store.items import mock_models
 from proctor.store.tables import (
@@ -405,6 +406,8 @@ def _record(item: ItemRow, session: SessionRow | None) -> JsonObject:
 
 
 DRAWN_CELLS = 40
+SHOWN_SCORES = 4
+"""Scores on the page of a run; the analysis has all."""
 DRAWN_MAPS = 6
 """Maximum number of heat maps for each measure."""
 
@@ -457,8 +460,58 @@ def _plots(document: Mapping[str, Any]) -> dict[str, list[Drawn]]:
     }
 
 
-def _heat_map(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
-    """Client by therapist, for each combination of the other settings."""
+def results_view(read: StoreReader, run_id: str) -> ResultsView:
+    """Client × therapist heat maps of the scores, or of the turns without any, and their distributions."""
+    # Late: it loads numpy.
+    import numpy as np
+
+    from proctor.report.result_sections import distribution
+
+    runs = list(runs_of(read, run_id))
+    rows = measure_rows(runs)
+    if not rows:
+        return ResultsView()
+    scores = [name for name in measures_of(rows) if name != "num_turns"][:SHOWN_SCORES]
+    sections: list[Section] = []
+    for measure in scores or ["num_turns"]:
+        marks = FigureList()
+        cells = [asdict(cell) for cell in cells_of(rows, measure)]
+        numbers = {
+            (cell["client"], cell["therapist"]): marks.add(_cell_figure(cell))
+            for cell in cells
+            if cell["mean"]["value"] is not None
+        }
+        for words, svg in _heat_map(measure, cells, numbers):
+            title, _, caption = words.partition(". ")
+            sections.append(ResultChart(title=title, svg=svg, marks=marks.figures, caption=caption))
+    for measure in (*scores, "num_turns"):
+        values = np.asarray([row[measure] for row in rows if row.get(measure) is not None], dtype=np.float64)
+        if len(np.unique(values)) > 1:
+            sections.append(distribution(measure.removeprefix("score."), values, unit="dialogue"))
+    excluded = sum(run.status in FINISHED for run in runs) - len(rows)
+    remarks = [f"{plural(excluded, 'dialogue')} broken off and excluded."] if excluded else []
+    return ResultsView(sections=sections, remarks=remarks)
+
+
+def _cell_figure(cell: Mapping[str, Any]) -> ResultFigure:
+    mean = cell["mean"]
+    return ResultFigure(
+        label=f"{cell['client']} × {cell['therapist']}",
+        text=figure(mean["value"]),
+        value=mean["value"],
+        low=mean["low"],
+        high=mean["high"],
+        n=mean["n"],
+        unit="dialogue",
+        note=mean["note"],
+        items={"factor": [f"client={cell['client']}", f"therapist={cell['therapist']}"]},
+    )
+
+
+def _heat_map(
+    measure: str, cells: Sequence[Mapping[str, Any]], marks: Mapping[tuple[str, str], int] | None = None
+) -> list[Drawn]:
+    """Client by therapist, for each combination of the other settings; `marks` are the numbers of cells."""
     drawn: list[Drawn] = []
     settings = list(dict.fromkeys(tuple(cell["settings"].items()) for cell in cells))
     for setting in settings[:DRAWN_MAPS]:
@@ -482,6 +535,7 @@ def _heat_map(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Drawn]:
                     low=cell["mean"]["low"],
                     high=cell["mean"]["high"],
                     n=cell["mean"]["n"],
+                    mark=(marks or {}).get((cell["client"], cell["therapist"])),
                 )
                 for cell in chosen
             },

@@ -38,6 +38,7 @@ from proctor.jobs.dialogue.files import (
     dialogue_html,
     finished_items,
     read_checkpoint,
+    results_view,
     session_document,
     unjudged_items,
     write_missing,
@@ -50,6 +51,7 @@ from proctor.jobs.dialogue.world import world_digest
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
 from proctor.plan.validate import stop_settings
+from proctor.results_view import ResultsView
 from proctor.store import Resource, Store
 from proctor.store.runs import batches_of_job
 from proctor.store.tables import BatchRow
@@ -326,6 +328,8 @@ class DialogueJob(Job):
     steps_are_turns = True
     speakers = ("client", "therapist")
     column_titles: ClassVar = {"prompt": "Dialogue", "model": "Models"}
+    item_columns: ClassVar = ("status", "factor:client", "factor:therapist", "factor:*", "repeat", "score:*", "seconds", "costUsd")
+    narrow_item_columns: ClassVar = ("status", "factor:client", "factor:therapist")
     starters = (Starter(file="dialogues.yaml", title="Dialogues"),)
     override_aliases: ClassVar = {
         "concurrency": "max_workers",
@@ -430,6 +434,14 @@ class DialogueJob(Job):
         """The session files and the summary."""
         assert isinstance(plan, DialogueJobPlan | StoredDialogues) and plan.output
         return DialogueFiles(plan.output, run_id, ctx, plan if isinstance(plan, DialogueJobPlan) else None)
+
+    def decision_rule(self, factors: Sequence[str]) -> StopRule | None:  # noqa: ARG002
+        """None: a dialogue has no success by which roles could be ranked."""
+        return None
+
+    def results_view(self, run_id: str, ctx: RunContext) -> ResultsView:
+        """Client × therapist heat maps, and the distributions of the scores."""
+        return results_view(ctx.store.read, run_id)
 
     def analysis(self, run_id: str, ctx: RunContext) -> str:
         """The variance of each measure between clients, therapists and repeats."""

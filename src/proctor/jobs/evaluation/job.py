@@ -5,7 +5,7 @@ no longer than writing a row.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -24,6 +24,7 @@ from proctor.job import (
     PlanEstimate,
     PlanText,
     Starter,
+    StopRule,
     Work,
     top_level_keys,
 )
@@ -39,7 +40,7 @@ from proctor.jobs.evaluation.request import (
     EvaluationRequest,
     read_evaluation,
 )
-from proctor.jobs.evaluation.results import evaluation_report
+from proctor.jobs.evaluation.results import evaluation_report, results_view
 from proctor.jobs.evaluation.state import (
     COMPLETED,
     NO_SESSIONS,
@@ -50,6 +51,7 @@ from proctor.jobs.evaluation.state import (
 from proctor.json_values import JsonMap, as_map, as_sequence, as_whole_number
 from proctor.models import ModelRouter
 from proctor.plan.validate import names_of
+from proctor.results_view import ResultsView
 from proctor.store import RetrySelection, Store
 from proctor.store.tables import BatchRow
 
@@ -232,6 +234,8 @@ class EvaluationJob(Job):
     command = "evaluate"
     evaluates_sessions = True
     column_titles: ClassVar = {"prompt": "Session", "model": "Judge", "factor:model": "evaluated model"}
+    item_columns: ClassVar = ("status", "factor:evaluator", "prompt", "factor:scenario", "score:*", "model", "seconds", "costUsd")
+    narrow_item_columns: ClassVar = ("status", "factor:evaluator", "prompt")
     overrides = EvaluationOverrides
     starters = (Starter(file="evaluation.yaml", title="Evaluation"),)
     override_aliases: ClassVar = {"batchEvaluationName": "name", "timeoutSec": "timeout_sec"}
@@ -304,6 +308,14 @@ class EvaluationJob(Job):
     def report(self, run_id: str, format_: str, ctx: RunContext) -> str:
         """The report of an evaluation: results by evaluator."""
         return evaluation_report(ctx.store, run_id, format_, ctx.now())
+
+    def decision_rule(self, factors: Sequence[str]) -> StopRule | None:  # noqa: ARG002
+        """None: an evaluation compares nothing."""
+        return None
+
+    def results_view(self, run_id: str, ctx: RunContext) -> ResultsView:
+        """Scores by evaluator, the lowest first."""
+        return results_view(ctx.store, run_id)
 
     def results_page(self, run_id: str) -> str:
         """The page of the evaluation."""

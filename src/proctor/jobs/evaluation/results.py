@@ -8,17 +8,19 @@ everything is computed from the rows of the evaluation.
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
 from markupsafe import Markup
 
 from proctor.evaluators.insight import FIELDS
+from proctor.formatting import UNKNOWN, one_line
 from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
 from proctor.json_values import JsonMap, JsonObject
-from proctor.report.charts import Bar, bars, stacked
+from proctor.report.charts import Bar, bars, estimate_figure, stacked
 from proctor.report.render import page, text
+from proctor.results_view import ResultCell, ResultColumn, ResultFigure, ResultsView, ResultTable, Section
 from proctor.stats.calibration import CalibrationPair
 from proctor.stats.evaluation import (
     EvaluationResults,
@@ -33,6 +35,7 @@ from proctor.stats.evaluation import (
     high_is_bad,
     insights_of,
 )
+from proctor.stats.intervals import Estimate
 from proctor.store import Store, StoreReader
 from proctor.store.evaluations import ListedEvaluation
 from proctor.store.items import mock_models
@@ -64,6 +67,8 @@ MOST_NAMED = 4
 """Evaluators that a remark names."""
 SHOWN_TARGETS, SHOWN_EQUAL = 10, 3
 """Results listed per evaluator: the worst, and those of an evaluator whose results are all equal."""
+SHOWN_EVALUATORS, LONGEST_EXPLANATION = 8, 300
+"""On the page of a run: evaluators with a list of their worst results, and letters of an explanation."""
 RECORDS, SUMMARY = "records.jsonl", "summary.json"
 LEVELS = {"session": "Session", "trace": "Trace", "tool_call": "Span"}
 BUILT_IN = "arn:aws:bedrock-agentcore:::evaluator/"
@@ -190,6 +195,94 @@ def _targets(
         )
         for row in result_targets(read, run_id, which, key, limit=limit)
     ]
+
+
+def results_view(store: Store, run_id: str) -> ResultsView:
+    """The averages of the evaluators, the worst first, and the worst results of each."""
+    # Late: it loads numpy.
+    from proctor.report.result_sections import mean_chart
+
+    results = results_of(store, run_id)
+    summaries = sorted(results.summaries, key=_worst_first)
+    if not summaries:
+        return ResultsView(remarks=results.remarks)
+    sections: list[Section] = [_averages_table(summaries)]
+    known = [_average_figure(one) for one in summaries if one.average.value is not None]
+    if len(known) > 1:
+        sections.append(mean_chart("Averages with 95% CIs", "score", known))
+    for one in summaries[:SHOWN_EVALUATORS]:
+        if targets := worst_targets(store.read, run_id, one):
+            sections.append(_worst_table(one, targets))
+    return ResultsView(sections=sections, remarks=results.remarks)
+
+
+def _worst_first(one: EvaluatorResult) -> tuple[bool, float]:
+    value = one.average.value
+    return value is None, (0.0 if value is None else -value if one.high_is_bad else value)
+
+
+def _average_figure(one: EvaluatorResult) -> ResultFigure:
+    return estimate_figure(
+        one.title, one.average, figure, items={"factor": [f"evaluator={one.asked_as}"]}, unit="session"
+    )
+
+
+def _averages_table(summaries: Sequence[EvaluatorResult]) -> ResultTable:
+    values = [end for one in summaries for end in (one.average.low, one.average.high) if end is not None]
+    shares = all(0 <= value <= 1 for value in values)
+    rows = [
+        [
+            ResultCell(text=one.title, figure=replace(_average_figure(one), value=None, low=None, high=None)),
+            ResultCell(
+                text=_average_text(one.average),
+                figure=_average_figure(one) if one.average.value is not None else None,
+            ),
+            ResultCell(text="lower" if one.high_is_bad else "higher"),
+            ResultCell(text=f"{one.evaluated:,}"),
+            ResultCell(text=f"{one.failed:,}" if one.failed else "–"),
+        ]
+        for one in summaries
+    ]
+    return ResultTable(
+        title="Scores by evaluator, lowest first",
+        columns=[
+            ResultColumn(title="Evaluator"),
+            ResultColumn(title="Average", is_numeric=True, limits=(0.0, 1.0) if shares else None),
+            ResultColumn(title="Better is"),
+            ResultColumn(title="Results", is_numeric=True),
+            ResultColumn(title="Failed", is_numeric=True),
+        ],
+        rows=rows,
+        caption="Averages with 95% CIs, clustered by session.",
+    )
+
+
+def _average_text(one: Estimate) -> str:
+    if one.value is None:
+        return "labels only" if one.n else UNKNOWN
+    limits = f" ({figure(one.low)} to {figure(one.high)})" if one.low is not None else ""
+    return f"{figure(one.value)}{limits}"
+
+
+def _worst_table(one: EvaluatorResult, targets: Sequence[JudgedTarget]) -> ResultTable:
+    return ResultTable(
+        title=f"{'Highest' if one.high_is_bad else 'Lowest'} {one.title}",
+        columns=[
+            ResultColumn(title="Session"),
+            ResultColumn(title="Score", is_numeric=True),
+            ResultColumn(title="Label"),
+            ResultColumn(title="Explanation"),
+        ],
+        rows=[
+            [
+                ResultCell(text=str(each.session), session=each.session_id or ""),
+                ResultCell(text=figure(each.value)),
+                ResultCell(text=each.label or UNKNOWN),
+                ResultCell(text=one_line(each.explanation or each.error, LONGEST_EXPLANATION)),
+            ]
+            for each in targets
+        ],
+    )
 
 
 def insight_findings(read: StoreReader, run_id: str, insight: str) -> list[InsightFinding]:

@@ -5,9 +5,18 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from proctor.formatting import figure, percent, plural, short, usd
-from proctor.report.charts import Bar, Point, scatter
+from proctor.report.charts import Bar, Point, estimate_figure, scatter
 from proctor.report.panels import HeatCell, Panel, TableRow, dot_table, dots, interaction, small_multiples
 from proctor.report.render import Drawn, method_text, sample_text
+from proctor.results_view import (
+    FigureList,
+    ItemSelection,
+    ResultChart,
+    ResultFigure,
+    ResultSentence,
+    ResultsView,
+    Section,
+)
 from proctor.stats import experiment
 from proctor.stats.experiment import RunData
 from proctor.stats.intervals import Estimate
@@ -27,6 +36,8 @@ LONGEST_HEADING = 30
 """Columns of a grid of panels, and letters of a level above one."""
 DRAWN_SERIES = 6
 """Maximum number of levels with a line of their own in a figure of two factors."""
+SHOWN_METRICS, SHOWN_EFFECTS = 6, 4
+"""Metrics and sentences on the page of a run; the analysis has all."""
 LAST_VALUE = "the last value of each completed run"
 
 
@@ -54,7 +65,7 @@ def _omission_note(number: int, most: int, what: str) -> str:
     return f" The first {most} of {number} {what}." if number > most else ""
 
 
-def _success(statistics: Sequence[StatisticsRow]) -> list[Drawn]:
+def _success(statistics: Sequence[StatisticsRow], marks: FigureList | None = None) -> list[Drawn]:
     known = [one for one in statistics if one["total_runs"]]
     entries = [
         Bar(
@@ -63,6 +74,7 @@ def _success(statistics: Sequence[StatisticsRow]) -> list[Drawn]:
             low=one["success_rate_interval"][0],
             high=one["success_rate_interval"][1],
             note=f"{one['successful_runs']}/{one['judged_runs']}",
+            mark=None if marks is None else marks.add(_success_figure(one)),
         )
         for one in known[:DRAWN_VARIATIONS]
     ]
@@ -76,6 +88,24 @@ def _success(statistics: Sequence[StatisticsRow]) -> list[Drawn]:
     )
     plot = _variation_plot(title, known, entries, say=percent, axis="completed", limits=(0.0, 1.0))
     return [(caption, plot)]
+
+
+def _success_figure(one: StatisticsRow) -> ResultFigure:
+    return ResultFigure(
+        label=_label(one),
+        text=percent(one["success_rate"]),
+        value=one["success_rate"],
+        low=one["success_rate_interval"][0],
+        high=one["success_rate_interval"][1],
+        n=one["judged_runs"],
+        unit="run",
+        items=_of_variation(one),
+    )
+
+
+def _of_variation(one: StatisticsRow) -> ItemSelection:
+    """The items of a variation."""
+    return {"factor": [f"variation=var-{one['variation_id']:03d}"]}
 
 
 def _variation_plot(
@@ -98,7 +128,9 @@ def _variation_plot(
     return dot_table(title, [*factors, "no."], rows, say=say, axis=axis, limits=limits)
 
 
-def _by_variation(metric: str, statistics: Sequence[StatisticsRow]) -> list[Drawn]:
+def _by_variation(
+    metric: str, statistics: Sequence[StatisticsRow], marks: FigureList | None = None
+) -> list[Drawn]:
     known = [one for one in statistics if metric in one["metrics"]]
     entries = [
         Bar(
@@ -107,6 +139,7 @@ def _by_variation(metric: str, statistics: Sequence[StatisticsRow]) -> list[Draw
             low=one["metrics"][metric]["low"],
             high=one["metrics"][metric]["high"],
             note=f"{figure(one['metrics'][metric]['mean'])} (n = {one['metrics'][metric]['n']})",
+            mark=None if marks is None else marks.add(_variation_figure(metric, one)),
         )
         for one in known[:DRAWN_VARIATIONS]
     ]
@@ -122,11 +155,25 @@ def _by_variation(metric: str, statistics: Sequence[StatisticsRow]) -> list[Draw
     return [(caption, _variation_plot(title, known, entries, say=short, axis=metric))]
 
 
+def _variation_figure(metric: str, one: StatisticsRow) -> ResultFigure:
+    values = one["metrics"][metric]
+    return ResultFigure(
+        label=_label(one),
+        text=figure(values["mean"]),
+        value=values["mean"],
+        low=values["low"],
+        high=values["high"],
+        n=values["n"],
+        unit="run",
+        items=_of_variation(one),
+    )
+
+
 def _has_ci(one: StatisticsRow) -> bool:
     return one["low"] is not None and one["high"] is not None
 
 
-def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
+def _main_effects(metric: str, analyzer: "BatchAnalyzer", marks: FigureList | None = None) -> list[Drawn]:
     """The mean at each level of each factor."""
     study, runs = analyzer.study, _measured(metric, analyzer)
     groups: dict[str, list[Bar]] = {}
@@ -145,6 +192,7 @@ def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
                     low=estimate.low,
                     high=estimate.high,
                     note=f"{figure(estimate.value)} (n = {len(chosen)})",
+                    mark=_marked(marks, f"{factor} = {level}", estimate, {"factor": [f"{factor}={level}"]}),
                 )
             )
     if not groups:
@@ -158,6 +206,13 @@ def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
         f"Dashed line: mean of all {plural(len(runs), 'run')}. Differences are tested in the table of levels."
     )
     return [(caption, dots(title, groups, say=short, axis=metric, reference=overall))]
+
+
+def _marked(marks: FigureList | None, label: str, one: Estimate, items: ItemSelection | None) -> int | None:
+    """The number of the mark of an estimate; None: marks are not numbered."""
+    if marks is None:
+        return None
+    return marks.add(estimate_figure(label, one, figure, items=items, unit="run"))
 
 
 def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
@@ -202,7 +257,7 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
     return drawn
 
 
-def _over_turns(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
+def _over_turns(metric: str, analyzer: "BatchAnalyzer", marks: FigureList | None = None) -> list[Drawn]:
     descriptions = analyzer.study.descriptions
     numbers = list(descriptions)
     rows = {number: analyzer.turns_of(metric, number) for number in numbers[:DRAWN_PANELS]}
@@ -212,7 +267,7 @@ def _over_turns(metric: str, analyzer: "BatchAnalyzer") -> list[Drawn]:
             row=places[number][0],
             column=places[number][1],
             label=f"{number}: {descriptions[number]}" if len(numbers) > 1 else "all runs",
-            points=_points(turns),
+            points=_points(turns, f"{number}: {descriptions[number]}", marks),
         )
         for number, turns in rows.items()
         if len(turns) > 1
@@ -247,10 +302,59 @@ def _places(analyzer: "BatchAnalyzer", numbers: Sequence[int]) -> dict[int, tupl
     return places if len(set(places.values())) == len(places) else dict.fromkeys(numbers, ("", ""))
 
 
-def _points(turns: Sequence[StatisticsRow]) -> list[Point]:
+def _points(turns: Sequence[StatisticsRow], variation: str, marks: FigureList | None) -> list[Point]:
     return [
-        Point(label=f"turn {one['turn']}", x=one["turn"], y=one["mean"], low=one["low"], high=one["high"])
+        Point(
+            label=f"turn {one['turn']}",
+            x=one["turn"],
+            y=one["mean"],
+            low=one["low"],
+            high=one["high"],
+            mark=None if marks is None else marks.add(_turn_figure(variation, one)),
+        )
         for one in turns
+    ]
+
+
+def _turn_figure(variation: str, one: StatisticsRow) -> ResultFigure:
+    return ResultFigure(
+        label=f"{variation}, turn {one['turn']}",
+        text=figure(one["mean"]),
+        value=one["mean"],
+        low=one["low"],
+        high=one["high"],
+        n=one["n"],
+        unit="run",
+    )
+
+
+def results_view(analyzer: "BatchAnalyzer") -> ResultsView:
+    """Metrics by factor and over the turns, with the clearest effects as sentences."""
+    patterns = analyzer.identify_patterns()
+    sections: list[Section] = [
+        ResultSentence(text=one["statement"], tone="good")
+        for one in (*patterns["success_factors"], *patterns["metric_effects"])[:SHOWN_EFFECTS]
+    ]
+    statistics = list(analyzer.calculate_variation_statistics().values())
+    if patterns["successful_runs"] < patterns["judged_runs"]:
+        sections += _marked_charts(_success, statistics)
+    for name in analyzer.metrics[:SHOWN_METRICS]:
+        sections += _marked_charts(_main_effects, name, analyzer) or _marked_charts(
+            _by_variation, name, statistics
+        )
+        sections += _marked_charts(_over_turns, name, analyzer)
+    more = len(analyzer.metrics) - SHOWN_METRICS
+    remarks = [f"The analysis has {plural(more, 'more metric')}."] if more > 0 else []
+    return ResultsView(sections=sections, remarks=[*patterns["notes"], *remarks])
+
+
+def _marked_charts(draw: Callable[..., list[Drawn]], *arguments: object) -> list[ResultChart]:
+    """Figures with numbered marks; the first sentence of a caption is the title."""
+    marks = FigureList()
+    return [
+        ResultChart(title=title, svg=svg, marks=marks.figures, caption=caption)
+        for text, svg in draw(*arguments, marks)
+        for title, _, caption in (text.partition(". "),)
     ]
 
 

@@ -43,6 +43,7 @@ from proctor.jobs.scenario.folder import (
 )
 from proctor.jobs.scenario.reader import scenario_folders
 from proctor.models import ModelRouter, is_stand_in
+from proctor.results_view import ResultsView
 from proctor.scenario.run_files import read_run
 from proctor.scenario.state import ScenarioRun, turn_as_plain
 from proctor.store import Resource, Store
@@ -223,6 +224,8 @@ class ScenarioJob(Job):
     has_checkpoints = True
     steps_are_turns = True
     column_titles: ClassVar = {"prompt": "Scenario", "model": "Models"}
+    item_columns: ClassVar = ("status", "factor:*", "repeat", "score:*", "seconds", "tokensTotal", "costUsd")
+    narrow_item_columns: ClassVar = ("status", "factor:variation", "seconds")
     starters = (Starter(file="experiment.yaml", title="Scenario experiment"),)
     override_aliases: ClassVar = {"concurrency": "max_parallel", "budget": "budget_usd"}
 
@@ -342,15 +345,32 @@ class ScenarioJob(Job):
         """The turns of a run, including those that earlier attempts completed."""
         return [turn_as_plain(turn) for turn in run_from_store(store.read, item).turns]
 
+    def decision_rule(self, factors: Sequence[str]) -> StopRule | None:  # noqa: ARG002
+        """None: which variation is best, its metrics say."""
+        return None
+
+    def results_view(self, run_id: str, ctx: RunContext) -> ResultsView | None:
+        """Metrics by factor, and over the turns. Without the folder, the results that every run has."""
+        from proctor.jobs.scenario.analysis import BatchAnalyzer
+        from proctor.jobs.scenario.figures import results_view
+
+        folder = _output_of(run_id, ctx)
+        return results_view(BatchAnalyzer(folder)) if (folder / "runs").is_dir() else None
+
     def analysis(self, run_id: str, ctx: RunContext) -> str:
         """The report of the experiment: effects of its variations. Its folder must exist."""
         from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_html
 
-        batch = ctx.store.read.batch(run_id, ctx.now())
-        folder = Path(json.loads(batch["optionsJson"]).get("output") or "")
+        folder = _output_of(run_id, ctx)
         if not folder.is_dir():
             raise NotFound(f"the experiment's folder {folder} does not exist\nRestore it, or use the report.")
         return experiment_html(BatchAnalyzer(folder))
+
+
+def _output_of(run_id: str, ctx: RunContext) -> Path:
+    """The folder of an experiment; it may not exist."""
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    return Path(json.loads(batch["optionsJson"]).get("output") or "no folder")
 
 
 def runs_in(folder: Path) -> dict[str, ScenarioRun]:

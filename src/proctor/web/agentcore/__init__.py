@@ -10,7 +10,18 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.web.agentcore import evaluate, evaluators, identity, jobs, log_queries, logs, metrics, online
+from proctor.web.agentcore import (
+    datasets,
+    evaluate,
+    evaluators,
+    identity,
+    jobs,
+    log_queries,
+    logs,
+    metrics,
+    online,
+    recommendations,
+)
 from proctor.web.agentcore.operation import respond
 from proctor.web.agentcore.service import Service, watched
 from proctor.web.state import AppState
@@ -18,12 +29,14 @@ from proctor.web.state import AppState
 OPERATIONS = (
     *(*jobs.OPERATIONS, *evaluate.OPERATIONS),
     *(*evaluators.OPERATIONS, *online.OPERATIONS, *evaluators.TAG_OPERATIONS),
+    *(*datasets.OPERATIONS, *recommendations.OPERATIONS),
 )
 LOG_OPERATIONS = {operation.name: operation for operation in (*logs.OPERATIONS, *log_queries.OPERATIONS)}
 PLACES = (
     *("/evaluations/batch-evaluate", "/evaluations/batch-evaluate/{rest:path}"),
     *("/evaluations/evaluate/{rest:path}", "/evaluators", "/evaluators/{rest:path}"),
     *("/online-evaluation-configs", "/online-evaluation-configs/{rest:path}", "/tags/{rest:path}"),
+    *("/datasets", "/datasets/{rest:path}", "/recommendations", "/recommendations/{rest:path}"),
 )
 """Paths of the interface. Operations are matched against the raw path, so that encoded IDs stay intact."""
 METHODS = ["GET", "POST", "PUT", "DELETE"]
@@ -37,7 +50,7 @@ def router(site: AppState) -> APIRouter:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with watched(service):
+        async with watched(service, recommendations.compute_pending):
             yield
 
     routes = APIRouter(lifespan=lifespan)
@@ -52,7 +65,11 @@ def router(site: AppState) -> APIRouter:
             return await metrics.respond(service, request)
         return await logs.respond(service, request, LOG_OPERATIONS)
 
+    async def dataset_file(request: Request) -> Response:
+        return await datasets.download(service, request)
+
     for place in PLACES:
         routes.add_api_route(place, operation, methods=METHODS, include_in_schema=False)
+    routes.add_api_route(datasets.LINK_PATH, dataset_file, methods=["GET"], include_in_schema=False)
     routes.add_api_route("/", logs_operation, methods=["POST"], include_in_schema=False)
     return routes

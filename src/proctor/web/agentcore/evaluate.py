@@ -22,7 +22,7 @@ from proctor.secrets import visible
 from proctor.session import Session
 from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import Document, normalised, session_of
-from proctor.telemetry.documents import is_span, service_of, session_key_of
+from proctor.telemetry.documents import is_span, mark_of, service_of, session_key_of
 from proctor.web.agentcore.errors import ResourceNotFoundException, ValidationException, validation_error
 from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import EVALUATE
@@ -40,12 +40,16 @@ def evidence_of_spans(spans: Sequence[object], references: Sequence[JsonMap]) ->
 
 
 def _documents(spans: Sequence[object]) -> list[Document]:
-    documents, problems = list[Document](), list[str]()
+    by_key, problems = dict[tuple[str, str, str], Document](), list[str]()
     for number, span in enumerate(spans, start=1):
         try:
-            documents.append(normalised(_mapping(span)))
+            document = normalised(_mapping(span))
         except ValueError as problem:
             problems.append(f"{number}: {problem}")
+        else:
+            # Clients read several log groups, and a span may be in more than one.
+            by_key[mark_of(document).key] = document
+    documents = list(by_key.values())
     if not documents:
         raise ValidationException(f"Provided input has no readable span documents ({problems[0]})")
     if not any(map(is_span, documents)):

@@ -36,9 +36,11 @@ from proctor.web.agentcore.request_shapes import (
 from proctor.web.agentcore.service import Service, seconds, token_of
 from proctor.web.agentcore.shapes import (
     BATCH,
+    DATASET,
     EVALUATOR_NAMES,
     ONLINE,
     PAGING,
+    RECOMMENDATION,
     Members,
     ShapeProblem,
     is_managed,
@@ -315,6 +317,10 @@ def _existing(service: Service, arn: str) -> str:
         )
     elif kind == ONLINE:
         known = service.names.arn(kind, service.store.definitions.config(resource_id)["id"])
+    elif kind == DATASET:
+        known = service.names.arn(kind, service.store.datasets.dataset(resource_id)["id"])
+    elif kind == RECOMMENDATION:
+        known = service.names.arn(kind, service.store.recommendations.get(resource_id)["id"])
     else:
         known = ""
     if known != arn:

@@ -9,6 +9,7 @@ import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -42,6 +43,8 @@ from proctor.web.auth import SignedRequest, admit
 Answer = Callable[[Service, Members], JsonMap | Awaitable[JsonMap]]
 OTHER_SERVICES = ("logs", "monitoring", "sts")
 """Planes that sign with their own name."""
+BASE_URL: ContextVar[str] = ContextVar("base_url", default="")
+"""Address of the server, as the client of the request in progress sees it; ends with a slash."""
 DEEPEST = 200
 """Maximum nesting of a body: it is read by recursive functions."""
 _log = logging.getLogger("proctor.web")
@@ -102,6 +105,7 @@ async def respond(service: Service, request: Request, operations: Sequence[Opera
     """Execute the operation of a request."""
 
     async def work() -> Response:
+        BASE_URL.set(str(request.base_url))
         signed = signed_request(request)
         operation, named = find_operation(operations, signed.method, signed.path)
         body = await admitted_body(service, request, operation)

@@ -17,6 +17,7 @@ from proctor.web.agentcore.shapes import (
     LOG_GROUPS,
     NAME,
     OUTPUT_GROUP,
+    PAGING,
     RESOURCE_ID,
     TAG_KEY,
     TAGS,
@@ -27,10 +28,12 @@ from proctor.web.agentcore.shapes import (
     MapShape,
     Members,
     Number,
+    ObjectShape,
     Shape,
     ShapeProblem,
     Structure,
     Text,
+    TimestampShape,
     Union,
     moment_of,
 )
@@ -481,6 +484,219 @@ PUT_LOG_EVENTS = Structure(
 CREATE_LOG_GROUP = Structure({"logGroupName": GROUP}, required=["logGroupName"])
 CREATE_LOG_STREAM = Structure(
     {"logGroupName": GROUP, "logStreamName": STREAM}, required=["logGroupName", "logStreamName"]
+)
+
+
+# Requests: datasets.
+
+
+DATASET_ID = Text(pattern=r"[a-zA-Z0-9_-]{1,110}")
+DATASET_VERSION = Text(pattern="(DRAFT|[0-9]{1,18})")
+EXAMPLE_ID = Text(least=1, most=256, pattern=r"[a-zA-Z0-9_.:-]+")
+EXAMPLES_SOURCE = Union(
+    {
+        "inlineExamples": Structure(
+            {"examples": Many(of=ObjectShape(), least=1, most=1000)}, required=["examples"]
+        ),
+        "s3Source": Structure(
+            {"s3Uri": Text(pattern=r"s3://[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]/.{1,1024}")}, required=["s3Uri"]
+        ),
+    }
+)
+_SCENARIO: dict[str, Shape] = {
+    "scenario_id": Text(least=1),
+    "assertions": Many(of=Text(least=1)),
+    "metadata": ObjectShape(),
+}
+EXAMPLES: dict[str, Shape] = {
+    "AGENTCORE_EVALUATION_PREDEFINED_V1": Structure(
+        {
+            **_SCENARIO,
+            "turns": Many(
+                of=Structure(
+                    {"input": ObjectShape(or_text=True), "expected_response": Text()}, required=["input"]
+                ),
+                least=1,
+            ),
+            "expected_trajectory": Many(of=Text(least=1)),
+        },
+        required=["scenario_id", "turns"],
+    ),
+    "AGENTCORE_EVALUATION_SIMULATED_V1": Structure(
+        {
+            **_SCENARIO,
+            "scenario_description": Text(),
+            "actor_profile": Structure(
+                {"context": Text(), "goal": Text(), "traits": ObjectShape()}, required=["context", "goal"]
+            ),
+            "input": ObjectShape(or_text=True),
+            "max_turns": Number(least=1, whole=True),
+        },
+        required=["scenario_id", "actor_profile", "input"],
+    ),
+    "THIRD_PARTY_EVALUATION_V1": ObjectShape(),
+}
+"""Examples by the schema type of their dataset, as AWS's clients read them."""
+_DATASET: dict[str, Shape] = {"datasetId": DATASET_ID, "clientToken": CLIENT_TOKEN}
+CREATE_DATASET = Structure(
+    {
+        "clientToken": CLIENT_TOKEN,
+        "datasetName": NAME,
+        "description": Text(most=200),
+        "source": EXAMPLES_SOURCE,
+        "schemaType": Text(allowed=list(EXAMPLES)),
+        "kmsKeyArn": KMS_KEY_ARN,
+        "tags": TAGS,
+    },
+    required=["datasetName", "source", "schemaType"],
+)
+UPDATE_DATASET = Structure({**_DATASET, "description": Text(most=200)}, required=["datasetId"])
+ONE_DATASET = Structure({**_DATASET, "datasetVersion": DATASET_VERSION}, required=["datasetId"])
+DATASET_PAGES = Structure({**PAGING.members, "nextToken": Text(most=2048)})
+LIST_DATASET_VERSIONS = Structure({"datasetId": DATASET_ID, **PAGING.members}, required=["datasetId"])
+LIST_DATASET_EXAMPLES = Structure(
+    {
+        **ONE_DATASET.members,
+        "maxResults": Number(least=1, most=1000, whole=True),
+        "nextToken": Text(most=2048),
+    },
+    required=["datasetId"],
+)
+ADD_EXAMPLES = Structure({**_DATASET, "source": EXAMPLES_SOURCE}, required=["datasetId", "source"])
+UPDATE_EXAMPLES = Structure(
+    {
+        **_DATASET,
+        "examples": Many(of=Structure({"exampleId": EXAMPLE_ID}, required=["exampleId"]), least=1, most=1000),
+    },
+    required=["datasetId", "examples"],
+)
+DELETE_EXAMPLES = Structure(
+    {**_DATASET, "exampleIds": Many(of=EXAMPLE_ID, least=1, most=1000)}, required=["datasetId", "exampleIds"]
+)
+
+# Requests: recommendations.
+
+
+ANY_SPANS = Many(of=Anything(), least=1, most=20_000)
+CONFIG_ARN = Text(
+    pattern=r"arn:aws[a-zA-Z-]*:bedrock-agentcore:[a-z0-9-]+:[0-9]{12}:"
+    rf"online-evaluation-config\/{RESOURCE_ID}"
+)
+BUNDLE: dict[str, Shape] = {
+    "bundleArn": Text(
+        pattern=r"arn:aws[a-zA-Z-]*:bedrock-agentcore:[a-z0-9-]+:[0-9]{12}:"
+        rf"configuration-bundle/{RESOURCE_ID}"
+    ),
+    "versionId": Text(),
+}
+TOOL_NAME = Text(least=1, most=256, pattern=r"[a-zA-Z0-9_\-\.]+")
+PROMPT_TEXT = Text(least=1, most=20_000)
+_TIMES: dict[str, Shape] = {"startTime": TimestampShape(), "endTime": TimestampShape()}
+TRACES = Union(
+    {
+        "sessionSpans": ANY_SPANS,
+        "cloudwatchLogs": Structure(
+            {
+                "logGroupArns": Many(of=Text(), least=1, most=5),
+                "serviceNames": Many(of=Text(least=1, most=256, pattern=r"[a-zA-Z0-9._-]+"), least=1, most=1),
+                **_TIMES,
+                "rule": Structure({"filters": Many(of=FILTER)}),
+            },
+            required=["logGroupArns", "serviceNames", *_TIMES],
+        ),
+        "batchEvaluation": Structure({"batchEvaluationArn": Text()}, required=["batchEvaluationArn"]),
+        "onlineEvaluation": Structure(
+            {"onlineEvaluationConfigArn": CONFIG_ARN, **_TIMES},
+            required=["onlineEvaluationConfigArn", *_TIMES],
+        ),
+    }
+)
+RECOMMENDATION_ID = Text(pattern=r"[0-9a-zA-Z_-]{1,48}-[0-9A-Z]{10}")
+RECOMMENDATION_STATUS = Text(allowed=("PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "DELETING"))
+RECOMMENDATION_CONFIG = Union(
+    {
+        "systemPromptRecommendationConfig": Structure(
+            {
+                "systemPrompt": Union(
+                    {
+                        "text": PROMPT_TEXT,
+                        "configurationBundle": Structure(
+                            {**BUNDLE, "systemPromptJsonPath": Text()},
+                            required=[*BUNDLE, "systemPromptJsonPath"],
+                        ),
+                    }
+                ),
+                "agentTraces": TRACES,
+                "evaluationConfig": Structure(
+                    {
+                        "evaluators": Many(
+                            of=Structure({"evaluatorArn": Text()}, required=["evaluatorArn"]), least=1, most=1
+                        )
+                    },
+                    required=["evaluators"],
+                ),
+            },
+            required=["systemPrompt", "agentTraces"],
+        ),
+        "toolDescriptionRecommendationConfig": Structure(
+            {
+                "toolDescription": Union(
+                    {
+                        "toolDescriptionText": Structure(
+                            {
+                                "tools": Many(
+                                    of=Structure(
+                                        {
+                                            "toolName": TOOL_NAME,
+                                            "toolDescription": Union({"text": PROMPT_TEXT}),
+                                        },
+                                        required=["toolName", "toolDescription"],
+                                    ),
+                                    least=1,
+                                )
+                            },
+                            required=["tools"],
+                        ),
+                        "configurationBundle": Structure(
+                            {
+                                **BUNDLE,
+                                "tools": Many(
+                                    of=Structure(
+                                        {"toolName": TOOL_NAME, "toolDescriptionJsonPath": Text()},
+                                        required=["toolName", "toolDescriptionJsonPath"],
+                                    )
+                                ),
+                            },
+                            required=[*BUNDLE, "tools"],
+                        ),
+                    }
+                ),
+                "agentTraces": TRACES,
+            },
+            required=["toolDescription", "agentTraces"],
+        ),
+    }
+)
+START_RECOMMENDATION = Structure(
+    {
+        "name": Text(pattern=r"[a-zA-Z][a-zA-Z0-9_-]{0,47}"),
+        "description": Text(most=4096),
+        "type": Text(allowed=("SYSTEM_PROMPT_RECOMMENDATION", "TOOL_DESCRIPTION_RECOMMENDATION")),
+        "recommendationConfig": RECOMMENDATION_CONFIG,
+        "kmsKeyArn": KMS_KEY_ARN,
+        "clientToken": CLIENT_TOKEN,
+        "tags": TAGS,
+    },
+    required=["name", "type", "recommendationConfig"],
+)
+ONE_RECOMMENDATION = Structure({"recommendationId": RECOMMENDATION_ID}, required=["recommendationId"])
+LIST_RECOMMENDATIONS = Structure(
+    {
+        "maxResults": Number(least=1, most=100, whole=True),
+        "nextToken": Text(least=1, most=2048, pattern=r"\S*"),
+        # The client calls it statusFilter.
+        "status": RECOMMENDATION_STATUS,
+    }
 )
 
 

@@ -5,9 +5,10 @@ import base64
 import binascii
 import json
 import logging
+import secrets
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -44,6 +45,10 @@ class ServiceLimits:
     jobs: int = 2000
     evaluators: int = 1000
     online_configs: int = 1000
+    datasets: int = 1000
+    dataset_examples: int = 10_000
+    """Examples in the draft of one dataset."""
+    active_recommendations: int = 5
     start_per_second: float = 3
     stop_per_second: float = 3
     delete_per_second: float = 3
@@ -162,6 +167,16 @@ class Service:
     def queries(self) -> dict[str, Any]:
         """Answers of log queries by id, the oldest first."""
         return {}
+
+    @cached_property
+    def link_secret(self) -> bytes:
+        """Signs the links of files that are downloaded without a token. A restart ends them."""
+        return secrets.token_bytes(32)
+
+    @cached_property
+    def recommendation_started(self) -> asyncio.Event:
+        """Set on the server's loop when a recommendation was stored."""
+        return asyncio.Event()
 
     @cached_property
     def evaluations_in_progress(self) -> dict[str, asyncio.Task[JsonMap]]:
@@ -288,14 +303,15 @@ class Watch:
 
 
 @asynccontextmanager
-async def watched(service: Service) -> AsyncIterator[None]:
-    """Run the background tasks while the server runs."""
+async def watched(service: Service, recommend: Callable[[Service], Awaitable[None]]) -> AsyncIterator[None]:
+    """Run the background tasks while the server runs; `recommend` computes pending recommendations."""
     watch = Watch(service)
     await _log_errors(watch.resume)
     limits = service.limits
     tasks = [
         asyncio.create_task(_repeat(watch.evaluate_arrivals, limits.watch_seconds)),
         asyncio.create_task(_repeat(watch.restart_dead, limits.take_up_seconds)),
+        asyncio.create_task(_recommend(service, recommend)),
     ]
     try:
         yield
@@ -311,6 +327,18 @@ async def _repeat(work: Callable[[], None], seconds: float) -> None:
     while True:
         await _log_errors(work)
         await asyncio.sleep(seconds)
+
+
+async def _recommend(service: Service, compute: Callable[[Service], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await compute(service)
+        except Exception:
+            _log.exception("a background task of the evaluation service failed")
+        # A new one is computed at once; others are those of a server that died.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(service.recommendation_started.wait(), service.limits.take_up_seconds)
+        service.recommendation_started.clear()
 
 
 async def _log_errors(work: Callable[[], None]) -> None:

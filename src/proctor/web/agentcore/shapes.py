@@ -102,6 +102,20 @@ class Anything:
         return iter(())
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectShape:
+    """An object with any members, or also a text."""
+
+    or_text: bool = False
+
+    def flaws(self, value: object, name: str) -> Iterator[ShapeProblem]:
+        if self.or_text and isinstance(value, str) and value:
+            return
+        if not isinstance(value, dict):
+            kinds = "a string that is not empty or an object" if self.or_text else "an object"
+            yield ShapeProblem(name, f"Member must be {kinds}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Many:
     """A list."""
@@ -207,15 +221,17 @@ EVALUATOR_ID = (
 )
 _ARN = re.compile(
     r"arn:aws[a-zA-Z-]*:bedrock-agentcore:(?P<region>[a-z0-9-]*):(?P<account>[0-9]{12}|):"
-    r"(?P<kind>batch-evaluate|evaluator|online-evaluation-config)/(?P<id>[a-zA-Z0-9._-]{1,111})"
+    r"(?P<kind>batch-evaluate|evaluator|online-evaluation-config|dataset|recommendation)/"
+    r"(?P<id>[a-zA-Z0-9._-]{1,111})"
 )
 _ALPHABET = string.ascii_letters + string.digits
 BATCH, EVALUATOR_NAMES, ONLINE = "batch-evaluate", "evaluator", "online-evaluation-config"
+DATASET, RECOMMENDATION = "dataset", "recommendation"
 
 
-def new_id(name: str) -> str:
+def new_id(name: str, alphabet: str = _ALPHABET) -> str:
     """`name` with a random suffix."""
-    return f"{name}-{''.join(secrets.choice(_ALPHABET) for _ in range(10))}"
+    return f"{name}-{''.join(secrets.choice(alphabet) for _ in range(10))}"
 
 
 def is_managed(evaluator_id: str) -> bool:

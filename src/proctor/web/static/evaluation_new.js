@@ -295,6 +295,7 @@ byId("evaluator-search").addEventListener("input", drawEvaluators);
 byId("run-search").addEventListener("input", debounced(loadRuns, 200));
 const from = new URLSearchParams(location.search).getAll("run");
 for (const run of from) selected.runs.add(run);
+byId("session-ids").value = new URLSearchParams(location.search).getAll("session").join("\n");
 if (from.length) document.querySelector("input[value=runs]").checked = true;
 chooseKind();
 showSelection();

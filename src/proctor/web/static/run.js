@@ -1,10 +1,10 @@
-// The Run page: live progress, items, charts, plan, and actions.
+// The Run page: live progress, results, items, charts, plan, and actions.
 
 import { api, attempt, badge, byId, confirmed, el, format, query, remember, remembered, STATUSES, toast, urlOf, watch } from "./app.js";
 import { chartCard } from "./charts.js";
-import { itemsOf } from "./items.js";
-import { ItemsPanel } from "./items_panel.js";
+import { firstItems, ItemsPanel } from "./items_panel.js";
 import { ending } from "./notify.js";
+import { ResultsPanel } from "./results.js";
 import { foreignNotice } from "./signatures.js";
 import { menu, Tabs } from "./tabs.js";
 import { visible } from "./texts.js";
@@ -29,7 +29,11 @@ let seenAt = 0;
 /** The last update from the live channel. It is newer than any response that was pending when it arrived. */
 let liveRun = {};
 const notifyOfEnd = ending();
-const tabs = new Tabs(byId("tabs"), (name) => ({ charts: drawCharts, plan: showPlan })[name]?.());
+const results = new ResultsPanel(RUN, { stop: abort });
+const tabs = new Tabs(byId("tabs"), (name) => {
+  ({ charts: drawCharts, plan: showPlan })[name]?.();
+  name === "results" ? results.open() : results.close();
+});
 
 // ---- Header and progress
 
@@ -49,6 +53,7 @@ function showRun(next) {
   showStopWhen();
   showNotices();
   showActions();
+  results.update(run.counts);
 }
 
 function tile(value, words, title = "") {
@@ -188,15 +193,16 @@ function showActions() {
   byId("retry").hidden = run.status === "running" || !retried() || !byId("resume").hidden;
 }
 
-byId("abort").addEventListener("click", async ({ currentTarget }) => {
+async function abort(button) {
   const left = run.counts.queued + run.counts.running;
   const text = `${plural(left, "item")} will not be finished. Finished items are saved.`;
   const agreed = await confirmed({ title: `Abort ${RUN}?`, text, action: "Abort run" });
   if (!agreed) return;
-  const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/abort`));
+  const done = await attempt(button, () => api.post(`${ADDRESS}/abort`));
   if (done) toast(done.status === "aborted" ? "Run aborted." : "Stopping the run…", "good");
   if (done) load();
-});
+}
+byId("abort").addEventListener("click", ({ currentTarget }) => abort(currentTarget));
 
 byId("resume").addEventListener("click", async ({ currentTarget }) => {
   if (hasStoppedEarly()) {
@@ -245,7 +251,7 @@ async function drawCharts() {
   try {
     const [all, grouped] = await Promise.all([api.get(`${ADDRESS}/charts`), by ? api.get(`${ADDRESS}/charts${query({ by })}`) : null]);
     if (by !== byId("by").value) return;
-    const cards = [...all.charts, ...(grouped?.charts || [])].map(chartCard);
+    const cards = [...all.charts, ...(grouped?.charts || [])].map((chart) => chartCard(chart, { run: RUN }));
     box.replaceChildren(...cards, ...(grouped?.remark ? [el("p", { class: "soft" }, grouped.remark)] : []));
     drawnFor = JSON.stringify(run.counts);
   } catch (error) {
@@ -297,7 +303,7 @@ async function load() {
 }
 
 async function begin() {
-  const first = itemsOf(RUN);
+  const first = firstItems(RUN);
   first.catch(() => {});
   if (!(await load())) {
     page.classList.add("unknown");
@@ -308,7 +314,7 @@ async function begin() {
   const items = new ItemsPanel(page, run, first);
   makeMenus();
   makeGrouping();
-  tabs.open(location.hash.slice(1) || "items");
+  tabs.open(location.hash.slice(1) || "results");
   setInterval(() => run.status === "running" && showTiles(), 1000);
   watch("run", RUN, (changes, { full }) => {
     const before = run.status;

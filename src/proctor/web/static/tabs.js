@@ -15,6 +15,12 @@ export class Tabs {
       if (tab) this.open(tab.dataset.panel, { updateUrl: true });
     });
     this.list.addEventListener("keydown", (event) => this.walk(event));
+    addEventListener("hashchange", () => this.follow(location.hash.slice(1)));
+  }
+
+  /** Show the tab that the URL fragment names, if there is one. */
+  follow(name) {
+    if (name !== this.current && this.visibleTabs.some((tab) => tab.dataset.panel === name)) this.open(name);
   }
 
   get visibleTabs() {

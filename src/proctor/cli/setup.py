@@ -1,0 +1,361 @@
+"""`proctor init`, `schema` and `completion`: a first plan, and help for editors and shells."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+import yaml
+
+from proctor.agents import agent_names
+from proctor.cli import main, output
+from proctor.cli.inventory import look
+from proctor.cli.output import Json, print_json, print_next, print_note, printable
+from proctor.cli.run import terminal_context
+from proctor.errors import ProctorError, UsageError
+from proctor.git import Git
+from proctor.job import PlanText, make_overrides
+from proctor.jobs import find_job, job_names, recognize
+from proctor.json_values import JsonMap, JsonObject
+from proctor.lazy_import import load
+from proctor.secrets import visible
+from proctor.tasks.history import guess_check
+
+init_app = typer.Typer(add_completion=False)
+schema_app = typer.Typer(add_completion=False)
+completion_app = typer.Typer(add_completion=False)
+apps = {"init": init_app, "schema": schema_app, "completion": completion_app}
+SCHEMA_FOLDER = ".proctor"
+"""Folder beside a plan in which `proctor init` writes the schema for editors."""
+GENERAL_AGENTS = ("answer", "builtin", "command", "scripted")
+"""Agents that are always ready: parts of Proctor, and mocks."""
+FIRST_MODELS = {
+    "OPENAI_API_KEY": "openai/gpt-5",
+    "ANTHROPIC_API_KEY": "anthropic/claude-sonnet-4-5",
+    "GEMINI_API_KEY": "google/gemini-2.5-flash",
+}
+"""A model of each provider, offered when its key is set."""
+NO_MODEL = "local/smollm2"
+"""The small model on this machine: it needs no key."""
+
+
+# `proctor init`
+
+
+@dataclass(slots=True)
+class Answers:
+    """The answers to the five questions."""
+
+    who: str
+    """Agents or models, comma-separated."""
+    prompt: str
+    check: str
+    """Command that must pass; of a plan without a repository: text that answers must contain."""
+    repeats: int
+    budget: float
+
+
+@init_app.command()
+def init(
+    context: typer.Context,
+    who: Annotated[
+        str,
+        typer.Option(
+            "--agents", "--models", help="Agents or models to compare, comma-separated.", metavar="NAMES"
+        ),
+    ] = "",
+    prompt: Annotated[str, typer.Option(help="What to ask of them.", metavar="TEXT")] = "",
+    check: Annotated[
+        str,
+        typer.Option(
+            help="Command that must pass; without a repository: text of a right answer.", metavar="TEXT"
+        ),
+    ] = "",
+    repeats: Annotated[int, typer.Option(min=0, help="Repeats of each item.", metavar="N")] = 0,
+    budget: Annotated[float, typer.Option(min=0, help="Most to spend, in US dollars.", metavar="USD")] = 0,
+    out: Annotated[Path, typer.Option("--out", help="Plan file to write.", metavar="FILE")] = Path(
+        "proctor-plan.yaml"
+    ),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; take the defaults.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Ask five questions, and write a first plan for the repository in this folder.
+
+    Outside a git repository, the plan asks models a prompt. Editors complete and check the plan by the schema
+    that is written beside it.
+
+    Example:  proctor init
+    """
+    if out.exists() and not force:
+        raise UsageError(f"{out} exists\nChoose another file with --out, or pass --force to replace it.")
+    git = _repository()
+    defaults = _defaults(git)
+    given = Answers(who=who, prompt=prompt, check=check, repeats=repeats, budget=budget)
+    asks = not yes and not as_json and sys.stdin.isatty()
+    answers = _asked(given, defaults, is_coding=git is not None, asks=asks)
+    plan = coding_plan(git, answers) if git else prompt_plan(answers)
+    text = _text(plan, out, git)
+    job = recognize(text)
+    _check(text, out, context.obj)
+    _write(out, text)
+    schema = out.parent / SCHEMA_FOLDER / f"{job.name}.schema.json"
+    _write(schema, schema_text(job.name))
+    if as_json:
+        print_json({"plan": str(out), "schema": str(schema), "job": job.name})
+    print_note(f"wrote {printable(out)} and {printable(schema)}")
+    if git and not answers.check:
+        print_note(
+            "note: nothing checks the work: set `scriptCommand` to a command that passes when it is done"
+        )
+    print_next([f"proctor batch {out} --dry-run", f"proctor batch {out}"])
+    return output.SUCCEEDED
+
+
+def _repository() -> Git | None:
+    git = Git(Path.cwd(), visible(os.environ, named={"HOME"}))
+    code, top, _ = git.run("rev-parse", "--show-toplevel")
+    if code:
+        return None
+    if git.run("rev-parse", "--verify", "-q", "HEAD")[0]:
+        raise UsageError("the repository has no commit yet\nCommit once: agents work on copies of a branch.")
+    return Git(Path(top.strip()), git.environment)
+
+
+def _defaults(git: Git | None) -> Answers:
+    models = [model for variable, model in FIRST_MODELS.items() if os.environ.get(variable)] or [NO_MODEL]
+    if git is None:
+        return Answers(
+            who=",".join(models),
+            prompt="What is the capital of France?",
+            check="Paris",
+            repeats=3,
+            budget=1.0,
+        )
+    installed = [name for name in agent_names() if name not in GENERAL_AGENTS and look(name)[0].ready]
+    try:
+        check = guess_check(git)[0]
+    except ProctorError:
+        check = ""
+    prompt = "Find a bug in this repository, add a test that shows it, and repair it."
+    return Answers(who=",".join(installed or models), prompt=prompt, check=check, repeats=2, budget=5.0)
+
+
+def _asked(given: Answers, defaults: Answers, *, is_coding: bool, asks: bool) -> Answers:
+    """The answers of the command line, then of the person, else the defaults."""
+    questions = {
+        "who": "Which agents or models" + (" work on the repository?" if is_coding else " answer?"),
+        "prompt": "What should they do?" if is_coding else "What should they be asked?",
+        "check": "Which command tells whether it worked?"
+        if is_coding
+        else "What must a right answer contain?",
+        "repeats": "How often should each repeat it?",
+        "budget": "Most US dollars to spend?",
+    }
+    answers = {}
+    for name, question in questions.items():
+        value, default = getattr(given, name), getattr(defaults, name)
+        if not value and asks:
+            value = typer.prompt(question, default=default, type=type(default), err=True)
+        answers[name] = value or default
+    return Answers(**answers)
+
+
+def coding_plan(git: Git, answers: Answers) -> JsonObject:
+    """A plan that lets agents, or models behind the agent `builtin`, work on a repository."""
+    known = set(agent_names())
+    names = _names(answers.who)
+    agents = [name for name in names if name in known]
+    models = [name for name in names if name not in known]
+    if wrong := [name for name in models if "/" not in name]:
+        raise UsageError(
+            f"there is no agent {wrong[0]}\n`proctor agents` lists them; models are written provider/model."
+        )
+    branch = git("rev-parse", "--abbrev-ref", "HEAD").strip()
+    entry: JsonObject = {"repo": os.path.relpath(git.folder), "prompt": answers.prompt}
+    entries = [{**entry, "agent": agents}] if agents else []
+    entries += [{**entry, "agent": "builtin", "model": models}] if models else []
+    defaults = {
+        "baseBranch": branch,
+        **({"scriptCommand": answers.check} if answers.check else {}),
+        "timeoutSec": 1800,
+        "runs": answers.repeats,
+    }
+    return {"concurrency": 2, "budget": answers.budget, "defaults": defaults, "matrix": entries}
+
+
+def prompt_plan(answers: Answers) -> JsonObject:
+    """A plan that asks models a prompt."""
+    entry: JsonObject = {
+        "prompt": answers.prompt,
+        "model": _names(answers.who),
+        "runs": answers.repeats,
+        "expect": {"contains": answers.check},
+    }
+    return {"concurrency": 4, "budget": answers.budget, "matrix": [entry]}
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _text(plan: JsonMap, out: Path, git: Git | None) -> str:
+    body = yaml.safe_dump(dict(plan), sort_keys=False, allow_unicode=True, width=110)
+    job = recognize(body).name
+    what = f"the repository {git.folder.name}" if git else "one prompt"
+    return (
+        f"# yaml-language-server: $schema={SCHEMA_FOLDER}/{job}.schema.json\n"
+        f"# A first plan for {what}. Check it without running anything:  proctor batch {out} --dry-run\n"
+        f"# Every key: docs/plans.md, or the completion of your editor. `budget` is in US dollars.\n{body}"
+    )
+
+
+def _check(text: str, out: Path, options: Mapping[str, str] | None) -> None:
+    """Read the plan as a run would. Raises for every problem."""
+    job = recognize(text)
+    folder = out.resolve().parent
+    with terminal_context(options, [folder, Path.cwd()]) as ctx:
+        job.read(PlanText(text=text, path=None, folder=folder), make_overrides(job, {}), ctx)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}\nChoose another place with --out."
+        ) from error
+
+
+# `proctor schema`
+
+
+@schema_app.command()
+def schema(
+    job: Annotated[str, typer.Argument(help="Job (default: coding).", metavar="JOB")] = "coding",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File to write (default: standard output).", metavar="FILE")
+    ] = None,
+) -> int:
+    """Print the JSON Schema of a job's plans, for editors and other programs.
+
+    An editor with a YAML language server uses it when a plan begins with
+    `# yaml-language-server: $schema=FILE`.
+
+    Example:  proctor schema coding --out plan.schema.json
+    """
+    text = schema_text(job)
+    if out is None:
+        print(text, end="")
+    else:
+        _write(out, text)
+        print_note(f"wrote {printable(out)}")
+    return output.SUCCEEDED
+
+
+def schema_text(job: str) -> str:
+    """The schema of a job's plans, as the package has it; of a job of another package, made now."""
+    file = resources.files("proctor") / "schemas" / f"{job}.schema.json"
+    return file.read_text(encoding="utf-8") if file.is_file() else made_schema(job)
+
+
+def made_schema(job: str) -> str:
+    """The schema of a job's plans, from its models."""
+    found = find_job(job)
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **found.schema(),
+        "title": f"Proctor: {found.title}",
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+# `proctor completion`
+
+
+Shell = Literal["bash", "zsh", "fish"]
+
+
+@completion_app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh, or fish.", metavar="SHELL")]) -> int:
+    """Print the completion script of a shell: commands, subcommands, and options.
+
+    Example:  proctor completion bash > ~/.local/share/bash-completion/completions/proctor
+    """
+    words = dict(_command_words())
+    print({"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](words), end="")
+    return output.SUCCEEDED
+
+
+def _command_words() -> Iterator[tuple[str, Sequence[str]]]:
+    """Each command, with what can follow it."""
+    for name, (module, _) in main.COMMANDS.items():
+        command: Any = typer.main.get_command(load(f"proctor.cli.{module}").apps[name])
+        yield from _words_of(name, command)
+
+
+def _words_of(name: str, command: Any) -> Iterator[tuple[str, Sequence[str]]]:
+    options = [word for param in command.params for word in (*param.opts, *param.secondary_opts)]
+    long = [word for word in options if word.startswith("--")]
+    below = getattr(command, "commands", {})
+    values = (
+        list(job_names()) if name == "schema" else ["bash", "zsh", "fish"] if name == "completion" else []
+    )
+    yield name, [*below, *values, *long, "--help"]
+    for word, inner in below.items():
+        yield from _words_of(f"{name} {word}", inner)
+
+
+def _bash(words: Mapping[str, Sequence[str]]) -> str:
+    cases = "\n".join(f'    "{name}") echo "{" ".join(following)}" ;;' for name, following in words.items())
+    return f"""# Completion of proctor for bash.
+_proctor_words() {{
+  case "$1" in
+{cases}
+  esac
+}}
+_proctor() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" words=""
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W "{" ".join(main.COMMANDS)} --help --version" -- "$current"))
+    return
+  fi
+  [ "$COMP_CWORD" -gt 2 ] && words="$(_proctor_words "${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}}")"
+  [ -z "$words" ] && words="$(_proctor_words "${{COMP_WORDS[1]}}")"
+  COMPREPLY=($(compgen -W "$words" -- "$current") $(compgen -f -- "$current"))
+}}
+complete -o filenames -F _proctor proctor
+"""
+
+
+def _zsh(words: Mapping[str, Sequence[str]]) -> str:
+    return (
+        "#compdef proctor\n# Completion of proctor for zsh, by that for bash.\n"
+        "autoload -U +X bashcompinit && bashcompinit\n" + _bash(words)
+    )
+
+
+def _fish(words: Mapping[str, Sequence[str]]) -> str:
+    lines = ["# Completion of proctor for fish."]
+    lines += [
+        f"complete -c proctor -n __fish_use_subcommand -a {name} -d {_quoted(summary)}"
+        for name, (_, summary) in main.COMMANDS.items()
+    ]
+    for name, following in words.items():
+        seen = " ".join(f"; and __fish_seen_subcommand_from {word}" for word in name.split())[6:]
+        options = [word[2:] for word in following if word.startswith("--")]
+        below = [word for word in following if not word.startswith("--")]
+        lines += [f"complete -c proctor -n '{seen}' -l {option}" for option in options]
+        if below:
+            lines.append(f"complete -c proctor -n '{seen}' -a '{' '.join(below)}'")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "\\'") + "'"

@@ -1,0 +1,387 @@
+"""Sections of results that several jobs show: leaderboard, success against cost, tasks × models, scores.
+
+Figures come from `stats`, drawings from `charts`; here they get their marks and the items behind them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from proctor.formatting import UNKNOWN, figure, interval, one_line, percent, plural, rank, seconds, usd, whole
+from proctor.item import ERROR, FAIL, FINISHED, SUCCESS, TIMEOUT
+from proctor.report.charts import Bar, bars, cost_against_success, estimate_figure, histogram
+from proctor.results_view import (
+    FigureList,
+    ItemSelection,
+    MatrixCell,
+    ResultCell,
+    ResultChart,
+    ResultColumn,
+    ResultFigure,
+    ResultMatrix,
+    ResultSentence,
+    ResultsView,
+    ResultTable,
+    Section,
+)
+from proctor.stats.figures import FactorFigures, Figures, factor_figures, figures_of
+from proctor.stats.intervals import Estimate
+from proctor.stats.results import SCORE, Floats, Labels, Results
+from proctor.stats.stopping import Standing
+from proctor.store import StoreReader
+from proctor.store.items import change_sizes
+
+MOST_LEVELS = 40
+"""Rows of a leaderboard."""
+MOST_SCORES = 4
+"""Scores with a column of their own."""
+MOST_TASKS = 60
+MOST_COLUMNS = 12
+"""Rows and columns of a matrix."""
+BINS = 20
+WHO = ("model", "agent")
+"""Factors that say who worked, the most interesting first."""
+_WORST_FIRST = (ERROR, TIMEOUT, FAIL, SUCCESS)
+
+
+def of_level(factor: str, level: str) -> ItemSelection | None:
+    """The items of a level; None for those without one, which no filter selects."""
+    return {"factor": [f"{factor}={level}"]} if level else None
+
+
+def general_view(results: Results, sizes: "FindChanges | None" = None) -> ResultsView:
+    """The results of a run of any job: who was best, at what cost, and where they differ.
+
+    `sizes` gives the size of what the items changed.
+    """
+    sections: list[Section] = []
+    for name in leading_factors(results):
+        factor = factor_figures(results, name)
+        sections += [leaderboard(factor), *success_against_cost(factor)]
+    if not sections:
+        sections += overall_sections(results)
+    sections += [*score_distributions(results), *task_matrix(results, sizes)]
+    return ResultsView(sections=sections, remarks=remarks_of(results))
+
+
+def leading_factors(results: Results) -> list[str]:
+    """The factors that say who worked, as far as they vary."""
+    return [name for name in WHO if name in results.factors and len(results.factors[name].labels) > 1]
+
+
+def remarks_of(results: Results) -> list[str]:
+    """What limits the figures of a run."""
+    return [str(each) for each in results.answered]
+
+
+def overall_sections(results: Results) -> list[Section]:
+    """The success rate of all items, where nothing is compared."""
+    if not len(results) or bool(results.is_evaluation.all()):
+        return []
+    tasks, _ = results.tasks(pair=results.pairing())
+    overall = figures_of(results, tasks)
+    rate = overall.success
+    if rate.value is None:
+        return []
+    limits = f" (95% CI {interval(rate.low, rate.high)})" if rate.low is not None else ""
+    text = f"{percent(rate.value)} of {plural(rate.n, 'task')} succeeded{limits}."
+    cost = overall.cost_per_success_usd.value
+    parts = [
+        f"Mean cost of an item: {usd(overall.cost_usd.value)}" if overall.cost_usd.value is not None else "",
+        f"of a success: {usd(cost)}" if cost is not None else "",
+        f"mean time: {seconds(overall.seconds.value)}" if overall.seconds.value is not None else "",
+    ]
+    note = ", ".join(part for part in parts if part)
+    return [ResultSentence(text=text, note=f"{note}." if note else "")]
+
+
+def leaderboard(factor: FactorFigures) -> ResultTable:
+    """The levels of a factor, best success rate first, with ranks and intervals."""
+    levels = factor.levels[:MOST_LEVELS]
+    scores = list(dict.fromkeys(name for level in levels for name in level.scores))[:MOST_SCORES]
+    columns = [
+        ResultColumn(title="Rank", is_numeric=True),
+        ResultColumn(title=factor.name.capitalize()),
+        ResultColumn(title="Success rate", is_numeric=True, limits=(0.0, 1.0)),
+        *(ResultColumn(title=_score_title(name), is_numeric=True, limits=None) for name in scores),
+        ResultColumn(title="Cost of an item", is_numeric=True),
+        ResultColumn(title="Time of an item", is_numeric=True),
+        ResultColumn(title="Tasks", is_numeric=True),
+    ]
+    return ResultTable(
+        title=f"By {factor.name}",
+        columns=columns,
+        rows=[_leaderboard_row(factor, level, scores) for level in levels],
+        caption="Success rates with 95% CIs over tasks; infrastructure errors are excluded. Ranks in "
+        "brackets are the range that all comparisons together leave open."
+        + (" With errors counted as failures the order is another one." if factor.errors_decide else ""),
+        omitted=len(factor.levels) - len(levels),
+    )
+
+
+def _score_title(metric: str) -> str:
+    return metric.removeprefix(SCORE).removeprefix("Builtin.")
+
+
+def _leaderboard_row(factor: FactorFigures, level: Figures, scores: Sequence[str]) -> list[ResultCell]:
+    items = of_level(factor.name, level.name)
+    place = factor.rank_of(level.name)
+    name = level.name or "(none)"
+
+    def cell(
+        one: Estimate | None, say: Callable[[float | None], str], *, is_whole: bool = False
+    ) -> ResultCell:
+        if one is None or one.value is None:
+            return ResultCell(text=UNKNOWN)
+        drawn = estimate_figure(name, one, say, items=items)
+        return ResultCell(text=drawn.text, figure=drawn if is_whole or one.low is not None else None)
+
+    rate = level.success
+    text = percent(rate.value) + (f" ({interval(rate.low, rate.high)})" if rate.low is not None else "")
+    link = ResultFigure(label=name, text=name, items=items) if items else None
+    return [
+        ResultCell(text=rank(place.rank, place.rank_low, place.rank_high) if place else UNKNOWN),
+        ResultCell(text=name, figure=link),
+        ResultCell(text=text, figure=estimate_figure(name, rate, percent, items=items)),
+        *(cell(level.scores.get(score), figure) for score in scores),
+        cell(level.cost_usd, usd),
+        cell(level.seconds, seconds),
+        ResultCell(text=whole(rate.n)),
+    ]
+
+
+def success_against_cost(factor: FactorFigures) -> list[ResultChart]:
+    """The success rate against the mean cost of an item; none unless two levels have both."""
+    marks = FigureList()
+    numbers = {
+        level.name: marks.add(
+            replace(
+                estimate_figure(
+                    level.name or "(none)", level.success, percent, items=of_level(factor.name, level.name)
+                ),
+                note=f"{usd(level.cost_usd.value)} per item",
+            )
+        )
+        for level in factor.levels
+        if level.cost_usd.value is not None and level.success.value is not None
+    }
+    svg = cost_against_success(factor, numbers)
+    if not svg or not any(level.cost_usd.value for level in factor.levels):
+        return []
+    return [
+        ResultChart(
+            title=f"Success against cost by {factor.name}",
+            svg=svg,
+            marks=marks.figures,
+            caption="Rings: no other one is better in success, cost and time together. Lines: 95% CIs.",
+        )
+    ]
+
+
+def score_distributions(results: Results, *, unit: str = "item") -> list[ResultChart]:
+    """How many items have which score, for each score that is no plain pass or fail."""
+    drawn = []
+    for metric, values in results.metrics.items():
+        known = values[~np.isnan(values)]
+        if metric.startswith(SCORE) and len(np.unique(known)) > 2:
+            drawn.append(distribution(_score_title(metric), known, unit=unit))
+    return drawn[:MOST_SCORES]
+
+
+def distribution(title: str, values: Floats, *, unit: str) -> ResultChart:
+    """How many values fall between which."""
+    counts, edges = np.histogram(values, bins=min(BINS, max(5, len(np.unique(values)))))
+    pairs = list(zip(edges.tolist(), edges[1:].tolist(), strict=False))
+    marks = FigureList()
+    numbers = [
+        marks.add(
+            ResultFigure(
+                label=f"{figure(low)} to {figure(high)}",
+                text=plural(int(count), unit),
+                value=float(count),
+                n=int(count),
+                unit=unit,
+            )
+        )
+        for (low, high), count in zip(pairs, counts, strict=True)
+    ]
+    svg = histogram(f"Distribution of {title}", pairs, counts.tolist(), say=figure, axis=title, marks=numbers)
+    middle = float(np.median(values))
+    return ResultChart(
+        title=f"Distribution of {title}",
+        svg=svg,
+        marks=marks.figures,
+        caption=f"{plural(len(values), unit)}, median {figure(middle)}.",
+    )
+
+
+def mean_chart(title: str, axis: str, entries: Sequence[ResultFigure]) -> ResultChart:
+    """Means with intervals as bars."""
+    marks = FigureList()
+    drawn = [
+        Bar(label=one.label, value=one.value, low=one.low, high=one.high, note=one.text, mark=marks.add(one))
+        for one in entries
+    ]
+    return ResultChart(title=title, svg=bars(f"{title}: {axis}", drawn, say=figure), marks=marks.figures)
+
+
+Changes = Mapping[str, str]
+"""The size of the change of each item, by its id."""
+FindChanges = Callable[[Sequence[str]], Changes]
+
+
+def change_finder(read: StoreReader, run_id: str) -> FindChanges:
+    """Finds what items of a run changed: `3 files +12 −4`."""
+
+    def find(ids: Sequence[str]) -> Changes:
+        return {
+            row["id"]: f"{plural(row['files'], 'file')} +{row['added']:,} −{row['removed']:,}"
+            for row in change_sizes(read, run_id, ids)
+        }
+
+    return find
+
+
+def task_matrix(results: Results, sizes: FindChanges | None = None) -> list[ResultMatrix]:
+    """Tasks × agents or models: those first in which the columns differ; none with a single task or column.
+
+    `sizes` gives the size of what the items changed.
+    """
+    names = leading_factors(results)
+    if not names or bool(results.is_evaluation.all()):
+        return []
+    by = _joined(results, names)
+    tasks, _ = results.tasks(pair=results.pairing())
+    order = _rows_that_differ(results, by, tasks)
+    listed, columns = order[:MOST_TASKS], by.labels[:MOST_COLUMNS]
+    places: dict[tuple[int, int], list[int]] = {}
+    wanted = np.isin(tasks.codes, listed)
+    for row in np.flatnonzero(wanted).tolist():
+        places.setdefault((int(tasks.codes[row]), int(by.codes[row])), []).append(row)
+    ids = [results.item_ids[row] for rows in places.values() for row in rows]
+    changed = sizes(ids) if sizes else {}
+    rows = [
+        (
+            one_line(tasks.labels[task], 160),
+            [
+                _matrix_cell(results, places.get((task, column), []), by, column, changed)
+                for column in range(len(columns))
+            ],
+        )
+        for task in listed
+    ]
+    return [
+        ResultMatrix(
+            title=f"Tasks by {' and '.join(names)}",
+            row_title="Task",
+            columns=columns,
+            rows=rows,
+            caption="Tasks first in which the columns differ most, then those that fail.",
+            omitted=len(order) - len(listed),
+        )
+    ]
+
+
+def _joined(results: Results, names: Sequence[str]) -> Labels:
+    """One label for each combination of factors."""
+    columns = [results.factors[name] for name in names]
+    return Labels.of(
+        " · ".join(column.labels[code] for column, code in zip(columns, codes, strict=True) if code >= 0)
+        for codes in zip(*(column.codes.tolist() for column in columns), strict=True)
+    )
+
+
+def _rows_that_differ(results: Results, by: Labels, tasks: Labels) -> list[int]:
+    """The codes of the tasks: the most different columns first, then the lowest success rate."""
+    success = results.with_errors_failed
+    known = ~np.isnan(success) & (by.codes >= 0) & (tasks.codes >= 0)
+    size, width = int(tasks.codes.max(initial=-1)) + 1, len(by.labels)
+    cells = tasks.codes[known] * width + by.codes[known]
+    counts = np.bincount(cells, minlength=size * width).reshape(size, width)
+    passed = np.bincount(cells, weights=success[known], minlength=size * width).reshape(size, width)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rates = passed / counts
+        spread = np.nanmax(np.where(counts > 0, rates, -np.inf), axis=1) - np.nanmin(
+            np.where(counts > 0, rates, np.inf), axis=1
+        )
+        mean = passed.sum(axis=1) / counts.sum(axis=1)
+    there = counts.sum(axis=1) > 0
+    order = np.lexsort((np.arange(size), np.where(there, mean, 2.0), -np.where(there, spread, -1.0)))
+    return [int(code) for code in order if there[code]]
+
+
+def _matrix_cell(
+    results: Results, rows: Sequence[int], by: Labels, column: int, changed: Changes
+) -> MatrixCell | None:
+    if not rows:
+        return None
+    statuses = [FINISHED[results.status[row]] for row in rows]
+    worst = next(status for status in _WORST_FIRST if status in statuses)
+    passed = sum(status == SUCCESS for status in statuses)
+    size = changed.get(results.item_ids[rows[0]], "") if len(rows) == 1 else ""
+    text = size if len(rows) == 1 else f"{passed}/{len(rows)}"
+    reasons = dict.fromkeys(
+        results.reasons.labels[code] for row in rows if (code := int(results.reasons.codes[row])) >= 0
+    )
+    worst_first = sorted(rows, key=lambda row: _WORST_FIRST.index(FINISHED[results.status[row]]))
+    return MatrixCell(
+        status=worst,
+        text=text,
+        note=f"{by.labels[column]}: {', '.join(reasons)}",
+        item_ids=[results.item_ids[row] for row in worst_first],
+    )
+
+
+# What is decided.
+
+PLAN_ORDER = (
+    "The plan has no `stop_when`, so tasks run in its order: this assumes that the next tasks are like those "
+    "so far."
+)
+
+
+def decision_sentence(standing: Standing, *, is_running: bool, is_random: bool) -> ResultSentence:
+    """Who leads, and whether that is clear, by an interval that is valid at any time.
+
+    `is_random`: the tasks are in random order, as with `stop_when`.
+    """
+    one, count = standing.estimate, plural(standing.tasks, standing.unit)
+    rate = f"{percent(one.value)} of {count}"
+    limits = f", 95% CI {interval(one.low, one.high)}" if one.low is not None else ""
+    note = "" if is_random or not is_running else PLAN_ORDER
+    valid = "The interval is valid at any time, however often one looks."
+    if not standing.rivals:
+        start = "The winner is already clear" if is_running else "The winner is clear"
+        return ResultSentence(
+            text=f"{start}: {standing.leader} ({rate}{limits}).",
+            note=" ".join(part for part in (valid, note) if part),
+            tone="good",
+            offers_stop=is_running,
+        )
+    rivals = standing.rivals[0] if len(standing.rivals) == 1 else f"{len(standing.rivals)} others"
+    text = f"{standing.leader} leads ({rate}{limits}), but is not separated from {rivals}."
+    return ResultSentence(
+        text=f"{text} {_needed(standing)}",
+        note=" ".join(part for part in (valid, note) if part),
+        tone="open",
+        offers_stop=is_running,
+    )
+
+
+def _needed(standing: Standing) -> str:
+    if standing.needs is None:
+        return f"More {standing.unit}s than can be projected would be needed to decide it."
+    about = f"About {_rounded(standing.needs):,} more {standing.unit}s would decide it"
+    condition = "if the true difference is about as observed"
+    if not standing.left:
+        return f"{about}, {condition}."
+    if standing.needs > standing.left:
+        return f"{about}, {condition}: more than the {standing.left:,} that are left."
+    return f"{about}, {condition}; {standing.left:,} are left."
+
+
+def _rounded(number: int) -> int:
+    """With two digits that matter: it is a projection."""
+    size: int = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // size) * size

@@ -1,0 +1,276 @@
+"""Operations on recommendations: start, get, list, delete; and the task of the server that computes them."""
+
+import json
+import logging
+import string
+from collections.abc import Iterator
+from datetime import datetime
+
+from starlette.concurrency import run_in_threadpool
+
+from proctor.errors import ModelError, NotFound, UsageError
+from proctor.evaluator import Evaluator
+from proctor.jobs.evaluation.recommendation import recommend, traced_sessions, with_scores
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text
+from proctor.judging.engine import Judge
+from proctor.store.datasets import COMPLETED, FAILED, IN_PROGRESS
+from proctor.store.tables import RecommendationRow
+from proctor.store.writer import this_process, timestamp
+from proctor.web.agentcore import service as paging
+from proctor.web.agentcore.errors import (
+    ConflictException,
+    ServiceQuotaExceededException,
+    WireError,
+    validation_error,
+)
+from proctor.web.agentcore.evaluate import evaluator_named
+from proctor.web.agentcore.evaluators import is_known
+from proctor.web.agentcore.jobs import moment_text
+from proctor.web.agentcore.operation import Operation
+from proctor.web.agentcore.request_shapes import (
+    LIST_RECOMMENDATIONS,
+    ONE_RECOMMENDATION,
+    START_RECOMMENDATION,
+)
+from proctor.web.agentcore.service import Service, token_of
+from proctor.web.agentcore.shapes import (
+    BATCH,
+    EVALUATOR_NAMES,
+    ONLINE,
+    RECOMMENDATION,
+    Members,
+    ShapeProblem,
+    new_id,
+    read_arn,
+)
+
+_log = logging.getLogger("proctor.web")
+_ALPHABET = string.ascii_uppercase + string.digits
+TYPES = {
+    "SYSTEM_PROMPT_RECOMMENDATION": "systemPromptRecommendationConfig",
+    "TOOL_DESCRIPTION_RECOMMENDATION": "toolDescriptionRecommendationConfig",
+}
+MOST_MESSAGE = 2048
+
+
+async def start(service: Service, request: Members) -> JsonMap:
+    """Start a recommendation; a known client token returns the one it started."""
+    answer = await run_in_threadpool(_start, service, request)
+    service.recommendation_started.set()
+    return answer
+
+
+def _start(service: Service, request: Members) -> JsonMap:
+    if flaws := list(_flaws(service, request)):
+        raise validation_error(flaws)
+    most = service.limits.active_recommendations
+    if service.store.recommendations.count_active() >= most:
+        raise ServiceQuotaExceededException(
+            f"There may be {most} active recommendations; wait for one to end."
+        )
+    now = timestamp(service.now)
+    row = {
+        "id": new_id(request["name"], _ALPHABET),
+        "name": request["name"],
+        "type": request["type"],
+        "description": request.get("description", ""),
+        "kmsKeyArn": request.get("kmsKeyArn", ""),
+        "createdAt": now,
+        "updatedAt": now,
+    }
+    stored = service.store.recommendations.create(
+        row, request["recommendationConfig"], token_of("StartRecommendation", request)
+    )
+    if request.get("tags") and stored["id"] == row["id"]:
+        service.store.definitions.tag(_arn(service, stored), request["tags"])
+    return {**_summary(service, stored), "recommendationConfig": json.loads(stored["requestJson"])}
+
+
+def get(service: Service, request: Members) -> JsonMap:
+    """A recommendation, with its result once it has one."""
+    row = service.store.recommendations.get(request["recommendationId"])
+    return {
+        **_summary(service, row),
+        "recommendationConfig": json.loads(row["requestJson"]),
+        **({"recommendationResult": json.loads(row["resultJson"])} if row["resultJson"] else {}),
+        **({"kmsKeyArn": row["kmsKeyArn"]} if row["kmsKeyArn"] else {}),
+    }
+
+
+def list_all(service: Service, request: Members) -> JsonMap:
+    """List recommendations, newest first, a page at a time."""
+    limit = request.get("maxResults", paging.PAGE)
+    key = paging.key_of("recommendations", request.get("nextToken"), str, str)
+    rows = service.store.recommendations.list(
+        after=(key[0], key[1]) if key else None, status=request.get("status", ""), limit=limit + 1
+    )
+    answer: JsonObject = {"recommendationSummaries": [_summary(service, row) for row in rows[:limit]]}
+    if len(rows) > limit:
+        last = rows[limit - 1]
+        answer["nextToken"] = paging.page_token_of("recommendations", [last["createdAt"], last["id"]])
+    return answer
+
+
+def delete(service: Service, request: Members) -> JsonMap:
+    """Delete a recommendation that is not being computed."""
+    row = service.store.recommendations.get(request["recommendationId"])
+    if row["status"] == IN_PROGRESS:
+        raise ConflictException(f"The recommendation {row['id']} is in progress; wait for its end.")
+    service.store.recommendations.delete(row["id"])
+    service.store.definitions.untag(_arn(service, row))
+    return {"recommendationId": row["id"], "status": "DELETING"}
+
+
+OPERATIONS = (
+    Operation("StartRecommendation", "POST /recommendations", START_RECOMMENDATION, start, status=202),
+    Operation("GetRecommendation", "GET /recommendations/{recommendationId}", ONE_RECOMMENDATION, get),
+    Operation(
+        "ListRecommendations",
+        "GET /recommendations",
+        LIST_RECOMMENDATIONS,
+        list_all,
+        query=("maxResults", "nextToken", "status"),
+    ),
+    Operation(
+        "DeleteRecommendation",
+        "DELETE /recommendations/{recommendationId}",
+        ONE_RECOMMENDATION,
+        delete,
+        status=202,
+    ),
+)
+
+
+async def compute_pending(service: Service) -> None:
+    """Compute the recommendations that nobody computes, one after the other."""
+    while True:
+        claimed = await run_in_threadpool(service.store.recommendations.claim, this_process(), service.now)
+        if claimed is None:
+            return
+        await _compute(service, claimed)
+
+
+async def _compute(service: Service, recommendation_id: str) -> None:
+    row = await run_in_threadpool(service.store.recommendations.get, recommendation_id)
+    config = json.loads(row["requestJson"])
+    try:
+        status, result = COMPLETED, await _result(service, config)
+    except (UsageError, NotFound, WireError) as error:
+        status, result = FAILED, _failure(row["type"], "ValidationException", service.redact(str(error)))
+    except ModelError as error:
+        # Providers may quote the rejected key.
+        status, result = FAILED, _failure(row["type"], "ModelException", service.redact(str(error)))
+    except Exception:
+        _log.exception("a recommendation failed")
+        message = "The server failed to do this; its log says why."
+        status, result = FAILED, _failure(row["type"], "InternalServerException", message)
+    await run_in_threadpool(
+        service.store.recommendations.finish, recommendation_id, status, result, service.now
+    )
+
+
+async def _result(service: Service, config: JsonMap) -> JsonObject:
+    (inner,) = map(as_map, config.values())
+    evaluator = await run_in_threadpool(_evaluator, service, inner)
+    sessions = await run_in_threadpool(
+        lambda: traced_sessions(
+            service.store,
+            as_map(inner, "agentTraces"),
+            service.now,
+            evaluator=evaluator.name if evaluator else "",
+        )
+    )
+    if evaluator is not None:
+        sessions = await with_scores(sessions, evaluator, service.harmful_value)
+    judge = Judge(models=service.models, model=service.judge, parameters={}, structured=False)
+    return await recommend(config, sessions, judge)
+
+
+def _evaluator(service: Service, config: JsonMap) -> Evaluator | None:
+    evaluator_id = _evaluator_id(config)
+    return evaluator_named(service, evaluator_id) if evaluator_id else None
+
+
+def _evaluator_id(config: JsonMap) -> str:
+    for entry in as_sequence(as_map(config, "evaluationConfig").get("evaluators")):
+        return as_text(entry, "evaluatorArn").rpartition("/")[2]
+    return ""
+
+
+def _failure(type_: str, code: str, message: str) -> JsonObject:
+    member = TYPES[type_].removesuffix("Config") + "Result"
+    return {member: {"errorCode": code, "errorMessage": message.replace("\n", " ")[:MOST_MESSAGE]}}
+
+
+def _flaws(service: Service, request: Members) -> Iterator[ShapeProblem]:
+    ((member, config),) = request["recommendationConfig"].items()
+    path = f"recommendationConfig.{member}"
+    if member != TYPES[request["type"]]:
+        yield ShapeProblem("recommendationConfig", f"Member must be {TYPES[request['type']]} for this type")
+    for name in ("systemPrompt", "toolDescription"):
+        if "configurationBundle" in (config.get(name) or {}):
+            yield ShapeProblem(
+                f"{path}.{name}",
+                "Member must contain the text: configuration bundles are not kept by this server",
+            )
+    yield from _trace_flaws(service, config["agentTraces"], f"{path}.agentTraces")
+    for entry in as_sequence(as_map(config, "evaluationConfig").get("evaluators")):
+        kind, evaluator_id = read_arn(as_text(entry, "evaluatorArn")) or ("", "")
+        if kind != EVALUATOR_NAMES or not is_known(service, evaluator_id):
+            yield ShapeProblem(
+                f"{path}.evaluationConfig.evaluators.1.member.evaluatorArn",
+                "Member must be the ARN of an evaluator that is there",
+            )
+    try:
+        service.models.check(service.judge)
+        missing = service.models.missing_key(service.judge)
+        problem = f"{service.judge} needs a key, and {missing} is not set" if missing else ""
+    except UsageError as error:
+        problem = str(error).replace("\n", " ")
+    if problem:
+        yield ShapeProblem(
+            "recommendationConfig",
+            f"Member needs a model that writes the recommendation: {problem}. "
+            "Set `judge` under [evaluation] in proctor.toml to one that can be reached",
+        )
+
+
+def _trace_flaws(service: Service, traces: Members, path: str) -> Iterator[ShapeProblem]:
+    ((kind, source),) = traces.items()
+    member = {"batchEvaluation": "batchEvaluationArn", "onlineEvaluation": "onlineEvaluationConfigArn"}.get(
+        kind
+    )
+    if member is None:
+        return
+    arn_kind, resource_id = read_arn(source[member]) or ("", "")
+    try:
+        if arn_kind == BATCH:
+            service.store.evaluations.row(resource_id)
+        elif arn_kind == ONLINE:
+            service.store.definitions.config(resource_id)
+        is_there = arn_kind == (BATCH if kind == "batchEvaluation" else ONLINE)
+    except NotFound:
+        is_there = False
+    if not is_there:
+        yield ShapeProblem(f"{path}.{kind}.{member}", "Member must be the ARN of an evaluation that is there")
+
+
+def _arn(service: Service, row: RecommendationRow) -> str:
+    return service.names.arn(RECOMMENDATION, row["id"])
+
+
+def _summary(service: Service, row: RecommendationRow) -> JsonObject:
+    return {
+        "recommendationId": row["id"],
+        "recommendationArn": _arn(service, row),
+        "name": row["name"],
+        "type": row["type"],
+        "status": row["status"],
+        "createdAt": _moment(row["createdAt"]),
+        "updatedAt": _moment(row["updatedAt"]),
+        **({"description": row["description"]} if row["description"] else {}),
+    }
+
+
+def _moment(stamp: str) -> str:
+    return moment_text(datetime.fromisoformat(stamp))

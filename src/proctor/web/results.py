@@ -1,0 +1,370 @@
+"""Results of a run as its job shows them: computed beside the requests, cached until items finish."""
+
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from proctor.cache import LruCache
+from proctor.errors import ProctorError
+from proctor.formatting import percent, whole
+from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
+from proctor.jobs import job_of_run
+from proctor.results_view import (
+    ResultCell,
+    ResultColumn,
+    ResultFigure,
+    ResultSentence,
+    ResultsView,
+    ResultTable,
+)
+from proctor.store import items as stored_items
+from proctor.store.runs import last_change
+from proctor.store.tables import BatchRow
+from proctor.web.responses import ERRORS
+from proctor.web.run_schemas import RowModel, RunId
+from proctor.web.state import AppState
+
+WAIT_SECONDS = 0.3
+"""How long a request waits for new results; it gets the last ones, or counts alone, if they take longer."""
+REFRESH_SECONDS = 3.0
+REFRESH_SHARE = 10
+"""Results of a running run are at least so old before they are computed again, and computing them takes at
+most one part in so many of the time."""
+LARGE = 20_000
+"""Finished items from which a request does not wait."""
+MOST_CACHED = 50
+MOST_LISTED = 40
+MOST_COMPARED = 12
+"""Levels of which the leader is named: every pair of them is followed."""
+
+State = tuple[str, str | None, tuple[int, ...], str | None, str | None]
+"""Status and end of the run, finished items by status, and the last changes of any run."""
+
+
+class ResultFigureShape(RowModel):
+    """A figure with its interval."""
+
+    label: str
+    text: str = Field(description="The value as people read it.")
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int | None = Field(description="Tasks, runs or results behind it. Null: does not apply.")
+    unit: str = Field(description="What `n` counts.")
+    note: str
+    items: dict[str, list[str]] | None = Field(
+        description="Filters of the item list that select what it is computed from. Null: none does."
+    )
+
+
+class SentenceShape(RowModel):
+    """A conclusion in words."""
+
+    kind: Literal["sentence"]
+    text: str
+    note: str = Field(description="What it assumes, or what limits it.")
+    tone: Literal["plain", "good", "open"] = Field(description="`good`: decided; `open`: undecided.")
+    offers_stop: bool = Field(description="Whether the run can be stopped now.")
+
+
+class ColumnShape(RowModel):
+    """A column of a table."""
+
+    title: str
+    is_numeric: bool
+    limits: tuple[float, float] | None = Field(description="Scale on which figures are drawn. Null: none.")
+
+
+class CellShape(RowModel):
+    """A cell of a table."""
+
+    text: str
+    figure: ResultFigureShape | None
+    session: str = Field(description="ID of the session that it links to. Empty: none.")
+
+
+class TableShape(RowModel):
+    """A leaderboard, or a list of scores."""
+
+    kind: Literal["table"]
+    title: str
+    caption: str
+    columns: list[ColumnShape]
+    rows: list[list[CellShape]]
+    omitted: int = Field(description="Rows that are not listed.")
+
+
+class MarkedChartShape(RowModel):
+    """A chart whose marks have figures: the attribute `data-mark` is an index in `marks`."""
+
+    kind: Literal["chart"]
+    title: str
+    caption: str
+    svg: str
+    marks: list[ResultFigureShape]
+
+
+class MatrixCellShape(RowModel):
+    """The items of one task and one column."""
+
+    status: str = Field(description="Of several items, the worst.")
+    text: str
+    note: str
+    item_ids: list[str] = Field(description="The worst first.")
+
+
+class MatrixShape(RowModel):
+    """Tasks × agents or models."""
+
+    kind: Literal["matrix"]
+    title: str
+    caption: str
+    row_title: str
+    columns: list[str]
+    rows: list[tuple[str, list[MatrixCellShape | None]]]
+    omitted: int = Field(description="Rows that are not listed.")
+
+
+SectionShape = Annotated[
+    SentenceShape | TableShape | MarkedChartShape | MatrixShape, Field(discriminator="kind")
+]
+
+
+class ResultsAnswer(RowModel):
+    """The results of a run so far."""
+
+    sections: list[SectionShape]
+    remarks: list[str] = Field(description="What limits the figures.")
+    finished_count: int = Field(description="Finished items that they are computed from.")
+    is_current: bool = Field(description="False: newer results are being computed; ask again.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """Results, and the state of the run they are of."""
+
+    answer: ResultsAnswer
+    state: State
+    ended: float
+    seconds: float
+
+
+class RunResults:
+    """Results of runs, computed by one thread so that pages stay quick; thread-safe."""
+
+    def __init__(self, site: AppState) -> None:
+        self._site = site
+        self._lock = threading.Lock()
+        self._computed: LruCache[str, _Computed] = LruCache(MOST_CACHED)
+        self._counts: LruCache[str, tuple[State, ResultsAnswer]] = LruCache(MOST_CACHED)
+        self._pending: dict[str, Future[None]] = {}
+        self._decisions = _Decisions(site)
+        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="results")
+
+    def of(self, run_id: str, wait: float) -> ResultsAnswer:
+        """The results of a run: current ones if they come within `wait` seconds, else the last ones."""
+        batch = self._site.store.read.batch(run_id, self._site.now())
+        state = self._state(batch)
+        pending = self._start(batch, state)
+        if pending is not None:
+            # A large run takes longer than anybody waits.
+            is_large = wait == WAIT_SECONDS and sum(state[2]) > LARGE
+            wait_for([pending], timeout=0 if is_large else wait)
+            if pending.done():
+                # Raises what the computation raised.
+                pending.result()
+        with self._lock:
+            last, counted = self._computed.get(batch["runId"]), self._counts.get(batch["runId"])
+        if last is None:
+            answer = counted[1] if counted and counted[0] == state else self._counted(batch)
+            with self._lock:
+                self._counts.put(batch["runId"], (state, answer))
+            return answer
+        is_current = last.state == state or (last.state[0] == state[0] == RUNNING and pending is None)
+        return last.answer.model_copy(update={"is_current": is_current})
+
+    def _start(self, batch: BatchRow, state: State) -> "Future[None] | None":
+        """Begin to compute the results of a run, unless they are current or recent; what computes them."""
+        run_id = batch["runId"]
+        with self._lock:
+            if run_id in self._pending:
+                return self._pending[run_id]
+            last = self._computed.get(run_id)
+            if last is not None and last.state == state:
+                return None
+            if last is not None and batch["status"] == RUNNING == last.state[0]:
+                rest = max(REFRESH_SECONDS, REFRESH_SHARE * last.seconds)
+                if time.monotonic() - last.ended < rest:
+                    return None
+            self._pending[run_id] = self._threads.submit(self._compute, batch, state)
+            return self._pending[run_id]
+
+    def _compute(self, batch: BatchRow, state: State) -> None:
+        run_id, began = batch["runId"], time.monotonic()
+        try:
+            view = self._view(batch)
+            with self._lock:
+                is_first = self._computed.get(run_id) is None
+            if is_first:
+                # What is known already, while the leader of a large run is computed.
+                self._put(run_id, view, ("", *state[1:]), began)
+            sentences = self._decisions.sentences(batch)
+            self._put(run_id, replace(view, sections=[*sentences, *view.sections]), state, began)
+        finally:
+            with self._lock:
+                self._pending.pop(run_id, None)
+
+    def _put(self, run_id: str, view: ResultsView, state: State, began: float) -> None:
+        answer, ended = _answer(view, self._finished(run_id)), time.monotonic()
+        with self._lock:
+            self._computed.put(run_id, _Computed(answer, state, ended, ended - began))
+
+    def _view(self, batch: BatchRow) -> ResultsView:
+        # numpy is loaded with the first results, not with the server.
+        from proctor.report.result_sections import change_finder, general_view
+        from proctor.stats.results import load_results
+
+        read, run_id = self._site.store.read, batch["runId"]
+        job = job_of_run(batch["job"])
+        view = job.results_view(run_id, self._site.context)
+        if view is None:
+            results = load_results(read, [run_id], self._site.now())
+            view = general_view(results, change_finder(read, run_id))
+        return view
+
+    def _counted(self, batch: BatchRow) -> ResultsAnswer:
+        """Counts alone, which the store has at once."""
+        read, run_id = self._site.store.read, batch["runId"]
+        levels: dict[str, dict[str, int]] = {}
+        if not job_of_run(batch["job"]).evaluates_sessions:
+            for row in stored_items.status_counts_by(read, run_id, "model"):
+                levels.setdefault(row["level"], {})[row["status"]] = row["n"]
+        answer = _answer(_counted_view(levels, "model"), self._finished(run_id))
+        return answer.model_copy(update={"is_current": False})
+
+    def _finished(self, run_id: str) -> int:
+        counts = stored_items.status_counts(self._site.store.read, run_id)
+        return sum(counts[status] for status in FINISHED)
+
+    def _state(self, batch: BatchRow) -> State:
+        """A value that changes whenever the results may have changed; the first part is the status."""
+        read = self._site.store.read
+        counts = stored_items.status_counts(read, batch["runId"])
+        # Later evaluations add scores to a run that has ended.
+        last = last_change(read) if batch["status"] != RUNNING else {"at": "", "end": ""}
+        finished = tuple(counts[status] for status in FINISHED)
+        return batch["status"], batch["finishedAt"], finished, last["at"], last["end"]
+
+
+class _Decisions:
+    """Who leads each run, and how many more tasks would decide it."""
+
+    def __init__(self, site: AppState) -> None:
+        self._site = site
+        self._followers: LruCache[str, object] = LruCache(MOST_CACHED)
+
+    def sentences(self, batch: BatchRow) -> list[ResultSentence]:
+        """The sentence about the leader; none where a run compares nothing."""
+        from proctor.report.result_sections import decision_sentence
+        from proctor.stats.stopping import StopFollower, stored_rule
+
+        read, run_id = self._site.store.read, batch["runId"]
+        counts = stored_items.status_counts(read, run_id)
+        total, finished = sum(counts.values()), sum(counts[status] for status in FINISHED)
+        rule = stored_rule(read, run_id)
+        has_rule = rule is not None and rule.ranks is not None
+        if not has_rule:
+            rule = job_of_run(batch["job"]).decision_rule(self._varied(run_id))
+        if rule is None or not finished:
+            return []
+        follower = self._followers.get(run_id)
+        if not isinstance(follower, StopFollower):
+            follower = StopFollower(rule, read, run_id)
+            self._followers.put(run_id, follower)
+        try:
+            standing = follower.monitor(total, finished).standing()
+        except ProctorError:
+            # Items without the factor, or all of one level: there is no leader.
+            return []
+        if standing is None:
+            return []
+        is_running = batch["status"] == RUNNING
+        return [decision_sentence(standing, is_running=is_running, is_random=has_rule)]
+
+    def _varied(self, run_id: str) -> list[str]:
+        """Which of agent and model vary, with few enough levels to compare every pair."""
+        pairs = stored_items.agent_model_counts(self._site.store.read, run_id)
+        levels = {"agent": {row["agent"] for row in pairs}, "model": {row["model"] for row in pairs}}
+        return [name for name, names in levels.items() if 1 < len(names - {""}) <= MOST_COMPARED]
+
+
+def _answer(view: ResultsView, finished: int) -> ResultsAnswer:
+    return ResultsAnswer.model_validate(
+        {
+            "sections": view.sections,
+            "remarks": view.remarks,
+            "finished_count": finished,
+            "is_current": True,
+        }
+    )
+
+
+def _counted_view(levels: Mapping[str, Mapping[str, int]], by: str) -> ResultsView:
+    """Success rates by counts alone, while the intervals of a large run are computed."""
+    rows = []
+    for name, counts in levels.items():
+        judged = sum(counts.get(status, 0) for status in (SUCCESS, FAIL, TIMEOUT))
+        share = counts.get(SUCCESS, 0) / judged if judged else None
+        rows.append((share, name, judged))
+    rows.sort(key=lambda row: (row[0] is None, -(row[0] or 0.0), row[1]))
+    return ResultsView(
+        sections=[
+            ResultTable(
+                title=f"By {by}",
+                columns=[
+                    ResultColumn(title=by.capitalize()),
+                    ResultColumn(title="Success rate", is_numeric=True),
+                    ResultColumn(title="Items", is_numeric=True),
+                ],
+                rows=[
+                    [
+                        ResultCell(
+                            text=name or "(none)",
+                            figure=ResultFigure(label=name, text=name, items={by: [name]} if name else None),
+                        ),
+                        ResultCell(text=percent(share)),
+                        ResultCell(text=whole(judged)),
+                    ]
+                    for share, name, judged in rows[:MOST_LISTED]
+                ],
+                caption="Confidence intervals are being computed.",
+            )
+        ]
+        if rows
+        else []
+    )
+
+
+def router(site: AppState) -> APIRouter:
+    """The results of runs."""
+    routes = APIRouter(responses=ERRORS)
+    results = RunResults(site)
+
+    @routes.get("/api/runs/{run_id}/results", tags=["runs"], summary="The results of a run so far")
+    def of_run(
+        run_id: RunId,
+        wait: Annotated[
+            float, Query(ge=0, le=30, description="Seconds to wait for current results.")
+        ] = WAIT_SECONDS,
+    ) -> ResultsAnswer:
+        """Sections as the job of the run has them; computed again when items have finished."""
+        return results.of(run_id, wait)
+
+    return routes

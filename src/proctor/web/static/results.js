@@ -1,0 +1,134 @@
+// The Results tab of the Run page: sections as the run's job has them, current while it runs.
+
+import { api, byId, el, format } from "./app.js";
+import { chartCard, figureWords, itemsAddress } from "./charts.js";
+import { visible } from "./texts.js";
+
+const { number, plural } = format;
+const PAUSE = 3000;
+const SIGNS = { success: "✓", fail: "✗", timeout: "⏱", error: "!" };
+
+export class ResultsPanel {
+  /** `stop(button)` stops the run. */
+  constructor(run, { stop }) {
+    Object.assign(this, { run, stop, box: byId("results"), seen: "", shown: [], timer: 0, isOpen: false });
+  }
+
+  /** The tab is shown. */
+  open() {
+    this.isOpen = true;
+    this.load();
+  }
+
+  close() {
+    this.isOpen = false;
+  }
+
+  /** Load again if the counts of the run have changed, at most every few seconds. */
+  update(counts) {
+    const state = JSON.stringify(counts);
+    if (state === this.seen) return;
+    this.wanted = state;
+    if (!this.timer && this.isOpen) this.timer = setTimeout(() => this.load(), this.seen ? PAUSE : 0);
+  }
+
+  async load() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    if (!this.isOpen) return;
+    const state = this.wanted;
+    try {
+      const answer = await api.get(`/api/runs/${encodeURIComponent(this.run)}/results`);
+      this.seen = state;
+      this.show(answer);
+      // Computed beside the requests: ask again until it is current.
+      if (!answer.isCurrent || this.wanted !== state) this.timer = setTimeout(() => this.load(), answer.isCurrent ? PAUSE : 1000);
+    } catch (error) {
+      // What is shown stays; the next change asks again.
+      if (!this.shown.length) this.box.replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, visible(error.message)), el("p", { class: "soft" }, visible(error.remedy || ""))));
+      this.timer = setTimeout(() => this.load(), 2 * PAUSE);
+    }
+  }
+
+  /** Only sections that have changed are drawn again, so that the reader loses neither place nor focus. */
+  show(answer) {
+    const remarks = answer.remarks.length ? [{ kind: "remarks", remarks: answer.remarks }] : [];
+    const sections = [...answer.sections, ...remarks];
+    const before = new Map(this.shown.map((one) => [one.text, one]));
+    this.shown = sections.map((section) => {
+      const text = JSON.stringify(section);
+      return before.get(text) || { text, element: this.section(section) };
+    });
+    const elements = this.shown.map((one) => one.element);
+    if (!elements.length) elements.push(empty(answer));
+    if (elements.length !== this.box.children.length || elements.some((element, place) => this.box.children[place] !== element)) this.box.replaceChildren(...elements);
+    this.box.dataset.current = String(answer.isCurrent);
+  }
+
+  section(section) {
+    return {
+      sentence: () => this.sentence(section),
+      table: () => this.table(section),
+      chart: () => chartCard(section, { run: this.run }),
+      matrix: () => this.matrix(section),
+      remarks: () => el("div", { class: "soft small result-remarks" }, section.remarks.map((words) => el("p", {}, visible(words)))),
+    }[section.kind]();
+  }
+
+  sentence({ text, note, tone, offersStop }) {
+    const button = offersStop ? el("button", { type: "button", class: tone === "good" ? "primary" : null, "data-needs": "run" }, "Stop run") : null;
+    button?.addEventListener("click", () => this.stop(button));
+    return el("div", { class: `notice result-sentence ${tone === "good" ? "good" : ""}` }, el("div", {}, el("p", {}, el("b", {}, visible(text))), note ? el("p", { class: "soft small" }, visible(note)) : null), button);
+  }
+
+  table({ title, caption, columns, rows, omitted }) {
+    const heads = columns.map((column) => el("th", { scope: "col", class: column.isNumeric ? "n" : null }, visible(column.title)));
+    const line = (cells) => el("tr", {}, cells.map((cell, place) => el("td", { class: columns[place].isNumeric ? "n" : null, dataset: { title: columns[place].title } }, this.cell(cell, columns[place]))));
+    return el("section", { class: "card result-table", "aria-label": visible(title) },
+      el("h2", {}, visible(title)),
+      el("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": visible(title) }, el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows.map(line)))),
+      el("p", { class: "soft small" }, visible(caption), omitted ? ` ${plural(omitted, "row")} not listed.` : ""));
+  }
+
+  cell({ text, figure, session }, { limits }) {
+    const words = figure && (figure.n ?? null) !== null ? figureWords(figure).join(", ") : null;
+    if (session) return el("a", { href: `/sessions/${encodeURIComponent(session)}` }, visible(text));
+    const shown = figure?.items ? el("a", { href: itemsAddress(this.run, figure.items), title: words }, visible(text)) : el("span", { title: words }, visible(text));
+    return limits && figure ? el("span", { class: "ranged" }, range(figure, limits), shown) : shown;
+  }
+
+  matrix({ title, caption, rowTitle, columns, rows, omitted }) {
+    const heads = [rowTitle, ...columns].map((name) => el("th", { scope: "col" }, visible(name)));
+    const line = ([name, cells]) => el("tr", {}, el("th", { scope: "row", title: visible(name) }, visible(name)), cells.map((cell) => el("td", {}, this.verdict(cell))));
+    return el("section", { class: "card result-matrix", "aria-label": visible(title) },
+      el("h2", {}, visible(title)),
+      el("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": visible(title) }, el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows.map(line)))),
+      el("p", { class: "soft small" }, visible(caption), omitted ? ` ${number(omitted)} more not listed.` : ""));
+  }
+
+  verdict(cell) {
+    if (!cell) return el("span", { class: "soft" }, "–");
+    const words = `${cell.status}${cell.text ? `, ${cell.text}` : ""}`;
+    const address = `/runs/${encodeURIComponent(this.run)}/items/${encodeURIComponent(cell.itemIds[0])}`;
+    return el("a", { class: `verdict v-${cell.status}`, href: address, title: visible(cell.note), "aria-label": visible(`${words}: ${cell.note}`) }, el("b", { "aria-hidden": "true" }, SIGNS[cell.status] || ""), visible(cell.text || cell.status));
+  }
+}
+
+/** A value with its interval on a scale; the text beside it says the same. */
+function range(figure, [low, high]) {
+  const share = (value) => `${(100 * (Math.min(high, Math.max(low, value)) - low)) / (high - low)}%`;
+  const box = el("span", { class: "range", "aria-hidden": "true" }, el("i", { class: "range-interval" }), el("i", { class: "range-value" }));
+  const [interval, value] = box.children;
+  value.style.left = share(figure.value ?? low);
+  if (figure.value === null) value.remove();
+  if (figure.low === null || figure.high === null) interval.remove();
+  else {
+    interval.style.left = share(figure.low);
+    interval.style.right = `${100 - Number.parseFloat(share(figure.high))}%`;
+  }
+  return box;
+}
+
+function empty({ finishedCount }) {
+  return el("div", { class: "empty" }, el("h2", {}, finishedCount ? "No results to show" : "No results yet"), el("p", {}, finishedCount ? "The finished items have nothing to compare. See the Items tab." : "Results appear when the first items have finished."));
+}

@@ -1,0 +1,103 @@
+"""Sessions to evaluate are read a few at a time, each once, in bounded memory."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from filled import NOW
+from proctor.batch import executor
+from proctor.batch.executor import SessionCache
+from proctor.cache import LruCache
+from proctor.errors import NotFound
+from proctor.session import Iteration, Message
+from proctor.store import Recorder, Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(str(tmp_path / "a.db")) as opened:
+        writer = opened.writer()
+        for number in range(40):
+            row = {"job": "coding", "status": "running", "startedAt": "2026-01-02T12:00:00.000Z"}
+            recorder = Recorder(writer, f"s{number}", row, lambda: NOW)
+            recorder.record(Message(role="user", content=f"question {number}"))
+            recorder.record(Iteration())
+            recorder.end("success", "completed", "", work_seconds=1.0, waiting_seconds=0.0)
+        writer.close()
+        yield opened
+
+
+def counted(store):
+    """The store, and the groups of sessions read from it."""
+    groups = []
+
+    def first(ids, most):
+        evidence = store.read.evidence_of_first(ids, most)
+        groups.append(list(evidence))
+        return evidence
+
+    read = SimpleNamespace(evidence=store.read.evidence, evidence_of_first=first)
+    return SimpleNamespace(read=read), groups
+
+
+def announced(cache, ids):
+    items = [SimpleNamespace(item=SimpleNamespace(settings={"session": each})) for each in ids]
+    cache.announce(items)
+
+
+async def test_sessions_that_come_next_are_read_together_and_each_once(store):
+    counting, groups = counted(store)
+    cache = SessionCache(counting)
+    ids = [f"s{number}" for number in range(40)]
+    announced(cache, [each for each in ids for _ in range(3)])
+
+    evidence = await asyncio.gather(*(cache.load(each) for each in ids for _ in range(3)))
+
+    assert [each.messages[0].content for each in evidence[::3]] == [f"question {n}" for n in range(40)]
+    assert sorted(map(len, groups)) == [40 - executor.READ_AHEAD, executor.READ_AHEAD]
+
+
+async def test_long_sessions_are_not_read_ahead(store, monkeypatch):
+    monkeypatch.setattr(executor, "READ_AHEAD_CHARACTERS", 25)
+    counting, groups = counted(store)
+    cache = SessionCache(counting)
+    announced(cache, ["s1", "s2", "s3", "s4"])
+
+    evidence = await asyncio.gather(*(cache.load(each) for each in ("s1", "s3", "s3", "s2")))
+
+    assert [each.messages[0].content[-1] for each in evidence] == ["1", "3", "3", "2"]
+    assert sorted(groups) == [["s1", "s2"], ["s3", "s4"]]
+
+
+async def test_a_session_that_is_gone_costs_only_the_items_that_need_it(store):
+    cache = SessionCache(store)
+    announced(cache, ["s1", "gone", "s2"])
+
+    one, gone, other = await asyncio.gather(
+        *(cache.load(each) for each in ("s1", "gone", "s2")), return_exceptions=True
+    )
+
+    assert (one.session_id, other.session_id) == ("s1", "s2")
+    assert isinstance(gone, NotFound)
+
+
+async def test_an_item_that_is_cancelled_leaves_the_others_their_session(store):
+    cache = SessionCache(store)
+    first, second = (asyncio.create_task(cache.load("s5")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+
+    assert (await second).session_id == "s5"
+
+
+def test_a_cache_keeps_light_values_longer_than_heavy_ones():
+    cache = LruCache(4, most_weight=10, least=2)
+    for number in range(6):
+        cache.put(number, number, weight=1)
+    assert [cache.get(number) for number in range(6)] == [None, None, 2, 3, 4, 5]
+
+    cache.put(6, 6, weight=9)
+    assert [cache.get(number) for number in range(7)] == [None] * 5 + [5, 6]
+    cache.put(7, 7, weight=50)
+    assert [cache.get(number) for number in (5, 6, 7)] == [None, 6, 7]

@@ -1,0 +1,225 @@
+"""A first plan, schemas for editors, completion for shells, and tools for assistants."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from commands import Command
+from proctor.cli.setup import made_schema, schema_text
+from proctor.jobs import jobs
+from proctor.testing import eventually
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PLANS = [path for path in sorted((EXAMPLES / "plans").glob("*.yaml")) if "\nmatrix:" in path.read_text()]
+
+
+# `proctor init`
+
+
+def test_a_first_plan_is_written_for_the_repository_and_can_be_run(
+    proctor: Command, repository: Path
+) -> None:
+    proctor.folder = repository
+    (repository / "test_total.py").write_text("def test_total(): assert True\n")
+    subprocess.run(["git", "-C", repository, "add", "."], check=True)
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", "-C", repository, *author, "commit", "-qm", "tests"], check=True)
+
+    (repository / "good.yaml").write_text("rules: [{reply: done}]")
+    done = proctor("init", "--yes", "--models", "scripted/good")
+
+    assert done.returncode == 0, done.stderr
+    text = (repository / "proctor-plan.yaml").read_text()
+    assert text.startswith("# yaml-language-server: $schema=.proctor/coding.schema.json\n")
+    plan = yaml.safe_load(text)
+    assert plan["defaults"]["scriptCommand"] == "python3 -m pytest -q", "guessed from the test files"
+    assert plan["matrix"][0]["repo"] == "."
+    schema = json.loads((repository / ".proctor" / "coding.schema.json").read_text())
+    jsonschema.validate(plan, schema)
+    dry = proctor.json("batch", "proctor-plan.yaml", "--dry-run")
+    assert len(dry["items"]) == plan["defaults"]["runs"] == 2
+
+    again = proctor("init", "--yes")
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    assert (repository / "proctor-plan.yaml").read_text() == text
+
+
+def test_a_repository_whose_tests_are_not_known_gets_a_plan_without_a_check(
+    proctor: Command, repository: Path
+) -> None:
+    proctor.folder = repository
+    done = proctor("init", "--yes")
+
+    assert "nothing checks the work" in done.stderr
+    assert "scriptCommand" not in (repository / "proctor-plan.yaml").read_text()
+
+
+def test_outside_a_repository_the_plan_asks_models(proctor: Command, tmp_path: Path) -> None:
+    done = proctor.json("init", "--models", "scripted/a, scripted/b", "--prompt", "2+2?", "--check", "4")
+
+    assert done["job"] == "coding"
+    plan = yaml.safe_load((tmp_path / "proctor-plan.yaml").read_text())
+    assert plan["matrix"] == [
+        {"prompt": "2+2?", "model": ["scripted/a", "scripted/b"], "runs": 3, "expect": {"contains": "4"}}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--agents", "clod"], "there is no agent clod"),
+        (["--out", "/proc/missing/plan.yaml"], "cannot write"),
+    ],
+)
+def test_a_wrong_answer_is_an_error_that_names_the_remedy_and_nothing_is_written(
+    proctor: Command, repository: Path, words: list[str], problem: str
+) -> None:
+    proctor.folder = repository
+    done = proctor("init", "--yes", *words)
+
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 2
+    assert not (repository / "proctor-plan.yaml").exists()
+
+
+def test_five_questions_are_asked_on_a_terminal(proctor: Command, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "proctor", "init"],
+        cwd=tmp_path, env=proctor.environment, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True,
+    )  # fmt: skip
+    os.close(theirs)
+    seen = ""
+    for question, answer in (
+        ("Which agents or models answer?", "scripted/a"),
+        ("What should they be asked?", "2+2?"),
+        ("What must a right answer contain?", "4"),
+        ("How often should each repeat it?", "2"),
+        ("Most US dollars to spend?", "0.5"),
+    ):
+        while question not in seen:
+            seen += os.read(ours, 4096).decode()
+        os.write(ours, f"{answer}\n".encode())
+    assert process.wait(30) == 0
+    os.close(ours)
+    plan = yaml.safe_load((tmp_path / "proctor-plan.yaml").read_text())
+    assert (plan["budget"], plan["matrix"][0]["runs"], plan["matrix"][0]["model"]) == (0.5, 2, ["scripted/a"])
+
+
+# Schemas
+
+
+def test_the_schemas_of_the_package_are_those_of_the_code() -> None:
+    for job in jobs():
+        if job.has_plans:
+            assert schema_text(job.name) == made_schema(job.name), "run `make docs`"
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_the_schema_accepts_the_examples_and_refuses_a_misspelt_key(path: Path) -> None:
+    plan = yaml.safe_load(path.read_text())
+    schema = json.loads(schema_text("coding"))
+
+    jsonschema.validate(plan, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**plan, "concurency": 2}, schema)
+
+
+def test_schemas_are_printed_and_written(proctor: Command, tmp_path: Path) -> None:
+    assert json.loads(proctor("schema", "scenario").stdout)["title"].startswith("Proctor: ")
+    assert proctor("schema", "--out", "plan.schema.json").returncode == 0
+    assert (tmp_path / "plan.schema.json").read_text() == schema_text("coding")
+    assert "there is no job nothing" in proctor("schema", "nothing").stderr
+
+
+# Shells and versions
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("proctor comp", {"compare", "completion"}), ("proctor tasks from-history --max", {"--max"})],
+)
+def test_bash_completes_commands_and_options(
+    proctor: Command, tmp_path: Path, line: str, expected: set[str]
+) -> None:
+    (tmp_path / "script").write_text(proctor("completion", "bash").stdout)
+    words = line.split()
+    check = (
+        f"source ./script; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _proctor; "
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    printed = subprocess.run(
+        ["bash", "-c", check], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+
+    assert set(printed.split()) == expected
+
+
+def test_other_shells_have_the_same_words(proctor: Command) -> None:
+    fish = proctor("completion", "fish").stdout
+    assert "complete -c proctor -n __fish_use_subcommand -a compare -d" in fish
+    assert "-n '__fish_seen_subcommand_from compare' -l gate" in fish
+    assert proctor("completion", "zsh").stdout.startswith("#compdef proctor\n")
+    assert proctor("completion", "tcsh").returncode == 2
+
+
+def test_the_version_as_json_says_what_is_installed(proctor: Command) -> None:
+    document = proctor.json("--version")
+
+    assert proctor("--version").stdout == f"proctor {document['version']}\n"
+    assert document["storeSchema"] >= 17
+    assert document["extras"]["pandas"] is True
+
+
+# Tools for assistants
+
+
+async def test_an_assistant_starts_watches_shows_and_compares(proctor: Command, tmp_path: Path) -> None:
+    mcp = pytest.importorskip("mcp")
+    (tmp_path / "good.yaml").write_text("rules: [{reply: '4'}]")
+    (tmp_path / "bad.yaml").write_text("rules: [{reply: '5'}]")
+    (tmp_path / "plan.yaml").write_text(
+        "runId: sums\nmatrix:\n"
+        "- {prompt: 2+2?, model: [scripted/good, scripted/bad], runs: 3, expect: {contains: '4'}}\n"
+    )
+    server = mcp.StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "proctor", "mcp"],
+        env=dict(proctor.environment),
+        cwd=str(tmp_path),
+    )
+    async with mcp.stdio_client(server) as streams, mcp.ClientSession(*streams) as session:
+        await session.initialize()
+        tools = {tool.name for tool in (await session.list_tools()).tools}
+
+        async def call(name: str, **arguments: Any) -> Any:
+            result = await session.call_tool(name, arguments)
+            text = result.content[0].text
+            return text if result.is_error else json.loads(text)
+
+        assert tools >= {"start", "watch", "show", "compare", "search"}
+        assert (await call("check", plan="plan.yaml"))["itemCount"] == 6
+        assert await call("start", plan="plan.yaml") == {"runId": "sums", "status": "running"}
+        ended = await call("watch", run="sums", seconds=60)
+        assert (ended["status"], ended["successCount"]) == ("completed", 3)
+        shown = await call("show", id="sums", status="fail", limit=2)
+        assert shown == proctor.json("show", "sums", "--status", "fail", "--limit", "2")
+        compared = await call("compare", runs=["sums"], by="model")
+        assert compared == proctor.json("compare", "sums", "--by", "model", "--metric", "success")
+        assert [run["runId"] for run in (await call("runs"))["runs"]] == ["sums"]
+
+        assert "already a run called sums" in await call("start", plan="plan.yaml")
+        assert "cannot read the plan none.yaml" in await call("start", plan="none.yaml")
+        assert "no run, item or session nothing" in await call("show", id="nothing")
+        assert "not a name" in await call("show", id="--help")
+    eventually(lambda: proctor.json("top") == {"runs": []})

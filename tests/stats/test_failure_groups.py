@@ -1,0 +1,60 @@
+"""Messages of failures that are alike."""
+
+import time
+
+import pytest
+
+from proctor.stats.failure_groups import group_failures, message_pattern
+
+
+@pytest.mark.parametrize(
+    ("message", "pattern"),
+    [
+        (
+            "answer does not contain 'Paris'; it began 'It\\'s Rome'",
+            'answer does not contain "…"; it began "…"',
+        ),
+        ('answer does not contain "it\'s"; it was empty', 'answer does not contain "…"; it was empty'),
+        ("exited with 137 after 2.5 s, 1,024 lines", "exited with # after # s, # lines"),
+        ("no file /home/me/a b.py: gone", "no file <path> b.py: gone"),
+        ("see https://example.com/x?y=1, then retry", "see <path>, then retry"),
+        ("commit 3f9a2c71 of 550e8400-e29b-41d4-a716-446655440000 failed", "commit <id> of <id> failed"),
+        ("the facade of a cafe is decade-old", "the facade of a cafe is decade-old"),
+        ("it doesn't and can't work", "it doesn't and can't work"),
+        ("cut in the middle of 'a quo", 'cut in the middle of "…"'),
+        ("two\n\nlines\twith  space", "two lines with space"),
+        ("", ""),
+    ],
+)
+def test_a_pattern_leaves_out_what_differs_from_item_to_item(message, pattern):
+    assert message_pattern(message) == pattern
+
+
+def test_groups_are_by_reason_and_pattern_and_count_the_items_of_a_list():
+    groups = group_failures(
+        [(0, "timeout", ""), (4, "checks_failed", "exited with 1"), (9, "checks_failed", "exited with 2"),
+         (10, "setup_failed", "exited with 1")]
+    )  # fmt: skip
+
+    assert [(group.reason, count) for group, count in groups.counts([0, 1, 4, 9])] == [
+        ("checks_failed", 2), ("timeout", 1),
+    ]  # fmt: skip
+    (largest, _), *_ = groups.counts(range(11))
+    assert groups.positions(largest.key) == {4, 9}
+    assert groups.positions("") == set()
+
+
+def test_different_messages_are_grouped_in_linear_time():
+    def messages(count):
+        return [
+            (at, "checks_failed", f"answer does not contain 'X{at}'; it began '{at * 7}'")
+            for at in range(count)
+        ]
+
+    def seconds(count):
+        every = messages(count)
+        began = time.process_time()
+        assert len(group_failures(every).groups) == 1
+        return time.process_time() - began
+
+    assert seconds(20_000) < max(20 * seconds(2_000), 0.1)

@@ -1,0 +1,569 @@
+"""Figures of fixed data to nine digits: no change of a formula, a constant or a seed goes unnoticed.
+
+Other tests show that the figures are right. Where a change is meant,
+`PROCTOR_RECORD_SNAPSHOTS=1 pytest tests/stats/test_pinned_figures.py` rewrites `pinned_figures.json`: look
+through the difference before committing it.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proctor.stats import agreement, classical, differences, intervals, power, samples, sequential, variance
+from proctor.stats.calibration import (
+    CalibrationPair,
+    JudgedTargetPair,
+    LabelValue,
+    calibrate,
+    corrected_mean,
+)
+from proctor.stats.estimate import Group, predict_total
+from proctor.stats.ranking import ranks, table_of, undominated
+
+RECORDED = Path(__file__).with_name("pinned_figures.json")
+PROSE = {"note", "reason", "scope", "needs_words"}
+"""Sentences for people: only whether there is one is recorded."""
+
+TASKS = [f"t{index // 3}" for index in range(24)]
+PASSED = [1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1, 0, 0, 1, 0, 1, 1, 1]
+BETTER = [1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 1, 0, 1, 1, 1, 1, 1, 0, 1, 1, 0, 1, 1, 1]
+SCORES = [0.62, 0.55, None, 0.9, 0.85, 0.8, 0.1, 0.3, 0.2, 0.45, 0.5, 0.4, 0.95, 1.0, 0.9, 0.0, 0.05, 0.1]
+SCORES += [0.7, 0.65, 0.75, 0.33, 0.31, 0.4]
+OTHER = [0.7, 0.6, 0.66, 0.92, 0.8, None, 0.25, 0.35, 0.15, 0.5, 0.55, 0.5, 0.99, 1.0, 0.95, 0.1, 0.0, 0.2]
+OTHER += [0.72, 0.8, 0.7, 0.3, 0.45, 0.5]
+COSTS = [0.12, 0.5, 0.08, 1.9, 0.33, 0.21, 0.6, 0.05, 4.2, 0.9, 0.14, 0.27, 0.0, 0.41, 0.75, 0.18, 2.4, 0.36]
+COSTS += [0.22, 0.09, 1.1, 0.3, 0.47, 0.16]
+DEARER = [cost * (1.3 if index % 4 else 0.8) + 0.01 for index, cost in enumerate(COSTS)]
+LEVELS = ("bad", "fair", "good", "best")
+FIRST = [LEVELS[index * 7 % 11 % 4] for index in range(20)]
+SECOND = [LEVELS[(index * 7 % 11 + (index % 5 == 0)) % 4] for index in range(20)]
+UNITS = [index // 2 for index in range(20)]
+
+
+def plain(value: object) -> Any:
+    """A result as JSON, its numbers to nine significant digits."""
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {name: bool(each) if name in PROSE else plain(each) for name, each in named.items()}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def crossed(
+    tasks: int, models: Sequence[str], repeats: int, *, holes: bool = False
+) -> list[dict[str, object]]:
+    """Scores of models on tasks, with effects of task, model and their combination."""
+    rng = np.random.default_rng(4)
+    rows = [
+        {
+            "task": f"t{task}",
+            "model": model,
+            "judge": f"j{repeat % 2}",
+            "score": round(0.5 + 0.1 * place + 0.07 * (task % 5) + 0.05 * rng.standard_normal(), 4),
+        }
+        for task in range(tasks)
+        for place, model in enumerate(models)
+        for repeat in range(repeats)
+    ]
+    return [row for index, row in enumerate(rows) if not (holes and index % 7 == 3)]
+
+
+def judged(*, repeats: int = 1, labels: bool = True) -> list[JudgedTargetPair]:
+    """What two people and a judge gave to twenty targets of ten sessions."""
+
+    def given(index: int, shift: int) -> LabelValue:
+        place = (index * 7 % 11 + shift) % 4
+        return LabelValue(label=LEVELS[place]) if labels else LabelValue(value=place / 3)
+
+    return [
+        JudgedTargetPair(
+            session=f"s{index // 2}",
+            target=str(index % 2),
+            human={"ann": given(index, 0), "bob": given(index, int(index % 6 == 0))},
+            machine=[given(index, int((index + repeat) % 4 == 0)) for repeat in range(repeats)],
+            position=index % 2,
+            length=100 + 13 * index,
+        )
+        for index in range(20)
+    ]
+
+
+def followed(sequence: Any, values: Iterable[float]) -> list[Any]:
+    """The interval after each value."""
+    return [sequence.add(value).interval() for value in values]
+
+
+def monitored(**options: Any) -> list[Any]:
+    """The decisions while three models work through sixty tasks."""
+    goals = [
+        sequential.DifferenceGoal(baseline="a", candidate="b"),
+        sequential.DifferenceGoal(baseline="a", candidate="c", margin=0.1),
+        sequential.WidthGoal(cell="a", width=0.3),
+        sequential.RankGoal(cells=("a", "b", "c"), places=1),
+    ]
+    monitor = sequential.Monitor(goals, **options)
+    rng, results = np.random.default_rng(2), []
+    for position in range(60):
+        for cell, center in (("a", 0.4), ("b", 0.75), ("c", 0.45)):
+            repeats = [round(float(np.clip(center + 0.2 * rng.standard_normal(), 0.01, 1)), 3) for _ in "12"]
+            monitor.add(cell, position, [*repeats, None] if position % 9 == 0 else repeats)
+        if position % 10 == 9:
+            pairs = [
+                monitor.estimate("a"),
+                monitor.estimate("b", errors_fail=True),
+                monitor.estimate("a", "b"),
+            ]
+            results.append([monitor.decisions(), monitor.undecided(), monitor.ranks(), pairs])
+    return results
+
+
+def difference(**options: Any) -> differences.Difference:
+    return differences.difference(PASSED, BETTER, TASKS, lo=0.0, hi=1.0, **options)
+
+
+def pilot(items: int, seed: int = 5) -> list[float]:
+    return [round(value, 4) for value in np.random.default_rng(seed).lognormal(0, 1, items).tolist()]
+
+
+UNPAIRED = {"paired": False, "lo": 0.0, "hi": 1.0}
+FIGURES: dict[str, Callable[[], object]] = {
+    # Means
+    "wilson": lambda: [intervals.wilson(k, 12, level=level) for k in (0, 5, 12) for level in (0.9, 0.95)],
+    "mean of shares": lambda: intervals.mean(PASSED, TASKS, lo=0, hi=1),
+    "mean of shares of these tasks": lambda: intervals.mean(PASSED, TASKS, lo=0, hi=1, scope="these"),
+    "mean of scores": lambda: intervals.mean(SCORES, TASKS, lo=0, hi=1, level=0.9),
+    "mean of scores of these tasks": lambda: intervals.mean(SCORES, TASKS, scope="these", level=0.9),
+    "mean of numbers": lambda: [intervals.mean(COSTS), intervals.mean(COSTS[:3]), intervals.mean(COSTS[:2])],
+    "mean of few": lambda: [
+        intervals.mean(PASSED[:n], TASKS[:n], lo=0, hi=1) for n in (1, 3, 4, 6, 7, 9, 12)
+    ],
+    "mean of equals": lambda: [intervals.mean([1.0] * 8, lo=0, hi=1), intervals.mean([0.5] * 8, lo=0, hi=1)],
+    "typical": lambda: [intervals.typical(COSTS[:n], TASKS[:n]) for n in (5, 9, 24)],
+    "typical of positive": lambda: [intervals.typical(DEARER, TASKS), intervals.typical(DEARER, level=0.9)],
+    "bill": lambda: [intervals.bill(COSTS[:n], TASKS[:n], resamples=199) for n in (3, 9, 24)],
+    "bill without tasks": lambda: [intervals.bill(COSTS[:n], resamples=199, seed=n) for n in (2, 5, 24)],
+    "per success": lambda: [
+        intervals.per_success(COSTS, PASSED, TASKS),
+        intervals.per_success(COSTS[:12], PASSED[:12], level=0.8),
+        intervals.per_success(COSTS, [0] * 24, TASKS),
+    ],
+    "pass at": lambda: [intervals.pass_at([0, 1, 2, 3, 4, 2], 4, k) for k in (1, 2, 4)],
+    "pass hat": lambda: [intervals.pass_hat([0, 1, 2, 3, 4, 2], [4, 4, 5, 4, 4, 3], k) for k in (1, 2, 3)],
+    "sample_std": lambda: [intervals.sample_std(n, 6.0, 14.0) for n in (1, 2, 3, 4)],
+    # Differences
+    "difference of shares": difference,
+    "difference of one of five": lambda: difference(family=5, level=0.9),
+    "difference of scores": lambda: differences.difference(SCORES, OTHER, TASKS, span=1.0),
+    "difference of numbers": lambda: differences.difference(COSTS, DEARER, TASKS),
+    "difference of unpaired": lambda: differences.difference(
+        PASSED, BETTER[:15], task_a=TASKS, task_b=TASKS[9:], **UNPAIRED
+    ),
+    "difference of unpaired numbers": lambda: differences.difference(COSTS, DEARER[:9], paired=False),
+    "difference of common tasks": lambda: differences.difference(
+        SCORES[:18], OTHER[6:], task_a=TASKS[:18], task_b=TASKS[6:], lo=0.0, hi=1.0
+    ),
+    "difference of few": lambda: [
+        differences.difference(PASSED[:n], BETTER[:n], TASKS[:n], lo=0.0, hi=1.0) for n in (1, 3, 6, 9, 15)
+    ],
+    "difference of nothing": lambda: differences.difference(PASSED, PASSED, TASKS, lo=0.0, hi=1.0),
+    "difference that is constant": lambda: differences.difference([0.0] * 9, [1.0] * 9, lo=0.0, hi=1.0),
+    "ratio": lambda: [differences.ratio(COSTS, DEARER, TASKS), differences.ratio(DEARER, COSTS, family=3)],
+    "adjust": lambda: [differences.adjust(difference(), size) for size in (1, 2, 10)],
+    "family": lambda: differences.family(
+        {
+            "shares": difference(),
+            "scores": differences.difference(SCORES, OTHER, TASKS, span=1.0),
+            "numbers": differences.difference(COSTS, DEARER, TASKS),
+            "few": differences.difference(PASSED[:3], BETTER[:3], TASKS[:3]),
+        }
+    ),
+    "holm": lambda: differences.holm([0.01, 0.04, None, 0.03, 0.005, 0.9]),
+    "gate": lambda: [
+        differences.gate(difference(), margin, lower_is_better=lower, errors=errors)
+        for margin in (0.0, 0.02, 0.1, 0.3)
+        for lower in (False, True)
+        for errors in (0, 2)
+    ],
+    # Power
+    "variation": lambda: [
+        power.variation(PASSED, BETTER, TASKS, lo=0.0, hi=1.0),
+        power.variation(SCORES, None, TASKS, correlation=0.3),
+        power.variation(COSTS),
+    ],
+    "tasks needed": lambda: (
+        [power.tasks_needed(PASSED, BETTER, TASKS, detect=detect, lo=0.0, hi=1.0) for detect in (0.05, 0.2)]
+        + [
+            power.tasks_needed(
+                SCORES, OTHER, TASKS, detect=0.1, repeats=repeats, assurance=assurance, family=2
+            )
+            for repeats in (1, 4)
+            for assurance in (None, 0.9)
+        ]
+        + [power.tasks_needed(SCORES, None, TASKS, detect=0.1, task_cost=2.0, run_cost=0.5)]
+    ),
+    "required tasks": lambda: [
+        power.required_tasks(variance, 0.1, power=share, pilot=pilot_tasks)
+        for variance in (0.02, 0.2)
+        for share in (0.8, 0.9)
+        for pilot_tasks in (None, 5, 30)
+    ],
+    "fewest for a gate": lambda: [power.fewest_for_gate(margin) for margin in (0.01, 0.05, 0.2, 0.5)],
+    "detectable": lambda: [
+        power.detectable(PASSED, BETTER, TASKS, lo=0.0, hi=1.0),
+        power.detectable(SCORES, OTHER, TASKS, tasks=50, repeats=2, family=3),
+        power.detectable(COSTS, None, TASKS, tasks=20),
+    ],
+    "smallest detectable": lambda: [power.smallest_detectable(0.1, df) for df in (1, 3.5, 30)],
+    # Tests of the literature
+    "mcnemar": lambda: [
+        classical.mcnemar(*pair, mid_p=mid) for pair in ((9, 2), (3, 3), (0, 0)) for mid in (0, 1)
+    ],
+    "newcombe": lambda: [classical.newcombe(7, 12, 3, 11), classical.newcombe(0, 5, 5, 5, level=0.9)],
+    "newcombe_paired": lambda: [
+        classical.newcombe_paired(*cells)
+        for cells in ((5, 3, 1, 4), (0, 2, 0, 3), (4, 0, 0, 0), (9, 1, 4, 0))
+    ],
+    "fisher": lambda: [
+        classical.fisher(3, 1, 1, 3),
+        classical.fisher(8, 2, 1, 5),
+        classical.fisher(0, 4, 0, 3),
+    ],
+    "clopper_pearson": lambda: [classical.clopper_pearson(k, 9, level=0.9) for k in (0, 4, 9)],
+    "cohen_h": lambda: [classical.cohen_h(0.2, 0.5), classical.cohen_h(0.9, 0.3)],
+    "factor test": lambda: classical.factor_test(
+        COSTS[:12], [[1.0] * 12], [[float(index % 3 == 0) for index in range(12)], list(range(12))]
+    ),
+    # Samples
+    "sample": lambda: [
+        (each.means, each.counts, each.sums, each.within, each.left_out)
+        for each in (
+            samples.sample(SCORES, TASKS),
+            samples.sample(COSTS),
+            samples.sample([None, 1.0], ["a", "a"]),
+        )
+    ],
+    "common means": lambda: samples.common_means(
+        *samples.samples_of_sides(SCORES[:18], OTHER[6:], task_a=TASKS[:18], task_b=TASKS[6:])
+    ),
+    "plus interval": lambda: [
+        (each.center, each.se, each.df, each.limits(0.9), each.interval(0.95), each.p(0.4))
+        for each in (samples.plus_interval(samples.sample(PASSED, TASKS).means, 0.0, 1.0),)
+    ],
+    "tails": lambda: [
+        samples.t_quantile(0.975, 4.0),
+        samples.t_tails(2.1, 7.0),
+        samples.f_tail(3.2, 2, 9),
+        samples.standard_error(np.asarray([0.2, 0.5, 0.9])),
+    ],
+    # Ranks
+    "ranks": lambda: [
+        ranks(table_of("abc" * 8, [t for t in TASKS[::3] for _ in "abc"], values), **options)
+        for values, options in (
+            (PASSED, {"lo": 0.0, "hi": 1.0}),
+            (SCORES, {"higher_is_better": False}),
+            (DEARER, {"log": True, "higher_is_better": False, "level": 0.8}),
+        )
+    ],
+    "undominated": lambda: undominated({"a": (1, 2), "b": (2, 1), "c": (0, 1), "d": (1, 2)}),
+    # Agreement
+    "kappa": lambda: [
+        agreement.kappa(FIRST, SECOND),
+        agreement.kappa(FIRST, SECOND, order=LEVELS),
+        agreement.kappa(FIRST, SECOND, order=LEVELS, unit=UNITS, level=0.9),
+        agreement.kappa(FIRST[:4], SECOND[:4]),
+        agreement.kappa(FIRST, FIRST),
+    ],
+    "alpha": lambda: (
+        [
+            agreement.alpha(
+                [[LEVELS.index(a), LEVELS.index(b)] for a, b in zip(FIRST, SECOND, strict=True)], metric
+            )
+            for metric in ("nominal", "ordinal", "interval")
+        ]
+        + [
+            agreement.alpha(
+                [[1, 2], [2, 2, 3], [1], [3, 3], [1, 1], [2, 3]], "interval", cluster=[0, 0, 1, 1, 2, 2]
+            )
+        ]
+    ),
+    "rank correlation": lambda: [
+        agreement.rank_correlation(COSTS, DEARER),
+        agreement.rank_correlation(COSTS, PASSED, unit=TASKS, level=0.9),
+        agreement.rank_correlation(COSTS[:4], PASSED[:4]),
+    ],
+    # Judges
+    "calibrate labels": lambda: calibrate(judged(repeats=2), order=LEVELS),
+    "calibrate words": lambda: calibrate(judged()),
+    "calibrate numbers": lambda: calibrate(judged(repeats=3, labels=False), scale=(0.0, 1.0)),
+    "corrected mean": lambda: [
+        corrected_mean(
+            np.asarray([each for each in SCORES if each is not None]),
+            [
+                CalibrationPair(session=f"s{index}", human=0.8 * score, judge=score)
+                for index, score in enumerate(SCORES[3:most])
+                if score is not None
+            ],
+            lo=0.0,
+            hi=1.0,
+        )
+        for most in (5, 9, 24)
+    ],
+    # Variance
+    "components": lambda: variance.components(
+        crossed(6, ("a", "b", "c"), 2), ["task", "model"], "score", draws=200
+    ),
+    "components with holes": lambda: variance.components(
+        crossed(5, ("a", "b"), 4, holes=True), ["task", "judge"], "score", draws=200, level=0.9, seed=3
+    ),
+    "mixed model": lambda: variance.mixed_model(
+        crossed(6, ("a", "b", "c"), 2), "score", fixed="model", random=["task"], baseline="a", draws=200
+    ),
+    "mixed model with holes": lambda: variance.mixed_model(
+        crossed(6, ("a", "b"), 4, holes=True),
+        "score",
+        fixed=["model"],
+        random=["task", "judge"],
+        contrasts={"gain": {"b": 1.0, "a": -1.0}},
+        draws=200,
+        level=0.9,
+    ),
+    # At any time
+    "confidence sequence": lambda: followed(sequential.ConfidenceSequence(), map(float, PASSED[:12])),
+    "confidence sequence of a scale": lambda: followed(
+        sequential.ConfidenceSequence(1.0, 5.0, 0.1), [1 + 4 * (each or 0.5) for each in SCORES[:9]]
+    ),
+    "confidence sequence at once": lambda: (
+        sequential.ConfidenceSequence().add(*map(float, PASSED * 4)).interval()
+    ),
+    "confidence sequence continued": lambda: followed(
+        sequential.ConfidenceSequence.from_state(sequential.ConfidenceSequence().add(0.5, 0.7, 0.2).state()),
+        [0.4],
+    ),
+    "log confidence sequence": lambda: followed(sequential.LogConfidenceSequence(), DEARER),
+    "log confidence sequence continued": lambda: followed(
+        sequential.LogConfidenceSequence.from_state(
+            sequential.LogConfidenceSequence(0.1).add(*DEARER).state()
+        ),
+        [0.4],
+    ),
+    "asymptotic reach": lambda: [
+        sequential.asymptotic_reach(n, alpha) for n in (2, 10, 100, 10_000) for alpha in (0.01, 0.1)
+    ],
+    "monitor": monitored,
+    "monitor of costs": lambda: monitored(ratio=True, higher_is_better=False, alpha=0.1),
+    # Predictions
+    "predicted total": lambda: [
+        predict_total([Group(past={"": pilot(n)}, planned={"": 10})]) for n in (2, 3, 5, 8, 30)
+    ],
+    "predicted time": lambda: [
+        predict_total([Group(past={"": pilot(9)}, planned={"": 30})], concurrency=k, draws=500)
+        for k in (2, 50)
+    ],
+    "predicted total of many": lambda: [
+        predict_total([Group(past={"": pilot(n)}, planned={"": 3000})], draws=400) for n in (5, 1500)
+    ],
+    "predicted total of new tasks": lambda: [
+        predict_total(
+            [Group(past={f"t{k}": pilot(2, k) for k in range(n)}, planned={"t0": 3, "new": 4, "other": 2})],
+            draws=500,
+            seed=2,
+        )
+        for n in (2, 5, 12)
+    ],
+    "predicted total of new tasks only": lambda: predict_total(
+        [Group(past={f"t{k}": pilot(1, k) for k in range(9)}, planned={"new": 4, "other": 2})], draws=500
+    ),
+    "predicted total with zeros": lambda: predict_total(
+        [
+            Group(past={"a": [0.0, 1.0, 2.0, 0.0], "b": [0.0, 0.5, 0.7]}, planned={"a": 5, "b": 7}),
+            Group(past={"c": [0.0, 3.0]}, planned={"c": 2}),
+        ],
+        level=0.8,
+        draws=500,
+    ),
+    "draws are bounded": lambda: predict_total(
+        [
+            Group(
+                past={"a": pilot(4), "b": pilot(3, 1)},
+                planned={f"n{k}": 2000 for k in range(9)} | {"a": 4000},
+            )
+        ]
+    ),
+}
+
+
+MANY = range(60)
+MORE_SCORES = [round((index * 37 % 101) / 100, 2) for index in MANY]
+MORE_OTHER = [round(min(1.0, (index * 37 % 101) / 100 + (index % 7) / 40), 2) for index in MANY]
+MORE_TASKS = [f"t{index // 2}" for index in MANY]
+SHARES = [float(index % 3 != 1) for index in MANY]
+MORE_SHARES = [float(index % 4 != 1 or index % 3 != 1) for index in MANY]
+LOPSIDED = ["yes" if index % 10 else "no" for index in MANY]
+LESS_LOPSIDED = ["yes" if index % 9 else "no" for index in MANY]
+MORE_COSTS = [round(0.05 + (index * 53 % 97) ** 2 / 4000, 4) for index in MANY]
+MORE_DEARER = [round(cost * (1.2 if index % 3 else 0.95), 4) for index, cost in enumerate(MORE_COSTS)]
+MISSING = [None if index % 5 == 0 else score for index, score in enumerate(MORE_SCORES)]
+
+
+def brief(result: Any) -> list[Any]:
+    """The figures of an estimate or difference, and whether it says why there are none."""
+    names = ("value", "low", "high", "p", "needs", "detectable")
+    return [*(getattr(result, name, None) for name in names), bool(result.note)]
+
+
+def by_size(figure: Callable[[int], Any], sizes: Iterable[int] = range(1, 32)) -> list[list[Any]]:
+    """A figure of more and more data: where it begins, and where its method changes."""
+    return [brief(figure(size)) for size in sizes]
+
+
+FIGURES |= {
+    "mean by size": lambda: by_size(lambda n: intervals.mean(MORE_SCORES[:n], lo=0, hi=1)),
+    "mean of shares by size": lambda: by_size(lambda n: intervals.mean(SHARES[:n], lo=0, hi=1)),
+    "mean of tasks by size": lambda: by_size(
+        lambda n: intervals.mean(SHARES[:n], MORE_TASKS[:n], lo=0, hi=1)
+    ),
+    "mean of these tasks by size": lambda: by_size(
+        lambda n: intervals.mean(SHARES[:n], MORE_TASKS[:n], lo=0, hi=1, scope="these")
+    ),
+    "mean without limits by size": lambda: by_size(lambda n: intervals.mean(MORE_COSTS[:n])),
+    "typical by size": lambda: by_size(lambda n: intervals.typical(MORE_COSTS[:n])),
+    "bill by size": lambda: by_size(lambda n: intervals.bill(MORE_COSTS[:n], resamples=99)),
+    "bill of tasks by size": lambda: by_size(
+        lambda n: intervals.bill(MORE_COSTS[:n], MORE_TASKS[:n], resamples=99)
+    ),
+    "per success by size": lambda: by_size(lambda n: intervals.per_success(MORE_COSTS[:n], SHARES[:n])),
+    "pass at by size": lambda: by_size(lambda n: intervals.pass_at([index % 4 for index in range(n)], 4, 2)),
+    "difference by size": lambda: by_size(
+        lambda n: differences.difference(MORE_SCORES[:n], MORE_OTHER[:n], lo=0.0, hi=1.0)
+    ),
+    "difference of shares by size": lambda: by_size(
+        lambda n: differences.difference(SHARES[:n], MORE_SHARES[:n], lo=0.0, hi=1.0)
+    ),
+    "difference of tasks by size": lambda: by_size(
+        lambda n: differences.difference(SHARES[:n], MORE_SHARES[:n], MORE_TASKS[:n], lo=0.0, hi=1.0)
+    ),
+    "difference without limits by size": lambda: by_size(
+        lambda n: differences.difference(MORE_COSTS[:n], MORE_DEARER[:n])
+    ),
+    "unpaired difference by size": lambda: by_size(
+        lambda n: differences.difference(MORE_SCORES[:n], MORE_OTHER[: n + 3], **UNPAIRED)
+    ),
+    "difference with missing by size": lambda: by_size(
+        lambda n: differences.difference(MISSING[:n], MORE_OTHER[:n], lo=0.0, hi=1.0)
+    ),
+    "ratio by size": lambda: by_size(lambda n: differences.ratio(MORE_COSTS[:n], MORE_DEARER[:n])),
+    "gate by size": lambda: [
+        (verdict.verdict, verdict.needs, verdict.fewest)
+        for n in range(1, 32)
+        for verdict in (
+            differences.gate(
+                differences.difference(SHARES[:n], MORE_SHARES[:n], lo=0.0, hi=1.0), 0.1, loss=1.0
+            ),
+        )
+    ],
+    "kappa by size": lambda: by_size(
+        lambda n: agreement.kappa(LOPSIDED[:n], LESS_LOPSIDED[:n]), range(1, 60)
+    ),
+    "kappa of even labels by size": lambda: by_size(
+        lambda n: agreement.kappa((FIRST * 3)[:n], (SECOND * 3)[:n], order=LEVELS), range(1, 40)
+    ),
+    "kappa of units by size": lambda: by_size(
+        lambda n: agreement.kappa((FIRST * 3)[:n], (SECOND * 3)[:n], unit=MORE_TASKS[:n]), range(1, 40)
+    ),
+    "alpha by size": lambda: by_size(
+        lambda n: agreement.alpha(list(zip((FIRST * 3)[:n], (SECOND * 3)[:n], strict=True))), range(1, 40)
+    ),
+    "rank correlation by size": lambda: by_size(
+        lambda n: agreement.rank_correlation(MORE_COSTS[:n], MORE_SCORES[:n]), range(1, 40)
+    ),
+    "corrected mean by pairs": lambda: by_size(
+        lambda n: corrected_mean(
+            np.asarray(SHARES),
+            [
+                CalibrationPair(session=str(index), human=SHARES[index], judge=MORE_SHARES[index])
+                for index in range(n)
+            ],
+            lo=0.0,
+            hi=1.0,
+            evaluated=["3", "4"],
+        )
+    ),
+    "log confidence sequence by size": lambda: by_size(
+        lambda n: sequential.LogConfidenceSequence().add(*MORE_DEARER[:n]).interval(), range(1, 60)
+    ),
+    "confidence sequence of hundreds": lambda: by_size(
+        lambda n: sequential.ConfidenceSequence().add(*(MORE_SCORES * 9)[:n]).interval(), (255, 256, 257, 520)
+    ),
+    "predicted total by size": lambda: [
+        predict_total([Group(past={"": MORE_COSTS[:n]}, planned={"": 9})], draws=400) for n in range(1, 12)
+    ],
+    "predicted total of tasks by number": lambda: [
+        predict_total(
+            [
+                Group(
+                    past={f"t{k}": MORE_COSTS[k : k + 2] for k in range(n)}, planned={"t0": 4, "x": 1, "y": 3}
+                )
+            ],
+            draws=400,
+        )
+        for n in range(1, 10)
+    ],
+    "variation by size": lambda: [power.variation(SHARES[:n], None, MORE_TASKS[:n]) for n in range(1, 9)],
+    "tasks needed by size": lambda: [
+        power.tasks_needed(SHARES[:n], MORE_SHARES[:n], MORE_TASKS[:n], detect=0.1) for n in range(2, 12)
+    ],
+    "components by size": lambda: [
+        variance.components(crossed(n, ("a", "b"), 2), ["task", "model"], "score", draws=50)
+        for n in range(1, 7)
+    ],
+}
+
+
+def recorded() -> dict[str, Any]:
+    return json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
+
+
+@pytest.fixture(scope="module")
+def pinned() -> Iterable[dict[str, Any]]:
+    """The recorded figures; what a test puts there is recorded."""
+    figures = recorded()
+    yield figures
+    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS"):
+        lines = [f"{json.dumps(name)}: {json.dumps(figures[name])}" for name in FIGURES if name in figures]
+        RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_of_fixed_data_stay_as_they_are(name: str, pinned: dict[str, Any]) -> None:
+    figures = json.loads(json.dumps(plain(FIGURES[name]())))
+    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS"):
+        pinned[name] = figures
+    assert differing(figures, pinned[name]) == {}
+
+
+def differing(new: Any, old: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
+    """What differs by more than rounding on another machine, by its place."""
+    if isinstance(new, dict) and isinstance(old, dict) and new.keys() == old.keys():
+        places = [differing(new[key], old[key], f"{path}/{key}") for key in new]
+    elif isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
+        places = [differing(new[index], old[index], f"{path}/{index}") for index in range(len(new))]
+    elif isinstance(new, float) and isinstance(old, float):
+        places = [{} if new == pytest.approx(old, rel=1e-6, abs=1e-9, nan_ok=True) else {path: (new, old)}]
+    else:
+        places = [{} if new == old else {path: (new, old)}]
+    return {key: pair for place in places for key, pair in place.items()}
+
+
+def test_all_recorded_figures_are_compared() -> None:
+    assert set(recorded()) == set(FIGURES)

@@ -1,0 +1,191 @@
+"""Full-text search over transcripts, in both databases."""
+
+import sqlite3
+from datetime import UTC, datetime
+
+import pytest
+from stocked import add_batch, owned, session
+
+from databases import query
+from proctor.errors import UsageError
+from proctor.session import Message, Session, Step, TimedEvent, ToolCall
+from proctor.store import Store, database
+from proctor.store.keys import Keys, LocalKey
+from proctor.store.search import parse_query, snippet
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
+LONG = "filler words " * 600
+
+
+def record(store, session_id, *events, run="run", status="success"):
+    """A session with these events; a text is what the agent says."""
+    writer = store.writer(owned(run, "me"))
+    recorder = session(writer, session_id, run_id=run)
+    for event in events:
+        recorder.record(Message(role="assistant", content=event) if isinstance(event, str) else event)
+    if status:
+        recorder.end(status, "completed", "", work_seconds=1, waiting_seconds=0)
+    writer.close()
+
+
+def ids(store, text, **more):
+    store.search_index.update()
+    return [hit.session_id for hit in store.search_index.search(text, **more).hits]
+
+
+def marked(parts):
+    return "".join(f"[{part.text}]" if part.is_match else part.text for part in parts)
+
+
+@pytest.fixture
+def filled(store):
+    for run in ("run", "other"):
+        add_batch(store, run, owner="me")
+    record(store, "a", "The cat sleeps under the stairs.", "Nothing more.")
+    record(store, "b", ToolCall(name="edit", args={"path": "src/shop_total.py"}, result="the stairs, no cat"))
+    record(store, "c", LONG + "Der Käse liegt unter der Treppe", run="other")
+    record(store, "d", "小さな猫は階段の下で眠る", run="other")
+    record(store, "e", "a cat that still runs", run="other", status="")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cat", ["a", "b"]),
+        ("CAT stairs", ["a", "b"]),
+        ('"the stairs"', ["a", "b"]),
+        ('"under the stairs"', ["a"]),
+        ('"stairs under"', []),
+        ("shop", ["b"]),
+        ("src/shop_total.py", ["b"]),
+        ("stai*", ["a", "b"]),
+        ("stai", []),
+        ("kase treppe", ["c"]),
+        ("Käse", ["c"]),
+        ("猫", ["d"]),
+        ("階段の下", ["d"]),
+        ("cat dog", []),
+        ("", []),
+        ('"" ** --', []),
+    ],
+)
+def test_words_phrases_and_beginnings_are_found(filled, text, expected):
+    assert sorted(ids(filled, text)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"',
+        "'; DROP TABLE sessions; --",
+        "NEAR(a b)",
+        "text: x",
+        "a AND",
+        "(",
+        "^x",
+        "a:*b & | !",
+        "½ ﷽ \u0301",
+        "½*",
+        "x" * 9999,
+        "cat " * 500,
+    ],
+)
+def test_no_text_is_an_error(filled, text):
+    assert isinstance(ids(filled, text), list)
+
+
+def test_hits_say_where_they_are_and_mark_what_matched(filled):
+    filled.search_index.update()
+    (hit,) = filled.search_index.search('cat "no CAT"').hits
+    assert (hit.session_id, hit.run_id, hit.position, hit.kind, hit.name, hit.part) == (
+        *("b", "run", 1, "tool_call", "edit", "result"),
+    )
+    assert marked(hit.snippet) == "the stairs, [no cat]"
+    (long,) = filled.search_index.search("treppe").hits
+    assert marked(long.snippet).startswith("…")
+    assert marked(long.snippet).endswith("liegt unter der [Treppe]")
+    assert len(marked(long.snippet)) < 260
+
+
+def test_results_are_paged_and_limited_to_a_run(filled):
+    for number in range(5):
+        record(filled, f"more-{number}", f"{'zebra ' * (number + 1)} and other words", run="other")
+    filled.search_index.update()
+    pages = [filled.search_index.search("zebra", offset=offset, limit=2) for offset in (0, 2, 4)]
+    assert [page.has_more for page in pages] == [True, True, False]
+    found = [hit.session_id for page in pages for hit in page.hits]
+    assert sorted(found) == sorted(f"more-{number}" for number in range(5))
+    assert found[0] == "more-4"
+    assert ids(filled, "cat", run_id="other") == []
+    assert sorted(ids(filled, "cat", run_id="run")) == ["a", "b"]
+
+
+def test_sessions_are_indexed_once_when_they_have_ended(filled):
+    index = filled.search_index
+    assert (index.state().indexed, index.state().pending) == (0, 4)
+    assert index.search("cat").hits == ()
+    assert (index.update(seconds=0).pending, index.update().pending) == (4, 0)
+    assert (index.state().indexed, index.update().indexed) == (4, 4)
+    record(filled, "f", "one more cat")
+    assert index.state().pending == 1
+    assert sorted(ids(filled, "cat")) == ["a", "b", "f"]
+
+
+def test_deleted_and_pruned_texts_leave_the_index(filled):
+    imported = Session(
+        external_id="x",
+        source="otlp",
+        steps=[Step(trace_id="t", events=[TimedEvent(event=Message(role="user", content="imported cat"))])],
+    )
+    imported_id = filled.save_imported(imported, NOW)
+    assert sorted(ids(filled, "cat")) == sorted(["a", "b", imported_id])
+
+    filled.save_imported(Session(external_id="x", source="otlp"), NOW)
+    assert sorted(ids(filled, "cat")) == ["a", "b"]
+    filled.delete_texts("run")
+    assert ids(filled, "cat") == []
+    filled.delete_batch("other")
+    assert ids(filled, "treppe") == []
+    assert query(filled, 'SELECT COUNT(*) AS "n" FROM "search_texts"') == [{"n": 0}]
+
+
+def test_an_encrypted_store_is_not_searchable_and_its_index_is_deleted(url):
+    with Store(url) as store:
+        add_batch(store, "run", owner="me")
+        record(store, "a", "a cat", LONG)
+        assert ids(store, "cat") == ["a"]
+    with Store(url, KEYS) as store:
+        with pytest.raises(UsageError, match="encrypted: its transcripts are not searchable"):
+            store.search_index.search("cat")
+        with pytest.raises(UsageError, match="encrypted"):
+            store.search_index.update()
+        store.reencrypt()
+        assert query(store, 'SELECT COUNT(*) AS "n" FROM "search_sessions"') == [{"n": 0}]
+    with Store(url) as store, pytest.raises(UsageError, match="encrypted"):
+        store.search_index.update()
+
+
+def test_snippets_of_hostile_texts_take_little_time():
+    for text in ("a" + " " * 300_000, "a " * 100_000, "_" * 300_000 + "cat", "\u202e\x1b[31mcat\x00"):
+        assert "".join(part.text for part in snippet(text, parse_query('"a b" cat'))).strip("…") in text
+
+
+def test_a_migration_may_have_a_part_for_one_database():
+    common, *own = database._texts("0017_notes_search_datasets_and_drift.sql", "postgresql")
+    assert ("annotations" in common, len(own), "TSVECTOR" in own[0]) == (True, 1, True)
+    assert len(database._texts("0017_notes_search_datasets_and_drift.sql", "sqlite")) == 1
+    assert len(database._steps()) == max(int(name[:4]) for name in database._steps())
+
+
+def test_sqlite_finds_its_index_damaged_never(tmp_path):
+    with Store(str(tmp_path / "a.db")) as store:
+        add_batch(store, "run", owner="me")
+        for number in range(30):
+            record(store, f"s{number}", f"cat {number}", LONG)
+        ids(store, "cat")
+        store.delete_imported(["none"])
+        store.delete_batch("run")
+    raw = sqlite3.connect(tmp_path / "a.db")
+    raw.execute("INSERT INTO search_texts(search_texts) VALUES ('integrity-check')")
