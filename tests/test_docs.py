@@ -21,7 +21,7 @@ from proctor.store.tables import COLUMNS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 RUNNERS = sorted(
     path.stem
     for path in (ROOT / "src/proctor/runners").glob("[!_]*.py")
@@ -235,7 +235,7 @@ def _headings(text: str) -> set[str]:
     "page", [name for name in NAMES if name.startswith("docs/") and "README" not in name]
 )
 def test_every_page_is_in_the_index(page: str) -> None:
-    assert f"({Path(page).name})" in _text("docs/README.md")
+    assert f"({Path(page).relative_to('docs')})" in _text("docs/README.md")
 
 
 def test_the_readme_begins_with_a_command_that_needs_no_key() -> None:
