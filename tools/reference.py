@@ -6,6 +6,7 @@
 """
 
 import inspect
+import json
 import re
 import sqlite3
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_SIGNATURE = 80
+SCHEMAS = Path(__file__).resolve().parents[1] / "src" / "proctor" / "schemas"
 WRITTEN = "Written by `make site` from the code; there is no source to edit."
 
 
@@ -30,49 +32,57 @@ def pages() -> dict[str, str]:
 
 
 def plan_schema() -> str:
-    """Every section of a plan, with the type and meaning of each key."""
-    from proctor.jobs.coding.schema import json_schema
-
-    schema = json_schema()
+    """Every section of the files of each job, with the type and meaning of each key."""
     parts = [
         "# Plan schema",
-        WRITTEN + " [Plans](../plans.md) explains the keys with examples.",
-        *_section("Plan", schema),
+        WRITTEN
+        + " `proctor schema` prints the same as JSON Schema, which editors use to complete and check plans."
+        " The keys are explained in [plans](../plans.md), [benchmarks](../benchmarks.md),"
+        " [dialogues](../dialogues.md), [scenarios](../scenarios.md), and [evaluation](../evaluation.md).",
     ]
-    for name, section in sorted(schema.get("$defs", {}).items()):
-        parts += _section(name, section)
+    for file in sorted(SCHEMAS.glob("*.schema.json")):
+        job = file.name.partition(".")[0]
+        schema = json.loads(file.read_text(encoding="utf-8"))
+        parts += _section(job, job, schema)
+        for name, section in sorted(schema.get("$defs", {}).items()):
+            parts += _section(job, f"{job}: {name}", section)
     return "\n\n".join(parts) + "\n"
 
 
-def _section(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+def _section(job: str, title: str, schema: Mapping[str, Any]) -> Iterator[str]:
     properties = schema.get("properties")
     if not properties:
         return
-    yield f"## {name}"
+    yield f"{'##' if title == job else '###'} {title}"
     if schema.get("description"):
         yield _text(schema["description"])
     required = schema.get("required", [])
     rows = [
-        (f"`{key}`", _type(value), "required" if key in required else "", _text(value.get("description", "")))
+        (
+            f"`{key}`",
+            _type(value, f"{job}-"),
+            "required" if key in required else "",
+            _text(value.get("description", "")),
+        )
         for key, value in properties.items()
     ]
     yield _table(("key", "type", "", "meaning"), rows)
 
 
-def _type(schema: Mapping[str, Any]) -> str:
-    """A short name of a JSON Schema type; sections are links."""
+def _type(schema: Mapping[str, Any], anchor: str = "") -> str:
+    """A short name of a JSON Schema type; sections are links to `anchor` and their name."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
+        return f"[{name}](#{anchor}{name.lower()})"
     if "const" in schema or "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
     for word in ("anyOf", "oneOf", "allOf"):
         if word in schema:
-            kinds = [_type(part) for part in schema[word] if part.get("type") != "null"]
+            kinds = [_type(part, anchor) for part in schema[word] if part.get("type") != "null"]
             return " or ".join(dict.fromkeys(kind for kind in kinds if kind))
     kind = schema.get("type", "any")
     if kind == "array":
-        return f"list of {_type(schema.get('items', {}))}"
+        return f"list of {_type(schema.get('items', {}), anchor)}"
     if isinstance(kind, list):
         return " or ".join(str(each) for each in kind)
     return {"object": "map", "string": "text"}.get(kind, str(kind))

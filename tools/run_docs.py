@@ -31,7 +31,8 @@ PAGES = [
     if "```console" in page.read_text(encoding="utf-8")
 ]
 BLOCK = re.compile(
-    r"^<!-- setup: (?P<setup>[^\n]*?) -->$|(?P<head>(?:^<!-- (?P<notes>[^\n]*?) -->\n)?^```(?P<info>[^\n]*)\n)(?P<body>.*?)(?P<tail>^```$)",
+    r"^<!-- setup: (?P<setup>[^\n]*?) -->$"
+    r"|(?P<head>(?:^<!-- (?P<notes>[^\n]*?) -->\n)?^```(?P<info>[^\n]*)\n)(?P<body>.*?)(?P<tail>^```$)",
     re.MULTILINE | re.DOTALL,
 )
 TITLE = re.compile(r'title="([^"]+)"')
