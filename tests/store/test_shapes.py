@@ -357,7 +357,11 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         aggregates.call_arguments(read, "s1", 2),
         *(aggregates.finished_prefix(read, "run"), aggregates.sums_between(read, "run", 0, 5)),
         *(aggregates.finished_sums(read, "run", 0), aggregates.running_sums(read, "run")),
-        *(aggregates.running_items(read, "run"), aggregates.scenario_totals(read, "town")),
+        *(
+            aggregates.running_items(read, "run"),
+            aggregates.maker_sums(read, "run"),
+            aggregates.scenario_totals(read, "town"),
+        ),
         aggregates.scenario_items(read, "town"),
         *(results.result_columns(read, ["run"]), results.planned_columns(read, "run")),
         results.finished_rows(read, "run"),

@@ -2,8 +2,7 @@
 
 from datetime import timedelta
 
-import pytest
-from stocked_runs import NOW, stock
+from stocked_runs import NOW
 
 from proctor.item import Item
 from proctor.store import timestamp

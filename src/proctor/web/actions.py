@@ -168,7 +168,8 @@ def steering_router(site: AppState) -> APIRouter:
         errors: Annotated[bool, Query(description="Items that ended in `error`.")] = True,
         failed: Annotated[bool, Query(description="Items that ended in `fail` or `timeout`.")] = True,
         item: Annotated[
-            list[str] | None, Query(max_length=MOST_ITEMS, description="Only these items, by their whole IDs.")
+            list[str] | None,
+            Query(max_length=MOST_ITEMS, description="Only these items, by their whole IDs."),
         ] = None,
     ) -> SteeringAnswer:
         """Adds an attempt to each of these items, and resumes the unfinished ones."""

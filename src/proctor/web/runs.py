@@ -261,7 +261,8 @@ def downloads_router(site: AppState) -> APIRouter:
             list[str] | None, Query(description="Tables; several files are sent as one zip.")
         ] = None,
         session: Annotated[
-            list[str] | None, Query(max_length=500, description="Only these sessions of the run, and their items.")
+            list[str] | None,
+            Query(max_length=500, description="Only these sessions of the run, and their items."),
         ] = None,
     ) -> Response:
         """JSON is one document; the other formats have one file per table."""

@@ -328,7 +328,16 @@ class DialogueJob(Job):
     steps_are_turns = True
     speakers = ("client", "therapist")
     column_titles: ClassVar = {"prompt": "Dialogue", "model": "Models"}
-    item_columns: ClassVar = ("status", "factor:client", "factor:therapist", "factor:*", "repeat", "score:*", "seconds", "costUsd")
+    item_columns: ClassVar = (
+        "status",
+        "factor:client",
+        "factor:therapist",
+        "factor:*",
+        "repeat",
+        "score:*",
+        "seconds",
+        "costUsd",
+    )
     narrow_item_columns: ClassVar = ("status", "factor:client", "factor:therapist")
     starters = (Starter(file="dialogues.yaml", title="Dialogues"),)
     override_aliases: ClassVar = {

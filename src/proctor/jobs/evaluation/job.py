@@ -234,7 +234,16 @@ class EvaluationJob(Job):
     command = "evaluate"
     evaluates_sessions = True
     column_titles: ClassVar = {"prompt": "Session", "model": "Judge", "factor:model": "evaluated model"}
-    item_columns: ClassVar = ("status", "factor:evaluator", "prompt", "factor:scenario", "score:*", "model", "seconds", "costUsd")
+    item_columns: ClassVar = (
+        "status",
+        "factor:evaluator",
+        "prompt",
+        "factor:scenario",
+        "score:*",
+        "model",
+        "seconds",
+        "costUsd",
+    )
     narrow_item_columns: ClassVar = ("status", "factor:evaluator", "prompt")
     overrides = EvaluationOverrides
     starters = (Starter(file="evaluation.yaml", title="Evaluation"),)
