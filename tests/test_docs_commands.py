@@ -63,7 +63,7 @@ def test_each_job_has_a_tutorial_and_each_question_a_page_that_is_run() -> None:
 
 def test_the_shape_of_output_keeps_words_and_drops_times_and_ids() -> None:
     first = "[1/2] success  8b63f230  slugs  1.6 s  $0.0133\nrun-20261116-085503-a28b: 2 items\n"
-    second = "[1/2] success  00000001  slugs  902 ms  $0.1\nrun-20261201-000000-ffff: 2 items\n"
+    second = "[1/2] success  00000001  slugs  1 min 03 s  $0.1\nrun-20261201-000000-ffff: 2 items\n"
 
     assert TOOL.shape(first) == TOOL.shape(second)
     assert TOOL.shape(first) != TOOL.shape(first.replace("success", "fail"))

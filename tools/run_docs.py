@@ -152,8 +152,7 @@ def shape(text: str) -> str:
     # The end of an evaluation's ID: ten letters and digits.
     text = re.sub(r"(?<=\w-)(?=\w*[A-Z0-9])[A-Za-z0-9]{10}\b", "ID", text)
     text = re.sub(r"[−-]?\d[\d,.:]*", "#", text)
-    text = re.sub(r"# (ms|s|min|h)\b", "# TIME", text)
-    text = re.sub(r"# (min|h) # (s|min)\b", "# TIME", text)
+    text = re.sub(r"# (min|h) # (s|min)\b|# (ms|s|min|h)\b", "# TIME", text)
     return re.sub(r"[ \t─━-]+", " ", text)
 
 
