@@ -18,7 +18,7 @@ async def test_a_process_that_cannot_start_says_why(tmp_path: Path) -> None:
         megabytes=100,
     )
     process = FunctionProcess(job)
-    with pytest.raises(EvaluatorError, match="starting marks:score: .*No such file") as refused:
+    with pytest.raises(EvaluatorError, match=r"starting marks:score: .*No such file") as refused:
         await process.connect()
     assert not isinstance(refused.value, ProcessDied)
     assert not process.is_alive
