@@ -260,8 +260,21 @@ FIGURES: dict[str, Callable[[], object]] = {
     ],
     "clopper_pearson": lambda: [classical.clopper_pearson(k, 9, level=0.9) for k in (0, 4, 9)],
     "cohen_h": lambda: [classical.cohen_h(0.2, 0.5), classical.cohen_h(0.9, 0.3)],
-    "factor test": lambda: classical.factor_test(
-        COSTS[:12], [[1.0] * 12], [[float(index % 3 == 0) for index in range(12)], list(range(12))]
+    "factor test": lambda: (
+        [
+            classical.factor_test(COSTS[:12], base, added)
+            for base in ([()] * 12, [[float(index % 2)] for index in range(12)])
+            for added in (
+                [[-1.0 if index % 3 else 2.0] for index in range(12)],
+                [[1e-9 * index, 1e9 * (index % 5)] for index in range(12)],
+                [[1.0, 0.0] for _ in range(12)],
+                [[float(index == place) for place in range(12)] for index in range(12)],
+            )
+        ]
+        + [
+            classical.factor_test([0.0, 0.0, 1.0, 1.0], [()] * 4, [[0], [0], [1], [1]]),
+            classical.factor_test([2.0] * 4, [()] * 4, [[0], [0], [1], [1]]),
+        ]
     ),
     # Samples
     "sample": lambda: [
