@@ -37,6 +37,7 @@ from proctor.cli.run import (
 from proctor.cli.runs import watch as watch_run
 from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
+from proctor.formatting import moment
 from proctor.jobs.evaluation.job import JOB, EvaluationJobPlan
 from proctor.jobs.evaluation.prepare import (
     EvaluationEstimate,
@@ -49,7 +50,13 @@ from proctor.jobs.evaluation.prepare import (
     prepare,
 )
 from proctor.jobs.evaluation.request import read_evaluation
-from proctor.jobs.evaluation.results import all_insights, evaluation_document, results_of, write_results
+from proctor.jobs.evaluation.results import (
+    all_insights,
+    evaluation_document,
+    results_of,
+    results_without_key,
+    write_results,
+)
 from proctor.jobs.evaluation.state import (
     COMPLETED,
     PENDING,
@@ -117,8 +124,11 @@ def list_jobs(
     Example:  proctor evaluate list
     """
     with terminal_context(context.obj) as ctx:
-        page = evaluations_page(ctx.store, ctx.now(), limit=limit)
-        rows = [(each, results_of(ctx.store, each.id)) for each in page]
+        page = evaluations_page(ctx.store, ctx.now(), limit=limit, allow_locked=True)
+        rows = [
+            (each, (results_without_key if each.is_locked else results_of)(ctx.store, each.id))
+            for each in page
+        ]
     if as_json:
         print_json({"batchEvaluations": [evaluation_document(*each) for each in rows]})
     elif not rows:
@@ -128,6 +138,8 @@ def list_jobs(
             ("ID", "STATE", "CREATED", "SESSIONS", "FAILED", "EVALUATORS", "COST"),
             [_listed(each, results) for each, results in rows],
         )
+    if locked := sum(each.is_locked for each, _ in rows):
+        print_note(f"note: {count(locked, 'evaluation')} encrypted with a key that is not available")
     return codes.SUCCEEDED
 
 
@@ -144,6 +156,53 @@ def watch(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
             time.sleep(0.1)
             row = evaluation_of(ctx.store, row.id, ctx.now())
     return watch_run(context, row.run_id, as_json)
+
+
+@evaluate_app.command("drift")
+def drift(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="Only the online configuration or [[watch]] of this name.")
+    ] = "",
+    as_json: Json = False,
+) -> int:
+    """Show scores of online evaluation over time: means with anytime-valid bounds, and detected changes.
+
+    Example:  proctor evaluate drift support --json
+    """
+    # Loads statistics and plots, which other commands do without.
+    from proctor.jobs.evaluation.drift import drift_lines
+
+    with terminal_context(context.obj) as ctx:
+        lines = drift_lines(ctx.store, name)
+    if as_json:
+        print_json({"lines": [asdict(line) | {"state": line.state} for line in lines]})
+    elif not lines:
+        print_note("There are no scores of online evaluation. Add a [[watch]] to proctor.toml, and serve.")
+    for line in lines if not as_json else ():
+        print(f"{printable(line.name)}  {printable(line.title)}  {line.state}")
+        if line.points:
+            print_table(
+                ("SESSIONS", "UNTIL", "MEAN", "BOUNDS"),
+                [
+                    (
+                        f"{point['position']:,}",
+                        moment(point["at"]),
+                        f"{point['mean']:.3f}",
+                        f"{point['low']:.3f} to {point['high']:.3f}",
+                    )
+                    for point in line.points[-DRIFT_POINTS:]
+                ],
+            )
+        for each in line.crossings[-DRIFT_POINTS:]:
+            alert = f", alert {each['alert']}" if each["alert"] != "none" else ""
+            why = f" ({printable(each['problem'])})" if each["problem"] else ""
+            print(f"  {each['direction']} at session {each['position']:,}, {each['at']}{alert}{why}")
+    return codes.SUCCEEDED
+
+
+DRIFT_POINTS = 10
+"""Points and crossings of a line that are printed, the most recent ones; `--json` has more."""
 
 
 @evaluate_app.command("results")
@@ -188,7 +247,7 @@ def _listed(evaluation: EvaluationState, results: EvaluationResults) -> tuple[st
         f"{evaluation.created_at:%Y-%m-%d %H:%M}",
         str(results.total),
         str(results.failed or ""),
-        ", ".join(evaluation.evaluators),
+        "(encrypted)" if evaluation.is_locked else ", ".join(evaluation.evaluators),
         "" if results.cost_usd is None else money(results.cost_usd),
     )
 

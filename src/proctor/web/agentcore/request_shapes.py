@@ -713,11 +713,9 @@ MANAGED_GROUPS = "/aws/bedrock-agentcore/evaluations/"
 DEFAULT_GROUP = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"
 
 
-def something_to_judge(request: Members, *, with_insights: bool = False) -> Iterator[ShapeProblem]:
-    """At least one evaluator, or insight where those are supported."""
-    if request.get("insights") and not with_insights:
-        yield ShapeProblem("insights", "Member must be empty: insights are found by batch evaluations alone")
-    if not (request.get("evaluators") or (with_insights and request.get("insights"))):
+def something_to_judge(request: Members) -> Iterator[ShapeProblem]:
+    """At least one evaluator or insight."""
+    if not (request.get("evaluators") or request.get("insights")):
         yield ShapeProblem("evaluators", "Member must have length greater than or equal to 1")
 
 
