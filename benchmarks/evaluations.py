@@ -58,8 +58,8 @@ def _judged(sessions: int) -> tuple[float, float, float, float]:
 
 def write_sessions(folder: Path, sessions: int) -> None:
     """A file of sessions, their ground truth, and the evaluators."""
-    for file in ("checks.py", "truth.yaml"):
-        (folder / file).write_text((EXAMPLE / file).read_text())
+    for name in ("checks.py", "truth.yaml"):
+        (folder / name).write_text((EXAMPLE / name).read_text())
     models = [json.loads(line) for line in (EXAMPLE / "sessions.jsonl").read_text().splitlines()]
     with (folder / "many.jsonl").open("w") as file:
         for number in range(sessions):
