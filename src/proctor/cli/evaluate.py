@@ -69,6 +69,7 @@ from proctor.jobs.evaluation.state import (
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.plan.source import bytes_of
 from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight
+from proctor.store import Store
 
 evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
 apps = {"evaluate": evaluate_app}
@@ -285,7 +286,9 @@ def start(
     max_sessions: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of sessions, most recent first (default: all).")
     ] = None,
-    ground_truth: Annotated[list[Path] | None, typer.Option(help="Ground-truth file. Repeatable.")] = None,
+    ground_truth: Annotated[
+        list[Path] | None, typer.Option(help="Ground-truth file, or dataset:NAME. Repeatable.")
+    ] = None,
     judge: Annotated[str | None, typer.Option(help="Judge model, as provider/model.")] = None,
     votes: Annotated[
         int | None, typer.Option(min=1, help="Judge calls per target; the majority label wins.")
@@ -358,7 +361,7 @@ def start(
             pending = _extension(earlier, plan, flags, ctx)
             evaluation = extend_evaluation(earlier, pending, ctx)
             return _execute_or_detach(ctx, evaluation, pending.folder, output, workers, detach=detach)
-        pending = read_request(plan, flags)
+        pending = read_request(plan, flags, ctx.store)
         if dry:
             counted = estimate(pending, ctx)
             plan_ = EvaluationJobPlan(pending)
@@ -550,7 +553,7 @@ class Flags:
     ground_truth: Sequence[Path] = ()
 
 
-def read_request(plan: Path | None, flags: Flags) -> PendingEvaluationRequest:
+def read_request(plan: Path | None, flags: Flags, store: Store) -> PendingEvaluationRequest:
     """The request of a plan, of flags, or of both; flags take precedence. Raises with every problem."""
     document, text, folder = JsonObject(), b"", Path.cwd()
     if plan is not None:
@@ -569,6 +572,7 @@ def read_request(plan: Path | None, flags: Flags) -> PendingEvaluationRequest:
         plan_text=text.decode(errors="replace"),
         ground_truth=flags.ground_truth,
         files_folder=Path.cwd() if flags.files else folder,
+        store=store,
     )
 
 
@@ -581,9 +585,10 @@ def _extension(
         before = {**evaluation.document, "evaluationMetadata": {"sessionMetadata": metadata}}
         settings = {name: value for name, value in flags.top.items() if value is not None}
         names = list(dict.fromkeys([*evaluation.evaluators, *flags.evaluators]))
-        pending = read_request(None, replace(flags, top={**before, **settings}, evaluators=names))
+        extended = replace(flags, top={**before, **settings}, evaluators=names)
+        pending = read_request(None, extended, ctx.store)
     else:
-        pending = read_request(plan, flags)
+        pending = read_request(plan, flags, ctx.store)
     return replace(pending, folder=JOB.restore(ctx.store.read.batch(evaluation.id, ctx.now()), ctx).folder)
 
 

@@ -132,6 +132,10 @@ class GateShape(RowModel):
 class ComparisonAnswer(RowModel):
     """A comparison."""
 
+    summary: str = Field(description="The result in one sentence.")
+    is_better: bool | None = Field(
+        description="Whether the candidate is better. Null: several, not significant, or no direction."
+    )
     groups: list[str] = Field(description="The first is the baseline.")
     paired_by: str
     varied: list[str] = Field(description="Inputs that differ between the groups.")
