@@ -19,6 +19,22 @@ def row_of(page, run_id):
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=run_id, exact=True))
 
 
+def test_a_run_in_the_list_is_exported_and_reported(served, site, open_page):
+    stock(site.store)
+    page = open_page(served.url)
+    row = row_of(page, "stocked")
+
+    assert row.get_by_role("link", name="Report of stocked").get_attribute("href") == (
+        "/api/runs/stocked/report?format=html"
+    )
+    row.get_by_role("button", name="Export stocked").press("Enter")
+    assert page.evaluate("document.activeElement.textContent") == "JSON"
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    assert download.value.suggested_filename.endswith("stocked-csv.zip")
+    assert page.get_by_role("link", name="CSV").is_hidden()
+
+
 def test_an_empty_list_tells_how_to_begin(served, open_page):
     page = open_page(served.url)
 

@@ -278,6 +278,15 @@ def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor
 
     guess(proctor, "right")
     assert served.post("/api/runs/guesses/retry?failed=false").status == 400
+    first = served.get("/api/runs/guesses/items").json["items"][0]["id"]
+    assert served.post("/api/runs/guesses/retry?item=nothing").status == 400
+    assert served.post(f"/api/runs/guesses/retry?item={first}").status == 200
+    served.wait_for("guesses", "completed")
+    after = served.get("/api/runs/guesses/items").json
+    assert [(item["id"] == first, item["status"]) for item in after["items"]] == [
+        (True, "success"), (False, "fail"), (False, "fail"),
+    ]  # fmt: skip
+    assert served.post(f"/api/runs/guesses/retry?item={first}").status == 400
     assert served.post("/api/runs/guesses/retry").status == 200
     served.wait_for("guesses", "completed")
     assert served.get("/api/runs/guesses").json["counts"]["success"] == 3

@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_help())
         return 0 if tokens else 2
     if tokens[0] == "--version":
-        from proctor.version import version_text
+        from proctor.cli.version import version_text
 
         print(version_text(as_json="--json" in tokens))
         return 0

@@ -6,6 +6,7 @@ mark has a tooltip; every plot has a text description.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -378,10 +379,12 @@ def line(
     x_axis: str = "",
     say_y: Say = short,
     fits: Sequence[Point] = (),
+    events: Mapping[float, str] | None = None,
 ) -> str:
     """A line through points, with a band where they have intervals; 0 is always in sight.
 
-    There is room for what `fits` as well: plots that are to be compared have one scale.
+    There is room for what `fits` as well: plots that are to be compared have one scale. `events` are vertical
+    lines, by place, with their names; the line starts anew after each.
     """
     left, right, base, plot_top = 54, 20, 200, 14
     if not points:
@@ -395,14 +398,21 @@ def line(
     def at(point: Point, y: float | None) -> str:
         return f"{left + point.x * wide:.1f},{zero - (point.y if y is None else y) * high:.1f}"
 
-    band = [at(point, point.high) for point in points] + [at(point, point.low) for point in reversed(points)]
     drawn = [
         _y_axis(y_steps, left, zero, high, say_y),
         _x_axis(x_steps, left, wide, plot_top, base, short),
-        f'<polygon points="{" ".join(band)}" class="c-band"/>',
-        f'<polyline points="{" ".join(at(point, None) for point in points)}" class="c-line"/>',
         text_mark(WIDTH - right, base + 36, x_axis, "c-tick", "end"),
     ]
+    ends = sorted(events or ())
+    for number in range(len(ends) + 1):
+        part = [point for point in points if bisect_left(ends, point.x) == number]
+        band = [at(point, point.high) for point in part] + [at(point, point.low) for point in reversed(part)]
+        drawn.append(f'<polygon points="{" ".join(band)}" class="c-band"/>')
+        drawn.append(f'<polyline points="{" ".join(at(point, None) for point in part)}" class="c-line"/>')
+    for place, name in (events or {}).items():
+        x_place = left + place * wide
+        mark = line_mark(x_place, plot_top, x_place, base, "c-whisker c-dashed")
+        drawn.append(f"<g>{tooltip(name)}{mark}</g>")
     for point in points:
         x, y = at(point, None).split(",")
         label = f"{point.label}: {say_y(point.y)}"

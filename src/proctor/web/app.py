@@ -23,6 +23,7 @@ from proctor.web import (
     inventory,
     items,
     labels,
+    library,
     live,
     new_evaluation,
     otlp,
@@ -61,6 +62,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     annotations.router,
     search.router,
     inventory.router,
+    library.router,
     inventory.settings_router,
     inventory.manual_router,
 )

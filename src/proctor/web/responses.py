@@ -30,6 +30,8 @@ HEADERS = {
 NAVIGATION = (
     ("/", "Batches", VIEW),
     ("/new", "New Batch", RUN),
+    ("/playground", "Playground", RUN),
+    ("/tasks", "Tasks", VIEW),
     ("/compare", "Compare", VIEW),
     ("/trends", "Trends", VIEW),
     ("/evaluations", "Evaluations", VIEW),

@@ -329,6 +329,41 @@ class FailuresAnswer(RowModel):
     items: int = Field(description="Failed items in all groups.")
 
 
+class LevelCellShape(RowModel):
+    """The finished items of one task and level."""
+
+    item_id: str = Field(description="The first of them.")
+    session_id: str | None
+    status: str
+    reason: str
+    answer: str = Field(description="The start of its answer, on one line.")
+    items: int
+    decided: int = Field(description="Items with a verdict.")
+    passed: int
+    score: float | None = Field(description="Mean of the chosen evaluator.")
+    cost_usd: float | None = Field(description="Mean.")
+
+
+class MatrixRowShape(RowModel):
+    """One task."""
+
+    task: str
+    cells: list[LevelCellShape | None] = Field(description="By level; null: no finished item.")
+
+
+class MatrixAnswer(RowModel):
+    """Tasks by the levels of a factor."""
+
+    by: str
+    levels: list[str]
+    has_more_levels: bool = Field(description="The factor has more levels than are shown.")
+    scores: list[str] = Field(description="Evaluators that can be shown.")
+    rows: list[MatrixRowShape]
+    offset: int
+    total: int = Field(description="Tasks that match.")
+    tasks: int = Field(description="All tasks.")
+
+
 class NeighborsAnswer(RowModel):
     """The sessions before and after one in a list of items."""
 
@@ -514,6 +549,29 @@ class EventShape(RowModel):
     error: str | None = None
     request: TextShape | None = None
     response: TextShape | None = None
+
+
+class OutlineEntry(RowModel):
+    """An event in the outline of a session."""
+
+    kind: str = Field(description="`message`, `tool_call` or `model_call`.")
+    position: int
+    step: int
+    timestamp: str | None = None
+    role: str = ""
+    name: str = Field(description="Speaker, tool or model.")
+    success: bool | None = None
+    text: str = Field(description="Beginning of the message or of the arguments.")
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float | None = None
+
+
+class OutlineAnswer(RowModel):
+    """The events of a session in short."""
+
+    entries: list[OutlineEntry]
+    is_cut: bool = Field(description="Whether the session has more events.")
 
 
 class EventsAnswer(RowModel):

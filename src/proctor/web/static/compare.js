@@ -3,7 +3,7 @@
 import { api, attempt, byId, DataTable, debounced, el, format, query, toast, urlOf } from "./app.js";
 import { chartCard, itemsAddress } from "./charts.js";
 import { gatesSection } from "./gates.js";
-import { visible } from "./texts.js";
+import { breakable, visible } from "./texts.js";
 
 const { number, plural } = format;
 const SIZE = 25;
@@ -273,7 +273,7 @@ function findings() {
     open: (each) => lookAt(each.metric, each.candidate),
     columns: [
       { key: "metric", title: "Metric", class: "col-metric", cell: (each) => el("b", { title: each.metric }, metricTitle(each.metric)) },
-      ...(several ? [{ key: "candidate", title: "Candidate", class: "col-candidate", cell: (each) => visible(each.candidate) }] : []),
+      ...(several ? [{ key: "candidate", title: "Candidate", class: "col-candidate", cell: (each) => el("span", {}, breakable(each.candidate)) }] : []),
       { key: "baseline", title: several ? "Baseline" : visible(comparison.groups[0]), numeric: true, class: "col-mean", cell: (each) => mean(each, each.baseline, each.baselineMean) },
       { key: "value", title: several ? "Mean" : visible(comparison.groups[1] || ""), numeric: true, class: "col-mean", cell: (each) => mean(each, each.candidate, each.candidateMean) },
       { key: "difference", title: "Difference", numeric: true, class: "col-difference", cell: (each) => el("b", {}, each.difference ? behind(each, each.difference.said) : "–") },

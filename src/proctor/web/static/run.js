@@ -2,6 +2,7 @@
 
 import { api, attempt, badge, byId, confirmed, el, format, go, query, remember, remembered, since, STATUSES, toast, urlOf, watch } from "./app.js";
 import { chartCard } from "./charts.js";
+import { listQuery, readFilters } from "./item_query.js";
 import { firstItems, ItemsPanel } from "./items_panel.js";
 import { ending } from "./notify.js";
 import { ResultsPanel } from "./results.js";
@@ -32,7 +33,7 @@ let liveRun = {};
 const notifyOfEnd = ending();
 const results = new ResultsPanel(RUN, { stop: abort });
 const tabs = new Tabs(byId("tabs"), (name) => {
-  ({ charts: drawCharts, plan: showPlan })[name]?.();
+  ({ matrix: showMatrix, charts: drawCharts, plan: showPlan })[name]?.();
   name === "results" ? results.open() : results.close();
 });
 
@@ -248,9 +249,19 @@ function makeMenus() {
   menu(byId("report"), [
     el("a", { ...opens, href: `${ADDRESS}/report?format=html` }, "Open report"),
     el("a", { ...downloads, href: `${ADDRESS}/report?format=html&download=true` }, "Download as HTML"),
+    el("a", { ...downloads, href: `${ADDRESS}/report?format=portable` }, "Download with all items"),
     el("a", { ...downloads, href: `${ADDRESS}/report?format=md&download=true` }, "Download as Markdown"),
     run.hasAnalysis ? el("a", { ...opens, href: `${ADDRESS}/analysis` }, ANALYSES[run.job]) : null,
   ]);
+}
+
+let matrix = null;
+
+/** The matrix and its code are loaded when its tab is opened. */
+async function showMatrix() {
+  const { MatrixPanel } = await import("./matrix.js");
+  matrix ||= new MatrixPanel(run);
+  matrix.open();
 }
 
 // ---- Charts and plan
@@ -291,8 +302,9 @@ async function showPlan() {
     const plan = await api.get(`${ADDRESS}/plan`);
     box.dataset.shown = "yes";
     const copy = el("button", { type: "button", class: "compact", onclick: () => navigator.clipboard.writeText(plan.text).then(() => toast("Copied.", "good")) }, "Copy");
+    const edit = el("a", { class: "button compact", dataset: { needs: "run" }, href: `/new?run=${encodeURIComponent(RUN)}` }, "Edit as new batch");
     box.replaceChildren(
-      el("div", { class: "plan-head" }, el("code", {}, visible(plan.path || "entered in browser")), copy),
+      el("div", { class: "plan-head" }, el("code", {}, visible(plan.path || "entered in browser")), copy, plan.text ? edit : null),
       plan.text ? el("pre", { class: "plan-text", tabindex: "0" }, visible(plan.text)) : el("p", { class: "soft" }, "This run has no plan file."),
     );
   } catch (error) {
@@ -326,8 +338,8 @@ async function begin() {
   const items = new ItemsPanel(page, run, first);
   makeMenus();
   makeGrouping();
-  // An address with filters is that of a list of items.
-  tabs.open(location.hash.slice(1) || (location.search ? "items" : "results"));
+  // An address with filters shows the items that they are about.
+  tabs.open(location.hash.slice(1) || (listQuery(readFilters()) ? "items" : "results"));
   setInterval(() => run.status === "running" && showTiles(), 1000);
   watch("run", RUN, (changes, { full }) => {
     const before = run.status;
