@@ -224,16 +224,11 @@ class RunResults:
         job = job_of_run(batch["job"])
         view = job.results_view(run_id, self._site.context)
         if view is None:
-<<<<<<< HEAD
-            results = load_results(read, [run_id], self._site.now())
-            view = general_view(results, change_finder(read, run_id))
+            view = general_view(self._site.results.of(run_id), change_finder(read, run_id))
         if batch["status"] == RUNNING and view.sections:
             return replace(view, remarks=[LIVE_REMARK, *view.remarks])
         if read.resource(run_id, STOP_RULE) is not None:
             return replace(view, remarks=[EARLY_REMARK, *view.remarks])
-=======
-            view = general_view(self._site.results.of(run_id), change_finder(read, run_id))
->>>>>>> main
         return view
 
     def _counted(self, batch: BatchRow) -> ResultsAnswer:
