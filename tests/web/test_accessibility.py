@@ -100,6 +100,10 @@ def test_a_run_is_read_without_a_mouse(served, site, open_page):
     tab_to(page, "tr")
     page.keyboard.press("Enter")
     page.wait_for_url("**/runs/stocked")
+    # Results come first; the items are the next tab.
+    expect(page.get_by_role("tab", name="Results")).to_have_attribute("aria-selected", "true")
+    tab_to(page, "[role=tab]")
+    page.keyboard.press("ArrowRight")
     page.get_by_role("gridcell", name="Mend test 1 of blog").wait_for()
     page.keyboard.press("/")
     page.keyboard.type("of blog")
@@ -107,7 +111,7 @@ def test_a_run_is_read_without_a_mouse(served, site, open_page):
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.getAttribute('role')") == "grid"
     page.keyboard.press("Enter")
-    page.wait_for_url("**/sessions/talk")
+    page.wait_for_url("**/sessions/talk?*")
     expect(page.get_by_role("log")).to_contain_text("hello")
     tab_to(page, "[role=tab]")
     page.keyboard.press("End")
