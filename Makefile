@@ -17,7 +17,7 @@ AWS_CLIENTS := build/aws-clients
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check format bench bench-peers docs screenshots constraints browser inspect aws-clients sandbox test-agents test-ray test-package package mutants chaos clean
+.PHONY: help setup demo test check format bench bench-peers docs site release-notes screenshots constraints browser inspect aws-clients sandbox test-agents test-ray test-package package mutants chaos clean
 
 help:
 	@echo "make demo          run small batches: scripted agents and a real small model; no key, two minutes"
@@ -34,7 +34,9 @@ help:
 	@echo "make chaos         kill and disturb all jobs at random and count what is lost: MINUTES=5"
 	@echo "make bench         measure speed against bare scripts"
 	@echo "make bench-peers   measure Inspect AI and promptfoo beside Proctor"
-	@echo "make docs          write docs/commands.md from the commands' own help"
+	@echo "make docs          renew docs/commands.md and the output of commands in the manual"
+	@echo "make site          build the manual as a site in build/site"
+	@echo "make release-notes print the notes of a release from CHANGELOG.md: VERSION=0.2.0"
 	@echo "make screenshots   make the pictures of the web app in docs/pictures"
 	@echo "make constraints   look for newer versions of what we need, and pin them"
 	@echo "make clean         remove what all of these made"
@@ -135,6 +137,16 @@ screenshots: $(DEV_STAMP) browser
 
 docs: $(DEV_STAMP)
 	@$(BIN)/python tools/write_command_manual.py
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/run_docs.py
+
+# The manual as a site in build/site, without network. Its search needs a server: python3 -m http.server -d build/site
+site: $(DEV_STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "wrote build/site/index.html"
+
+# What has changed, for a release: make release-notes VERSION=0.2.0
+release-notes: $(DEV_STAMP)
+	@$(BIN)/python tools/release_notes.py $(VERSION)
 
 # Pins every version without saying where it comes from.
 constraints: $(BIN)/uv

@@ -9,6 +9,7 @@ export { attempt, confirmed, toast } from "./dialogs.js";
 export { byId, debounced, el, go, remember, remembered, svg, urlOf } from "./dom.js";
 export * as format from "./format.js";
 export { onConnection, watch } from "./live.js";
+export { since } from "./time.js";
 export { badge, ProgressBar, RUN_STATUSES, STATUSES, tally, words } from "./status.js";
 export { DataTable } from "./table.js";
 

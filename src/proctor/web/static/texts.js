@@ -89,6 +89,11 @@ export function longText(piece, address, { show = (text) => [visible(text)], cla
   return el("div", { class: "long" }, box, button);
 }
 
+/** A name, such as that of a model, that may be broken into lines behind its parts, and not within one. */
+export function breakable(name) {
+  return visible(name).split(/(?<=[/_-])|(?<=[.:])(?!\d)/).flatMap((part, index) => (index ? [document.createElement("wbr"), part] : [part]));
+}
+
 /** Indented JSON; other text unchanged. */
 export function pretty(text) {
   try {
