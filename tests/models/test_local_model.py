@@ -64,13 +64,16 @@ def with_file(environment: dict[str, str], monkeypatch, name: str) -> None:
     environment["NAME_OF_FILE"] = name
 
 
-def test_its_weights_are_downloaded_once_before_the_first_use(without_weights, monkeypatch, tmp_path, capsys):
+def test_its_weights_are_downloaded_once_before_the_first_use(without_weights, monkeypatch, tmp_path):
     with_file(without_weights, monkeypatch, local.WEIGHTS_FILE)
+    notices = []
 
-    ModelRouter(without_weights).check("local/smollm2")
-    ModelRouter(without_weights).check("local/smollm2")
+    for _ in range(2):
+        router = ModelRouter(without_weights)
+        router.pools.notify = notices.append
+        router.check("local/smollm2")
 
-    assert capsys.readouterr().err == "Downloading the weights of local/smollm2, 93 MB, once.\n"
+    assert notices == ["downloading the weights of local/smollm2, 93 MB, once"]
     cached = tmp_path / ".cache" / "proctor" / "models"
     assert [file.name for file in cached.iterdir()] == [local.WEIGHTS_FILE]
     assert (tmp_path / "key").read_text() == "\n", "an installer gets no keys"

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -60,12 +60,13 @@ def has_weights(environment: Mapping[str, str]) -> bool:
     return _packaged_weights() is not None or _cached_weights(environment).is_file()
 
 
-def require(environment: Mapping[str, str]) -> None:
+def require(environment: Mapping[str, str], notify: Callable[[str], None] | None = None) -> None:
     """Download the weights if they are missing; a `UsageError` where the model cannot be served."""
     if not is_installed():
         raise UsageError(f"`{MODEL}` needs {RUNTIME}, not installed here\n{INSTALL_RUNTIME}")
     if not has_weights(environment):
-        print(f"Downloading the weights of {MODEL}, {WEIGHTS_MEGABYTES} MB, once.", file=sys.stderr)
+        if notify is not None:
+            notify(f"downloading the weights of {MODEL}, {WEIGHTS_MEGABYTES} MB, once")
         download_weights(environment)
 
 
