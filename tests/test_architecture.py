@@ -31,7 +31,7 @@ LAYERS = [
     {"workspace", "scenario", "dialogue", "judging", "telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     {"item", "session", "score", "errors", "git", "processes", "expect", "json_values", "answer_parser"}
-    | {"formatting", "lazy_import", "cache", "secrets", "sandbox", "assertions"},
+    | {"formatting", "frozen", "lazy_import", "cache", "secrets", "sandbox", "assertions"},
 ]
 """A part imports only from rows below its own."""
 

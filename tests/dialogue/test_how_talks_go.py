@@ -62,8 +62,10 @@ async def test_a_turn_is_a_question_and_its_answer_and_the_last_one_ends_it() ->
 async def test_the_side_that_opens_is_reminded_when_few_turns_are_left() -> None:
     stage = Stage(client=numbered("answer"), therapist=numbered("question"))
 
-    await stage.play(max_turns=4, reminder_turns=2)
+    talk = await stage.play(max_turns=4, reminder_turns=2)
 
+    assert list(talk.notes) == [0, 4, 6], "each by the number of utterances before it"
+    assert [talk.notes[number] for number in talk.notes] == stage.moderated
     assert [words.partition(" left")[0] for words in stage.moderated[1:]] == [
         "[Moderator] 2 turns are",
         "[Moderator] 1 turn is",

@@ -53,6 +53,7 @@ from proctor.store import (
 )
 from proctor.store.annotations import Annotation
 from proctor.store.definitions import Token
+from proctor.store.drift import LineKey, NewScore
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
@@ -66,6 +67,7 @@ from proctor.telemetry.documents import SessionMark
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 LONG = "long text " * 1000
 SETTINGS = {"session": "s1", "evaluator": "tidy", "combination": "c", "run": 1}
+LINE = LineKey("oc-1", "tidy", "")
 ITEM = Item(
     runner="prompt",
     prompt="town",
@@ -201,6 +203,13 @@ def fill(store: Store) -> None:
     store.datasets.publish("ds-1", token, NOW)
     advice = {"id": "r-1", "name": "r", "type": "SYSTEM_PROMPT_RECOMMENDATION"} | times
     store.recommendations.create(advice, {"text": LONG}, token)
+    names = {"configId": "oc-1", "evaluator": "tidy", "dimension": "", "position": 1, "at": timestamp(NOW)}
+    score = NewScore(evaluator="tidy", dimension="", sessionId="s1", value=0.5, at=timestamp(NOW))
+    point = names | {"mean": 0.5, "low": 0.1, "high": 0.9}
+    crossing = names | {"direction": "up", "beforeMean": 0.1, "beforeLow": 0.0, "beforeHigh": 0.2}
+    crossing |= {"afterMean": 0.5, "afterLow": 0.4, "afterHigh": 0.6, "afterSessions": 9, "alert": "none"}
+    crossing |= {"attempts": 0, "nextAt": None, "problem": ""}
+    store.drift.add(LINE, 0, [score], [point], crossing)
     mark = SessionMark(
         trace_id="t" * 32,
         span_id="s" * 16,
@@ -409,6 +418,9 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         *(store.datasets.versions("ds-1", before=None, limit=9), store.datasets.version("ds-1", 1)),
         *(store.recommendations.get("r-1"), store.recommendations.count_active()),
         store.recommendations.list(after=("9", ""), status="PENDING"),
+        *(store.drift.new_scores("other", "run", after=0), store.drift.finished_up_to("run")),
+        *(store.drift.lines(), store.drift.values(LINE, after=0), store.drift.points(LINE)),
+        store.drift.crossings(LINE),
         *(store.definitions.sessions_of("oc-1", "judge"), store.definitions.tags("arn")),
         *(store.logs.streams(), store.logs.events("g", "s"), store.arrivals.has_new()),
         *(store.arrivals.oldest_new(), labels.labels_state(read, "tidy")),

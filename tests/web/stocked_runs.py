@@ -1,12 +1,15 @@
 """Runs and sessions put into a store by hand, for tests of the pages that show them."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from proctor.item import Item
+from proctor.score import Score
 from proctor.session import Event
-from proctor.store import Recorder, Store, timestamp
+from proctor.store import Recorder, Store, Writer, timestamp
+from proctor.store.tables import COLUMNS
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MODELS = ("openai/gpt-5", "anthropic/claude-opus", "qwen3:8b")
@@ -83,3 +86,19 @@ def add_session(
     recorder.end("success", "completed", "", work_seconds=12.5, waiting_seconds=2.0)
     writer.close()
     return recorder
+
+
+_positions = itertools.count(100_000)
+
+
+def add_score(writer: Writer, session_id: str, minute: int = 0, **members: Any) -> None:
+    """A score of a session that has ended."""
+    score = Score(**members)
+    row = dict.fromkeys(COLUMNS["scores"], "") | {
+        "sessionId": session_id, "position": next(_positions), "level": "session",
+        "timestamp": timestamp(NOW + timedelta(minutes=minute)), "evaluator": score.evaluator,
+        "dimension": score.dimension, "value": score.value, "label": score.label,
+        "judgedSessionId": score.judged_session, "explanationBlob": None, "costUsd": None,
+        "inputTokens": 0, "outputTokens": 0, "ignored": "[]", "votes": "[]",
+    }  # fmt: skip
+    writer.append("scores", tuple(row.values()))

@@ -72,8 +72,10 @@ def test_whatever_can_be_reached_on_a_page_has_a_name(served, site, open_page):
     add_session(site.store, "talk", said, "stocked", itemId=items[0].id)
     page = open_page(served.url)
     for where in (
-        *("/", "/new", "/compare", "/evaluations", "/evaluations/new", "/models", "/settings", "/api/docs"),
-        *("/runs/stocked", "/runs/stocked#charts", "/sessions/talk", "/sessions/talk#details"),
+        *("/", "/new", "/compare", "/trends", "/evaluations", "/evaluations/new"),
+        *("/models", "/settings", "/api/docs", "/playground", "/tasks"),
+        *("/runs/stocked", "/runs/stocked#items", "/runs/stocked#matrix", "/runs/stocked#charts"),
+        *("/sessions/talk", "/sessions/talk#details"),
     ):
         page.goto(served.url + where)
         # What models there are takes processes to find out.

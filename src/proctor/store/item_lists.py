@@ -219,7 +219,7 @@ def _expression(order: str, is_postgres: bool) -> tuple[str, list[object]]:
     return f'"{order}"', []
 
 
-class _Position(TypedDict):
+class _ItemPosition(TypedDict):
     position: int
 
 
@@ -231,7 +231,7 @@ class _SessionPlace(TypedDict):
 def position_of(read: StoreReader, run_id: str, session_id: str) -> int | None:
     """Position of the item that a session is an attempt at; None: it is of no item of the run."""
     rows = read.rows(
-        _Position,
+        _ItemPosition,
         'SELECT i."position" FROM "sessions" s JOIN "batch_items" i '
         'ON i."runId" = s."runId" AND i."id" = s."itemId" WHERE s."id" = ? AND s."runId" = ?',
         (session_id, run_id),

@@ -28,7 +28,7 @@ from proctor.store import items as stored_items
 from proctor.store.runs import last_change
 from proctor.store.tables import BatchRow
 from proctor.web.responses import ERRORS
-from proctor.web.run_schemas import RowModel, RunId
+from proctor.web.run_schemas import ResultFigureShape, RowModel, RunId
 from proctor.web.state import AppState
 
 WAIT_SECONDS = 0.3
@@ -46,22 +46,6 @@ MOST_COMPARED = 12
 
 State = tuple[str, str | None, tuple[int, ...], str | None, str | None]
 """Status and end of the run, finished items by status, and the last changes of any run."""
-
-
-class ResultFigureShape(RowModel):
-    """A figure with its interval."""
-
-    label: str
-    text: str = Field(description="The value as people read it.")
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int | None = Field(description="Tasks, runs or results behind it. Null: does not apply.")
-    unit: str = Field(description="What `n` counts.")
-    note: str
-    items: dict[str, list[str]] | None = Field(
-        description="Filters of the item list that select what it is computed from. Null: none does."
-    )
 
 
 class SentenceShape(RowModel):
@@ -229,14 +213,12 @@ class RunResults:
     def _view(self, batch: BatchRow) -> ResultsView:
         # numpy is loaded with the first results, not with the server.
         from proctor.report.result_sections import change_finder, general_view
-        from proctor.stats.results import load_results
 
         read, run_id = self._site.store.read, batch["runId"]
         job = job_of_run(batch["job"])
         view = job.results_view(run_id, self._site.context)
         if view is None:
-            results = load_results(read, [run_id], self._site.now())
-            view = general_view(results, change_finder(read, run_id))
+            view = general_view(self._site.results.of(run_id), change_finder(read, run_id))
         return view
 
     def _counted(self, batch: BatchRow) -> ResultsAnswer:

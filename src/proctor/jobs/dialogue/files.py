@@ -481,7 +481,7 @@ def results_view(read: StoreReader, run_id: str) -> ResultsView:
             for cell in cells
             if cell["mean"]["value"] is not None
         }
-        for words, svg in _heat_map(measure, cells, numbers):
+        for words, svg in _heat_map(measure.removeprefix("score."), cells, numbers):
             title, _, caption = words.partition(". ")
             sections.append(ResultChart(title=title, svg=svg, marks=marks.figures, caption=caption))
     for measure in (*scores, "num_turns"):

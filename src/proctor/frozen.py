@@ -1,0 +1,53 @@
+"""Faster construction of frozen dataclasses that are made for every item of a run."""
+
+from dataclasses import MISSING, fields
+from typing import TypeVar
+
+T = TypeVar("T")
+_IS_OMITTED = object()
+
+
+def fast_init(cls: type[T]) -> type[T]:
+    """Give a frozen dataclass with slots a faster `__init__`.
+
+    That of `dataclasses` calls `object.__setattr__` once for each field: ten fields take 5 µs, which adds up
+    to a tenth of a batch of short items. Here, the new object belongs to an open class of the same layout
+    while its attributes are set, and then to `cls`, which is as frozen as before.
+    """
+    if cls.__bases__ != (object,):
+        raise TypeError(f"{cls.__name__} has a base class, so that its layout is another")
+    slots = cls.__dict__["__slots__"]
+    open_class = type(cls.__name__, (), {"__slots__": slots})
+    # Names of a single underscore: a field cannot be called so.
+    values: dict[str, object] = {
+        "_cls": cls,
+        "_open": open_class,
+        "_set": object.__setattr__,
+        "_": _IS_OMITTED,
+    }
+    parameters, lines = ["self"], ['_set(self, "__class__", _open)']
+    every = fields(cls)  # type: ignore[arg-type]
+    for number, field in enumerate(sorted(every, key=lambda each: bool(each.kw_only))):
+        name, default = field.name, f"_{number}"
+        if field.kw_only and "*" not in parameters:
+            parameters.append("*")
+        if field.default is not MISSING:
+            values[default] = field.default
+            parameters.append(f"{name}={default}")
+        elif field.default_factory is not MISSING:
+            values[default] = field.default_factory
+            parameters.append(f"{name}=_")
+        else:
+            parameters.append(name)
+        made_anew = f"{default}() if {name} is _ else " if field.default_factory is not MISSING else ""
+        lines.append(f"self.{name} = {made_anew}{name}")
+    lines.append("self.__class__ = _cls")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    source = f"def __init__({', '.join(parameters)}):\n  " + "\n  ".join(lines)
+    exec(source, values)
+    made = values["__init__"]
+    for attribute in ("__annotations__", "__qualname__", "__module__"):
+        setattr(made, attribute, getattr(cls.__init__, attribute))
+    setattr(cls, "__init__", made)  # noqa: B010
+    return cls
