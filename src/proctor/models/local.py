@@ -73,7 +73,10 @@ def require(environment: Mapping[str, str], notify: Callable[[str], None] | None
 def download_weights(environment: Mapping[str, str]) -> Path:
     """Download the weights into the user's cache, with pip or uv; a `UsageError` if that fails."""
     target = _cached_weights(environment)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"the weights of `{MODEL}` have no place: {error}\nSet XDG_CACHE_HOME.") from error
     # On the same file system, so that the finished file appears at once, also for another process.
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         variables = {

@@ -19,7 +19,7 @@ from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in
 from proctor.store import items as store_items
 from proctor.store import timestamp
-from proctor.store.datasets import Example
+from proctor.store.datasets import StoredExample
 from proctor.store.definitions import Token
 from proctor.web.actions import error_message, run_command
 from proctor.web.responses import ERRORS, page
@@ -225,7 +225,7 @@ def router(site: AppState) -> APIRouter:
     return routes
 
 
-def _test_case(row: Example) -> TestCaseShape:
+def _test_case(row: StoredExample) -> TestCaseShape:
     turn: JsonMap = next(iter(maps_in(row["content"].get("turns"))), {})
     given = turn.get("input")
     prompt = given if isinstance(given, str) else as_text(as_map(turn, "input").get("prompt"))
