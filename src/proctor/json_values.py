@@ -42,10 +42,10 @@ def compact_encoder(*, sort_keys: bool = False) -> Callable[[object], str]:
     As `JSONEncoder.encode`, which makes an encoder for each call.
     """
     exact = json.JSONEncoder(sort_keys=sort_keys, separators=(",", ":"), ensure_ascii=False)
-    if json.encoder.c_make_encoder is None:
+    if json.encoder.c_make_encoder is None:  # type: ignore[attr-defined]
         return exact.encode
     # None: cycles are not looked for, and exceed the depth.
-    chunks = json.encoder.c_make_encoder(
+    chunks = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
         None, exact.default, json.encoder.encode_basestring, None, ":", ",", sort_keys, False, True
     )
 
@@ -81,7 +81,7 @@ _DECODER = json.JSONDecoder(parse_constant=_nothing, parse_float=_finite)
 def _decoded(text: str) -> object:
     try:
         # Without looking for spaces around it, which takes as long as reading a short text.
-        value, end = _DECODER.scan_once(text, 0)
+        value, end = _DECODER.scan_once(text, 0)  # type: ignore[attr-defined]
     except StopIteration:
         end = -1
     return value if end == len(text) else _DECODER.decode(text)
