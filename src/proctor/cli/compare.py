@@ -17,6 +17,7 @@ from proctor.cli.output import (
     print_note,
     print_table,
     printable,
+    write_file,
 )
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
@@ -232,9 +233,5 @@ def _print_notes(each: Contrast) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}\nUse the path of a file.") from error
+    write_file(path, text)
     print_note(f"wrote {printable(path)}")

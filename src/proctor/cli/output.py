@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 import typer
@@ -55,6 +56,17 @@ def print_note(text: str) -> None:
 
 NEXT_WIDTH = 72
 """Characters of the commands on one line; longer ones stand below each other."""
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a text to a file, in a folder that is created if need be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}\nChoose the path of a file that can be written."
+        ) from error
 
 
 def print_next(commands: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ from proctor.cli.output import (
     print_note,
     printable,
     scope_of,
+    write_file,
 )
 from proctor.cli.run import terminal_context
 from proctor.context import RunContext
@@ -73,7 +74,7 @@ def report(
             else:
                 text = _report(ctx, scope, format_)
     if out is not None:
-        _write(out, text)
+        write_file(out, text)
         print_note(f"wrote {printable(out)}")
     if as_json:
         print_json({"format": format_, "file": None if out is None else str(out), "report": text})
@@ -106,16 +107,6 @@ def _json_report(ctx: RunContext, scope: Scope) -> str:
 def _report_of_job(ctx: RunContext, run_id: str, format_: str) -> str | None:
     """The report that the job of a run makes; None: the one that every run has."""
     return job_of_run(ctx.store.read.batch(run_id, ctx.now())["job"]).report(run_id, format_, ctx)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror}\nPass the path of a file to --out."
-        ) from error
 
 
 analyze_app = typer.Typer(add_completion=False)

@@ -15,7 +15,7 @@ import yaml
 from proctor.agents import agent_names
 from proctor.cli import main, output
 from proctor.cli.inventory import look
-from proctor.cli.output import Json, print_json, print_next, print_note, printable
+from proctor.cli.output import Json, print_json, print_next, print_note, printable, write_file
 from proctor.cli.run import terminal_context
 from proctor.errors import ProctorError, UsageError
 from proctor.git import Git
@@ -103,9 +103,9 @@ def init(
     text = _text(plan, out, git)
     job = recognize(text)
     _check(text, out, context.obj)
-    _write(out, text)
+    write_file(out, text)
     schema = out.parent / SCHEMA_FOLDER / f"{job.name}.schema.json"
-    _write(schema, schema_text(job.name))
+    write_file(schema, schema_text(job.name))
     if as_json:
         print_json({"plan": str(out), "schema": str(schema), "job": job.name})
     print_note(f"wrote {printable(out)} and {printable(schema)}")
@@ -223,16 +223,6 @@ def _check(text: str, out: Path, options: Mapping[str, str] | None) -> None:
         job.read(PlanText(text=text, path=None, folder=folder), make_overrides(job, {}), ctx)
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror}\nChoose another place with --out."
-        ) from error
-
-
 # `proctor schema`
 
 
@@ -254,7 +244,7 @@ def schema(
     if out is None:
         print(text, end="")
     else:
-        _write(out, text)
+        write_file(out, text)
         print_note(f"wrote {printable(out)}")
     return output.SUCCEEDED
 
