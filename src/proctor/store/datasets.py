@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from proctor.errors import Contradiction, NotFound
 from proctor.json_values import JsonMap, JsonObject, as_text
 from proctor.store.batches import moment
-from proctor.store.database import Connection, extended, insertion
+from proctor.store.database import Connection, extended, insertion, places
 from proctor.store.definitions import (
     Token,
     Transaction,
@@ -34,6 +34,8 @@ DRAFT = 0
 KMS_CONTEXT = "aws:bedrock-agentcore:datasetId"
 RECOMMENDATION_CONTEXT = "aws:bedrock-agentcore:recommendationId"
 PENDING, IN_PROGRESS, COMPLETED, FAILED = "PENDING", "IN_PROGRESS", "COMPLETED", "FAILED"
+HIGHEST_VERSION = 10**18 - 1
+"""Above any version: databases have no larger numbers."""
 PAGE = 500
 
 
@@ -123,11 +125,10 @@ class Datasets:
 
     def _with_counts(self, rows: Sequence[DatasetRow]) -> list[StoredDataset]:
         ids = [row["id"] for row in rows]
-        places = ", ".join("?" * len(ids)) or "''"
         counted = self._read.rows(
             _Count,
             f'SELECT "datasetId", COUNT(*) AS "n" FROM "{EXAMPLES}" '
-            f'WHERE "version" = {DRAFT} AND "datasetId" IN ({places}) GROUP BY "datasetId"',
+            f'WHERE "version" = {DRAFT} AND "datasetId" IN ({places(ids)}) GROUP BY "datasetId"',
             ids,
         )
         counts = {row["datasetId"]: row["n"] for row in counted}
@@ -182,7 +183,7 @@ class Datasets:
         rows = self._read.rows(
             DatasetVersionRow,
             f'SELECT * FROM "{VERSIONS}" WHERE "datasetId" = ? AND "version" = ?',
-            (dataset_id, version),
+            (dataset_id, min(version, HIGHEST_VERSION)),
         )
         if not rows:
             raise NotFound(f"the dataset {dataset_id} has no version {version}")
@@ -262,12 +263,12 @@ class Datasets:
 
         def change(connection: Connection) -> None:
             for example_id in examples:
-                gone = connection.run(
+                deleted = connection.run(
                     f'DELETE FROM "{EXAMPLES}" WHERE "datasetId" = ? AND "version" = {DRAFT} '
                     'AND "exampleId" = ?',
                     (dataset_id, example_id),
                 )
-                if not gone:
+                if not deleted:
                     raise NotFound(f"the draft of {dataset_id} has no example {example_id}")
 
         return self._change_draft(dataset_id, change, token, now)

@@ -214,6 +214,7 @@ def test_a_dataset_of_the_store_is_ground_truth_by_name_and_version(tmp_path):
         assert scenarios("dataset:travel@1") == (["book", "greet"], "travel@1")
         for wrong, reason in (
             ("travel@2", "no version 2"),
+            ("travel@99999999999999999999", "no version 9"),
             ("other", "no dataset other"),
             ("travel@x", "`x`"),
         ):

@@ -188,10 +188,10 @@ def stored_dataset(store: Store | None, name: str) -> Dataset:
     """The ground truth in a dataset of the store: `dataset:NAME`, its draft, or `dataset:NAME@VERSION`."""
     if store is None:
         raise UsageError(f"{name} needs a store, and there is none here\nGive a file.")
-    wanted, _, version = name.removeprefix(STORED).partition("@")
+    dataset, _, version = name.removeprefix(STORED).partition("@")
     if not (version or "0").isdecimal():
-        raise UsageError(f"{name}: `{version}` is no version\nWrite {STORED}{wanted}@1, or no version.")
-    row = store.datasets.dataset(wanted)
+        raise UsageError(f"{name}: `{version}` is no version\nWrite {STORED}{dataset}@1, or no version.")
+    row = store.datasets.dataset(dataset)
     number = int(version) if version else DRAFT
     if version:
         store.datasets.version(row["id"], number)
