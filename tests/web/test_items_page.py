@@ -272,6 +272,9 @@ def test_a_matrix_shows_who_passed_what_where_they_differ_and_the_session_behind
     page.get_by_role("checkbox", name="Only where they disagree").uncheck()
     expect(tasks).to_have_text(["capital", "river", "hostile"])
     assert page.evaluate("window.pwned") is None
+    page.get_by_role("combobox", name="Compare words of").select_option("")
+    expect(matrix.locator("[title*='gnp.exe']")).to_have_count(1)
+    expect(matrix.locator("[title*='\u202e']")).to_have_count(0)
 
 
 def test_names_of_models_break_between_their_parts(listed, open_page):

@@ -28,7 +28,7 @@ export function columnsFor(factors, titles, evaluates, scores = []) {
     { key: "id", title: "Item", width: "150px", cell: (row) => el("code", {}, row.id) },
     { key: "position", title: "#", width: "64px", numeric: true, cell: (row) => number(row.position + 1) },
     { key: "repo", title: "Repository", width: "minmax(90px, 1fr)", cell: (row) => el("span", { title: row.repo }, visible(shortRepo(row.repo))) },
-    { key: "prompt", title: "Prompt", width: "minmax(200px, 2.4fr)", cell: (row, href) => el("a", { href, tabindex: "-1", title: row.prompt }, visible(row.prompt)) },
+    { key: "prompt", title: "Prompt", width: "minmax(200px, 2.4fr)", cell: (row, href) => el("a", { href, tabindex: "-1", title: visible(row.prompt) }, visible(row.prompt)) },
     { key: "agent", title: "Agent", width: "minmax(80px, .8fr)", cell: text("agent") },
     { key: "model", title: "Model", width: "minmax(160px, 1.4fr)", cell: (row) => full(row.model) },
     { key: "answer", title: "Answer", width: "minmax(160px, 2fr)", sortable: false, cell: (row) => full(outcome(row).answer) },
@@ -58,7 +58,7 @@ const factorCell = (name) => (row) => full(String(row.factors[name] ?? ""));
 export function scoreOf(score) {
   if (!score) return "";
   const digits = score.value === null ? "" : String(Number(score.value.toFixed(2)));
-  return el("span", { title: score.label || null }, digits || visible(score.label));
+  return el("span", { title: visible(score.label) || null }, digits || visible(score.label));
 }
 
 function annotationsOf({ tags, notes, isStarred }) {

@@ -325,7 +325,7 @@ export class ItemsPanel {
     const pressed = this.grid.wanted?.group === group.key;
     return el(
       "button",
-      { type: "button", class: "failure-group", dataset: { key: group.key }, "aria-pressed": String(pressed), title: group.example, onclick: ({ currentTarget }) => this.chooseGroup(group, currentTarget) },
+      { type: "button", class: "failure-group", dataset: { key: group.key }, "aria-pressed": String(pressed), title: visible(group.example), onclick: ({ currentTarget }) => this.chooseGroup(group, currentTarget) },
       el("span", { class: "figures" }, `${number(group.items)} ×`),
       el("span", { class: "tag" }, visible(group.reason)),
       el("span", { class: "failure-pattern" }, visible(group.pattern)),

@@ -110,7 +110,7 @@ async function showCases(dataset) {
     label: `Test cases of ${dataset.name}`,
     rowKey: (example) => example.id,
     columns: [
-      { key: "prompt", title: "Prompt", class: "wide", cell: (example) => el("span", { class: "cell-text", title: example.prompt }, visible(example.prompt || "(no prompt)")) },
+      { key: "prompt", title: "Prompt", class: "wide", cell: (example) => el("span", { class: "cell-text", title: visible(example.prompt) }, visible(example.prompt || "(no prompt)")) },
       { key: "expected", title: "Expected", cell: (example) => el("span", { class: "cell-text", title: example.expected }, visible(example.expected || "anything")) },
       { key: "from", title: "From", cell: (example) => (example.content.metadata?.sessionId ? el("a", { href: `/sessions/${encodeURIComponent(example.content.metadata.sessionId)}` }, "session") : "–") },
       { key: "actions", title: "Actions", cell: (example) => el("button", { type: "button", class: "compact", dataset: { needs: "label" }, "aria-label": `Delete ${example.id}`, onclick: ({ currentTarget }) => remove(currentTarget, example) }, "Delete") },
