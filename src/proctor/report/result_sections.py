@@ -267,8 +267,7 @@ def task_matrix(results: Results, sizes: FindChanges | None = None) -> list[Resu
     order = _rows_that_differ(results, by, tasks)
     listed, columns = order[:MOST_TASKS], by.labels[:MOST_COLUMNS]
     places: dict[tuple[int, int], list[int]] = {}
-    wanted = np.isin(tasks.codes, listed)
-    for row in np.flatnonzero(wanted).tolist():
+    for row in np.flatnonzero(np.isin(tasks.codes, listed)).tolist():
         places.setdefault((int(tasks.codes[row]), int(by.codes[row])), []).append(row)
     ids = [results.item_ids[row] for rows in places.values() for row in rows]
     changed = sizes(ids) if sizes else {}

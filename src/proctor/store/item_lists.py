@@ -66,6 +66,11 @@ class ItemQuery:
     """A column, `factor:NAME` or `score:NAME`."""
     descending: bool = False
 
+    def __post_init__(self) -> None:
+        # Here, and not where it is used: it becomes a part of an SQL statement.
+        if not self.order.startswith((FACTOR, SCORE)) and self.order not in ORDERS:
+            raise NotFound(f"items cannot be sorted by {self.order}\nThey can by: {', '.join(ORDERS)}.")
+
     @property
     def is_volatile(self) -> bool:
         """Whether the result can change without a change of the run's items."""
@@ -88,12 +93,12 @@ class Listing:
 
     def only(self, positions: Collection[int]) -> "Listing":
         """The same items without those at other positions."""
-        kept = [
+        pairs = [
             (position, status)
             for position, status in zip(self.positions, self.statuses, strict=True)
             if position in positions
         ]
-        return Listing(array("q", [position for position, _ in kept]), bytes(status for _, status in kept))
+        return Listing(array("q", [position for position, _ in pairs]), bytes(status for _, status in pairs))
 
     def of(self, statuses: Sequence[str]) -> "array[int]":
         """Positions of the items in these statuses; no statuses: all."""
@@ -214,8 +219,6 @@ def _expression(order: str, is_postgres: bool) -> tuple[str, list[object]]:
         if is_postgres:
             return 'CAST("finishedAt" AS timestamptz) - CAST("startedAt" AS timestamptz)', []
         return 'julianday("finishedAt") - julianday("startedAt")', []
-    if order not in ORDERS:
-        raise NotFound(f"items cannot be sorted by {order}\nThey can by: {', '.join(ORDERS)}.")
     return f'"{order}"', []
 
 

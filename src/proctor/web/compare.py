@@ -319,11 +319,10 @@ def _difference(each: Contrast) -> DifferenceShape | None:
 
 
 def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartShape:
-    shown = [each for each in contrasts if each.metric == metric]
     return ChartShape(
         caption=metric,
         svg=plot_of(contrasts, metric, baseline, is_marked=True),
-        marks=[_mark(each) for each in shown],
+        marks=[_mark(each) for each in contrasts if each.metric == metric],
     )
 
 

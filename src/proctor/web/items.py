@@ -89,8 +89,6 @@ def item_query(
     for one in status or ():
         if one not in STATUSES:
             raise NotFound(f"there is no status {one}\nThere are: {', '.join(STATUSES)}.")
-    if not order.startswith((item_lists.FACTOR, item_lists.SCORE)) and order not in item_lists.ORDERS:
-        raise NotFound(f"items cannot be sorted by {order}\nThey can by: {', '.join(item_lists.ORDERS)}.")
     return ItemQuery(
         search=_clean(search),
         statuses=tuple(status or ()),
@@ -210,21 +208,21 @@ def router(site: AppState) -> APIRouter:
     ) -> MatrixAnswer:
         """Of finished items. A cell has all repeats; its answer is that of the first."""
         batch = site.store.read.batch(run_id, site.now())
-        made = matrices.get(
+        table = matrices.get(
             batch,
             (site.results.state(batch["runId"]) if batch["status"] != RUNNING else (), by),
             lambda: _matrix(site, batch["runId"], _clean(by)),
         )
         metric = f"{item_lists.SCORE}{score}" if score else "success"
-        tasks = made.tasks(search=_clean(search), metric=metric, disagree=disagree)
-        rows = made.rows(tasks[offset : offset + limit], score)
+        tasks = table.tasks(search=_clean(search), metric=metric, disagree=disagree)
+        rows = table.rows(tasks[offset : offset + limit], score)
         return MatrixAnswer(
-            by=made.by,
-            levels=list(made.levels),
-            has_more_levels=made.has_more_levels,
-            scores=list(made.scores),
+            by=table.by,
+            levels=list(table.levels),
+            has_more_levels=table.has_more_levels,
+            scores=list(table.scores),
             total=len(tasks),
-            tasks=len(made),
+            tasks=len(table),
             offset=offset,
             rows=_matrix_rows(site, batch["runId"], rows, characters),
         )
@@ -244,8 +242,8 @@ def _matrix_rows(
 ) -> list[MatrixRowShape]:
     """The rows of a matrix with the answers of their first items."""
     ids = [cell.item_id for row in rows for cell in row.cells if cell]
-    found = [row for part in id_pages(ids) for row in items.items_by_id(site.store.read, run_id, part)]
-    shapes = {row["id"]: item_shape(row) for row in found}
+    parts = (items.items_by_id(site.store.read, run_id, part) for part in id_pages(ids))
+    shapes = {row["id"]: item_shape(row) for part in parts for row in part}
     if characters:
         add_outcomes(site, list(shapes.values()), characters)
 

@@ -232,8 +232,8 @@ def router(site: AppState) -> APIRouter:
 
 def _test_case(row: StoredExample) -> TestCaseShape:
     turn: JsonMap = next(iter(maps_in(row["content"].get("turns"))), {})
-    given = turn.get("input")
-    prompt = given if isinstance(given, str) else as_text(as_map(turn, "input").get("prompt"))
+    text = turn.get("input")
+    prompt = text if isinstance(text, str) else as_text(as_map(turn, "input").get("prompt"))
     return TestCaseShape(
         id=row["id"],
         position=row["position"],
