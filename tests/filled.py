@@ -5,6 +5,7 @@ from its place in the plan, so that tests can count by hand.
 """
 
 import itertools
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -63,6 +64,25 @@ class Clock:
 
     def __call__(self) -> datetime:
         return self.now
+
+
+def task_items(
+    levels: Iterable[str] = "ab", tasks: int = 3, repeats: int = 1, missing: Collection[tuple[str, int]] = ()
+) -> list[Item]:
+    """Every task with every model, a task at a time; `missing` are pairs of a model and a task."""
+    return [
+        Item(
+            runner="prompt",
+            prompt=f"task {task}",
+            model=level,
+            factors={"model": level, "task": f"task {task}"},
+            repeat=repeat,
+        )
+        for task in range(tasks)
+        for level in levels
+        for repeat in range(1, repeats + 1)
+        if (level, task) not in missing
+    ]
 
 
 def new_store(folder: Path, run_id: str = "compare", batch_items: list[Item] | None = None) -> Store:

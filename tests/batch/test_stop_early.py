@@ -6,8 +6,8 @@ import random
 import pytest
 
 from databases import query
+from filled import task_items
 from proctor.errors import UsageError
-from proctor.item import Item
 from proctor.job import StopRule, read_stop_rule
 from proctor.stats.stopping import StopFollower, StopMonitor, arranged, stored_rule
 from proctor.store import Store
@@ -258,22 +258,6 @@ def test_a_comparison_by_another_factor_says_that_its_interval_is_too_narrow(pro
 # In this process: order, observations, and error rates.
 
 
-def items(levels, tasks, repeats=1, missing=()):
-    return [
-        Item(
-            runner="prompt",
-            prompt=f"task {task}",
-            model=level,
-            factors={"model": level, "task": f"task {task}"},
-            repeat=repeat,
-        )
-        for task in range(tasks)
-        for level in levels
-        for repeat in range(1, repeats + 1)
-        if (level, task) not in missing
-    ]
-
-
 class Batch:
     """A run in a store, whose items end as a test says."""
 
@@ -294,7 +278,7 @@ class Batch:
 
 
 def test_tasks_are_in_a_random_order_that_the_seed_fixes_and_stay_together():
-    made = items(["a", "b"], 30, 2)
+    made = task_items(["a", "b"], 30, 2)
 
     one, _ = arranged(made, StopRule(decided=True), 1)
     again, _ = arranged(made, StopRule(decided=True), 1)
@@ -308,14 +292,14 @@ def test_tasks_are_in_a_random_order_that_the_seed_fixes_and_stay_together():
 
 
 def test_repeats_of_a_single_task_are_observations_of_that_task():
-    _, rule = arranged(items(["a", "b"], 1, 20), StopRule(decided=True), 1)
-    _, several = arranged(items(["a", "b"], 2, 20), StopRule(decided=True), 1)
+    _, rule = arranged(task_items(["a", "b"], 1, 20), StopRule(decided=True), 1)
+    _, several = arranged(task_items(["a", "b"], 2, 20), StopRule(decided=True), 1)
 
     assert (rule.unit, several.unit) == ("repeat", "task")
 
 
 def test_a_task_that_a_level_lacks_holds_nothing_up(proctor_store):
-    made = items(["a", "b"], 40, missing={("b", task) for task in range(0, 40, 4)})
+    made = task_items(["a", "b"], 40, missing={("b", task) for task in range(0, 40, 4)})
     batch = Batch(proctor_store, made, StopRule(decided=True))
     monitor = batch.monitor()
     for item in batch.items:
@@ -327,7 +311,7 @@ def test_a_task_that_a_level_lacks_holds_nothing_up(proctor_store):
 
 
 def test_a_half_finished_task_does_not_count(proctor_store):
-    batch = Batch(proctor_store, items(["a", "b"], 10, 3), StopRule(decided=True))
+    batch = Batch(proctor_store, task_items(["a", "b"], 10, 3), StopRule(decided=True))
     monitor = batch.monitor()
     for item in batch.items:
         if item.repeat < 3:
@@ -350,7 +334,7 @@ def row(item, status):
 
 def test_errors_are_counted_both_ways(proctor_store):
     """b succeeds wherever it does not crash: better without errors, worse with them as failures."""
-    batch = Batch(proctor_store, items(["a", "b"], 80), StopRule(decided=True))
+    batch = Batch(proctor_store, task_items(["a", "b"], 80), StopRule(decided=True))
     monitor = batch.monitor()
     for number, item in enumerate(batch.items):
         if item.model == "a":
@@ -364,7 +348,7 @@ def test_errors_are_counted_both_ways(proctor_store):
 
 
 def test_a_follower_reads_the_store_again_only_when_items_have_ended(proctor_store, monkeypatch):
-    batch = Batch(proctor_store, items(["a", "b"], 10), StopRule(decided=True))
+    batch = Batch(proctor_store, task_items(["a", "b"], 10), StopRule(decided=True))
     follower = StopFollower(batch.rule, proctor_store.read, batch.run_id)
     first = follower.document(20, 0)
     reads = []
@@ -389,7 +373,7 @@ def test_rules_of_the_library_and_of_an_option_are_checked():
 
 def simulated(store, seed, levels, tasks, success, repeats, rule):
     """How many tasks a run takes until it stops, and what it decided."""
-    batch = Batch(store, items(levels, tasks, repeats), rule, seed)
+    batch = Batch(store, task_items(levels, tasks, repeats), rule, seed)
     chance = random.Random(1000 + seed)
     monitor = batch.monitor()
     difficulty = {}

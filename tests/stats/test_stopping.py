@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from filled import task_items
 from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import StopRule
@@ -30,21 +31,6 @@ from proctor.stats.stopping import (
 from proctor.store import Store
 
 LEVELS = ("a", "b", "c")
-
-
-def items(levels: str = "ab", tasks: int = 3, repeats: int = 1) -> list[Item]:
-    return [
-        Item(
-            runner="prompt",
-            prompt=f"task {task}",
-            model=level,
-            factors={"model": level, "task": f"task {task}"},
-            repeat=repeat,
-        )
-        for task in range(tasks)
-        for level in levels
-        for repeat in range(1, repeats + 1)
-    ]
 
 
 @pytest.fixture
@@ -86,13 +72,13 @@ def test_a_rule_has_a_goal_for_each_thing_to_decide():
 
 
 def test_a_rule_that_items_cannot_decide_is_refused():
-    check_items(items(), StopRule(decided=True))
-    check_items(items("a"), StopRule(width=0.1))
+    check_items(task_items(), StopRule(decided=True))
+    check_items(task_items("a"), StopRule(width=0.1))
     for rule in (StopRule(decided=True), StopRule(ranks=0)):
         with pytest.raises(UsageError, match="all items have a as their model, so there is nothing"):
-            check_items(items("a"), rule)
+            check_items(task_items("a"), rule)
     with pytest.raises(UsageError, match=r"no item has a factor mood\n.* There are: model, task\."):
-        check_items(items(), StopRule(by="mood", width=0.1))
+        check_items(task_items(), StopRule(by="mood", width=0.1))
     with pytest.raises(UsageError, match=r"There are: none\."):
         check_items([], StopRule(width=0.1))
 
@@ -112,7 +98,7 @@ def test_a_rule_is_the_same_whatever_one_observation_is():
 
 def test_a_rule_is_stored_with_its_run(store):
     rule = StopRule(decided=True, metric="score:tidy", scale=(1.0, 5.0), margin=0.5)
-    started(store, items(), rule)
+    started(store, task_items(), rule)
     assert stored_rule(store.read, "run") == rule
     document = stop_document(store.read, "run")
     assert document is not None and document["metric"] == "score:tidy" and document["taskCount"] == 3
@@ -121,24 +107,24 @@ def test_a_rule_is_stored_with_its_run(store):
 
 
 def test_tasks_are_shuffled_and_repeats_follow_each_other_by_number():
-    ordered, rule = arranged(items("ab", 12, 2), StopRule(decided=True), 3)
+    ordered, rule = arranged(task_items("ab", 12, 2), StopRule(decided=True), 3)
     assert rule.unit == "task"
     places = [(item.prompt, item.repeat, item.model) for item in ordered]
     assert [place[1:] for place in places[:4]] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
     assert [place[0] for place in places[::4]] != [f"task {number}" for number in range(12)]
     assert arranged([], rule, 1) == ([], rule)
-    single, of_repeats = arranged(items("ab", 1, 5), StopRule(decided=True), 1)
+    single, of_repeats = arranged(task_items("ab", 1, 5), StopRule(decided=True), 1)
     assert of_repeats.unit == "repeat"
     assert [item.model for item in single] == list("ab" * 5)
-    assert arranged(items("ab", 1, 1), StopRule(decided=True), 1)[1].unit == "task"
+    assert arranged(task_items("ab", 1, 1), StopRule(decided=True), 1)[1].unit == "task"
 
 
 def test_an_item_adds_to_its_task_once_and_the_task_when_it_is_complete(store):
-    ordered, monitor = started(store, items("ab", 2, 2), StopRule(decided=True))
+    ordered, monitor = started(store, task_items("ab", 2, 2), StopRule(decided=True))
     mine = [item for item in ordered if item.model == "a" and item.prompt == ordered[0].prompt]
     adds = [monitor._add(row(item)) for item in (mine[0], mine[0], mine[1], mine[1])]
     assert adds == [False, False, True, False]
-    assert not monitor._add(row(items("z")[0]))
+    assert not monitor._add(row(task_items("z")[0]))
     assert [each["tasks"] for each in monitor.document()["intervals"]] == [1, 0]
 
 
@@ -156,7 +142,7 @@ def test_an_item_adds_to_its_task_once_and_the_task_when_it_is_complete(store):
     ],
 )
 def test_the_value_of_an_item_is_that_of_the_metric(store, metric, values, expected):
-    ordered, monitor = started(store, items(), StopRule(decided=True, metric=metric))
+    ordered, monitor = started(store, task_items(), StopRule(decided=True, metric=metric))
     assert monitor._value(row(ordered[0], **values)) == expected
 
 
@@ -170,7 +156,7 @@ def test_the_value_of_an_item_is_that_of_the_metric(store, metric, values, expec
     ],
 )
 def test_scores_are_averaged_on_their_scale_and_of_numbers_the_last_counts(store, metric, measured, expected):
-    ordered, monitor = started(store, items(), StopRule(decided=True, metric=metric, scale=(1.0, 5.0)))
+    ordered, monitor = started(store, task_items(), StopRule(decided=True, metric=metric, scale=(1.0, 5.0)))
     scores = [{"evaluator": "tidy", "dimension": "", "value": value} for value in (*measured, None)]
     scores += [{"evaluator": "other", "dimension": "", "value": 3.3}]
     numbers = [{"name": "depth", "value": value} for value in (*measured, None)]
@@ -181,7 +167,7 @@ def test_scores_are_averaged_on_their_scale_and_of_numbers_the_last_counts(store
 
 
 def test_what_is_decided_is_not_wanted_any_more(store):
-    ordered, monitor = started(store, items("ab", 60), StopRule(decided=True))
+    ordered, monitor = started(store, task_items("ab", 60), StopRule(decided=True))
     assert not monitor.is_decided and all(monitor.wants(item.id) for item in ordered)
     outcome = {"a": "fail", "b": "success"}
     for item in ordered:
@@ -203,7 +189,7 @@ def test_what_is_decided_is_not_wanted_any_more(store):
 
 
 def test_costs_are_compared_as_ratios_of_which_less_is_better(store):
-    ordered, monitor = started(store, items("ab", 60), StopRule(decided=True, metric="cost"))
+    ordered, monitor = started(store, task_items("ab", 60), StopRule(decided=True, metric="cost"))
     for number, item in enumerate(ordered):
         monitor._add(row(item, costUsd=(1.0 if item.model == "a" else 0.25) * (1 + number % 3 / 10)))
     (decision,) = monitor.decisions()
@@ -212,7 +198,7 @@ def test_costs_are_compared_as_ratios_of_which_less_is_better(store):
 
 
 def test_a_follower_looks_again_after_a_second_or_when_items_are_added_or_repeated(store, monkeypatch):
-    _, monitor = started(store, items("ab", 5), StopRule(decided=True))
+    _, monitor = started(store, task_items("ab", 5), StopRule(decided=True))
     clock, made = [100.0], list[int]()
     monkeypatch.setattr(stopping, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
@@ -238,7 +224,7 @@ def test_a_follower_looks_again_after_a_second_or_when_items_are_added_or_repeat
 
 
 def test_a_follower_of_a_large_run_reads_a_tenth_of_the_time(store, monkeypatch):
-    _, monitor = started(store, items("ab", 5), StopRule(decided=True))
+    _, monitor = started(store, task_items("ab", 5), StopRule(decided=True))
     times = iter([100.0, 101.0, 110.9, 111.0, 112.0])
     monkeypatch.setattr(stopping, "time", SimpleNamespace(monotonic=lambda: next(times)))
     follower = StopFollower(monitor.rule, store.read, "run")
@@ -248,14 +234,14 @@ def test_a_follower_of_a_large_run_reads_a_tenth_of_the_time(store, monkeypatch)
 
 
 def test_repeats_of_a_single_task_are_followed_one_by_one(store):
-    ordered, monitor = started(store, items("ab", 1, 5), StopRule(decided=True))
+    ordered, monitor = started(store, task_items("ab", 1, 5), StopRule(decided=True))
     assert (monitor.rule.unit, monitor.task_count) == ("repeat", 5)
     assert monitor._add(row(ordered[0]))
     assert [each["tasks"] for each in monitor.document()["intervals"]] == [1, 0]
 
 
 def test_a_follower_sees_items_that_have_ended_since(store):
-    ordered, monitor = started(store, items("ab", 2), StopRule(decided=True))
+    ordered, monitor = started(store, task_items("ab", 2), StopRule(decided=True))
     follower = StopFollower(monitor.rule, store.read, "run")
     assert [each["tasks"] for each in follower.document(4, 0)["intervals"]] == [0, 0]
     writer = store.writer()
@@ -267,7 +253,7 @@ def test_a_follower_sees_items_that_have_ended_since(store):
 
 def test_a_comparison_of_a_run_that_could_stop_early_is_valid_at_any_time(store):
     """Metrics on a scale and costs have confidence sequences; of others a remark says that there are none."""
-    ordered, _ = started(store, items("ab", 40), StopRule(decided=True))
+    ordered, _ = started(store, task_items("ab", 40), StopRule(decided=True))
     writer = store.writer()
     for number, item in enumerate(ordered):
         session = f"s{number}"

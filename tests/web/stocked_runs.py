@@ -147,3 +147,10 @@ def add_duel(
     row = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
     store.create_batch({**row, "finishedAt": timestamp(NOW), **batch}, items)
     finish(store, run_id, items[: 2 * (count if finished is None else finished)], is_success)
+
+
+def positions(served, query=""):
+    """Positions of the items of the run `stocked` that a query has."""
+    reply = served.get(f"/api/runs/stocked/items?limit=500&{query}")
+    assert reply.status == 200, reply.text
+    return [item["position"] for item in reply.json["items"]]

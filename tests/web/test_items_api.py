@@ -1,7 +1,7 @@
 """Lists of items over HTTP: filters, order, neighbors of a session."""
 
 import pytest
-from stocked_runs import MODELS, NOW, add_score, add_session, stock
+from stocked_runs import MODELS, NOW, add_score, add_session, positions, stock
 
 from proctor.item import Item
 from proctor.session import Message
@@ -44,12 +44,6 @@ def judged(listed):
         add_score(writer, f"new{number}", minute=1, evaluator="tone", value=0.8, judged_session=f"s{number}")
     writer.close()
     return listed
-
-
-def positions(served, query=""):
-    reply = served.get(f"/api/runs/stocked/items?limit=500&{query}")
-    assert reply.status == 200, reply.text
-    return [item["position"] for item in reply.json["items"]]
 
 
 def neighbors(served, session, query=""):

@@ -10,7 +10,7 @@ import zipfile
 from datetime import timedelta
 
 import pytest
-from stocked_runs import MODELS, NOW, items, stock
+from stocked_runs import MODELS, NOW, items, positions, stock
 from websockets.sync.client import connect
 
 from proctor.session import Message
@@ -32,12 +32,6 @@ def stocked(shared):
     """A server with a run of sixty items, for tests that change nothing."""
     stock(shared.site.store)
     return shared
-
-
-def positions(served, query=""):
-    reply = served.get(f"/api/runs/stocked/items?limit=500&{query}")
-    assert reply.status == 200, reply.text
-    return [item["position"] for item in reply.json["items"]]
 
 
 def values(served, name, query=""):
