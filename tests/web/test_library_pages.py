@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from playwright.sync_api import expect
 
 from proctor.item import Item
 
@@ -142,6 +143,46 @@ def test_a_prompt_is_asked_of_two_models_saved_and_run_again_by_keyboard(served,
     page.get_by_role("link", name="Ask other models").press("Enter")
     page.get_by_text("Only the prompt is sent").wait_for()
     assert page.get_by_label("Prompt", exact=True).input_value() == "Even or odd, 7?"
+
+
+@pytest.mark.browser
+def test_long_answers_are_whole_and_control_characters_stay_in_a_prompt(served, open_page, proctor):
+    answer = "word " * 20_000 + "end"
+    (proctor.folder / "long.yaml").write_text(f"rules: [{{reply: '{answer}'}}]")
+    page = open_page(f"{served.url}/playground")
+    page.get_by_label("Prompt", exact=True).fill("one\x7ftwo\x85")
+    page.get_by_label("Models, comma-separated").fill("scripted/long")
+    page.keyboard.press("Control+Enter")
+    page.get_by_text("completed ·").wait_for()
+    expect(page.get_by_role("group", name="Answer of scripted/long")).to_have_text(answer)
+    (run,) = served.get("/api/runs").json["runs"]
+    assert served.get(f"/api/runs/{run['runId']}/items").json["items"][0]["prompt"] == "one\x7ftwo\x85"
+
+
+@pytest.mark.browser
+def test_the_last_run_of_a_task_opens_with_the_items_of_the_task(served, site, open_page):
+    items = [
+        Item(runner="benchmark", prompt=f"Do {task}.", model="gpt", factors={"task": task})
+        for task in ("sum", "product")
+    ]
+    row = {
+        "runId": "last",
+        "createdAt": "2026-11-11T00:00:00.000Z",
+        "job": "benchmark",
+        "status": "completed",
+    }
+    site.store.create_batch(row, items)
+    writer = site.store.writer()
+    for item in items:
+        writer.change("batch_items", ("last", item.id), {"status": "success"})
+    writer.close()
+
+    page = open_page(f"{served.url}/tasks")
+    page.get_by_role("row", name="sum").get_by_role("link", name="last").click()
+
+    grid = page.get_by_role("grid", name="Items")
+    expect(grid.get_by_role("gridcell", name="sum", exact=True)).to_be_visible()
+    expect(grid.get_by_role("gridcell", name="product", exact=True)).to_have_count(0)
 
 
 @pytest.mark.browser

@@ -46,3 +46,8 @@ export function query(values) {
   const text = parameters.toString();
   return text ? `?${text}` : "";
 }
+
+/** The whole text of a message; lists of events have only the beginning of a long one. */
+export async function wholeText(session, { position, content }) {
+  return content.isCut ? (await api.get(`/api/sessions/${encodeURIComponent(session)}/texts/${position}/content`)).text : content.text;
+}

@@ -1,6 +1,7 @@
 // Two transcripts side by side: turn k of one next to turn k of the other.
 
 import { api, attempt, badge, byId, el, format, go, query, urlOf } from "./app.js";
+import { wholeText } from "./api.js";
 import { diffLines, filesOf } from "./diff.js";
 import { lineDiff, marked, near, wordDiff } from "./text_diff.js";
 import { visible } from "./texts.js";
@@ -30,7 +31,7 @@ class Side {
       after = Math.max(0, after - step);
       const { events } = await api.get(`${this.address}/events${query({ after, limit: 500 })}`);
       const last = events.findLast((event) => event.kind === "message" && event.role === "assistant");
-      if (last) return last.content.isCut ? (await api.get(`${this.address}/texts/${last.position}/content`)).text : last.content.text;
+      if (last) return wholeText(this.id, last);
       if (!after) return "";
     }
   }

@@ -63,7 +63,7 @@ export function scoreOf(score) {
 
 function annotationsOf({ tags, notes, isStarred }) {
   const marks = [isStarred ? "★" : "", notes ? `${notes === 1 ? "note" : `${notes} notes`}` : ""].filter(Boolean).join(" ");
-  return el("span", { title: [marks, ...tags].join(" · ") }, marks, ...tags.map((tag) => el("span", { class: "tag" }, visible(tag))));
+  return el("span", { title: visible([marks, ...tags].join(" · ")) }, marks, ...tags.map((tag) => el("span", { class: "tag" }, visible(tag))));
 }
 
 function timeOf(row) {
@@ -121,7 +121,7 @@ export class ItemGrid extends PagedGrid {
     const heading = (column) =>
       el(
         "div",
-        { role: "columnheader", class: column.numeric ? "n" : null, title: column.title, "aria-sort": order === column.key ? (descending ? "descending" : "ascending") : null },
+        { role: "columnheader", class: column.numeric ? "n" : null, title: visible(column.title), "aria-sort": order === column.key ? (descending ? "descending" : "ascending") : null },
         column.sortable === false ? visible(column.title) : el("button", { type: "button", class: "sort", onclick: () => this.sortBy(column.key) }, visible(column.title)),
       );
     return [el("div", { role: "gridcell", class: "select" }, this.all), ...this.columns.map(heading)];

@@ -1,6 +1,7 @@
 // The playground: one prompt to several models, side by side. Each question is an ordinary run with a budget.
 
 import { api, attempt, badge, byId, el, format, query, remember, remembered, toast, watch } from "./app.js";
+import { wholeText } from "./api.js";
 import { askTestCase } from "./test_cases.js";
 import { visible } from "./texts.js";
 
@@ -10,7 +11,7 @@ let stopWatching = () => {};
 
 const names = () => [...new Set(byId("models").value.split(",").map((name) => name.trim()).filter(Boolean))];
 
-/** The plan of a question. Every JSON document is YAML. */
+/** The plan of a question. Every JSON document is YAML, but for characters that YAML does not accept unescaped. */
 function planText() {
   const settings = byId("tokens").value ? { max_tokens: Number(byId("tokens").value) } : null;
   const entry = {
@@ -20,7 +21,8 @@ function planText() {
     ...(byId("system").value.trim() ? { system: byId("system").value } : {}),
     ...(settings ? { settings } : {}),
   };
-  return JSON.stringify({ concurrency: 8, budget: Number(byId("budget").value), matrix: [entry] });
+  const text = JSON.stringify({ concurrency: 8, budget: Number(byId("budget").value), matrix: [entry] });
+  return text.replace(/[\u007f-\u009f\ufeff\ufffe\uffff]/g, (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 async function send() {
@@ -54,7 +56,7 @@ async function load(run) {
     byId("status").textContent = about.status === "running" ? `${about.finishedCount} of ${format.plural(about.itemCount, "answer")}…` : `${about.status} · ${format.money(about.costUsd)}`;
     byId("answers").replaceChildren(...(await Promise.all(items.map(card))));
   } catch (error) {
-    byId("status").textContent = error.message;
+    byId("status").textContent = visible(error.message);
   }
 }
 
@@ -64,8 +66,8 @@ const texts = new Map();
 async function answerOf(item) {
   if (!texts.has(item.sessionId)) {
     const { events } = await api.get(`/api/sessions/${encodeURIComponent(item.sessionId)}/events?limit=50`);
-    const answer = events.filter((event) => event.role === "assistant").at(-1);
-    texts.set(item.sessionId, answer?.content?.text ?? "");
+    const answer = events.findLast((event) => event.kind === "message" && event.role === "assistant");
+    texts.set(item.sessionId, answer ? await wholeText(item.sessionId, answer) : "");
   }
   return texts.get(item.sessionId);
 }
@@ -82,7 +84,7 @@ async function card(item) {
     el("h2", {}, visible(title)),
     item.status === "success" ? null : badge(item.status, item.reason),
     el("p", { class: "facts" }, facts.join(" · ") || "…"),
-    el("div", { class: "text", tabindex: "0", role: "group", "aria-label": `Answer of ${title}` }, visible(text || item.error || (isFinished ? "(no text)" : "…"))),
+    el("div", { class: "text", tabindex: "0", role: "group", "aria-label": visible(`Answer of ${title}`) }, visible(text || item.error || (isFinished ? "(no text)" : "…"))),
     el("div", { class: "actions" }, isFinished && text ? save : null, item.sessionId ? el("a", { href: `/sessions/${encodeURIComponent(item.sessionId)}` }, "Session") : null),
   );
 }
@@ -94,17 +96,17 @@ byId("question").addEventListener("keydown", (event) => {
 });
 
 async function open() {
-  const given = new URLSearchParams(location.search);
-  byId("models").value = given.get("models") || remembered(MODELS_KEY, "");
-  if (given.get("prompt")) byId("prompt").value = given.get("prompt");
-  if (given.get("session")) {
-    const session = given.get("session");
+  const parameters = new URLSearchParams(location.search);
+  byId("models").value = parameters.get("models") || remembered(MODELS_KEY, "");
+  if (parameters.get("prompt")) byId("prompt").value = parameters.get("prompt");
+  if (parameters.get("session")) {
+    const session = parameters.get("session");
     const { text } = await api.get(`/api/sessions/${encodeURIComponent(session)}/prompt`);
     byId("prompt").value = text;
     byId("origin").hidden = false;
-    byId("origin").replaceChildren("The prompt of session ", el("a", { href: `/sessions/${encodeURIComponent(session)}` }, session), ". Only the prompt is sent: no files, tools, or earlier messages.");
+    byId("origin").replaceChildren("The prompt of session ", el("a", { href: `/sessions/${encodeURIComponent(session)}` }, visible(session)), ". Only the prompt is sent: no files, tools, or earlier messages.");
   }
-  if (given.get("run")) show(given.get("run"));
+  if (parameters.get("run")) show(parameters.get("run"));
   const { models } = await api.get("/api/models");
   byId("model-names").replaceChildren(...models.slice(0, 1000).map((model) => el("option", { value: model.name })));
 }

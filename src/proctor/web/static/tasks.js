@@ -1,6 +1,7 @@
 // Tasks of files with their results over all runs, and datasets of test cases.
 
 import { api, attempt, byId, confirmed, DataTable, debounced, el, format, go, query, remember, remembered } from "./app.js";
+import { itemsAddress } from "./charts.js";
 import { visible } from "./texts.js";
 
 const PATH_KEY = "proctor-task-path";
@@ -24,13 +25,13 @@ const taskTable = new DataTable({
   label: "Tasks",
   rowKey: (task) => task.id,
   columns: [
-    { key: "task", title: "Task", class: "wide", cell: (task) => el("div", {}, el("b", {}, visible(task.id)), task.title && task.title !== task.id ? el("span", { class: "cell-text soft", title: task.title }, visible(task.title)) : null) },
+    { key: "task", title: "Task", class: "wide", cell: (task) => el("div", {}, el("b", {}, visible(task.id)), task.title && task.title !== task.id ? el("span", { class: "cell-text soft", title: visible(task.title) }, visible(task.title)) : null) },
     { key: "format", title: "Format", cell: (task) => task.format || soft("not listed") },
     { key: "checks", title: "Checks", numeric: true, cell: (task) => (task.format ? number(task.checks) : "–") },
     { key: "oracle", title: "Oracle", cell: (task) => state(known(task)?.oracle, "success") },
     { key: "noop", title: "Noop", cell: (task) => state(known(task)?.noop, "fail") },
     { key: "rate", title: "Success", numeric: true, cell: rate },
-    { key: "last", title: "Last run", cell: (task) => (known(task) ? el("a", { href: `/runs/${encodeURIComponent(known(task).lastRun)}${query({ "factor:task": task.id })}` }, visible(known(task).lastRun)) : "–") },
+    { key: "last", title: "Last run", cell: (task) => (known(task) ? el("a", { href: itemsAddress(known(task).lastRun, { factor: [`task=${task.id}`] }) }, visible(known(task).lastRun)) : "–") },
   ],
 });
 
@@ -111,7 +112,7 @@ async function showCases(dataset) {
     rowKey: (example) => example.id,
     columns: [
       { key: "prompt", title: "Prompt", class: "wide", cell: (example) => el("span", { class: "cell-text", title: visible(example.prompt) }, visible(example.prompt || "(no prompt)")) },
-      { key: "expected", title: "Expected", cell: (example) => el("span", { class: "cell-text", title: example.expected }, visible(example.expected || "anything")) },
+      { key: "expected", title: "Expected", cell: (example) => el("span", { class: "cell-text", title: visible(example.expected) }, visible(example.expected || "anything")) },
       { key: "from", title: "From", cell: (example) => (example.content.metadata?.sessionId ? el("a", { href: `/sessions/${encodeURIComponent(example.content.metadata.sessionId)}` }, "session") : "–") },
       { key: "actions", title: "Actions", cell: (example) => el("button", { type: "button", class: "compact", dataset: { needs: "label" }, "aria-label": `Delete ${example.id}`, onclick: ({ currentTarget }) => remove(currentTarget, example) }, "Delete") },
     ],
@@ -123,13 +124,13 @@ async function showCases(dataset) {
 async function open() {
   const path = new URLSearchParams(location.search).get("path") || remembered(PATH_KEY, "");
   byId("path").value = path;
-  const [history, found] = await Promise.all([api.get("/api/tasks/history"), api.get("/api/datasets")]);
+  const [history, stored] = await Promise.all([api.get("/api/tasks/history"), api.get("/api/datasets")]);
   results = new Map(history.tasks.map((task) => [task.task, task]));
-  datasets = found.datasets;
+  datasets = stored.datasets;
   drawTasks();
   drawDatasets();
 }
 
 open().catch((error) => {
-  for (const id of ["tasks", "datasets"]) byId(id).replaceChildren(el("div", { class: "notice bad", role: "alert" }, error.message, " ", error.remedy || ""));
+  for (const id of ["tasks", "datasets"]) byId(id).replaceChildren(el("div", { class: "notice bad", role: "alert" }, visible(error.message), " ", visible(error.remedy || "")));
 });
