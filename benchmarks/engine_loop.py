@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from proctor.batch import lifecycle
+from proctor.batch.engines import loop_factory
 from proctor.bootstrap import open_context
 from proctor.job import PlanText
 from proctor.jobs.coding.job import JOB
@@ -31,7 +32,9 @@ def main(home: Path, items: int, concurrency: int, model: str, workers: int = 1)
         plan = JOB.read(PlanText(text=text, folder=home), NO_OVERRIDES, ctx)
         assert ctx.store
         started = time.perf_counter()
-        run = asyncio.run(lifecycle.start(JOB, plan, ctx, run_id="bench", workers=workers))
+        # The event loop of the commands.
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            run = runner.run(lifecycle.start(JOB, plan, ctx, run_id="bench", workers=workers))
         seconds = time.perf_counter() - started
     driver = time.process_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -5,11 +5,13 @@ an item has the same id in every file, order and machine. Resuming, extending an
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from proctor.frozen import fast_init
+from proctor.json_values import compact_encoder
 
 QUEUED, RUNNING = "queued", "running"
 SUCCESS, FAIL, TIMEOUT, ERROR = "success", "fail", "timeout", "error"
@@ -22,9 +24,10 @@ EVALUATION = "evaluation"
 """The runner of items that score a recorded session; how they end says nothing about an agent."""
 SCENARIO = "scenario"
 """The runner of items that simulate a scenario."""
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_canonical = compact_encoder(sort_keys=True)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """One unit of work, fully resolved: running it needs nothing else from the plan."""
@@ -74,7 +77,7 @@ def id_of(digest: str, repeat: int) -> str:
 
 def digest_of(value: Any) -> str:
     """The SHA-256 of JSON data, independent of the order of keys."""
-    return hashlib.sha256(_CANONICAL.encode(value).encode()).hexdigest()
+    return hashlib.sha256(_canonical(value).encode()).hexdigest()
 
 
 RESOURCES = {"cpu": "CPU", "gpu": "GPU", "memory": "memory"}

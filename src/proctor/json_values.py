@@ -6,7 +6,7 @@ arguments of an accessor are the path of names to the value: `as_text(event, "er
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from proctor.session import Usage
@@ -23,21 +23,46 @@ MOST = 10**12
 def parse_json(text: str | bytes) -> object:
     """Parse JSON text; a `ValueError` says what is wrong with it."""
     if isinstance(text, bytes):
-        text = text.decode("utf-8-sig", "replace")
+        # Not `utf-8-sig`, which is written in Python.
+        text = text.decode("utf-8", "replace").removeprefix("\ufeff")
     try:
-        value = _DECODER.decode(text)
+        value = _decoded(text)
         if "\\ud" in text or "\\uD" in text:
             # A lone surrogate is not a character: files and databases reject it.
             whole_characters = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-            value = _DECODER.decode(whole_characters.decode())
+            value = _decoded(whole_characters.decode())
     except RecursionError as deep:
         raise ValueError("it is nested too deeply") from deep
     return value
 
 
+def compact_encoder(*, sort_keys: bool = False) -> Callable[[object], str]:
+    """A function that writes JSON without spaces and with all characters as they are.
+
+    As `JSONEncoder.encode`, which makes an encoder for each call.
+    """
+    exact = json.JSONEncoder(sort_keys=sort_keys, separators=(",", ":"), ensure_ascii=False)
+    make = vars(json.encoder).get("c_make_encoder")
+    if make is None:
+        return exact.encode
+    # None: cycles are not looked for, and exceed the depth.
+    chunks: Callable[[object, int], Iterable[str]] = make(
+        None, exact.default, json.encoder.encode_basestring, None, ":", ",", sort_keys, False, True
+    )
+
+    def encode(value: object) -> str:
+        try:
+            return "".join(chunks(value, 0))
+        except RecursionError:
+            return exact.encode(value)
+
+    return encode
+
+
 def as_whole_number(value: object, *path: str) -> int:
     """A count; 0 when it is not a positive integer of a sane size."""
-    value = member(value, *path)
+    if path:
+        value = member(value, *path)
     return value if type(value) is int and 0 < value <= MOST else 0
 
 
@@ -52,6 +77,18 @@ def _finite(digits: str) -> float | None:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_nothing, parse_float=_finite)
+_scan: Callable[[str, int], tuple[object, int]] = vars(_DECODER)["scan_once"]
+
+
+def _decoded(text: str) -> object:
+    try:
+        # Without looking for spaces around it, which takes as long as reading a short text.
+        value, end = _scan(text, 0)
+    except StopIteration:
+        return _DECODER.decode(text)
+    return value if end == len(text) else _DECODER.decode(text)
+
+
 SHORT = 2000
 """Maximum length of a short text, such as a question or an error."""
 

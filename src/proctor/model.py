@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from proctor.frozen import fast_init
 from proctor.session import ModelCall, Usage
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One model call, independent of wire formats."""
@@ -23,6 +25,7 @@ class Request:
     seed: int | None = None
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRequest:
     """A tool call that the model requests."""
@@ -44,6 +47,7 @@ class WireAnswer(NamedTuple):
     """Text of further answers to the same request: not used, but billed."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The model's answer, with the record of the call."""

@@ -22,6 +22,7 @@ Keep = Literal["messages", "call", "bodies"]
 `call`: the call only; its bodies too where the answer contains reasoning, which is not shown elsewhere;
 `bodies`: the call with the prompt and the answer in it.
 """
+_NO_USAGE = Usage()
 _TOKEN_COUNTS = tuple(each.name for each in fields(Usage))
 _UNLIMITED: AbstractAsyncContextManager[None] = nullcontext()
 
@@ -45,7 +46,7 @@ class ModelClient:
         self._record = record
         self._keep: Keep = keep
         self._slots: AbstractAsyncContextManager[None] = Semaphore(at_once) if at_once else _UNLIMITED
-        self.usage = Usage()
+        self.usage = _NO_USAGE
         self.cost_usd: float | None = None
         """None: no price is known, which is not the same as free."""
         self.calls = 0
@@ -97,7 +98,7 @@ class ModelClient:
     def count(self, call: ModelCall) -> None:
         """Add a call to the totals."""
         self.calls += 1
-        self.usage += call.usage
+        self.usage = call.usage if self.usage is _NO_USAGE else self.usage + call.usage
         if call.cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + call.cost_usd
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from proctor.errors import NotFound
+from proctor.frozen import fast_init
 from proctor.item import SUCCESS, Item
 from proctor.json_values import JsonMap, JsonObject, require_number
 from proctor.model import Model
@@ -125,6 +126,7 @@ class DriverFiles(Protocol):
         """Fetch a session's branch into a repository of the driver; empty `bundle`: it adds no commit."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """What a runner may use in one attempt."""
@@ -173,6 +175,7 @@ class Services:
     over."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The outcome of an attempt."""

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from proctor.frozen import fast_init
+
 Level = Literal["session", "trace", "tool_call"]
 LEVELS: Mapping[str, Level] = {"session": "session", "trace": "trace", "tool_call": "tool_call"}
 """The levels by name."""
@@ -12,6 +14,7 @@ LARGEST = 1e150
 """Values beyond it are no usable numbers: their squares are infinite."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """One score: a number, a label, or the error that prevented it."""

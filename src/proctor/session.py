@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from proctor.frozen import fast_init
+
 if TYPE_CHECKING:
     from proctor.score import Score
 
 Role = Literal["system", "user", "assistant", "tool"]
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens of one or more model calls."""
@@ -44,6 +47,7 @@ class Usage:
         )
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """A message of the user, the agent, a tool or an actor."""
@@ -54,6 +58,7 @@ class Message:
     """The speaker, where the role does not determine it: an actor, a client."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call of the agent, with its outcome."""
@@ -69,6 +74,7 @@ class ToolCall:
     """The source's id: that of a span. Empty: none."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
     """One model call and its cost."""
@@ -106,6 +112,7 @@ class Intervention:
     text: str
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """A number or a label measured at one step."""
@@ -123,6 +130,7 @@ class Note:
     text: str
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
     """One step of a session: an agent's run, a turn, a trace. Recorded when the step ends."""

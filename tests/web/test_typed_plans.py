@@ -202,6 +202,17 @@ def test_what_only_the_command_finds_out_is_told_too(served):
     assert "/nowhere/at/all" in refused.json["error"]["problem"]
 
 
+def test_the_engine_can_be_chosen_as_on_the_command_line(served):
+    served.wait_for(served.start(PROMPTS, overrides={"runId": "here", "engine": "local"}), "completed")
+    both = served.post("/api/runs", {"text": PROMPTS, "overrides": {"engine": "ray", "workers": 2}})
+
+    assert both.status == 400
+    assert "with `--engine ray` each node has a worker" in both.json["error"]["problem"]
+    assert served.post("/api/runs", {"text": PROMPTS, "overrides": {"engine": "moon"}}).status == 422
+    for kind in served.get("/api/plans/jobs").json:
+        assert {"engine", "workers"} <= set(kind["overrides"])
+
+
 def test_an_override_the_job_does_not_have_is_refused(served):
     typed = {"text": "clients: [eliza]\nmodel_name: scripted/ok", "overrides": {"mergeOnPass": True}}
 

@@ -7,7 +7,7 @@ while it grows, so that a killed attempt leaves its transcript.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -54,15 +54,19 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS = 0.25
 """While a person is asked, time limits are moved by this much at a time."""
+LONG_LIMIT_SECONDS = 20.0
+TICK_SECONDS = 0.25
+"""How much later than it should a limit of `LONG_LIMIT_SECONDS` or more may expire."""
 
 
 class WorkClock:
     """Work time of one attempt: limits and measurements exclude the time it had to wait."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], timers: "SharedTimers | None" = None) -> None:
         self._monotonic = monotonic
+        self._timers = timers or SharedTimers()
         self._started = monotonic()
-        self._limits: list[asyncio.Timeout] = []
+        self._limits: list[_WorkLimit] = []
         self.phase_seconds: dict[str, float] = {}
         """Work time by part of the session."""
         self.waiting_seconds = 0.0
@@ -85,39 +89,96 @@ class WorkClock:
 
     def time_limit(self, seconds: float | None, what: str) -> AbstractAsyncContextManager[None]:
         """Raise a `TimeLimit` once the body has worked this long. None: no limit."""
-        return nullcontext() if seconds is None else _WorkLimit(self._limits, seconds, what)
+        return nullcontext() if seconds is None else _WorkLimit(self._timers, self._limits, seconds, what)
 
     def waited(self, seconds: float) -> None:
         """Announce a pause of this length before it starts."""
         self.waiting_seconds += seconds
         for limit in self._limits:
-            deadline = limit.when()
-            if deadline is not None and not limit.expired():
-                limit.reschedule(deadline + seconds)
+            limit.extend(seconds)
+
+
+class SharedTimers:
+    """Timers of limits. Long ones share one timer of the event loop for each quarter of a second: a timer of
+    its own takes longer than all else that a limit does. Use it on one event loop."""
+
+    def __init__(self) -> None:
+        self._due: dict[int, set[_WorkLimit]] = {}
+
+    def start(self, limit: "_WorkLimit") -> None:
+        """Expire a limit at its time of the event loop, or up to `TICK_SECONDS` later."""
+        loop, when = asyncio.get_running_loop(), limit.when
+        if when - loop.time() < LONG_LIMIT_SECONDS:
+            limit.timer = loop.call_at(when, limit.expire)
+            return
+        tick = int(when / TICK_SECONDS) + 1
+        group = self._due.get(tick)
+        if group is None:
+            group = self._due[tick] = set()
+            loop.call_at(tick * TICK_SECONDS, self._expire, tick)
+        group.add(limit)
+        limit.timer = group
+
+    def _expire(self, tick: int) -> None:
+        for limit in [*self._due.pop(tick)]:
+            limit.expire()
 
 
 class _WorkLimit:
-    """A time limit that pauses extend. A class: a generator takes three times as long, in every item."""
+    """A time limit that pauses extend: as `asyncio.timeout`, which takes several times as long."""
 
-    __slots__ = ("_limits", "_seconds", "_timeout", "_what")
+    __slots__ = (
+        *("_before", "_is_expired", "_limits", "_seconds", "_task", "_timers", "_what"),
+        *("timer", "when"),
+    )
 
-    def __init__(self, limits: list[asyncio.Timeout], seconds: float, what: str) -> None:
-        self._limits, self._seconds, self._what = limits, seconds, what
+    def __init__(self, timers: SharedTimers, limits: "list[_WorkLimit]", seconds: float, what: str) -> None:
+        self._timers, self._limits, self._seconds, self._what = timers, limits, seconds, what
+        self._is_expired = False
+        self.when: float
+        """In the time of the event loop."""
+        self.timer: set[_WorkLimit] | asyncio.TimerHandle
 
     async def __aenter__(self) -> None:
         # Starts now, which may be later than this object was made.
-        self._timeout = asyncio.timeout(self._seconds)
-        await self._timeout.__aenter__()
-        self._limits.append(self._timeout)
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._before = task, task.cancelling()
+        self.when = asyncio.get_running_loop().time() + self._seconds
+        self._timers.start(self)
+        self._limits.append(self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._limits.remove(self._timeout)
-        try:
-            await self._timeout.__aexit__(kind, error, traceback)
-        except TimeoutError as late:
-            raise TimeLimit(f"{self._what} did not finish within {self._seconds:g} s") from late
+        self._limits.remove(self)
+        self._stop_timer()
+        # Cancelled by the limit alone: somebody else's cancellation goes on.
+        if (
+            self._is_expired
+            and self._task.uncancel() <= self._before
+            and kind is not None
+            and issubclass(kind, asyncio.CancelledError)
+        ):
+            raise TimeLimit(f"{self._what} did not finish within {self._seconds:g} s") from error
+
+    def extend(self, seconds: float) -> None:
+        """Allow so many seconds more."""
+        if not self._is_expired:
+            self._stop_timer()
+            self.when += seconds
+            self._timers.start(self)
+
+    def _stop_timer(self) -> None:
+        if isinstance(self.timer, set):
+            self.timer.discard(self)
+        else:
+            self.timer.cancel()
+
+    def expire(self) -> None:
+        """Cancel the task that works."""
+        self._is_expired = True
+        self._task.cancel()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,6 +199,7 @@ class AttemptSupport:
     redact: Callable[[str], str] = str
     driver_files: DriverFiles | None = None
     """None: this is the driver's machine."""
+    timers: SharedTimers = field(default_factory=SharedTimers)
     stop_reason: AttemptError | None = None
     """Why running attempts are being cancelled; set before cancelling."""
 
@@ -151,7 +213,7 @@ class Attempt:
         self._work = work
         self._reservation = reservation
         self._session_id = reservation.session_id
-        self._clock = WorkClock(support.context.monotonic)
+        self._clock = WorkClock(support.context.monotonic, support.timers)
         self._limit_reached: CostLimit | None = None
         self._task: asyncio.Task[Any] | None = None
         self._stand_in = False

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from proctor.batch.create import Extension
+from proctor.batch.engines import loop_factory
 from proctor.batch.lifecycle import UNFINISHED, Observer, RunControl, RunResult
 from proctor.bootstrap import open_context
 from proctor.cli import output
@@ -239,7 +240,7 @@ def run_command(
     Without `document`, the command prints the JSON document itself; `present` prints both in place of the
     document and summary that every run has.
     """
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         finished = runner.run(result)
     if present:
         present(ctx, finished, output)
@@ -250,15 +251,6 @@ def run_command(
     options = json.loads(ctx.store.read.batch(finished.run_id, ctx.now())["optionsJson"] or "{}")
     notify(options.get("notify"), finished.summary)
     return exit_code(finished.end, finished.summary)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed: a call then takes half the processor time. None: the loop of asyncio."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def print_document(document: JsonMap, output: OutputOptions) -> None:

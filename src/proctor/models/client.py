@@ -224,6 +224,8 @@ class Client:
         self._environment = environment or {}
         self._http: HttpClient | None = None
         self._prepared: dict[str, PostTarget] = {}
+        self._pool_of: dict[str, tuple[Endpoint, RatePool]] = {}
+        """By URL, of the endpoint called last."""
         self._proxies: dict[str, str | None] = {}
         self._session: aiohttp.ClientSession | None = None
         """For streams, and for calls through a proxy."""
@@ -278,8 +280,13 @@ class Client:
         """The rate limit pool of its calls; None: there are no pools."""
         if self._pools is None:
             return None
+        known = self._pool_of.get(target.url)
+        if known is not None and known[0] is target.endpoint:
+            return known[1]
         endpoint = target.endpoint
-        return self._pools.pool(f"{endpoint.provider}/{endpoint.model}", is_local=target.is_local)
+        pool = self._pools.pool(f"{endpoint.provider}/{endpoint.model}", is_local=target.is_local)
+        self._pool_of[target.url] = endpoint, pool
+        return pool
 
     async def _with_retries(
         self,
@@ -470,7 +477,9 @@ class Client:
 
     def _apply_quota_headers(self, target: CallTarget, headers: Mapping[str, str]) -> None:
         """Hold the pool when the headers report an exhausted usage window."""
-        if self._pools and not QUOTA_HEADERS.isdisjoint(map(str.lower, headers)):
+        # Our own client has their names in lower case already.
+        names = map(str.lower, headers) if self._session is not None else headers
+        if self._pools and not QUOTA_HEADERS.isdisjoint(names):
             pause = spent_window_seconds(headers, datetime.now(UTC))
             pool = self._pool(target)
             if pause and pool:

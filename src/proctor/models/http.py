@@ -392,7 +392,7 @@ class _Connection(asyncio.Protocol):
             return
         try:
             body = b"".join(self._body) if len(self._body) != 1 else self._body[0]
-            coding = self._headers.get("content-encoding")
+            coding = dict.get(self._headers, "content-encoding")
             if coding and body:
                 body = _decompressed(body, coding, self._largest_body_bytes)
         except (ResponseError, ResponseTooLarge) as error:
@@ -463,10 +463,11 @@ class _Connection(asyncio.Protocol):
         if self._status < 200:
             return
         self._in_head = False
-        headers = self._headers
+        headers = dict[str, str]()
         for name, value in self._raw_headers:
             key, text = name.decode("latin-1").lower(), value.decode("utf-8", "surrogateescape")
-            headers[key] = f"{dict.__getitem__(headers, key)}, {text}" if key in headers else text
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        self._headers = Headers(headers)
         self._until_end = (
             "content-length" not in headers
             and "transfer-encoding" not in headers

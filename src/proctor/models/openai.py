@@ -122,8 +122,9 @@ def written(arguments: object) -> str:
 
 
 def _usage(usage: JsonMap) -> Usage:
-    cached = member(usage.get("prompt_tokens_details"), "cached_tokens")
-    reasoning = member(usage.get("completion_tokens_details"), "reasoning_tokens")
+    read, generated = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    cached = member(read, "cached_tokens") if read else None
+    reasoning = member(generated, "reasoning_tokens") if generated else None
     prompt = as_whole_number(usage.get("prompt_tokens"))
     completion = as_whole_number(usage.get("completion_tokens"))
     # Gemini and xAI count reasoning in the total only; it is billed nevertheless. An answer cut off while

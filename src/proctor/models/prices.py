@@ -364,14 +364,25 @@ def billed_usage(
             output_tokens, reasoning = written_tokens, 0
     cached = usage.cached_tokens if usage.cached_tokens <= input_tokens else 0
     written = usage.cache_write_tokens if cached + usage.cache_write_tokens <= input_tokens else 0
-    billed = Usage(
-        input_tokens=input_tokens,
-        cached_tokens=cached,
-        output_tokens=output_tokens,
-        reasoning_tokens=reasoning,
-        cache_write_tokens=written,
+    counts = (input_tokens, cached, output_tokens, reasoning, written)
+    if counts == (
+        usage.input_tokens,
+        usage.cached_tokens,
+        usage.output_tokens,
+        usage.reasoning_tokens,
+        usage.cache_write_tokens,
+    ):
+        return usage, False
+    return (
+        Usage(
+            input_tokens=input_tokens,
+            cached_tokens=cached,
+            output_tokens=output_tokens,
+            reasoning_tokens=reasoning,
+            cache_write_tokens=written,
+        ),
+        True,
     )
-    return (usage, False) if billed == usage else (billed, True)
 
 
 def answer_tokens(answer: WireAnswer, body: JsonMap) -> int:

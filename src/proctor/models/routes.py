@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from proctor.errors import ModelError, RateLimited, UsageError
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, compact_encoder
 from proctor.model import Answer, Request, ToolRequest, WireAnswer
 from proctor.models.prices import ESTIMATED, FREE, Price, billed_usage, output_limit
 from proctor.session import ModelCall, Usage
@@ -87,7 +87,7 @@ def _attributed(failure: Exception) -> ModelError:
 
 
 # Compact and unescaped: half the bytes of the default for most languages.
-encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+encode = compact_encoder()
 
 
 class Route(Protocol):

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from operator import is_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from proctor.json_values import JsonObject
+from proctor.frozen import fast_init
+from proctor.json_values import MOST, JsonObject
 from proctor.session import (
     Event,
     Intervention,
@@ -50,6 +50,8 @@ def split_long_text(text: str) -> tuple[str, BlobRow | None]:
 
 
 LONGEST_CACHED_LINE = 200
+CACHED_LINES = 1024
+_NO_TEXT: tuple[str, None] = ("", None)
 _NO_USAGE = Usage()
 MOST_NOTES = 100
 """Notes kept of a session. All interventions are counted, however many."""
@@ -57,6 +59,7 @@ FREE = frozenset({"rate_limit", "auth", "bad_request", "model_failed", "quota", 
 """Statuses of calls that are not charged: rejected, unanswered or never sent."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """Sums over the events of a session."""
@@ -96,8 +99,11 @@ class Recorder:
         self._writer = writer
         self._now = now
         self._redact = redact
-        self.line = _line_cleaner(redact)
+        cleaner = _line_cleaner(redact)
+        self.line = cleaner.line
         """Redacts, clips and sanitizes a short text."""
+        self._lines = cleaner.lines
+        """As `line`, for texts that mostly come together."""
         self._position = 0
         self._step = 1
         self._step_started = row["startedAt"]
@@ -135,22 +141,20 @@ class Recorder:
 
     def score(self, score: "Score") -> None:
         """Record a score of this session."""
-        head = (
-            self.session_id,
-            self._next(),
-            self._stamp(),
-            self.line(score.evaluator),
-            score.evaluator_digest,
+        position = self._next()
+        evaluator, target, label, error, dimension, error_code = self._lines(
+            (score.evaluator, score.target, score.label, score.error, score.dimension, score.error_code)
         )
-        explanation = self._text(score.explanation)
-        target, label, error = self.line(score.target), self.line(score.label), self.line(score.error)
-        value = (score.level, target, finite(score.value), label, *explanation)
-        more = (self.line(score.dimension), self.line(score.error_code))
-        tokens = (whole(score.input_tokens), whole(score.output_tokens))
         votes = [self.line(vote) if isinstance(vote, str) else finite(vote) for vote in score.votes]
-        ignored = json.dumps(list(score.ignored)) if score.ignored else "[]"
-        about = (ignored, score.judged_session, json.dumps(votes) if votes else "[]")
-        row = (*head, *value, error, amount(score.cost_usd), *more, *tokens, *about)
+        row = (
+            *(self.session_id, position, self._stamp(), evaluator, score.evaluator_digest, score.level),
+            *(target, finite(score.value), label, *self._text(score.explanation)),
+            *(error, amount(score.cost_usd), dimension, error_code),
+            *(whole(score.input_tokens), whole(score.output_tokens)),
+            json.dumps(list(score.ignored)) if score.ignored else "[]",
+            score.judged_session,
+            json.dumps(votes) if votes else "[]",
+        )
         self._writer.append("scores", row)
 
     def record_tools(self, tools: Sequence[Mapping[str, object]]) -> None:
@@ -199,9 +203,6 @@ class Recorder:
         }
         self._writer.change("sessions", (self.session_id,), values)
 
-    def _clean(self, text: str) -> str:
-        return self._redact(clean(text)) if text else text
-
     def _next(self) -> int:
         self._position += 1
         return self._position
@@ -228,10 +229,12 @@ class Recorder:
 
     def _text(self, text: str) -> tuple[str, str | None]:
         if not text:
-            return "", None
-        inline, blob = split_long_text(self._clean(text))
-        if blob is None:
-            return inline, None
+            return _NO_TEXT
+        cleaned = self._redact(clean(text))
+        if len(cleaned) <= INLINE_CHARACTERS:
+            return cleaned, None
+        _, blob = split_long_text(cleaned)
+        assert blob is not None
         self._writer.append("blobs", blob)
         return "", blob[0]
 
@@ -257,21 +260,18 @@ class Recorder:
         else:
             self.cost_usd = (self.cost_usd or 0.0) + cost
             self._step_cost = (self._step_cost or 0.0) + cost
-        tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
-        price = (cost, self.line(event.price_source), _price_json(tuple(event.price.items())))
-        timing = (finite(event.latency_ms), finite(event.waiting_ms) or 0.0)
-        bodies = (*self._text(event.request), *self._text(event.response))
-        head = (
-            *self._head(),
-            self.line(event.provider),
-            self.line(event.model),
-            *tokens,
-            *price,
-            *timing,
+        provider, model, source, status, speaker, purpose = self._lines(
+            (event.provider, event.model, event.price_source, event.status, event.speaker, event.purpose)
         )
-        ending = (self.line(event.status), self.line(event.error))
-        names = (self.line(event.call_id), self.line(event.speaker), self.line(event.purpose))
-        self._writer.append("model_calls", (*head, *ending, *bodies, *names))
+        bodies = (*self._text(event.request), *self._text(event.response))
+        row = (
+            *(*self._head(), provider, model),
+            *(usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens),
+            *(cost, source, _price_json(tuple(event.price.items()))),
+            *(finite(event.latency_ms), finite(event.waiting_ms) or 0.0),
+            *(status, self.line(event.error), *bodies, self.line(event.call_id), speaker, purpose),
+        )
+        self._writer.append("model_calls", row)
 
     def _intervention(self, event: Intervention) -> None:
         self._counts["interventions"] += 1
@@ -340,17 +340,39 @@ _HANDLERS: dict[type, Callable[[Recorder, Any], None]] = {
 }
 
 
-@lru_cache(maxsize=16)
-def _line_cleaner(redact: Callable[[str], str]) -> Callable[[str], str]:
-    """Most short texts of a batch are the same for all its items: names, statuses, prices."""
-    cached = lru_cache(maxsize=1024)(lambda text: short(redact(clean(text))))
+class _LineCleaner:
+    """Redacts, clips and sanitizes short texts. Most of a batch are the same for all its items: names,
+    statuses, prices."""
 
-    def line(text: str) -> str:
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
+        self._known: dict[str, str] = {}
+        self._groups: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def line(self, text: str) -> str:
         if not text:
             return text
-        return cached(text) if len(text) <= LONGEST_CACHED_LINE else short(redact(clean(text)))
+        cleaned = self._known.get(text)
+        if cleaned is None:
+            cleaned = short(self._redact(clean(text)))
+            if len(text) <= LONGEST_CACHED_LINE:
+                if len(self._known) >= CACHED_LINES:
+                    self._known.clear()
+                self._known[text] = cleaned
+        return cleaned
 
-    return line
+    def lines(self, texts: tuple[str, ...]) -> tuple[str, ...]:
+        cleaned = self._groups.get(texts)
+        if cleaned is None:
+            cleaned = tuple(map(self.line, texts))
+            if max(map(len, texts)) <= LONGEST_CACHED_LINE:
+                if len(self._groups) >= CACHED_LINES:
+                    self._groups.clear()
+                self._groups[texts] = cleaned
+        return cleaned
+
+
+_line_cleaner = lru_cache(maxsize=16)(_LineCleaner)
 
 
 @lru_cache(maxsize=256)
@@ -368,9 +390,12 @@ def _as_json(args: Mapping[str, object]) -> str:
 
 def _writable(usage: Usage) -> Usage:
     counts = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
-    written = tuple(map(whole, counts))
-    if all(map(is_, written, counts)):
+    for count in counts:
+        if type(count) is not int or not 0 <= count <= MOST:
+            break
+    else:
         return usage
+    written = tuple(map(whole, counts))
     return Usage(
         input_tokens=written[0],
         cached_tokens=written[1],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from proctor.formatting import clipped
 from proctor.item import QUEUED, Item, id_of
-from proctor.json_values import MOST
+from proctor.json_values import MOST, compact_encoder
 from proctor.session import Merge, Role
 
 if TYPE_CHECKING:
@@ -757,7 +757,7 @@ def item_of(row: Mapping[str, Any]) -> Item:
 
 
 def _json(value: Mapping[str, object]) -> str:
-    return clean(_ENCODER.encode(dict(value)))
+    return clean(_encode(dict(value)))
 
 
 _latest_settings: tuple[Mapping[str, object], str] = ({}, "{}")
@@ -779,4 +779,4 @@ def _mapping(text: str) -> Mapping[str, Any]:
     return mapping
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_encode = compact_encoder()

@@ -113,8 +113,9 @@ class Writer:
         self._pending = _Pending()
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._is_waiting = True
-        """Whether no rows were passed since the last commit; checked in place of `_wake`, which is slower."""
+        self._must_check = True
+        """Whether `_check_open` has something to do: no rows were passed since the last commit, or none can
+        be passed any more."""
         self._hurry = threading.Event()
         self._closing = False
         self._answering: list[Future[Any]] = []
@@ -132,25 +133,32 @@ class Writer:
     def append(self, table: str, row: tuple[object, ...]) -> None:
         """Add a row that will never change, its values in the order of the table's columns."""
         with self._lock:
-            self._check_open()
-            self._pending.rows.append(table, row)
+            if self._must_check:
+                self._check_open()
+            # As `RowGroups.append`: called five times an item.
+            rows = self._pending.rows
+            rows.appended[table].append(row)
+            rows.count += 1
 
     def add(self, table: str, key: Key, row: JsonObject) -> None:
         """Add a row that may change later."""
         with self._lock:
-            self._check_open()
+            if self._must_check:
+                self._check_open()
             self._pending.rows.add(table, key, row)
 
     def change(self, table: str, key: Key, values: Mapping[str, object]) -> None:
         """Change some columns of a row."""
         with self._lock:
-            self._check_open()
+            if self._must_check:
+                self._check_open()
             self._pending.rows.change(table, key, values)
 
     def merge(self, rows: RowGroups) -> None:
         """Add rows that another process has recorded."""
         with self._lock:
-            self._check_open()
+            if self._must_check:
+                self._check_open()
             self._pending.rows.merge(rows)
 
     def submit(self, work: Callable[[Connection], T], *, at_once: bool = True) -> "Future[T]":
@@ -176,7 +184,7 @@ class Writer:
     def close(self) -> None:
         """Write the remaining rows and stop. Raises the error of the last commit."""
         with self._lock:
-            self._closing = True
+            self._closing = self._must_check = True
         self._hurry.set()
         self._wake.set()
         self._thread.join()
@@ -185,13 +193,12 @@ class Writer:
 
     def _check_open(self) -> None:
         """Before rows are passed, with the lock held: raise if they cannot be, and wake the writer."""
-        if self._is_waiting:
-            self._is_waiting = False
-            self._wake.set()
         if self._failure:
             raise self._failure
         if self._closing:
             raise StoreError("the store is closed")
+        self._must_check = False
+        self._wake.set()
 
     def _work(self) -> None:
         connection: Connection | None = None
@@ -216,7 +223,7 @@ class Writer:
             batch, self._pending = self._pending, _Pending()
             self._wake.clear()
             self._hurry.clear()
-            self._is_waiting = True
+            self._must_check = True
             # A cancelled future gets no result; its work is still done.
             self._answering = [
                 answer for _, answer in batch.submitted if answer.set_running_or_notify_cancel()
@@ -287,7 +294,7 @@ class Writer:
             if table == "batch_items" and values.get("status") in FINISHED:
                 ended[key[0]].append(key[1])
         for run_id, item_ids in ended.items():
-            sign_items(connection, run_id, item_ids)
+            sign_items(connection, run_id, item_ids, batch)
 
     def _statement(self, group: tuple[str, str, tuple[str, ...]]) -> str:
         if group not in self._statements:
@@ -298,7 +305,7 @@ class Writer:
 
     def _fail(self, error: Exception) -> None:
         with self._lock:
-            self._failure = _as_store_error(error)
+            self._failure, self._must_check = _as_store_error(error), True
             submitted, self._pending = self._pending.submitted, _Pending()
             waiting = [answer for _, answer in submitted if answer.set_running_or_notify_cancel()]
         for answer in self._answering + waiting:

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from proctor import jobs
 from proctor.api.launch import LaunchedProcess, LaunchRequest
 from proctor.batch import lifecycle
-from proctor.context import RunContext
+from proctor.context import EngineName, EngineOptions, RunContext
 from proctor.errors import Place, PlanError, Problem, UsageError
 from proctor.job import Job, JobPlan, PlanText, make_overrides
 from proctor.json_values import JsonMap, JsonObject, as_text, as_whole_number, maps_in
@@ -88,6 +88,8 @@ class Override(BaseModel):
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
     workers: Annotated[int, Field(ge=1, le=1000)] | None = None
+    engine: EngineName | None = None
+    """`ray`: the cluster of the server's machine. No other address: the nodes of a cluster get the keys."""
     agent: Name | None = None
     model: Name | None = None
     models: Name | None = None
@@ -260,8 +262,8 @@ def _override_names(job: Job) -> list[str]:
 
 
 def _has_override(job: Job, name: str) -> bool:
-    if name == "workers":
-        # Every job can share its work among processes.
+    if name in ("workers", "engine"):
+        # Every job can share its work among processes and machines.
         return True
     if name == "runId":
         # A job whose plans can name their run.
@@ -282,6 +284,7 @@ class TypedPlan:
         self.job = jobs.find_job(request.job) if request.job else jobs.recognize(request.text)
         self._values = request.overrides.model_dump(exclude_none=True)
         self._workers: int | None = self._values.pop("workers", None)
+        self._engine = EngineOptions(self._values.pop("engine", "local"))
         self._run_id: str = ""
         if _has_override(self.job, "runId"):
             self._run_id = self._values.pop("runId", "")
@@ -359,6 +362,7 @@ class TypedPlan:
             folder=str(site.folder),
             overrides=self._values,
             workers=self._workers,
+            engine=self._engine,
         )
         process = await asyncio.to_thread(site.launcher.launch, request, name)
         run_id = await _wait_for_run(site, path, process)

@@ -1,7 +1,7 @@
 """Engines run the items of a batch with workers: `LocalEngine` with one worker in this event loop."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from proctor.batch.engines.messages import AttemptEnd, WorkerSpec
@@ -20,6 +20,15 @@ MOST_WORKERS = 4
 """Started without being asked for: what one driver keeps busy with the shortest items."""
 ATTEMPTS_EACH = 8
 """Attempts in parallel that make a worker worth it."""
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed: a call then takes half the processor time. None: the loop of asyncio."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 class DriverHost(Host, Protocol):

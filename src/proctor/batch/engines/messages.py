@@ -7,6 +7,7 @@ from pathlib import Path
 from proctor.batch.queue import WorkItem
 from proctor.context import EvaluatorSettings, Functions, ItemRetryPolicy, ModelOptions, Settings
 from proctor.errors import AttemptError
+from proctor.frozen import fast_init
 from proctor.job import ItemFinished
 from proctor.runner import Outcome
 from proctor.store.tables import SessionRow
@@ -65,6 +66,7 @@ class Stop:
     reason: AttemptError
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
     """The end of one attempt, or that there was no money to start it."""

@@ -183,6 +183,8 @@ class Worker:
         self._rows = rows
         self._rng = random.Random(spec.seed)
         self._id_rng = random.Random()
+        self._last_moment: datetime | None = None
+        self._id_prefix = ""
         ledger = LedgerClient(host, spec.holder, is_limited=spec.is_budgeted)
         self._budget = BatchBudget(
             ledger,
@@ -291,7 +293,11 @@ class Worker:
 
     def _new_session_id(self) -> str:
         # Sorts by time. Not `secrets`, whose system call costs more than writing the session.
-        return f"{int(self._context.now().timestamp() * 1000):012x}{self._id_rng.getrandbits(32):08x}"
+        moment = self._context.now()
+        # The clock of a batch returns the same object within a millisecond.
+        if moment is not self._last_moment:
+            self._last_moment, self._id_prefix = moment, f"{int(moment.timestamp() * 1000):012x}"
+        return f"{self._id_prefix}{self._id_rng.getrandbits(32):08x}"
 
 
 def _copied_files(host: Host, context: AttemptContext) -> CopiedFiles:

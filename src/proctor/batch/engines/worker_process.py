@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
+from proctor.batch.engines import loop_factory
 from proctor.batch.engines.messages import (
     Ended,
     Finish,
@@ -159,7 +160,8 @@ def launch_workers(end: int, modules: Sequence[str] = ()) -> NoReturn:
 
 def _run_worker(end: int) -> NoReturn:
     try:
-        asyncio.run(_work_for_driver(socket.socket(fileno=end)))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_work_for_driver(socket.socket(fileno=end)))
     finally:
         os._exit(0)
 

@@ -6,7 +6,6 @@ with no items or far too many.
 
 import hashlib
 import itertools
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import Problem
+from proctor.frozen import fast_init
 from proctor.git import is_address
 from proctor.item import Item
-from proctor.jobs.coding.schema import DEFAULT_AGENT, is_grid_of_commands, settings_of, settled, vocabulary
-from proctor.json_values import JsonMap, JsonObject
+from proctor.jobs.coding.schema import (
+    DEFAULT_AGENT,
+    EntrySettings,
+    is_grid_of_commands,
+    settings_of,
+    settled,
+    vocabulary,
+)
+from proctor.json_values import JsonMap, JsonObject, compact_encoder
 from proctor.plan import source as sources
 from proctor.plan.source import PlanSource, repository_names, resolved
 from proctor.plan.validate import subject
@@ -37,8 +44,9 @@ AXES = (
     "timeoutSec",
 )
 """Settings that may be lists, in the order of the product: the last changes fastest."""
+_AXIS_NUMBERS = {name: number for number, name in enumerate(AXES)}
 REPO, PROMPT, AGENT, MODEL, COMMAND = (
-    AXES.index(name) for name in ("repo", "prompt", "agent", "model", "command")
+    _AXIS_NUMBERS[name] for name in ("repo", "prompt", "agent", "model", "command")
 )
 WORKTREE_ONLY = frozenset({"agent", "baseBranch", "scriptCommand", "command", "setup"})
 """Axes that plain prompts ignore."""
@@ -58,6 +66,7 @@ class GridExclusion:
         return all(combination[axis] in values for axis, values in self.axes)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Grid:
     """One entry of a plan with its effective settings."""
@@ -161,6 +170,7 @@ _SETTINGS = (
     *("setupTimeoutSec", "checkTimeoutSec", "baseline", "cache", "resources"),
 )
 _PROMPT_SETTINGS = ("timeoutSec", "retries", "retryOn", "tags", "jsonLogs", "budget", "resources")
+_OWN_SETTINGS = frozenset(_PROMPT_SETTINGS) - {"timeoutSec"}
 _TIMEOUT = AXES.index("timeoutSec")
 
 
@@ -169,7 +179,7 @@ def expand(grids: Iterable[Grid], repositories: Mapping[str, str]) -> Iterator[I
     repeats: dict[int, int] = {}
     maker: _ItemBuilder | None = None
     for grid in grids:
-        maker = _ItemBuilder(grid, repositories, maker.shared if maker else None)
+        maker = _ItemBuilder(grid, repositories, maker)
         runs = grid.runs
         for combination, mark in maker.marked():
             done = repeats.get(mark, 0)
@@ -210,10 +220,14 @@ def task_of(prompt: str) -> str:
 class _ItemBuilder:
     """Builds the items of one grid; shared parts are built once."""
 
-    def __init__(self, grid: Grid, repositories: Mapping[str, str], shared: JsonObject | None = None) -> None:
-        """`shared` are the settings of earlier items, used again where they are the same."""
+    def __init__(
+        self, grid: Grid, repositories: Mapping[str, str], earlier: "_ItemBuilder | None" = None
+    ) -> None:
+        """`earlier` built another grid: its settings are used again where they are the same."""
         self.grid, self.repositories = grid, repositories
-        self.shared = shared
+        self.shared: JsonObject | None = earlier.shared if earlier else None
+        self.of_defaults: dict[float, JsonObject] = earlier.of_defaults if earlier else {}
+        """Settings of prompts whose entries set none of them, by time limit."""
         names = ("settings", "expect") if grid.is_prompt else _FIXED_DETAILS
         self.fixed = {name: grid.settled[name] for name in names if name in grid.settled}
         if grid.settled.get("login") and not grid.is_prompt:
@@ -255,6 +269,9 @@ class _ItemBuilder:
             value = self.repositories[value]
         elif axis == AGENT and value == "scripted":
             value = [value, self.script]
+        if axis == PROMPT:
+            # Rarely the same as an earlier one.
+            return hashlib.blake2b(value.encode(), digest_size=8).hexdigest()
         return _mark_of_text(value) if isinstance(value, str) else _mark_of(value)
 
     def _worktree_item(self, combination: Combination, repeat: int) -> Item:
@@ -302,6 +319,18 @@ class _ItemBuilder:
         )
 
     def _settings(self, timeout: float, repo: str | None) -> JsonObject:
+        settled = self.grid.settled
+        is_default = (
+            repo is None and isinstance(settled, EntrySettings) and _OWN_SETTINGS.isdisjoint(settled.own)
+        )
+        if is_default and timeout in self.of_defaults:
+            return self.of_defaults[timeout]
+        if is_default:
+            self.of_defaults[timeout] = self._make_settings(timeout, repo)
+            return self.of_defaults[timeout]
+        return self._make_settings(timeout, repo)
+
+    def _make_settings(self, timeout: float, repo: str | None) -> JsonObject:
         if (timeout, repo) not in self.settings:
             names = _PROMPT_SETTINGS if repo is None else _SETTINGS
             values = {name: self.grid.settled[name] for name in names if name in self.grid.settled}
@@ -318,11 +347,11 @@ def _mark_of_text(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-_SORTED = json.JSONEncoder(sort_keys=True)
+_canonical = compact_encoder(sort_keys=True)
 
 
 def _mark_of(value: object) -> str:
-    return _mark_of_text(_SORTED.encode(value))
+    return _mark_of_text(_canonical(value))
 
 
 MOST_ITEMS = 1_000_000
@@ -378,6 +407,8 @@ class _LayoutBuilder:
     """Settings of an entry that sets nothing."""
     branches: dict[str, str] = field(default_factory=dict)
     """The default branch of each repository."""
+    default_axes: list[Sequence[Any]] = field(default_factory=list)
+    """Those of an entry that sets nothing; empty: not made yet."""
 
     def grids(self) -> list[Grid]:
         everywhere = self._exclusions(("exclude",), self.data.get("exclude"))
@@ -390,8 +421,20 @@ class _LayoutBuilder:
         if "repo" in holds:
             holds = {**holds, "repo": [self._path(repo) for repo in as_list(holds["repo"])]}
         own = self._exclusions(("matrix", index, "exclude"), entry.get("exclude"))
-        axes = axes_of(holds, default_agent=DEFAULT_AGENT)
+        axes = self._axes(holds)
         return Grid(index, holds, axes, own + everywhere, self._own_branches(entry, axes[REPO]))
+
+    def _axes(self, holds: Mapping[str, Any]) -> tuple[Sequence[Any], ...]:
+        if not isinstance(holds, EntrySettings):
+            return axes_of(holds, default_agent=DEFAULT_AGENT)
+        if not self.default_axes:
+            self.default_axes.extend(axes_of(self.whole_defaults, default_agent=DEFAULT_AGENT))
+        # It sets neither a repository nor an agent: the other axes are those of the defaults.
+        axes, is_prompt = list(self.default_axes), self.whole_defaults.get("repo") is None
+        for name in holds.own:
+            if (axis := _AXIS_NUMBERS.get(name)) is not None:
+                axes[axis] = _values(holds, name, is_prompt, DEFAULT_AGENT)
+        return tuple(axes)
 
     def _own_branches(self, entry: Mapping[str, Any], repos: Sequence[str | None]) -> Mapping[str, str]:
         """The branches of repositories, unless the plan names one."""

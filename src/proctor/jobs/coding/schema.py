@@ -244,6 +244,11 @@ class EntrySettings(Mapping[str, Any]):
     def __init__(self, entry: JsonMap, defaults: Mapping[str, Any]) -> None:
         self._entry, self._defaults = entry, defaults
 
+    @property
+    def own(self) -> JsonMap:
+        """What the entry itself sets."""
+        return self._entry
+
     def __getitem__(self, name: str) -> Any:
         return self._entry[name] if name in self._entry else self._defaults[name]
 
