@@ -57,7 +57,7 @@ SQL = re.compile(
 )
 
 SQL_OUTSIDE_THE_STORE = ("export/tables.py", "telemetry/span_tables.py")
-"""DuckDB reads or converts a file of its own."""
+"""DuckDB converts and reads files, which are no part of the store."""
 
 JOBS = {"coding", "benchmark", "scenario", "dialogue", "evaluation"}
 
