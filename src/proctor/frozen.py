@@ -1,7 +1,8 @@
 """Faster construction of frozen dataclasses that are made for every item of a run."""
 
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar
+from types import FunctionType
+from typing import TypeVar, cast
 
 T = TypeVar("T")
 _IS_OMITTED = object()
@@ -20,7 +21,7 @@ def fast_init(cls: type[T]) -> type[T]:
     open_class = type(cls.__name__, (), {"__slots__": slots})
     # Names of a single underscore: a field cannot be called so.
     annotations = cls.__init__.__annotations__
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "_cls": cls,
         "_open": open_class,
         "_set": object.__setattr__,
@@ -56,13 +57,9 @@ def fast_init(cls: type[T]) -> type[T]:
     }
     for name, (arguments, statements) in sources.items():
         exec(f"def {name}({', '.join(arguments)}):\n  " + "\n  ".join(statements), values)
-        made = values[name]
-        for attribute, value in (
-            ("__qualname__", f"{cls.__qualname__}.{name}"),
-            ("__module__", cls.__module__),
-        ):
-            setattr(made, attribute, value)
+        made = cast(FunctionType, values[name])
+        made.__qualname__, made.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
         if name == "__init__":
             made.__annotations__ = annotations
-        setattr(cls, name, staticmethod(made) if name == "_restored" else made)  # type: ignore[arg-type]
+        setattr(cls, name, staticmethod(made) if name == "_restored" else made)
     return cls
