@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 STAMP := $(VENV)/.core
 DEV_STAMP := $(VENV)/.dev
-MODEL_STAMP := $(VENV)/.local-model
 # Two workers a core: half of their time the tests wait for processes, servers and pages of their own.
 WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
+# The runtime of `local/smollm2`, for the demo.
+LOCAL_MODEL := build/local-model
 # Inspect's own reader, for tests of what we write for it. What it needs does not go with what we need.
 INSPECT := build/inspect
 # AWS's own clients, for tests of our server with them. They bring half of AWS's toolkit along.
@@ -17,7 +18,7 @@ AWS_CLIENTS := build/aws-clients
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check format bench bench-peers docs screenshots constraints browser inspect aws-clients sandbox test-agents test-ray test-package package mutants chaos clean
+.PHONY: help setup demo test check format bench bench-peers docs site release-notes screenshots constraints browser inspect aws-clients sandbox test-agents test-ray test-package package mutants chaos clean
 
 help:
 	@echo "make demo          run small batches: scripted agents and a real small model; no key, two minutes"
@@ -34,7 +35,9 @@ help:
 	@echo "make chaos         kill and disturb all jobs at random and count what is lost: MINUTES=5"
 	@echo "make bench         measure speed against bare scripts"
 	@echo "make bench-peers   measure Inspect AI and promptfoo beside Proctor"
-	@echo "make docs          write docs/commands.md from the commands' own help"
+	@echo "make docs          renew docs/commands.md and the output of commands in the manual"
+	@echo "make site          build the manual as a site in build/site"
+	@echo "make release-notes print the notes of a release from CHANGELOG.md: VERSION=0.2.0"
 	@echo "make screenshots   make the pictures of the web app in docs/pictures"
 	@echo "make constraints   look for newer versions of what we need, and pin them"
 	@echo "make clean         remove what all of these made"
@@ -56,13 +59,14 @@ $(DEV_STAMP): $(STAMP)
 	@$(UV) --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP) $(MODEL_STAMP)
-	@$(BIN)/python examples/demo/run.py
+demo: $(STAMP) $(LOCAL_MODEL)
+	@PYTHONPATH="$(CURDIR)/$(LOCAL_MODEL)" $(BIN)/python examples/demo/run.py
 
-# The runtime of the small model, prebuilt. The demo says so where it cannot be installed, and goes on.
-$(MODEL_STAMP): $(STAMP)
-	@if $(UV) --constraint constraints.txt --editable '.[local]'; then touch $@; \
-	  else echo "NOTE: the small model could not be installed; the demo goes on without it." >&2; fi
+# The runtime of the small model, prebuilt, in a folder of its own: what is tested in $(VENV) stays as it is.
+# The demo says so where it cannot be installed, and goes on.
+$(LOCAL_MODEL): $(BIN)/uv
+	@$(UV) --constraint constraints.txt --target $@ xllamacpp \
+	  || { rm -rf $@; echo "NOTE: the small model could not be installed; the demo goes on without it." >&2; }
 
 check: $(DEV_STAMP)
 	@$(BIN)/ruff check src tests benchmarks examples tools
@@ -135,6 +139,16 @@ screenshots: $(DEV_STAMP) browser
 
 docs: $(DEV_STAMP)
 	@$(BIN)/python tools/write_command_manual.py
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/run_docs.py
+
+# The manual as a site in build/site, without network. Its search needs a server: python3 -m http.server -d build/site
+site: $(DEV_STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "wrote build/site/index.html"
+
+# What has changed, for a release: make release-notes VERSION=0.2.0
+release-notes: $(DEV_STAMP)
+	@$(BIN)/python tools/release_notes.py $(VERSION)
 
 # Pins every version without saying where it comes from.
 constraints: $(BIN)/uv

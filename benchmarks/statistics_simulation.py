@@ -18,6 +18,7 @@ import numpy as np
 
 from proctor.stats import bill, difference, gate, mean, per_success, ranks, ratio, tasks_needed, typical
 from proctor.stats.differences import adjust
+from proctor.stats.drift import BLOCK, DriftMonitor, DriftSettings
 from proctor.stats.experiment import RunData, Study, level_contrasts
 from proctor.stats.intervals import Rate, anytime_rate, wilson, wilson_limits
 from proctor.stats.samples import FloatArray, plus_interval, t_quantile
@@ -521,6 +522,27 @@ def ever_missed(
     return missed / replications
 
 
+def drift(
+    rng: np.random.Generator, before: float, after: float, *, change: int, sessions: int, replications: int
+) -> tuple[float, float, float]:
+    """A rate that changes after some sessions, looked at after each (alpha 5%): share of lines crossed before
+    the change, share crossed after it, and the median number of sessions from the change to the crossing."""
+    early, delays = 0, list[float]()
+    for _ in range(replications):
+        monitor = DriftMonitor(DriftSettings(alpha=0.05))
+        rates = np.where(np.arange(sessions) < change, before, after)
+        values = (rng.random(sessions) < rates).astype(float).tolist()
+        for start in range(0, sessions, BLOCK):
+            # Each observation of a block is a look: a mean that is excluded once stays excluded.
+            if crossing := monitor.add(values[start : start + BLOCK]):
+                early += crossing.position <= change
+                if crossing.position > change:
+                    delays.append(crossing.position - change)
+                break
+    delay = float(np.median(delays)) if delays else float("nan")
+    return early / replications, len(delays) / replications, delay
+
+
 def main(replications: int) -> None:
     """Print every table."""
     started = time.perf_counter()
@@ -714,6 +736,19 @@ def main(replications: int) -> None:
             f"{seeds} seeds: {kind}": [cell[part] for cell in cells]
             for seeds, cells in effects.items()
             for part, kind in enumerate(kinds_of_coverage)
+        },
+    )
+    table(
+        "Drift, alpha 0.05, each session a look: crossed before a change after 400 sessions, crossed within "
+        "1600 sessions after it, median delay in sessions",
+        {
+            f"{before} to {after}": drift(
+                rng(), before, after, change=400, sessions=2000, replications=max(40, fewer // 4)
+            )
+            for before, after in (
+                *((0.5, 0.5), (0.8, 0.8), (0.95, 0.95)),
+                *((0.9, 0.8), (0.9, 0.7), (0.9, 0.5), (0.8, 0.6), (0.6, 0.9)),
+            )
         },
     )
     seconds = time.perf_counter() - started

@@ -21,7 +21,7 @@ from proctor.store.tables import COLUMNS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 RUNNERS = sorted(
     path.stem
     for path in (ROOT / "src/proctor/runners").glob("[!_]*.py")
@@ -235,7 +235,7 @@ def _headings(text: str) -> set[str]:
     "page", [name for name in NAMES if name.startswith("docs/") and "README" not in name]
 )
 def test_every_page_is_in_the_index(page: str) -> None:
-    assert f"({Path(page).name})" in _text("docs/README.md")
+    assert f"({Path(page).relative_to('docs')})" in _text("docs/README.md")
 
 
 def test_the_readme_begins_with_a_command_that_needs_no_key() -> None:
@@ -248,3 +248,33 @@ def test_the_readme_begins_with_a_command_that_needs_no_key() -> None:
 
 def test_pictures_in_the_manual_are_small() -> None:
     assert all(picture.stat().st_size < 200_000 for picture in (DOCS / "images").iterdir())
+
+
+def test_the_readme_has_three_screens_and_one_picture() -> None:
+    readme = _text("README.md")
+
+    assert len(readme.splitlines()) <= 130
+    assert readme.count("![") == 1
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    import yaml
+
+    from proctor import __version__
+
+    assert yaml.safe_load(_text("CITATION.cff"))["version"] == __version__
+    assert tomllib.loads(_text("pyproject.toml"))["project"]["version"] == __version__
+
+
+def test_issue_templates_ask_for_something() -> None:
+    import yaml
+
+    templates = [
+        path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"
+    ]
+
+    for template in templates:
+        form = yaml.safe_load(template.read_text(encoding="utf-8"))
+        assert form["name"] and form["description"]
+        assert any(part.get("validations", {}).get("required") for part in form["body"])
+    assert len(templates) == 3

@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import typer
 import yaml
@@ -63,7 +62,7 @@ def test_each_job_has_a_tutorial_and_each_question_a_page_that_is_run() -> None:
 
 def test_the_shape_of_output_keeps_words_and_drops_times_and_ids() -> None:
     first = "[1/2] success  8b63f230  slugs  1.6 s  $0.0133\nrun-20261116-085503-a28b: 2 items\n"
-    second = "[1/2] success  00000001  slugs  902 ms  $0.1\nrun-20261201-000000-ffff: 2 items\n"
+    second = "[1/2] success  00000001  slugs  1 min 03 s  $0.1\nrun-20261201-000000-ffff: 2 items\n"
 
     assert TOOL.shape(first) == TOOL.shape(second)
     assert TOOL.shape(first) != TOOL.shape(first.replace("success", "fail"))
@@ -91,6 +90,21 @@ def _command_lines() -> Iterator[tuple[str, str]]:
                     yield str(page.relative_to(ROOT)), match[1]
 
 
+def _inline_commands() -> Iterator[tuple[str, str]]:
+    """Every whole `proctor` command within the text of the manual, and the page that has it."""
+    for page in sorted([*ROOT.glob("*.md"), ROOT / "examples" / "README.md", *(ROOT / "docs").rglob("*.md")]):
+        text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
+        for line in re.findall(r"`proctor (\w[^`…]*)`", text):
+            # A command by its name alone has no arguments to check; `start|stop` names several.
+            if (
+                page.name != "commands.md"
+                and " " in line
+                and "|" not in line
+                and line.split(" ")[0] in COMMANDS
+            ):
+                yield str(page.relative_to(ROOT)), line
+
+
 def _words(line: str) -> list[str]:
     """The words behind `proctor`, up to a comment or another command."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")
@@ -103,21 +117,47 @@ def _words(line: str) -> list[str]:
     return words
 
 
-@pytest.mark.parametrize(("page", "line"), sorted(set(_command_lines())))
-def test_commands_that_are_not_run_have_the_options_that_exist(page: str, line: str) -> None:
-    name, *words = _normalized(_words(line))
-    app = import_module(f"proctor.cli.{COMMANDS[name][0]}").apps[name]
-    command: Any = typer.main.get_command(app)
-
+def _command(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that words call, and the words behind its name."""
+    name, *words = _normalized(words)
+    command: Any = typer.main.get_command(import_module(f"proctor.cli.{COMMANDS[name][0]}").apps[name])
     while hasattr(command, "commands") and words and words[0] in command.commands:
         command = command.commands[words.pop(0)]
+    return command, words
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(_command_lines())))
+def test_commands_that_are_not_run_can_be_parsed(page: str, line: str) -> None:
+    command, words = _command(_words(line))
 
     try:
-        command.make_context(name, [word for word in words if word != "[OPTIONS]"])
-    except click.exceptions.Exit:
+        command.make_context("proctor", words)
+    except typer.Exit:
         pass
     except Exception as error:
         raise AssertionError(f"{page}: proctor {line}\n{error}") from error
+
+
+def test_commands_within_the_text_have_subcommands_and_options_that_exist() -> None:
+    unknown = []
+    for page, line in _inline_commands():
+        command, words = _command(line.replace("[", "").replace("]", "").split())
+        options = {"--json", "--store", "--home", "--help"}.union(
+            *([*param.opts, *param.secondary_opts] for param in command.params)
+        )
+        used = [word.partition("=")[0] for word in words if word.startswith("--")]
+        if hasattr(command, "commands") or not options.issuperset(used):
+            unknown.append(f"{page}: proctor {line}")
+    assert unknown == []
+
+
+@pytest.mark.parametrize(
+    "line", sorted({line for _, line in (*_command_lines(), *_inline_commands()) if " examples/" in line})
+)
+def test_commands_that_need_only_the_examples_are_run(line: str, programs: Path, tmp_path: Path) -> None:
+    page = TOOL.PageRunner(tmp_path, programs).run(f"```console\n$ proctor {line}\n```\n")
+
+    assert len(page.splitlines()) > 3
 
 
 def _workflow(title: str) -> Any:

@@ -22,17 +22,24 @@ PLUGIN = '''\
 """Pytest plugin: runs the tests likeliest to fail first, and records which tests start and fail.
 
 MUTANT_NAMES are names of functions and classes, the closest to the mutant first: first come the tests that
-use one, themselves or through helpers in their file. Slow tests come last.
+use one, themselves or through helpers in their file. Tests that took long before, and slow ones, come last.
 """
 
 import inspect
 import os
 
 NAMES = os.environ["MUTANT_NAMES"].split()
+LONG_SECONDS = 1.0
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: (item.get_closest_marker("slow") is not None, _distance(item)))
+    with open(os.environ["MUTANT_LONG"], encoding="utf-8") as file:
+        long = set(file.read().splitlines())
+    items.sort(key=lambda item: (_is_slow(item), item.nodeid in long, _distance(item)))
+
+
+def _is_slow(item):
+    return item.get_closest_marker("slow") is not None
 
 
 def _distance(item):
@@ -71,6 +78,8 @@ def pytest_runtest_logstart(nodeid):
 
 def pytest_runtest_logreport(report):
     _write("MUTANT_SECONDS", str(report.duration))
+    if report.duration > LONG_SECONDS:
+        _write("MUTANT_LONG", report.nodeid)
     pytest_collectreport(report)
 
 
@@ -107,6 +116,10 @@ class WorkCopy:
         self.tree, self.venv = folder / "tree", folder / "venv"
         self.workers, self.test_seconds = workers, test_seconds
         self.mutations = 0
+        self.long = folder / "long"
+        """Tests that took long, of all runs."""
+        folder.mkdir(exist_ok=True)
+        self.long.touch()
         self._copy_tree()
         self._create_venv()
         self._check()
@@ -195,6 +208,7 @@ class WorkCopy:
             "MUTANT_FAILURES": str(failures),
             "MUTANT_STARTED": str(starts),
             "MUTANT_SECONDS": str(durations),
+            "MUTANT_LONG": str(self.long),
             "MUTANT_NAMES": " ".join(names),
             "VIRTUAL_ENV": str(self.venv),
         }

@@ -6,6 +6,7 @@ A page runs from top to bottom in a folder of its own, with a copy of `examples/
 
 - A block ```` ```yaml title="plan.yaml" ```` is written to that file.
 - In a block ```` ```console ````, lines after `$ ` are run by Bash (`> ` continues one); the rest is output.
+- A comment `<!-- setup: COMMAND -->` on a line of its own is run and not shown.
 - A comment `<!-- first 5, last 2 -->` before a console block cuts its output; `…` stands for the rest.
 - A comment `<!-- exit 4 -->` names the exit code of a block whose last command ends with another code than 0
   or 1 (which means that some items did not succeed).
@@ -30,7 +31,8 @@ PAGES = [
     if "```console" in page.read_text(encoding="utf-8")
 ]
 BLOCK = re.compile(
-    r"(?P<head>(?:^<!-- (?P<notes>[^\n]*?) -->\n)?^```(?P<info>[^\n]*)\n)(?P<body>.*?)(?P<tail>^```$)",
+    r"^<!-- setup: (?P<setup>[^\n]*?) -->$"
+    r"|(?P<head>(?:^<!-- (?P<notes>[^\n]*?) -->\n)?^```(?P<info>[^\n]*)\n)(?P<body>.*?)(?P<tail>^```$)",
     re.MULTILINE | re.DOTALL,
 )
 TITLE = re.compile(r'title="([^"]+)"')
@@ -59,6 +61,9 @@ class PageRunner:
         return BLOCK.sub(self._renewed, text)
 
     def _renewed(self, block: re.Match[str]) -> str:
+        if block["setup"] is not None:
+            self._output(block["setup"], 0)
+            return block[0]
         title = TITLE.search(block["info"])
         if title is not None:
             file = self.folder / title[1]
@@ -147,8 +152,7 @@ def shape(text: str) -> str:
     # The end of an evaluation's ID: ten letters and digits.
     text = re.sub(r"(?<=\w-)(?=\w*[A-Z0-9])[A-Za-z0-9]{10}\b", "ID", text)
     text = re.sub(r"[−-]?\d[\d,.:]*", "#", text)
-    text = re.sub(r"# (ms|s|min|h)\b", "# TIME", text)
-    text = re.sub(r"# (min|h) # (s|min)\b", "# TIME", text)
+    text = re.sub(r"# (min|h) # (s|min)\b|# (ms|s|min|h)\b", "# TIME", text)
     return re.sub(r"[ \t─━-]+", " ", text)
 
 

@@ -36,12 +36,14 @@ COMPARISON = {
         "scripted/careful": {"input": 3.0, "output": 15.0},
     },
 }
+FORMS = ["Explain the {}.", "What is the {}?", "Say what you know of the {}.", "Name the {} in one word."]
+FORMS += ["Who told you the {}?", "Is it easy to find the {}?", "Prove the {}.", "Guess the {}."]
 UNDER_WAY = {
     "runId": "nightly",
     "concurrency": 6,
     "budget": 5.0,
-    "defaults": {"model": ["scripted/quick", "scripted/careful"], "expect": {"contains": "sure"}, "runs": 60},
-    "matrix": [{"prompt": [f"Explain the {question}." for question in QUESTIONS]}],
+    "defaults": {"model": ["scripted/quick", "scripted/careful"], "expect": {"contains": "sure"}, "runs": 8},
+    "matrix": [{"prompt": [form.format(question) for question in QUESTIONS for form in FORMS]}],
     "prices": COMPARISON["prices"],
 }
 MODELS = {

@@ -72,6 +72,9 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
                 f"a proctor.toml in a working folder names {section.replace('_', ' ')} of the server\n"
                 f"Move its section [serve.{section}] to {places}."
             )
+    if config.watches != trusted.watches:
+        # It starts programs and sends results elsewhere.
+        raise UsageError(f"a proctor.toml in a working folder has a [[watch]]\nMove it to {places}.")
     return Settings(
         home=home_folder,
         store_url=store_url,
@@ -91,6 +94,7 @@ def load_settings(folders: Sequence[Path] = (), *, home: str = "", store: str = 
         access_keys=config.access_keys,
         tokens=config.tokens,
         evaluation=config.evaluation,
+        watches=config.watches,
         encryption=config.encryption,
         sandbox=config.sandbox,
         remarks=tuple(redirected_keys(config, trusted)),

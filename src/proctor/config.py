@@ -5,7 +5,8 @@ nearest file that sets a value takes precedence. Provider keys are never written
 environment variable. `[encryption]` names the key of the store: `key_file`, `key_env` or `kms_key`; its
 `keys` replace keys of AWS KMS. `[serve]` configures `proctor serve`, and `[serve.access_keys]` the callers
 that may sign requests: `AKID = "secret"`, or `"${VARIABLE}"`. `[serve.tokens.NAME]` is a token with a role:
-`token_env`, `token_file` or `sha256`, and `role`.
+`token_env`, `token_file` or `sha256`, and `role`. `[[watch]]` is a service whose sessions `proctor serve`
+evaluates as they arrive, with an alert when a score drifts.
 """
 
 import re
@@ -64,6 +65,40 @@ EVALUATION = tuple(EvaluationSection.__annotations__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSection:
+    """One `[[watch]]`: the settings of the online configuration of this name.
+
+    With `evaluators`, the server creates it; without them, a client does.
+    """
+
+    name: str
+    service: str = ""
+    log_groups: tuple[str, ...] = ()
+    evaluators: tuple[str, ...] = ()
+    sample_percent: float = 100.0
+    """Share of the sessions that are evaluated."""
+    session_timeout_minutes: int = 15
+    """Time without spans after which a session has ended."""
+    alpha: float = 0.01
+    """Probability of an alert although nothing has changed, for each line."""
+    margin: float = 0.0
+    """Smallest change that counts, in units of the score."""
+    reference: float | None = None
+    """The expected mean; None: that of the earlier sessions."""
+    direction: str = "both"
+    """Changes that raise an alert: `up`, `down` or `both`."""
+    scale: tuple[float, float] | None = None
+    """Lowest and highest score; None: that of the evaluator, else 0 to 1."""
+    webhook: str = field(default="", repr=False)
+    """Address that gets alerts; may hold a token. `${NAME}` refers to the environment."""
+    command: tuple[str, ...] = ()
+    """Program that gets alerts, and its arguments."""
+
+
+WATCH = tuple(WatchSection.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeToken:
     """A named token of `proctor serve`."""
 
@@ -103,6 +138,8 @@ class Config:
     """The key of the store: `key_file`, `key_env` or `kms_key`; and `keys`."""
     sandbox: JsonMap = field(default_factory=dict)
     """How agents are confined, as `sandbox:` of a plan."""
+    watches: tuple[WatchSection, ...] = ()
+    """Services that `proctor serve` watches."""
     files: tuple[str, ...] = ()
 
 
@@ -114,8 +151,11 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
     keys: dict[str, str] = {}
     tokens: dict[str, Mapping[str, str]] = {}
     budgets: list[float] = []
+    watches: dict[str, WatchSection] = {}
     for path in reversed(files):
-        for section, entries in _read(path).items():
+        data = _read(path)
+        watches |= _watches(path, data.pop("watch", []))
+        for section, entries in data.items():
             if section == "serve":
                 keys |= _access_keys(path, entries.pop("access_keys", {}), environment)
                 tokens |= _token_entries(path, entries.pop("tokens", {}))
@@ -141,6 +181,7 @@ def read_config(folders: Iterable[Path], environment: Mapping[str, str]) -> Conf
         evaluation=merged["evaluation"],
         encryption=merged["encryption"],
         sandbox=merged["sandbox"],
+        watches=tuple(watches.values()),
         files=tuple(map(str, files)),
     )
 
@@ -154,12 +195,14 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: {error}\nFix the file, or remove it.") from error
     for section, entries in data.items():
+        if section == "watch":
+            continue
         if section in SINGLE:
             _CHECKS[section](path, entries)
             continue
         if section not in SECTIONS:
             raise UsageError(
-                f"{path}: there is not a section [{section}]\n{_near(section, [*SECTIONS, *SINGLE])}"
+                f"{path}: there is not a section [{section}]\n{_near(section, [*SECTIONS, *SINGLE, 'watch'])}"
             )
         if not isinstance(entries, dict):
             raise UsageError(f"{path}: `{section}` is not a section\nWrite [{section}.NAME].")
@@ -289,6 +332,76 @@ def _check_sandbox(path: Path, entries: object) -> None:
         read_settings(entries)
     except ValueError as error:
         raise UsageError(f"{path}: [sandbox]: {error}") from error
+
+
+def _watches(path: Path, entries: object) -> dict[str, WatchSection]:
+    """The services to watch, by name."""
+    if not isinstance(entries, list):
+        raise UsageError(f"{path}: `watch` is not a list of sections\nWrite [[watch]].")
+    watches: dict[str, WatchSection] = {}
+    for number, entry in enumerate(entries, start=1):
+        where = f"{path}: [[watch]] {number}"
+        watch = _watch(where, entry)
+        if watch.name in watches:
+            raise UsageError(f"{where}: `{watch.name}` is the name of another one")
+        watches[watch.name] = watch
+    return watches
+
+
+def _watch(where: str, entry: object) -> WatchSection:
+    if not isinstance(entry, dict):
+        raise UsageError(f"{where} is not a section of settings\nIt may have: {', '.join(WATCH)}.")
+    for setting, value in entry.items():
+        if setting not in WATCH:
+            raise UsageError(f"{where} has no setting `{setting}`\n{_near(setting, WATCH)}")
+        expected = next(kind for kind, settings in _WATCH_TYPES.items() if setting in settings)
+        if not _WATCH_CHECKS[expected](value):
+            # The value may hold a token, so the message does not contain it.
+            raise UsageError(f"{where}: `{setting}` should be {expected}")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,47}", entry.get("name", "")):
+        raise UsageError(f"{where}: `name` should be a letter, followed by letters, digits and `_`")
+    if entry.get("evaluators") and not (entry.get("service") and entry.get("log_groups")):
+        raise UsageError(f"{where} needs `service` and `log_groups`, the source of its sessions")
+    if entry.get("webhook") and entry.get("command"):
+        raise UsageError(f"{where} has both `webhook` and `command`\nKeep one: each alert is sent once.")
+    lists = {name: tuple(value) for name, value in entry.items() if isinstance(value, list)}
+    return WatchSection(**{**entry, **lists})
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+_WATCH_TYPES = {
+    "text": ("name", "service"),
+    "a list of texts": ("log_groups", "evaluators", "command"),
+    "a number": ("margin", "reference"),
+    "a number between 0 and 1": ("alpha",),
+    "a number above 0, at most 100": ("sample_percent",),
+    "a whole number from 1 to 1440": ("session_timeout_minutes",),
+    "one of: both, up, down": ("direction",),
+    "two numbers, the lower one first": ("scale",),
+    "an address that starts with https://, http:// or ${": ("webhook",),
+}
+_WATCH_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "text": _is_text,
+    "a list of texts": lambda value: isinstance(value, list) and bool(value) and all(map(_is_text, value)),
+    "a number": _is_number,
+    "a number between 0 and 1": lambda value: _is_number(value) and 0 < value < 1,
+    "a number above 0, at most 100": lambda value: _is_number(value) and 0 < value <= 100,
+    "a whole number from 1 to 1440": lambda value: type(value) is int and 1 <= value <= 1440,
+    "one of: both, up, down": lambda value: value in ("both", "up", "down"),
+    "two numbers, the lower one first": lambda value: (
+        isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)) and value[0] < value[1]
+    ),
+    "an address that starts with https://, http:// or ${": lambda value: (
+        _is_text(value) and value.startswith(("https://", "http://", "${"))
+    ),
+}
 
 
 def _check_serve(path: Path, entries: object) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from proctor.config import EvaluationSection
+from proctor.config import EvaluationSection, WatchSection
 from proctor.errors import NotFound, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_number, as_text
 from proctor.model import Model, Request
@@ -74,6 +74,8 @@ class Settings:
     tokens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Named tokens of `proctor serve`: where each is found, and its role."""
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
+    watches: tuple[WatchSection, ...] = ()
+    """Services that `proctor serve` watches."""
     encryption: EncryptionSection = field(default_factory=EncryptionSection)
     sandbox: object = None
     """`[sandbox]` of `proctor.toml`."""

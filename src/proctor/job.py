@@ -403,6 +403,8 @@ class Job:
     """Whether the steps of its sessions are turns of a conversation or simulation."""
     evaluates_sessions: ClassVar[bool] = False
     """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
+    has_tasks: ClassVar[bool] = False
+    """Whether its items are attempts at named tasks, whose results are collected over runs."""
     speakers: ClassVar[Sequence[str]] = ()
     """The roles in its transcripts, each shown on a side of its own; empty: prompt, model and tools."""
     column_titles: ClassVar[Mapping[str, str]] = {}
@@ -410,7 +412,7 @@ class Job:
     item_columns: ClassVar[Sequence[str]] = (
         *("status", "repo", "prompt", "agent", "model", "answer", "score:*", "seconds", "costUsd"),
     )
-    """Columns that its items are listed with, by key. `factor:*` and `score:*`: all; empty ones are left out."""
+    """Columns of its lists of items, by key. `factor:*` and `score:*`: all; empty ones are left out."""
     narrow_item_columns: ClassVar[Sequence[str]] = ("status", "prompt", "seconds")
     """The same on a phone."""
 

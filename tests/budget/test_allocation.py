@@ -13,6 +13,7 @@ from proctor.budget.reservation import Hold, Reservation
 from proctor.errors import StoreError
 from proctor.models.prices import SpendingRequest
 from proctor.store import Drawn
+from proctor.store.ledger import ROUNDING_USD
 
 REFUSED = Drawn(usd=0.0, short_of="budget")
 OTHERS_HOLD = Drawn(usd=0.0, short_of="store_budget", others_hold=True)
@@ -296,6 +297,22 @@ async def test_when_a_call_has_its_money_waiting_attempts_look_again() -> None:
         assert not opening.done()
     await settled()
     assert opening.done()
+
+
+async def test_a_wait_that_is_over_before_it_begins_is_not_reported() -> None:
+    budget, _ = budget_of(MemoryLedger(1.0))
+    waits: list[float] = []
+    await budget._wait(budget._changes - 1, waits.append)
+    assert waits == []
+
+
+async def test_what_is_left_of_rounding_opens_nothing() -> None:
+    budget, _ = budget_of(MemoryLedger(1.0))
+    reservation = Reservation(budget, "s", "i", "a", None, is_blind=False)
+    budget._ledger.drawn_usd = ROUNDING_USD
+    assert not budget._reserve(reservation, 0.0)
+    budget._ledger.drawn_usd = 0.5 - ROUNDING_USD
+    assert budget._reserve(reservation, 0.5), "a budget that fits exactly is enough"
 
 
 async def test_the_worst_case_of_the_latest_call_is_what_the_next_attempt_reserves() -> None:

@@ -10,6 +10,7 @@ from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.budget.reservation import Hold, Reservation
 from proctor.errors import CostLimit
 from proctor.models.prices import SpendingRequest
+from proctor.store.ledger import ROUNDING_USD
 
 
 class Purse:
@@ -353,3 +354,92 @@ async def test_a_budget_that_is_spent_opens_nothing():
     assert await purse.budget.open("second", "second", kind="a", cap_usd=None) is None
     assert await purse.budget.open("third", "third", kind="b", cap_usd=0.1) is None
     assert purse.budget.short_of == "budget"
+
+
+# Amounts that differ by no more than rounding are equal.
+
+
+async def test_a_cap_that_is_exceeded_by_rounding_holds():
+    reservation = await Purse(10).open("s", 0.5)
+    assert reservation.charge(0.5 + ROUNDING_USD) is None
+    assert reservation.charge(0.5 + 3 * ROUNDING_USD) is not None
+
+
+async def test_a_worst_case_that_fits_but_for_rounding_is_held():
+    reservation = await Purse(10).open("s", 0.5 - ROUNDING_USD)
+    assert await reservation.hold(worst(0.5)) == Hold(0.5)
+
+
+async def test_a_cost_above_its_worst_case_by_rounding_is_no_overrun():
+    purse = Purse(10)
+    reservation = await purse.open("s", 1.0)
+    reservation.settle(await reservation.hold(worst(0.25)), 0.25 + ROUNDING_USD)
+    assert purse.budget.past_costs("a").highest_overrun_usd == 0.0
+    reservation.settle(await reservation.hold(worst(0.25)), 0.5)
+    reservation.settle(await reservation.hold(worst(0.25)), 0.75)
+    reservation.settle(Hold(0.25), 0.5)
+    assert purse.budget.past_costs("a").highest_overrun_usd == 0.75
+
+
+async def test_what_may_cost_no_more_than_rounding_is_not_lost_missing_or_returned():
+    purse = Purse(10)
+    reservation = await purse.open("s")
+    rows = len(purse.rows.rows)
+    reservation.lose(Hold(ROUNDING_USD))
+    assert reservation.calls_lost == 0
+    reserved = reservation._reserved
+    assert reservation.missing_usd(reserved + ROUNDING_USD) == 0.0
+    assert reservation.missing_usd(reserved + 0.5) == pytest.approx(0.5)
+    reservation._reserved = ROUNDING_USD
+    assert not reservation.trim()
+    reservation._held = ROUNDING_USD
+    assert not reservation.may_return_money(reservation)
+    reservation._held = 3 * ROUNDING_USD
+    assert reservation.may_return_money(reservation)
+    assert len(purse.rows.rows) == rows
+
+
+async def test_a_running_call_that_may_cost_no_more_than_rounding_is_not_written():
+    purse = Purse(10)
+    reservation = await purse.open("s", 1.0)
+    rows = len(purse.rows.positions["s"])
+    reservation.settle(Hold(0.0), ROUNDING_USD, is_recorded=False)
+    assert not reservation._enter_running()
+    reservation.settle(Hold(0.0), ROUNDING_USD, is_recorded=False)
+    assert reservation._enter_running()
+    assert len(purse.rows.positions["s"]) == rows + 1
+
+
+async def test_a_cost_beyond_what_is_reserved_by_rounding_needs_no_row():
+    purse = Purse(10)
+    reservation = await purse.open("s")
+    reservation._reserved, reservation._cost = 0.25, 0.25
+    rows = len(purse.rows.rows)
+    reservation._cost += ROUNDING_USD / 2
+    assert reservation.reserve_cost()
+    assert len(purse.rows.rows) == rows
+    purse.budget._ledger.drawn_usd = purse.budget._spent + purse.budget._reserved + 0.25
+    reservation._cost = 0.75
+    assert not reservation.reserve_cost(), "half of it was not drawn"
+    reservation._cost = 0.5
+    assert reservation.reserve_cost(), "as much as is free"
+    assert purse.rows.rows[-1][2:4] == ("extend", pytest.approx(0.25))
+
+
+async def test_an_agent_that_does_not_ask_first_doubles_what_it_has_reserved():
+    purse = Purse(10, concurrency=1)
+    blind = await purse.open("s", asks_first=False)
+    blind._reserved, blind._cost = 0.25, 0.375
+    purse.budget._ledger.drawn_usd = purse.budget._spent + purse.budget._reserved + 1.0
+    assert blind.reserve_cost()
+    assert purse.rows.rows[-1][2:4] == ("extend", pytest.approx(0.25)), "though 0.125 would do"
+    assert not blind.trim(), "it may need it at any time"
+
+
+async def test_a_closed_attempt_has_nothing_reserved():
+    purse = Purse(10)
+    reservation = await purse.open("s", 0.5)
+    reservation.charge(0.25)
+    reservation.close(0.25)
+    assert reservation.overdrawn_usd == 0.25
+    assert purse.budget.free_usd == pytest.approx(0.25)

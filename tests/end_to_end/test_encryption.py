@@ -118,6 +118,13 @@ def test_nothing_that_was_said_can_be_read_from_the_disk_and_all_of_it_with_the_
     del proctor.environment["PROCTOR_ENCRYPTION_KEY"]
     listed = proctor("runs", "--json")
     assert {run["runId"] for run in json.loads(listed.stdout)["runs"]} == {"secrets", job}
+    known = proctor("evaluate", "list", "--json")
+    (evaluation,) = json.loads(known.stdout)["batchEvaluations"]
+    assert (evaluation["batchEvaluationId"], evaluation["evaluators"]) == (job, [])
+    assert evaluation["evaluationResults"]["totalNumberOfSessions"] == 6
+    words = proctor("evaluate", "list").stdout
+    assert job in words and "COMPLETED" in words and "(encrypted)" in words and SAID not in words
+    assert proctor("evaluate", "get", job).returncode == 2
     shown = proctor("show", "secrets")
     assert shown.returncode == 2
     assert "is encrypted with the key local:" in shown.stderr and SAID not in shown.stderr + shown.stdout

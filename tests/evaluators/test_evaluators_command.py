@@ -1,12 +1,16 @@
 """`proctor evaluators`: listed, shown, made, tried and held against people, from the command line."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from proctor.judging.rubrics import rubric_names
+from proctor.session import Message, Session, Step, TimedEvent, ToolCall
 from proctor.store.tables import CalibrationRow
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 JUDGE = """
 rules:
@@ -228,3 +232,67 @@ def test_a_turn_is_labelled_by_its_number_also_where_it_has_an_id_of_its_own(des
 
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["target"]) == 32
+
+
+def test_labels_of_sessions_turns_and_tool_calls_come_from_a_file_as_from_the_command_line(desk):
+    with desk.open_store() as store:
+        steps = [
+            Step(trace_id=f"trace-{n}", events=[TimedEvent(event=each) for each in events])
+            for n, events in enumerate(
+                [
+                    [Message(role="user", content="Add."), ToolCall(name="sum", call_id="span-7")],
+                    [Message(role="user", content="Again."), Message(role="assistant", content="No.")],
+                ]
+            )
+        ]
+        session_id = store.save_imported(
+            Session(external_id="ext-1", source="otlp", log_group="g", steps=steps), NOON
+        )
+    rows = [
+        "session,target,label,value,who,evaluator,note",
+        f"{session_id},,,0.5,ana,,whole",
+        f"{session_id},turn-2,Yes,,,,",
+        f"{session_id},trace-0,No,,ana,Builtin.Refusal,",
+        f"{session_id[:12]},span-7,fine,,ben,Builtin.ToolSelectionAccuracy,the right one",
+    ]
+    file = desk.folder / "labels.csv"
+    file.write_text("\n".join(rows) + "\n")
+
+    done = desk("evaluators", "labels", "labels.csv", "--evaluator", "mine", "--who", "eve", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["levels"] == {"session": 1, "trace": 2, "tool_call": 1}
+    with desk.open_store() as store:
+        saved = {(each["level"], each["target"]): each for each in store.labels()}
+    assert saved["session", ""]["value"] == 0.5 and saved["session", ""]["note"] == "whole"
+    assert saved["trace", "trace-1"]["who"] == "eve" and saved["trace", "trace-1"]["evaluator"] == "mine"
+    assert saved["trace", "trace-0"]["evaluator"] == "Builtin.Refusal"
+    assert saved["tool_call", "span-7"]["who"] == "ben"
+    assert {each["sessionId"] for each in saved.values()} == {session_id}
+
+    file.write_text("\n".join([*rows, f"{session_id},turn-9,No,,,,", "nobody,,No,,,,"]) + "\n")
+    wrong = desk("evaluators", "labels", "labels.csv", "--evaluator", "other")
+    assert wrong.returncode == 2
+    assert "labels.csv:6: the session has no turn and no tool call `turn-9`" in wrong.stderr
+    assert "labels.csv:7:" in wrong.stderr
+    nameless = desk("evaluators", "labels", "labels.csv")
+    assert "a label needs an evaluator" in nameless.stderr
+    with desk.open_store() as store:
+        assert len(store.labels()) == 4, "none of a file with a mistake is saved"
+
+
+def test_labels_of_a_file_name_turns_by_number_also_where_turns_have_ids(desk):
+    with desk.open_store() as store:
+        told = [
+            TimedEvent(event=Message(role="user", content="Go.")),
+            TimedEvent(event=Message(role="assistant", content="I will not.")),
+        ]
+        session_id = store.save_imported(
+            Session(external_id="e", source="otlp", steps=[Step(trace_id="t" * 32, events=told)]), NOON
+        )
+    (desk.folder / "labels.csv").write_text(f"session,target,label\n{session_id},turn-1,Yes\n")
+    words = ("--labels", "labels.csv", "--judge", "scripted/judge")
+
+    done = desk("evaluators", "calibrate", "Builtin.Refusal", *words, "--json")
+
+    assert json.loads(done.stdout)["dimensions"][""]["things"] == 1, done.stderr

@@ -340,3 +340,9 @@ def test_positions_are_found_when_they_are_needed():
     assert source.place(("a", 0, "token")).line == 3
     assert source.deepest(("a", 0, "c")) == ("a", 0)
     assert "secret" not in source.problem(("a", 0, "token"), "is wrong").excerpt
+
+
+def test_what_the_parser_gives_no_position_for_is_refused_at_the_beginning():
+    with pytest.raises(PlanError) as refused:
+        read_source('x: 1\na: "\\U7FFFFFFF"', file="plan.yaml", loader=yaml.SafeLoader)
+    assert str(refused.value).startswith("plan.yaml:1:1: this cannot be read as YAML: ")

@@ -510,13 +510,17 @@ def test_tasks_that_came_out_differently_are_listed_largest_first(store):
     fill(store, "b", rows("n", after))
     groups = groups_of_runs(store.read, ["a", "b"], NOW)
 
-    found = disagreements(groups, "success", "b")
+    found, total = disagreements(groups, "success", "b")
+    assert total == len(found)
+    assert disagreements(groups, "success", "b", offset=1, limit=1) == (found[1:2], total)
+    every, paired = disagreements(groups, "success", "b", direction="all")
+    assert paired > total and [each for each in every if each.difference] == found
 
     assert [(each.words, each.difference) for each in found] == [("Lost", -1.0), ("Sum", 0.5)]
     assert [len(each.baseline_items) for each in found] == [1, 2]
     assert {run for run, _ in found[0].baseline_items} == {"a"}
-    assert [each.words for each in disagreements(groups, "success", "b", direction="higher")] == ["Sum"]
-    assert [each.words for each in disagreements(groups, "success", "b", search="lOs")] == ["Lost"]
+    assert [each.words for each in disagreements(groups, "success", "b", direction="higher")[0]] == ["Sum"]
+    assert [each.words for each in disagreements(groups, "success", "b", search="lOs")[0]] == ["Lost"]
     with pytest.raises(NotFound, match="There are: b"):
         disagreements(groups, "success", "c")
 

@@ -290,12 +290,12 @@ def test_intervals_cover_the_mean_where_sessions_differ_and_have_unequal_numbers
     assert 0.93 <= covered / 400 <= 0.99
 
 
-def calibrated(store, pairs, *, digest="v1", at=NOW):
+def calibrated(store, pairs, *, digest="v1", at=NOW, **results):
     record = CalibrationRecord(
         evaluator="tone",
         evaluator_digest=digest,
         things=len(pairs),
-        document={"results": {}, "scale": [0.0, 1.0], "pairs": pairs},
+        document={"results": results, "scale": [0.0, 1.0], "pairs": pairs},
     )
     store.save_calibration(record, at)
 
@@ -332,3 +332,23 @@ def test_without_a_calibration_nothing_is_corrected_and_with_few_labels_the_reas
 
     assert (alone.corrected, alone.correction) == (None, "")
     assert few.correction == "Calibration: 1 labeled session: a correction needs at least 20."
+
+
+def test_noise_measured_by_a_calibration_counts_where_each_target_has_one_vote(store):
+    calibrated(store, [], noiseVariance=0.01, repeats=3)
+
+    (once,) = judged(store, [[tone(0.5)]], level="session").summaries
+    assert (once.wavering, once.noise_from) == (pytest.approx(0.1), "calibration")
+    assert once.average.high - once.average.value == pytest.approx(1.959964 * 0.1, abs=1e-5)
+    assert once.corrected is None and evaluator_summary(once)["judgeStandardDeviationFrom"] == "calibration"
+
+    (voted,) = judged_again(store, [[tone(0.5, votes=(0.4, 0.6))]])
+    assert (voted.wavering, voted.noise_from) == (pytest.approx(0.02**0.5), "votes")
+
+
+def test_noise_of_another_version_does_not_count(store):
+    calibrated(store, [], digest="v2", noiseVariance=0.01)
+
+    (found,) = judged(store, [[tone(0.5)]], level="session").summaries
+
+    assert (found.wavering, found.noise_from, found.average.low) == (None, "", None)

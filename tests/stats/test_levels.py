@@ -48,7 +48,7 @@ def test_items_without_the_factor_are_a_level_of_their_own(results):
 
 
 def test_plots_show_what_there_are_figures_for(results):
-    drawn = dict(plots(factor_figures(results, "temper")))
+    drawn = {each.title: each.svg for each in plots(factor_figures(results, "temper"))}
 
     assert list(drawn) == ["Success rate", "Mean cost of an item", "Mean time of an item"]
     assert "calm: $0.20" in drawn["Mean cost of an item"]

@@ -7,15 +7,31 @@ through the difference before committing it.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from proctor.stats import agreement, classical, differences, intervals, power, samples, sequential, variance
+from proctor.stats import (
+    agreement,
+    classical,
+    comparison,
+    dialogue,
+    differences,
+    evaluation,
+    experiment,
+    figures,
+    intervals,
+    leaderboard,
+    power,
+    samples,
+    sequential,
+    variance,
+)
 from proctor.stats.calibration import (
     CalibrationPair,
     JudgedTargetPair,
@@ -25,9 +41,12 @@ from proctor.stats.calibration import (
 )
 from proctor.stats.estimate import Group, predict_total
 from proctor.stats.ranking import ranks, table_of, undominated
+from proctor.stats.results import load_results
+from proctor.store import Store, StoreReader
+from proctor.store.imported_runs import ImportedFile, TableOutcome
 
 RECORDED = Path(__file__).with_name("pinned_figures.json")
-PROSE = {"note", "reason", "scope", "needs_words"}
+PROSE = {"note", "reason", "scope", "needs_words", "remarks"}
 """Sentences for people: only whether there is one is recorded."""
 
 TASKS = [f"t{index // 3}" for index in range(24)]
@@ -52,7 +71,7 @@ def plain(value: object) -> Any:
         named = {field.name: getattr(value, field.name) for field in fields(value)}
         return {name: bool(each) if name in PROSE else plain(each) for name, each in named.items()}
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): bool(each) if key in PROSE else plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray | list | tuple):
         return [plain(each) for each in value]
     if isinstance(value, np.generic):
@@ -79,8 +98,8 @@ def crossed(
     return [row for index, row in enumerate(rows) if not (holes and index % 7 == 3)]
 
 
-def judged(*, repeats: int = 1, labels: bool = True) -> list[JudgedTargetPair]:
-    """What two people and a judge gave to twenty targets of ten sessions."""
+def judged(*, repeats: int = 1, labels: bool = True, targets: int = 20) -> list[JudgedTargetPair]:
+    """What two people and a judge gave to targets, two of a session."""
 
     def given(index: int, shift: int) -> LabelValue:
         place = (index * 7 % 11 + shift) % 4
@@ -95,7 +114,7 @@ def judged(*, repeats: int = 1, labels: bool = True) -> list[JudgedTargetPair]:
             position=index % 2,
             length=100 + 13 * index,
         )
-        for index in range(20)
+        for index in range(targets)
     ]
 
 
@@ -241,8 +260,21 @@ FIGURES: dict[str, Callable[[], object]] = {
     ],
     "clopper_pearson": lambda: [classical.clopper_pearson(k, 9, level=0.9) for k in (0, 4, 9)],
     "cohen_h": lambda: [classical.cohen_h(0.2, 0.5), classical.cohen_h(0.9, 0.3)],
-    "factor test": lambda: classical.factor_test(
-        COSTS[:12], [[1.0] * 12], [[float(index % 3 == 0) for index in range(12)], list(range(12))]
+    "factor test": lambda: (
+        [
+            classical.factor_test(COSTS[:12], base, added)
+            for base in ([()] * 12, [[float(index % 2)] for index in range(12)])
+            for added in (
+                [[-1.0 if index % 3 else 2.0] for index in range(12)],
+                [[1e-9 * index, 1e9 * (index % 5)] for index in range(12)],
+                [[1.0, 0.0] for _ in range(12)],
+                [[float(index == place) for place in range(12)] for index in range(12)],
+            )
+        ]
+        + [
+            classical.factor_test([0.0, 0.0, 1.0, 1.0], [()] * 4, [[0], [0], [1], [1]]),
+            classical.factor_test([2.0] * 4, [()] * 4, [[0], [0], [1], [1]]),
+        ]
     ),
     # Samples
     "sample": lambda: [
@@ -418,7 +450,7 @@ MISSING = [None if index % 5 == 0 else score for index, score in enumerate(MORE_
 
 def brief(result: Any) -> list[Any]:
     """The figures of an estimate or difference, and whether it says why there are none."""
-    names = ("value", "low", "high", "p", "needs", "detectable")
+    names = ("value", "low", "high", "sem", "p", "needs", "detectable")
     return [*(getattr(result, name, None) for name in names), bool(result.note)]
 
 
@@ -443,6 +475,24 @@ FIGURES |= {
         lambda n: intervals.bill(MORE_COSTS[:n], MORE_TASKS[:n], resamples=99)
     ),
     "per success by size": lambda: by_size(lambda n: intervals.per_success(MORE_COSTS[:n], SHARES[:n])),
+    "per success that is rare": lambda: (
+        [
+            brief(
+                intervals.per_success(
+                    [1 + (index % 7) / spread for index in range(30)],
+                    [float(index % 15 == 2) for index in range(n)],
+                )
+            )
+            for spread in (200, 20, 1)
+            for n in (30,)
+        ]
+        + [
+            brief(
+                intervals.per_success([1.0, 1.1, 0.9, 1.0, 1.05, 8.0 * far], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+            )
+            for far in (0.12, 1.0)
+        ]
+    ),
     "pass at by size": lambda: by_size(lambda n: intervals.pass_at([index % 4 for index in range(n)], 4, 2)),
     "difference by size": lambda: by_size(
         lambda n: differences.difference(MORE_SCORES[:n], MORE_OTHER[:n], lo=0.0, hi=1.0)
@@ -472,6 +522,38 @@ FIGURES |= {
             ),
         )
     ],
+    "gates of sixty tasks": lambda: [
+        differences.gate(one, margin, lower_is_better=lower, errors=errors, with_errors=worse)
+        for one, worse in (
+            (
+                differences.difference(MORE_SCORES, MORE_OTHER, lo=0.0, hi=1.0),
+                differences.difference(MORE_SCORES, MISSING, lo=0.0, hi=1.0),
+            ),
+            (differences.ratio(MORE_COSTS, MORE_DEARER), None),
+        )
+        for margin in (0.01, 0.05, 0.3)
+        for lower in (False, True)
+        for errors in (0, 3)
+    ],
+    "calibrate sixty targets": lambda: [
+        calibrate(judged(repeats=2, targets=60), order=LEVELS),
+        calibrate(judged(repeats=3, labels=False, targets=60), scale=(0.0, 1.0)),
+    ],
+    "kappa of thirty units": lambda: [
+        agreement.kappa(FIRST * 3, SECOND * 3, unit=MORE_TASKS, order=order) for order in ((), LEVELS)
+    ],
+    "alpha of thirty clusters": lambda: [
+        agreement.alpha(
+            [[LEVELS.index(word) for word in words] for words in zip(FIRST * 3, SECOND * 3, strict=True)],
+            metric,
+            cluster=MORE_TASKS,
+            level=0.9,
+        )
+        for metric in ("nominal", "ordinal", "interval")
+    ],
+    "rank correlation of thirty units": lambda: agreement.rank_correlation(
+        MORE_COSTS, MORE_DEARER, unit=MORE_TASKS
+    ),
     "kappa by size": lambda: by_size(
         lambda n: agreement.kappa(LOPSIDED[:n], LESS_LOPSIDED[:n]), range(1, 60)
     ),
@@ -499,6 +581,26 @@ FIGURES |= {
             evaluated=["3", "4"],
         )
     ),
+    "corrected share": lambda: [
+        corrected_mean(
+            np.asarray([lo + (hi - lo) * share for share in SHARES[:judged_sessions]]),
+            [
+                CalibrationPair(
+                    session=str(index),
+                    human=lo + (hi - lo) * human,
+                    judge=lo + (hi - lo) * (1 - human if index % 7 == 3 else human),
+                )
+                for index, human in enumerate([float(index % 5 not in (1, 3)) for index in range(labeled)])
+            ],
+            lo=lo,
+            hi=hi,
+            evaluated=evaluated,
+            level=level,
+        )
+        for labeled, judged_sessions in ((20, 60), (45, 60), (60, 12))
+        for lo, hi, level in ((0.0, 1.0, 0.95), (1.0, 5.0, 0.8))
+        for evaluated in ((), [str(index) for index in range(60)])
+    ],
     "log confidence sequence by size": lambda: by_size(
         lambda n: sequential.LogConfidenceSequence().add(*MORE_DEARER[:n]).interval(), range(1, 60)
     ),
@@ -530,6 +632,172 @@ FIGURES |= {
 }
 
 
+STATUSES = ("success", "success", "fail", "success", "timeout", "error", "success")
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def outcomes(shift: int) -> list[TableOutcome]:
+    """Three repeats of nine tasks by three models."""
+    return [
+        TableOutcome(
+            task=f"t{task}",
+            model=model,
+            repeat=repeat,
+            status=STATUSES[(task * 5 + place * 3 + repeat * 2 + shift) % 7],
+            reason="",
+            cost_usd=MORE_COSTS[(task * 9 + place * 3 + repeat + shift) % 60],
+            seconds=10 * MORE_DEARER[(task * 7 + place + repeat) % 60],
+            tokens=100 + task * 13 + place * 7 + repeat,
+            scores=[("tidy", MORE_SCORES[(task * 11 + place * 5 + repeat + shift) % 60])],
+            file="f",
+            place="f:1",
+        )
+        for task in range(9)
+        for place, model in enumerate(("gpt", "qwen", "yi"))
+        for repeat in (1, 2, 3)
+    ]
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
+    """A store with two imported runs."""
+    file = ImportedFile(key="f", path="f", digest="d")
+    with Store(str(tmp_path_factory.mktemp("runs") / "proctor.db")) as store:
+        for shift, run in enumerate(("one", "two")):
+            store.imported_runs.save_table(run, lambda _, shift=shift: ([file], outcomes(shift)), NOW, "1")
+        yield store.read
+
+
+GATES = [comparison.gate_of("success>=-0.1"), comparison.gate_of("cost<=1.2")]
+DIALOGUES = [
+    {
+        "client": client,
+        "therapist": therapist,
+        "profile": f"p{profile}",
+        "alliance": round(
+            3 + 0.2 * row + 0.1 * column + MORE_SCORES[(7 * row + 5 * column + profile) % 60], 3
+        ),
+        "depth": MORE_SCORES[(3 * row + column + 2 * profile) % 60],
+    }
+    for row, client in enumerate("abcd")
+    for column, therapist in enumerate("xyz")
+    for profile in range(3)
+]
+BENCHMARK = [
+    leaderboard.BenchmarkRun(
+        item_id=f"i{task}{place}{number}",
+        model=model,
+        asked=f"p/{model}",
+        display_name=model.upper(),
+        task=f"t{task}",
+        agent="amp",
+        number=number,
+        status=STATUSES[(task * 5 + place * 3 + number * 2) % 7],
+        reason="",
+        error="",
+        work_seconds=10 * MORE_DEARER[(task * 7 + place + number) % 60],
+        wall_seconds=11 * MORE_DEARER[(task * 7 + place + number) % 60],
+        model_calls=1 + (task + place) % 4,
+        tool_calls=(task + number) % 5,
+        interventions=(task + place) % 2,
+        files=1 + task % 3,
+        lines_added=10 + task,
+        lines_removed=task % 4,
+        prompt_tokens=100 + task,
+        completion_tokens=10 + place,
+        total_tokens=110 + task + place,
+        cost_usd=MORE_COSTS[(task * 9 + place * 3 + number) % 60],
+        unpriced_calls=0,
+        attempts=1,
+        session_id="s",
+        is_stand_in=False,
+        finished_at="",
+        criteria=(),
+        is_unchecked=task == 7,
+        is_after_cutoff=None if task == 8 else task > 3,
+    )
+    for task in range(9)
+    for place, model in enumerate(("gpt", "qwen", "yi"))
+    for number in (1, 2)
+]
+STUDY = experiment.Study(
+    name="study",
+    runs=tuple(
+        experiment.RunData(
+            run_id=f"r{variation}{repeat}",
+            variation_id=variation,
+            repeat=repeat,
+            status="failed" if (variation, repeat) in ((1, 3), (2, 5), (2, 6)) else "completed",
+            reason="checks_failed" if variation == 2 else "timeout",
+            error="it broke at 7" if repeat > 4 else "it broke at 9",
+            metrics={
+                "trust": round(0.2 * variation + MORE_SCORES[(variation * 11 + repeat * 7) % 60], 3),
+                "agreed": float((variation + repeat) % 3 > 0),
+                "turns": float(5 + (variation * repeat) % 4),
+            },
+            cost_usd=MORE_COSTS[(variation * 13 + repeat) % 60],
+            tokens=100 * variation + repeat,
+            seconds=10.0 * repeat,
+            turns=repeat,
+        )
+        for variation in range(1, 5)
+        for repeat in range(1, 10)
+    ),
+    descriptions={variation: f"variation {variation}" for variation in range(1, 5)},
+    factors={
+        variation: {"tone": "warm" if variation < 3 else "cold", "pace": "slow" if variation % 2 else "fast"}
+        for variation in range(1, 5)
+    },
+    planned=40,
+    metrics=("trust", "agreed", "turns"),
+    scales={"trust": (0.0, 2.0), "agreed": (0.0, 1.0)},
+)
+
+
+def of_study() -> list[object]:
+    contrasts = experiment.level_contrasts(STUDY)
+    return [
+        *(experiment.statistics_of(STUDY, STUDY.runs, metric) for metric in STUDY.metrics),
+        contrasts,
+        experiment.failure_clusters(STUDY),
+        experiment.levels_of(STUDY),
+    ]
+
+
+OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
+    "figures of models": lambda _: [
+        {field.name: getattr(model, field.name) for field in fields(model) if field.name != "runs"}
+        | {"cost per run": model.cost_per_run_usd}
+        for model in leaderboard.models_of(BENCHMARK)
+    ],
+    "rankings of models": lambda _: leaderboard.rankings_of(leaderboard.models_of(BENCHMARK)),
+    "study": lambda _: of_study(),
+    "figures of a run": lambda read: figures.run_figures(load_results(read, ["one"], NOW)),
+    "flaky tasks": lambda read: figures.flaky_tasks(load_results(read, ["one", "two"], NOW)),
+    "ranks of models": lambda read: [
+        figures.rank_levels(load_results(read, ["one"], NOW), "model", metric)
+        for metric in ("success", "cost", "time", "tokens", "score:tidy")
+    ],
+    "ranks by reliability": lambda read: figures.reliability_ranks(load_results(read, ["one"], NOW), "model"),
+    "comparison of runs": lambda read: comparison.compare_runs(
+        read, ["one", "two"], NOW, gates=GATES, mixed=True
+    ),
+    "comparison of models": lambda read: comparison.compare_within(
+        read, "one", "model", NOW, metrics=["success", "cost", "score:tidy"], mixed=True, against="qwen"
+    ),
+    "disagreements": lambda read: comparison.disagreements(
+        comparison.groups_of_runs(read, ["one", "two"], NOW), "success", "two"
+    ),
+    "analysis of dialogues": lambda _: dialogue.analysis(DIALOGUES),
+    "analysis of dialogues by client": lambda _: dialogue.analysis(
+        DIALOGUES, "alliance", by="client", against="b"
+    ),
+    "noise of judges": lambda _: evaluation.judge_noise(
+        [[0.5, 0.7, 0.6], [0.1, 0.2], [1.0, 1.0], [0.3, 0.6]]
+    ),
+}
+
+
 def recorded() -> dict[str, Any]:
     return json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
 
@@ -537,19 +805,29 @@ def recorded() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def pinned() -> Iterable[dict[str, Any]]:
     """The recorded figures; what a test puts there is recorded."""
-    figures = recorded()
-    yield figures
+    known = recorded()
+    yield known
     if os.environ.get("PROCTOR_RECORD_SNAPSHOTS"):
-        lines = [f"{json.dumps(name)}: {json.dumps(figures[name])}" for name in FIGURES if name in figures]
+        names = [name for name in (*FIGURES, *OF_RUNS) if name in known]
+        lines = [f"{json.dumps(name)}: {json.dumps(known[name])}" for name in names]
         RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_of_fixed_data_stay_as_they_are(name: str, pinned: dict[str, Any]) -> None:
-    figures = json.loads(json.dumps(plain(FIGURES[name]())))
+    check(pinned, name, FIGURES[name]())
+
+
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_figures_of_fixed_runs_stay_as_they_are(name: str, read: StoreReader, pinned: dict[str, Any]) -> None:
+    check(pinned, name, OF_RUNS[name](read))
+
+
+def check(pinned: dict[str, Any], name: str, value: object) -> None:
+    now = json.loads(json.dumps(plain(value)))
     if os.environ.get("PROCTOR_RECORD_SNAPSHOTS"):
-        pinned[name] = figures
-    assert differing(figures, pinned[name]) == {}
+        pinned[name] = now
+    assert differing(now, pinned[name]) == {}
 
 
 def differing(new: Any, old: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
@@ -566,4 +844,4 @@ def differing(new: Any, old: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
 
 
 def test_all_recorded_figures_are_compared() -> None:
-    assert set(recorded()) == set(FIGURES)
+    assert set(recorded()) == {*FIGURES, *OF_RUNS}

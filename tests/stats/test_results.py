@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from filled import NOW, carry_out, filled_store, new_store
 from proctor.errors import NotFound
 from proctor.item import FINISHED, Item
 from proctor.jobs.imported.table import import_table
-from proctor.stats.results import Labels, load_results
+from proctor.stats.results import Inputs, Labels, load_results
 
 
 def test_items_are_columns_with_levels_and_figures(tmp_path: Path) -> None:
@@ -61,3 +62,46 @@ def test_results_of_another_tool_pair_by_the_name_of_the_task(tmp_path: Path) ->
     assert results.pairing() == "task"
     assert len(results.tasks(results.runs, "task")[0].labels) == 8
     assert load_results(store.read, ["ours"], NOW).pairing() == "item"
+
+
+def inputs(**columns: list[int]) -> Inputs:
+    """Inputs of items by path; `__` stands for the dot of a side."""
+    paths = tuple(name.replace("__", ".") for name in columns)
+    return Inputs(np.asarray(list(columns.values()), dtype=np.uint64).T, paths)
+
+
+def codes(*values: int) -> NDArray[np.int64]:
+    return np.asarray(values, dtype=np.int64)
+
+
+def test_an_input_varies_with_groups_that_have_no_value_of_it_in_common() -> None:
+    given = inputs(model=[1, 1, 2, 2], prompt=[3, 4, 3, 4], part=[5, 6, 6, 7], some=[0, 8, 0, 9])
+    assert given.varied(codes(0, 0, 1, 1)) == {"model", "some"}
+    assert given.varied(codes(0, 0, 0, 0)) == set()
+
+
+def test_other_inputs_of_a_compared_side_vary_unless_all_groups_have_the_same() -> None:
+    given = inputs(
+        client__label=[1, 1, 2, 2],
+        client__mood=[7, 7, 7, 8],
+        client__pace=[5, 6, 6, 5],
+        therapist__mood=[7, 7, 7, 8],
+        combination=[9, 9, 9, 9],
+    )
+    assert given.varied(codes(0, 0, 1, 1)) == {"client.label", "client.mood", "combination"}
+
+
+def test_codes_of_inputs_are_numbered_in_order_of_appearance() -> None:
+    given = inputs(a=[5, 3, 5, 9], b=[1, 1, 2, 1])
+    assert given.coded("a").tolist() == [0, 1, 0, 2]
+    assert given.coded("a", "b").tolist() == [0, 1, 2, 3]
+    assert given.coded().tolist() == [0, 0, 0, 0]
+
+
+def test_a_treatment_is_agent_and_model_and_what_differs_with_them() -> None:
+    given = inputs(model=[1, 1, 2, 2], version=[6, 6, 7, 7], prompt=[3, 4, 3, 4])
+    assert given.treatment() == {"model", "version"}
+    other = inputs(model=[1, 1, 2, 2], prompt=[3, 4, 5, 6])
+    assert other.treatment() == {"model"}, "each model had tasks of its own"
+    runs = inputs(prompt=[3, 4, 3, 4], setting=[8, 8, 9, 9])
+    assert runs.treatment() == set() and runs.treatment(codes(0, 0, 1, 1)) == {"setting"}

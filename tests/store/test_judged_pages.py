@@ -88,3 +88,21 @@ def test_jobs_are_found_by_a_part_of_their_id_until_they_are_deleted(store, job)
     assert evaluations.jobs_page(store.read, "_", limit=5, offset=0) == ([], 0)
     store.evaluations.delete(job, NOW)
     assert evaluations.jobs_page(store.read, "", limit=5, offset=0) == ([], 0)
+
+
+def test_sessions_of_a_job_are_counted_by_how_far_they_are(store, job):
+    assert scores.session_counts(store.read, job) == {"completed": 3, "in_progress": 1, "failed": 0}
+    assert scores.failed_sessions(store.read, job) == (1, 4)
+    (row, *_) = store.read.items(job, limit=1)
+    writer = store.writer()
+    writer.change("batch_items", (job, row["id"]), {"status": "fail"})
+    writer.close()
+    assert scores.session_counts(store.read, job) == {"completed": 2, "in_progress": 1, "failed": 1}
+    assert scores.failed_sessions(store.read, job) == (2, 4)
+    assert scores.failed_sessions(store.read, "nothing") == (0, 0)
+
+
+def test_a_run_that_is_no_evaluation_has_the_header_of_an_empty_one(store, job):
+    empty = {"sessionsIgnored": 0, "requestJson": "{}", "definitionsJson": "{}"}
+    assert scores.result_header(store.read, "nothing") == empty
+    assert scores.result_header(store.read, job).keys() == empty.keys()

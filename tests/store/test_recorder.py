@@ -1,7 +1,10 @@
 """What happened in an attempt, as rows: in order, summed up, and safe whatever an agent says."""
 
+import hashlib
 import json
 import math
+import zlib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -22,7 +25,9 @@ from proctor.session import (
     Usage,
     Workspace,
 )
-from proctor.store import Store
+from proctor.store import Recorder, Store
+from proctor.store.recorder import split_long_text
+from proctor.store.tables import COLUMNS
 
 ENDED = {"work_seconds": 1.0, "waiting_seconds": 0.0}
 SURROGATE = "half \ud800 of a pair"
@@ -259,3 +264,286 @@ def test_secrets_are_blotted_out_of_everything_that_is_kept(tmp_path: Path):
         assert message["content"] == "the key is [secret]!"
     written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"sk-live" not in written
+
+
+class Collected:
+    """Rows by table, each with the names of its columns; of sessions, the last values."""
+
+    def __init__(self):
+        self.tables, self.session = {}, {}
+
+    def append(self, table, row):
+        named = dict(zip(COLUMNS[table], row, strict=True))
+        self.tables.setdefault(table, []).append(named)
+
+    def add(self, table, key, row):
+        assert (table, key) == ("sessions", ("s1",))
+        self.session.update(row)
+
+    change = add
+
+
+def recorded(*events, times=(), started="2026-05-01T12:00:00.000Z"):
+    """The rows of a session whose clock shows these seconds after its start, and then the last of them."""
+    left = list(times) or [0]
+
+    def now():
+        seconds = left.pop(0) if len(left) > 1 else left[0]
+        return datetime(2026, 5, 1, 12, 0, tzinfo=UTC) + timedelta(seconds=seconds)
+
+    rows = Collected()
+    recorder = Recorder(rows, "s1", {"startedAt": started}, now)
+    for event in events:
+        recorder.score(event) if isinstance(event, Score) else recorder.record(event)
+    return recorder, rows
+
+
+CALL = ModelCall(
+    model="m",
+    provider="p",
+    usage=Usage(input_tokens=10, cached_tokens=2, output_tokens=5, reasoning_tokens=1),
+    cost_usd=0.5,
+    price={"input": 1.0},
+    price_source="plan",
+    latency_ms=7.0,
+    waiting_ms=8.0,
+    status="ok",
+    error="none",
+    request="asked",
+    response="answered",
+    call_id="c1",
+    speaker="ann",
+    purpose="turn",
+)
+
+
+def test_the_row_of_a_model_call_has_each_value_in_its_column():
+    _, rows = recorded(CALL)
+    (row,) = rows.tables["model_calls"]
+    assert row == {
+        "sessionId": "s1",
+        "position": 1,
+        "step": 1,
+        "timestamp": "2026-05-01T12:00:00.000Z",
+        "provider": "p",
+        "model": "m",
+        "promptTokens": 10,
+        "cachedTokens": 2,
+        "completionTokens": 5,
+        "reasoningTokens": 1,
+        "costUsd": 0.5,
+        "priceSource": "plan",
+        "price": '{"input": 1.0}',
+        "latencyMs": 7.0,
+        "waitingMs": 8.0,
+        "status": "ok",
+        "error": "none",
+        "request": "asked",
+        "requestBlob": None,
+        "response": "answered",
+        "responseBlob": None,
+        "callId": "c1",
+        "speaker": "ann",
+        "purpose": "turn",
+    }
+
+
+def test_the_rows_of_messages_tools_scores_and_metrics_have_each_value_in_its_column():
+    _, rows = recorded(
+        Message(role="user", content="hi", name="ann"),
+        ToolCall(name="bash", args={"a": 1}, success=True, duration_ms=3.0, result="r", call_id="c"),
+        Score(
+            evaluator="tidy",
+            evaluator_digest="d",
+            level="session",
+            target="t",
+            value=0.5,
+            label="good",
+            explanation="why",
+            error="e",
+            cost_usd=0.25,
+            dimension="x",
+            error_code="ec",
+            input_tokens=3,
+            output_tokens=4,
+            votes=("yes", 0.5),
+            ignored=("i",),
+            judged_session="j",
+        ),
+        Metric(name="depth", value=2, step=7),
+        Metric(name="mood", value="calm", step=8),
+    )
+    at = "2026-05-01T12:00:00.000Z"
+    head = {"sessionId": "s1", "step": 1, "timestamp": at}
+    assert rows.tables["messages"] == [
+        {**head, "position": 1, "role": "user", "name": "ann", "content": "hi", "contentBlob": None}
+    ]
+    assert rows.tables["tool_calls"] == [
+        {
+            **head,
+            "position": 2,
+            "toolName": "bash",
+            "argsJson": '{"a": 1}',
+            "argsJsonBlob": None,
+            "success": 1,
+            "durationMs": 3.0,
+            "result": "r",
+            "resultBlob": None,
+            "callId": "c",
+        }
+    ]
+    assert rows.tables["scores"] == [
+        {
+            "sessionId": "s1",
+            "position": 3,
+            "timestamp": at,
+            "evaluator": "tidy",
+            "evaluatorDigest": "d",
+            "level": "session",
+            "target": "t",
+            "value": 0.5,
+            "label": "good",
+            "explanation": "why",
+            "explanationBlob": None,
+            "error": "e",
+            "costUsd": 0.25,
+            "dimension": "x",
+            "errorCode": "ec",
+            "inputTokens": 3,
+            "outputTokens": 4,
+            "ignored": '["i"]',
+            "judgedSessionId": "j",
+            "votes": '["yes", 0.5]',
+        }
+    ]
+    assert [tuple(row.values()) for row in rows.tables["metrics"]] == [
+        ("s1", 4, 7, "depth", 2.0, None),
+        ("s1", 5, 8, "mood", None, "calm"),
+    ]
+
+
+def test_the_row_of_a_step_has_its_sums_and_times_and_the_next_begins_anew():
+    step = Iteration(
+        commit_sha="sha",
+        changed_files=1,
+        lines_added=2,
+        lines_removed=3,
+        test_result="fail",
+        test_exit_code=4,
+        test_duration_ms=5.0,
+        test_output="3 failed",
+        model="m",
+        exit_code=6,
+        output="built",
+        trace_id="t",
+    )
+    recorder, rows = recorded(CALL, CALL, step, CALL, step, step, times=(0, 1, 2, 3, 4, 5))
+    first, second, third = rows.tables["iterations"]
+    assert first == {
+        "sessionId": "s1",
+        "step": 1,
+        "startTime": "2026-05-01T12:00:00.000Z",
+        "endTime": "2026-05-01T12:00:02.000Z",
+        "commitSha": "sha",
+        "changedFiles": 1,
+        "linesAdded": 2,
+        "linesRemoved": 3,
+        "testResult": "fail",
+        "testExitCode": 4,
+        "testDurationMs": 5.0,
+        "testOutput": "3 failed",
+        "testOutputBlob": None,
+        "model": "m",
+        "exitCode": 6,
+        "promptTokens": 20,
+        "completionTokens": 10,
+        "totalTokens": 30,
+        "costUsd": 1.0,
+        "output": "built",
+        "outputBlob": None,
+        "traceId": "t",
+    }
+    assert (second["step"], second["startTime"], second["costUsd"]) == (2, first["endTime"], 0.5)
+    assert (third["step"], third["totalTokens"], third["costUsd"]) == (3, 0, None)
+    assert [row["step"] for row in rows.tables["model_calls"]] == [1, 1, 2]
+    assert (recorder.totals.cost_usd, recorder.totals.model_calls) == (1.5, 3)
+    assert recorder.totals.usage.total_tokens == 45
+
+
+def test_the_end_of_a_session_has_sums_counts_and_times():
+    unpriced = ModelCall(model="other", usage=Usage(output_tokens=3))
+    refused = ModelCall(model="m", status="rate_limit")
+    tool = ToolCall(name="bash")
+    events = (CALL, unpriced, refused, tool, Intervention(kind="question", text="How?"), Note(text="odd"))
+    recorder, rows = recorded(*events)
+    recorder.end(
+        "fail",
+        "loop",
+        "it fell",
+        work_seconds=3.0,
+        waiting_seconds=4.0,
+        phase_seconds={"setup": 1.0},
+        answered_model="n",
+    )
+    assert rows.session == {
+        "id": "s1",
+        "startedAt": "2026-05-01T12:00:00.000Z",
+        "notes": '["question: How?", "odd"]',
+        "status": "fail",
+        "endReason": "loop",
+        "error": "it fell",
+        "workSeconds": 3.0,
+        "finishedAt": "2026-05-01T12:00:00.000Z",
+        "waitingSeconds": 4.0,
+        "setupSeconds": 1.0,
+        "answeredModel": "n",
+        "promptTokens": 10,
+        "cachedTokens": 2,
+        "completionTokens": 8,
+        "reasoningTokens": 1,
+        "totalTokens": 18,
+        "costUsd": 0.5,
+        "modelCalls": 3,
+        "toolCalls": 1,
+        "interventions": 1,
+        "unpricedCalls": 1,
+    }
+    assert recorder.main_model == "m"
+    assert recorded()[0].main_model == ""
+
+
+def test_a_clock_that_is_set_back_is_noted_once_and_no_event_is_before_another():
+    message = Message(role="user", content="hi")
+    _, rows = recorded(message, message, message, message, times=(2, 1, 0.5, 3))
+    assert [row["timestamp"][17:19] for row in rows.tables["messages"]] == ["02", "02", "02", "03"]
+    (note,) = json.loads(rows.session["notes"])
+    assert note == "the clock was set back to 2026-05-01T12:00:01.000Z: times from then on are not exact"
+
+
+def test_a_text_of_4096_characters_stays_in_its_row_and_a_longer_one_is_a_blob():
+    assert split_long_text("x" * 4096) == ("x" * 4096, None)
+    inline, blob = split_long_text("é" * 4097)
+    assert inline == "" and blob is not None
+    digest, size, data = blob
+    assert (digest, size) == (hashlib.sha256(("é" * 4097).encode()).hexdigest(), 2 * 4097)
+    assert zlib.decompress(data).decode() == "é" * 4097
+
+
+def test_what_is_known_of_a_workspace_is_added_to_its_session():
+    known = {"name": "n", "branch": "b", "worktree": "w", "repo": "r", "base_branch": "main", "base_sha": "s"}
+    known |= {"agent_version": "1", "thread": "t", "sandbox": "x", "baseline": "pass"}
+    _, rows = recorded(Workspace(**known), Workspace(branch="c"), Workspace())
+    assert rows.session == {
+        "id": "s1",
+        "startedAt": "2026-05-01T12:00:00.000Z",
+        "name": "n",
+        "branch": "c",
+        "worktree": "w",
+        "repo": "r",
+        "baseBranch": "main",
+        "baseSha": "s",
+        "agentVersion": "1",
+        "thread": "t",
+        "sandbox": "x",
+        "baseline": "pass",
+    }

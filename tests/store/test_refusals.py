@@ -12,7 +12,6 @@ from filled import NOW, filled_store
 from proctor.errors import Contradiction, NotFound, StoreError, StoreUnavailable, UsageError
 from proctor.store import RetrySelection, Store
 from proctor.store.batches import LONGEST_ANSWER
-from proctor.store.items import _expression
 from proctor.store.maintenance import back_up, restore
 from proctor.store.session_selection import OwnSessions, Period, session_ids
 from proctor.store.transcripts import step_text, text_part
@@ -56,12 +55,6 @@ def test_a_run_or_session_is_found_by_its_beginning_if_there_is_one_only(shared:
         shared.read.session("nobody")
     with pytest.raises(NotFound):
         shared.read.session("")
-
-
-def test_items_are_ordered_by_the_columns_they_have() -> None:
-    assert _expression("costUsd", is_postgres=False) == ('"costUsd"', [])
-    with pytest.raises(NotFound, match=r"items have no column shoe size\nThere are: "):
-        _expression("shoe size", is_postgres=False)
 
 
 def test_a_text_is_read_in_pieces_from_where_there_is_one(shared: Store) -> None:

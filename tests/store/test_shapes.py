@@ -53,6 +53,7 @@ from proctor.store import (
 )
 from proctor.store.annotations import Annotation
 from proctor.store.definitions import Token
+from proctor.store.drift import LineKey, NewScore
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
@@ -66,6 +67,7 @@ from proctor.telemetry.documents import SessionMark
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 LONG = "long text " * 1000
 SETTINGS = {"session": "s1", "evaluator": "tidy", "combination": "c", "run": 1}
+LINE = LineKey("oc-1", "tidy", "")
 ITEM = Item(
     runner="prompt",
     prompt="town",
@@ -77,6 +79,7 @@ ITEM = Item(
 OTHER = Item(runner="prompt", prompt="other", model="m", settings=SETTINGS, factors={"task": "fix"})
 FAILED = Item(runner="prompt", prompt="failed", model="m", settings=SETTINGS)
 QUEUED = Item(runner="prompt", prompt="later", model="m", settings=SETTINGS)
+CUT_OFF = Item(runner="prompt", prompt="cut off", model="m", settings=SETTINGS)
 LATE_NAMES = {"Level": Level}
 """Types that the store does not load at run time."""
 QUERIES = {"rows", "stream", "columns", "of_items", "of_sessions", "of_events", "of_few_events"}
@@ -162,11 +165,12 @@ def filled(request, tmp_path) -> Iterator[Store]:
 def fill(store: Store) -> None:
     row = {"createdAt": timestamp(NOW), "planPath": "plan.yaml", "planDigest": "d", "owner": "me"}
     batch = {"runId": "run", "job": "scenario", "status": "running", "budgetUsd": 1.0}
-    store.create_batch(row | batch | {"heartbeatAt": timestamp(NOW)}, [ITEM, OTHER, FAILED, QUEUED])
+    store.create_batch(row | batch | {"heartbeatAt": timestamp(NOW)}, [ITEM, OTHER, FAILED, QUEUED, CUT_OFF])
     writer = store.writer(owned("run", "me"))
     record(writer, "s1", ITEM, "success")
     record(writer, "s2", OTHER, "")
     record(writer, "s3", FAILED, "fail")
+    writer.change("batch_items", ("run", CUT_OFF.id), {"status": "error", "reason": "aborted"})
     writer.close()
     figures = {"limit": 4.0, "inUse": 1, "waiting": 0, "calls": 9, "limited": 0, "waitedSeconds": 0.5}
     pool = {"name": "openai/m", "runId": "run", "heldUntil": None, "cutAt": None} | figures
@@ -201,6 +205,13 @@ def fill(store: Store) -> None:
     store.datasets.publish("ds-1", token, NOW)
     advice = {"id": "r-1", "name": "r", "type": "SYSTEM_PROMPT_RECOMMENDATION"} | times
     store.recommendations.create(advice, {"text": LONG}, token)
+    names = {"configId": "oc-1", "evaluator": "tidy", "dimension": "", "position": 1, "at": timestamp(NOW)}
+    score = NewScore(evaluator="tidy", dimension="", sessionId="s1", value=0.5, at=timestamp(NOW))
+    point = names | {"mean": 0.5, "low": 0.1, "high": 0.9}
+    crossing = names | {"direction": "up", "beforeMean": 0.1, "beforeLow": 0.0, "beforeHigh": 0.2}
+    crossing |= {"afterMean": 0.5, "afterLow": 0.4, "afterHigh": 0.6, "afterSessions": 9, "alert": "none"}
+    crossing |= {"attempts": 0, "nextAt": None, "problem": ""}
+    store.drift.add(LINE, 0, [score], [point], crossing)
     mark = SessionMark(
         trace_id="t" * 32,
         span_id="s" * 16,
@@ -340,6 +351,9 @@ def reader_queries(read: StoreReader) -> tuple[Any, ...]:
         ),
         *(runs.batches_of_job(read, "scenario"), runs.run_ids_of_job(read, "scenario")),
         runs.last_change(read),
+        *(runs.trend_runs(read, NOW), runs.cut_off_counts(read, ["run"])),
+        items.task_results(read, ["benchmark", "scenario", "coding"]),
+        *(items.change_sizes(read, "run", [ITEM.id]), items.status_counts_by(read, "run", "model")),
     )
 
 
@@ -409,6 +423,9 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         *(store.datasets.versions("ds-1", before=None, limit=9), store.datasets.version("ds-1", 1)),
         *(store.recommendations.get("r-1"), store.recommendations.count_active()),
         store.recommendations.list(after=("9", ""), status="PENDING"),
+        *(store.drift.new_scores("other", "run", after=0), store.drift.finished_up_to("run")),
+        *(store.drift.lines(), store.drift.values(LINE, after=0), store.drift.points(LINE)),
+        store.drift.crossings(LINE),
         *(store.definitions.sessions_of("oc-1", "judge"), store.definitions.tags("arn")),
         *(store.logs.streams(), store.logs.events("g", "s"), store.arrivals.has_new()),
         *(store.arrivals.oldest_new(), labels.labels_state(read, "tidy")),

@@ -1,9 +1,11 @@
 """Many small changes, few commits; and nothing is written that is not ours to write."""
 
+import os
 import sqlite3
 import threading
 import time
 from concurrent.futures import CancelledError, Future
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from proctor.errors import OwnershipLost, StoreError
 from proctor.store import RetrySelection, Store
 from proctor.store.database import open_database
 from proctor.store.tables import COLUMNS
-from proctor.store.writer import Writer
+from proctor.store.writer import RowGroups, Writer, is_alive, this_process, timestamp
 from proctor.testing import eventually
 
 WAIT = 10
@@ -338,3 +340,61 @@ def test_a_flush_that_may_wait_is_done_with_the_next_commit(store):
     writer.flush(at_once=False).result(timeout=WAIT)
     assert len(sessions(store)) == 1
     writer.close()
+
+
+def test_rows_are_counted_once_however_often_they_change_before_they_are_written():
+    rows = RowGroups()
+    rows.append("ledger", ("a", 1))
+    rows.add("sessions", ("s",), {"id": "s", "status": "running"})
+    rows.change("sessions", ("s",), {"status": "fail"})
+    rows.change("batches", ("r",), {"status": "running"})
+    rows.change("batches", ("r",), {"reason": "x"})
+    assert rows.count == 3
+    assert rows.added == {("sessions", ("s",)): {"id": "s", "status": "fail"}}
+    assert rows.changed == {("batches", ("r",)): {"status": "running", "reason": "x"}}
+    assert rows.of_table("ledger", ("name", "n")) == [{"name": "a", "n": 1}]
+    assert rows.of_table("scores", ("name", "n")) == []
+
+
+def test_rows_of_another_process_are_merged_in_their_order():
+    rows, later = RowGroups(), RowGroups()
+    rows.append("ledger", ("a", 1))
+    rows.change("batches", ("r",), {"status": "running", "reason": ""})
+    later.append("ledger", ("b", 2))
+    later.append("scores", ("c",))
+    later.add("sessions", ("s",), {"id": "s"})
+    later.change("batches", ("r",), {"reason": "x"})
+    later.change("batches", ("q",), {"reason": "y"})
+
+    rows.merge(later)
+
+    assert rows.count == 6
+    assert rows.appended == {"ledger": [("a", 1), ("b", 2)], "scores": [("c",)]}
+    assert rows.added == {("sessions", ("s",)): {"id": "s"}}
+    assert rows.changed == {
+        ("batches", ("r",)): {"status": "running", "reason": "x"},
+        ("batches", ("q",)): {"reason": "y"},
+    }
+
+
+def test_a_time_is_written_in_milliseconds_of_utc():
+    east = timezone(timedelta(hours=2))
+    moment = datetime(2026, 5, 1, 2, 0, 0, 123_999, tzinfo=east)
+    assert timestamp(moment) == timestamp(moment) == "2026-05-01T00:00:00.123Z"
+    assert timestamp(datetime(2026, 5, 1, tzinfo=UTC)) == "2026-05-01T00:00:00.000Z"
+
+
+def test_a_process_is_alive_while_it_runs_or_by_its_heartbeat_elsewhere():
+    now = datetime(2026, 5, 1, tzinfo=UTC)
+    mine = this_process()
+    host, pid, started, _ = mine.rsplit(":", 3)
+    assert this_process() != mine and int(pid) == os.getpid()
+    assert is_alive(mine, None, now)
+    assert not is_alive(f"{host}:{pid}:1:x", now, now), "another process had this number"
+    assert not is_alive(f"{host}:4194303:{started}:x", now, now)
+    assert not is_alive(f"{host}:{pid}::x", now, now)
+    for seconds, expected in ((0, True), (9.999, True), (10, False)):
+        assert is_alive("elsewhere:1:1:x", now - timedelta(seconds=seconds), now) is expected
+    assert not is_alive("elsewhere:1:1:x", None, now)
+    assert is_alive(f"{host}:pid:1:x", now, now), "no number of a process here"
+    assert not is_alive("", None, now)

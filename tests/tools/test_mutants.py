@@ -255,6 +255,11 @@ def test_tests_that_use_the_changed_function_run_first_and_slow_ones_last(projec
     started = [name.split("::")[1] for name in (copy.folder / "starts").read_text().split()]
     assert started == ["test_half", "test_unrelated", "test_slow"]
 
+    copy.long.write_text("tests/test_order.py::test_half\n")
+    copy.run(["tests/test_order.py"], until=float("inf"), names=tests.names(mutant))
+    started = [name.split("::")[1] for name in (copy.folder / "starts").read_text().split()]
+    assert started == ["test_unrelated", "test_half", "test_slow"], "long ones after short ones"
+
 
 def test_list_prints_the_sample_and_tests_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert mutants.main(["--list", "--package", "money", "--count", "9"], root=project) == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.bootstrap import ignore_notice
+from proctor.config import WatchSection
 from proctor.context import RunContext, Settings
 from proctor.store import Store
 from proctor.store.keys import Keys
@@ -24,6 +25,7 @@ def make_state(
     command: Sequence[str],
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     evaluation: Mapping[str, Any] | None = None,
+    watches: Sequence[WatchSection] = (),
     **options: Any,
 ) -> AppState:
     """A state whose settings come from the arguments, and from no file."""
@@ -34,6 +36,7 @@ def make_state(
         user_environment=environment,
         environment=environment,
         evaluation=evaluation or {},
+        watches=tuple(watches),
     )
     return AppState(context=_context(settings, store, now), command=command, **options)
 

@@ -1,12 +1,15 @@
 """Runs and sessions put into a store by hand, for tests of the pages that show them."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from proctor.item import Item
+from proctor.score import Score
 from proctor.session import Event
-from proctor.store import Recorder, Store, timestamp
+from proctor.store import Recorder, Store, Writer, timestamp
+from proctor.store.tables import COLUMNS
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MODELS = ("openai/gpt-5", "anthropic/claude-opus", "qwen3:8b")
@@ -83,3 +86,64 @@ def add_session(
     recorder.end("success", "completed", "", work_seconds=12.5, waiting_seconds=2.0)
     writer.close()
     return recorder
+
+
+_positions = itertools.count(100_000)
+
+
+def add_score(writer: Writer, session_id: str, minute: int = 0, **members: Any) -> None:
+    """A score of a session that has ended."""
+    score = Score(**members)
+    row = dict.fromkeys(COLUMNS["scores"], "") | {
+        "sessionId": session_id, "position": next(_positions), "level": "session",
+        "timestamp": timestamp(NOW + timedelta(minutes=minute)), "evaluator": score.evaluator,
+        "dimension": score.dimension, "value": score.value, "label": score.label,
+        "judgedSessionId": score.judged_session, "explanationBlob": None, "costUsd": None,
+        "inputTokens": 0, "outputTokens": 0, "ignored": "[]", "votes": "[]",
+    }  # fmt: skip
+    writer.append("scores", tuple(row.values()))
+
+
+def finish(store: Store, run_id: str, items: Sequence[Item], is_success: Callable[[int, Item], bool]) -> None:
+    """Give items their results."""
+    writer = store.writer()
+    for number, item in enumerate(items):
+        ok = is_success(number, item)
+        start = NOW + timedelta(seconds=number)
+        writer.change(
+            "batch_items",
+            (run_id, item.id),
+            {
+                "status": "success" if ok else "fail",
+                "reason": "completed" if ok else "checks_failed",
+                "startedAt": timestamp(start),
+                "finishedAt": timestamp(start + timedelta(seconds=2)),
+                "costUsd": 0.01 if item.model == "dear/model" else 0.001,
+            },
+        )
+    writer.close()
+
+
+def duel(count: int) -> list[Item]:
+    """Two models on the same tasks."""
+    return [
+        Item(runner="prompt", prompt=f"Task {n}", model=model, agent="", factors={"model": model})
+        for n in range(count)
+        for model in ("dear/model", "cheap/model")
+    ]
+
+
+def add_duel(
+    store: Store,
+    run_id: str,
+    count: int,
+    is_success: Callable[[int, Item], bool],
+    *,
+    finished: int | None = None,
+    **batch: Any,
+) -> None:
+    """A run of two models, of whose tasks the first ones have finished."""
+    items = duel(count)
+    row = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
+    store.create_batch({**row, "finishedAt": timestamp(NOW), **batch}, items)
+    finish(store, run_id, items[: 2 * (count if finished is None else finished)], is_success)

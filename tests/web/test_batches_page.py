@@ -19,6 +19,22 @@ def row_of(page, run_id):
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=run_id, exact=True))
 
 
+def test_a_run_in_the_list_is_exported_and_reported(served, site, open_page):
+    stock(site.store)
+    page = open_page(served.url)
+    row = row_of(page, "stocked")
+
+    assert row.get_by_role("link", name="Report of stocked").get_attribute("href") == (
+        "/api/runs/stocked/report?format=html"
+    )
+    row.get_by_role("button", name="Export stocked").press("Enter")
+    assert page.evaluate("document.activeElement.textContent") == "JSON"
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    assert download.value.suggested_filename.endswith("stocked-csv.zip")
+    assert page.get_by_role("link", name="CSV").is_hidden()
+
+
 def test_an_empty_list_tells_how_to_begin(served, open_page):
     page = open_page(served.url)
 
@@ -49,7 +65,8 @@ def test_a_run_of_the_command_line_shows_live_and_is_stopped_and_deleted_after_a
     row.get_by_role("button", name="Abort").click()
     dialog.get_by_role("button", name="Abort").click()
     row.get_by_text("aborted", exact=True).wait_for()
-    assert "4 of 4" in row.inner_text()
+    # None has finished: the abort ended all of them.
+    assert "0 of 4, 4 aborted" in row.inner_text()
     assert shell.wait(timeout=20) == 3
     shell.stdout.close()
 
@@ -285,7 +302,7 @@ def test_no_window_is_so_narrow_that_the_list_is_scrolled_sideways(served, site,
     page = open_page(served.url)
     page.get_by_role("link", name="View").wait_for()
 
-    for width in (1024, 961, 761, 390):
+    for width in (1101, 1024, 961, 761, 390):
         page.set_viewport_size({"width": width, "height": 800})
         for place in ("html", ".table-frame"):
             sideways = page.locator(place).evaluate("part => part.scrollWidth - part.clientWidth")

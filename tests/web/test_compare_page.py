@@ -133,7 +133,7 @@ def test_no_window_is_so_narrow_that_a_comparison_is_scrolled_sideways(served, s
     compared_run(site.store, "later-and-with-a-longer-name", WORSE)
     for runs in ("run=before&run=after", "run=before&run=after&run=later-and-with-a-longer-name"):
         page = open_page(f"{served.url}/compare?{runs}")
-        words = page.get_by_text("after succeeds more often")
+        words = page.get_by_role("table", name="Differences").get_by_text("after succeeds more often")
         expect(words).to_be_visible()
         for width in (1201, 1100, 900, 761):
             page.set_viewport_size({"width": width, "height": 800})

@@ -5,6 +5,10 @@ import json
 import pytest
 from stocked_judgements import CHECK, MATCH, bring_sessions, ended, wanted
 
+from filled import NOW
+from online_scores import add_online_config, judged
+from proctor.jobs.evaluation.drift import DriftWatch
+
 
 @pytest.fixture
 def job(served, proctor):
@@ -174,3 +178,28 @@ def test_labels_are_kept_on_the_scale_and_say_how_good_the_judge_is(served, job)
 @pytest.mark.parametrize("path", ["/evaluations", "/evaluations/new"])
 def test_pages_know_which_jobs_evaluate_sessions(served, path):
     assert 'data-evaluation-jobs="evaluation"' in served.get(path).text
+
+
+def test_drift_of_online_evaluation_is_shown_with_bounds_and_crossings(served, proctor):
+    assert served.get("/api/drift").json == {"lines": []}
+    add_online_config(served.site.store)
+    judged(served.site.store, [1.0] * 80 + [0.0] * 80)
+    DriftWatch(served.site.store, []).look(NOW)
+
+    (line,) = served.get("/api/drift").json["lines"]
+
+    assert (line["name"], line["evaluator"], line["sessions"]) == ("support", "tidy", 160)
+    assert [point["position"] for point in line["points"][:2]] == [25, 50]
+    (crossing,) = line["crossings"]
+    assert crossing["direction"] == "down" and crossing["afterHigh"] < crossing["beforeLow"]
+    assert line["state"].startswith("Went down from ") and line["chart"].startswith("<svg")
+    assert served.get("/api/drift?name=support").json["lines"] == [line]
+    assert served.get("/api/drift?name=other").json == {"lines": []}
+
+    told = proctor("evaluate", "drift", "support", "--json")
+    assert json.loads(told.stdout)["lines"][0]["crossings"] == [
+        {**crossing, "configId": "c1", "evaluator": "tidy", "dimension": "", "nextAt": None}
+    ]
+    words = proctor("evaluate", "drift").stdout
+    assert "support  tidy  Went down" in words and f"down at session {crossing['position']}" in words
+    assert "There are no scores" in proctor("evaluate", "drift", "other").stderr

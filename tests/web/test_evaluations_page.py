@@ -1,12 +1,17 @@
 """The Evaluations pages in a real browser: from recorded sessions to what people think of the verdicts."""
 
 import json
+import os
 import re
 
 import pytest
 from playwright.sync_api import expect
 from stocked_judgements import CHECK, MATCH, bring_sessions, ended, wanted
 from stocked_runs import HOSTILE
+
+from filled import NOW
+from online_scores import add_online_config, judged
+from proctor.jobs.evaluation.drift import DriftWatch
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=30_000)
@@ -179,3 +184,33 @@ def test_verdicts_that_mean_harm_do_nothing_and_a_phone_shows_them(served, proct
         assert page.evaluate(WIDTH) <= 0
     assert page.evaluate("window.pwned") is None
     assert page.locator("#evaluation script, #evaluation img").count() == 0
+
+
+def test_drift_is_a_plot_with_its_crossings_and_names_are_only_text(served, open_page):
+    store = served.site.store
+    add_online_config(store)
+    for evaluator, values in (
+        ("Builtin.Helpfulness", [1.0, 0.5, 1.0, 1.0] * 60 + [0.0, 0.5] * 60),
+        (HOSTILE.replace("\0", ""), [1.0, 0.0] * 30),
+        ("checks:few", [1.0] * 5),
+    ):
+        judged(store, values, evaluator=evaluator)
+    DriftWatch(store, []).look(NOW)
+
+    page = open_page(f"{served.url}/evaluations", viewport={"width": 390, "height": 844})
+    page.get_by_role("tab", name="Drift").click()
+
+    first = page.get_by_role("article", name="support Builtin.Helpfulness")
+    expect(first).to_contain_text("Went down from 0.85")
+    expect(first.get_by_role("img")).to_have_attribute("aria-label", re.compile("anytime-valid bounds"))
+    expect(first.get_by_role("table", name="Crossings").locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_role("article", name="support checks:few")).to_contain_text("starts after 25 sessions")
+    expect(page.locator("#drift")).to_contain_text("<script>")
+    assert page.locator("#drift script, #drift img").count() == 0 and page.evaluate("window.pwned") is None
+    assert page.evaluate(WIDTH) <= 0
+    if folder := os.environ.get("PROCTOR_SCREENSHOTS"):
+        page.screenshot(path=f"{folder}/phone.png", full_page=True)
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.screenshot(path=f"{folder}/light.png", full_page=True)
+        page.emulate_media(color_scheme="dark")
+        page.screenshot(path=f"{folder}/dark.png", full_page=True)

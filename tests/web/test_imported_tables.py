@@ -84,7 +84,7 @@ def test_an_imported_run_is_shown_compared_and_reported(board):
 def test_the_pages_of_an_imported_run_show_its_figures(board, open_page):
     from playwright.sync_api import expect
 
-    page = open_page(f"{board.url}/runs/board")
+    page = open_page(f"{board.url}/runs/board#items")
     expect(page.locator("#done")).to_have_text("20 of 20 items")
     expect(page.get_by_role("grid", name="Items")).to_have_attribute("aria-rowcount", "21")
     expect(page.get_by_role("button", name="Resume")).to_be_hidden()

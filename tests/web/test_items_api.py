@@ -1,16 +1,12 @@
 """Lists of items over HTTP: filters, order, neighbors of a session."""
 
-import itertools
-from datetime import timedelta
-
 import pytest
-from stocked_runs import MODELS, NOW, add_session, stock
+from stocked_runs import MODELS, NOW, add_score, add_session, stock
 
-from proctor.score import Score
+from proctor.item import Item
 from proctor.session import Message
 from proctor.store import timestamp
 from proctor.store.annotations import Annotation
-from proctor.store.tables import COLUMNS
 
 ANSWERS = ("It was Paris.", "It was\n\n  Rome.")
 
@@ -38,31 +34,16 @@ def judged(listed):
     """The same, with scores: of the sessions themselves, and of two evaluations of them."""
     writer = listed.site.store.writer()
     for number in range(5):
-        _score(writer, f"s{number}", evaluator="tone", value=number / 10, label="kind")
-        _score(
+        add_score(writer, f"s{number}", evaluator="tone", value=number / 10, label="kind")
+        add_score(
             writer, f"s{number}", evaluator="grade", dimension="style", value=1.0, judged_session=f"s{number}"
         )
     for number in range(3, 8):
-        _score(writer, f"old{number}", evaluator="tone", value=0.9, judged_session=f"s{number}")
-        _score(writer, f"new{number}", minute=1, evaluator="tone", value=0.6, judged_session=f"s{number}")
-        _score(writer, f"new{number}", minute=1, evaluator="tone", value=0.8, judged_session=f"s{number}")
+        add_score(writer, f"old{number}", evaluator="tone", value=0.9, judged_session=f"s{number}")
+        add_score(writer, f"new{number}", minute=1, evaluator="tone", value=0.6, judged_session=f"s{number}")
+        add_score(writer, f"new{number}", minute=1, evaluator="tone", value=0.8, judged_session=f"s{number}")
     writer.close()
     return listed
-
-
-_positions = itertools.count(100)
-
-
-def _score(writer, session, minute=0, **members):
-    score = Score(**members)
-    row = dict.fromkeys(COLUMNS["scores"], "") | {
-        "sessionId": session, "position": next(_positions), "level": "session",
-        "timestamp": timestamp(NOW + timedelta(minutes=minute)), "evaluator": score.evaluator,
-        "dimension": score.dimension, "value": score.value, "label": score.label,
-        "judgedSessionId": score.judged_session, "explanationBlob": None, "costUsd": None,
-        "inputTokens": 0, "outputTokens": 0, "ignored": "[]", "votes": "[]",
-    }  # fmt: skip
-    writer.append("scores", tuple(row.values()))
 
 
 def positions(served, query=""):
@@ -197,3 +178,40 @@ def test_items_are_filtered_by_tags_notes_and_stars_of_their_sessions(listed):
     assert (outcome["tags"], outcome["notes"], outcome["isStarred"]) == (["odd"], 1, True)
     levels = listed.get("/api/runs/stocked/levels?of=tag").json["levels"]
     assert [(one["value"], one["items"]) for one in levels] == [("odd", 2), ("slow", 1)]
+
+
+def test_a_matrix_has_tasks_as_rows_and_the_levels_of_a_factor_as_columns(served, site):
+    tasks, models = ["one", "two", "three"], MODELS[:2]
+    made = [
+        Item(runner="prompt", prompt=task, model=model, factors={"model": model, "task": task}, repeat=repeat)
+        for task in tasks
+        for model in models
+        for repeat in (1, 2)
+    ]
+    row = {"runId": "grid", "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "benchmark"}
+    site.store.create_batch({**row, "status": "completed"}, made)
+    writer = site.store.writer()
+    # Both models pass the first; the second one fails the others, of which one repeat is missing.
+    for number, (item, status) in enumerate(zip(made, "ssss ssff ssfq".replace(" ", ""), strict=True)):
+        ends = {"s": "success", "f": "fail", "q": "queued"}
+        session = f"g{number}"
+        add_session(site.store, session, [Message(role="assistant", content=f"answer {number}")], "grid")
+        change = {"status": ends[status], "sessionId": session, "costUsd": number / 10}
+        writer.change("batch_items", ("grid", item.id), change)
+    writer.close()
+
+    whole = served.get("/api/runs/grid/matrix").json
+    differing = served.get("/api/runs/grid/matrix?by=model&disagree=true&limit=1").json
+    searched = served.get("/api/runs/grid/matrix?search=TW&characters=0").json
+
+    assert (whole["by"], whole["levels"], whole["total"], whole["tasks"]) == ("model", list(models), 3, 3)
+    assert [row["task"] for row in whole["rows"]] == tasks
+    first, second = whole["rows"][1]["cells"]
+    assert (first["items"], first["decided"], first["passed"], first["answer"]) == (2, 2, 2, "answer 4")
+    assert (second["passed"], second["status"], second["sessionId"]) == (0, "fail", "g6")
+    assert second["costUsd"] == pytest.approx(0.65)
+    assert whole["rows"][2]["cells"][1]["items"] == 1
+    assert (differing["total"], [row["task"] for row in differing["rows"]]) == (2, ["two"])
+    assert [(row["task"], row["cells"][0]["answer"]) for row in searched["rows"]] == [("two", "")]
+    assert served.get("/api/runs/grid/matrix?by=weather").status == 404
+    assert served.get("/api/runs/grid/matrix?score=weather&disagree=true").status == 404

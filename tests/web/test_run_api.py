@@ -278,6 +278,15 @@ def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor
 
     guess(proctor, "right")
     assert served.post("/api/runs/guesses/retry?failed=false").status == 400
+    first = served.get("/api/runs/guesses/items").json["items"][0]["id"]
+    assert served.post("/api/runs/guesses/retry?item=nothing").status == 400
+    assert served.post(f"/api/runs/guesses/retry?item={first}").status == 200
+    served.wait_for("guesses", "completed")
+    after = served.get("/api/runs/guesses/items").json
+    assert [(item["id"] == first, item["status"]) for item in after["items"]] == [
+        (True, "success"), (False, "fail"), (False, "fail"),
+    ]  # fmt: skip
+    assert served.post(f"/api/runs/guesses/retry?item={first}").status == 400
     assert served.post("/api/runs/guesses/retry").status == 200
     served.wait_for("guesses", "completed")
     assert served.get("/api/runs/guesses").json["counts"]["success"] == 3
@@ -482,3 +491,30 @@ def test_the_page_of_a_run_names_columns_as_its_job_does(served, site, job, titl
     (attribute,) = re.findall('data-column-titles="([^"]*)"', text)
     assert json.loads(html.unescape(attribute)) == titles
     assert (" data-evaluates" in text) == (job == "evaluation")
+
+
+def test_items_that_an_abort_ended_are_not_counted_as_finished(served, site):
+    stock(site.store, "cut", count=60, status="aborted")
+    writer = site.store.writer()
+    for item in site.store.read.items("cut", limit=60)[:20]:
+        writer.change("batch_items", ("cut", item["id"]), {"status": "error", "reason": "aborted"})
+    writer.close()
+
+    run = served.get("/api/runs/cut").json
+    line = served.get("/api/runs").json["runs"][0]
+    assert (run["finishedCount"], run["cutOffCount"]) == (54, 20)
+    assert (line["finishedCount"], line["cutOffCount"]) == (54, 20)
+
+
+def test_a_run_names_the_evaluations_of_its_sessions(served, proctor):
+    (proctor.folder / "judge.yaml").write_text("rules: [{reply: good}]\n")
+    (proctor.folder / "plan.yaml").write_text(
+        "runId: judged\nmatrix: [{prompt: one, model: scripted/judge}]\n"
+    )
+    assert proctor("batch", "plan.yaml").returncode == 0
+    assert served.get("/api/runs/judged").json["evaluations"] == []
+    source = {"kind": "runs", "runIds": ["judged"]}
+    body = {"name": "later", "source": source, "evaluators": ["Builtin.Correctness"]}
+    reply = served.post("/api/evaluations", {**body, "judge": "scripted/judge"})
+    assert reply.status == 201, reply.text
+    assert served.get("/api/runs/judged").json["evaluations"] == [reply.json["id"]]

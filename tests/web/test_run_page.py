@@ -84,7 +84,7 @@ def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(serve
     running = proctor.start("batch", "plan.yaml")
     served.wait_for("talk", "running")
 
-    page = open_page(f"{served.url}/runs/talk")
+    page = open_page(f"{served.url}/runs/talk#items")
     page.evaluate("window.same = true")
     expect(page.locator("#status")).to_contain_text("running")
     expect(rows(page).filter(has_text="running").first).to_be_visible()
@@ -108,7 +108,7 @@ def test_a_run_that_stopped_early_shows_valid_intervals_and_runs_the_rest(served
         (proctor.folder / f"{name}.yaml").write_text(f"rules: [{{reply: {reply}}}]\nlatency_seconds: 0.03\n")
     (proctor.folder / "plan.yaml").write_text(EARLY)
     assert proctor("batch", "plan.yaml").returncode == 1
-    page = open_page(f"{served.url}/runs/early")
+    page = open_page(f"{served.url}/runs/early#items")
 
     table = page.get_by_role("table", name="Decisions")
     expect(table.get_by_role("row")).to_have_count(3)
@@ -127,7 +127,7 @@ def test_a_run_that_stopped_early_shows_valid_intervals_and_runs_the_rest(served
 
 def test_twenty_thousand_items_are_searched_filtered_and_sorted(served, site, open_page):
     stock(site.store, count=20_000)
-    page = open_page(f"{served.url}/runs/stocked")
+    page = open_page(f"{served.url}/runs/stocked#items")
     grid = page.get_by_role("grid", name="Items")
     expect(grid).to_have_attribute("aria-rowcount", "20001")
     # Only what is in sight exists.
@@ -164,7 +164,7 @@ def test_twenty_thousand_items_are_searched_filtered_and_sorted(served, site, op
 
 def test_columns_are_chosen_and_stay_chosen(served, site, open_page):
     stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked")
+    page = open_page(f"{served.url}/runs/stocked#items")
     expect(page.get_by_role("columnheader", name="Model")).to_be_visible()
 
     page.get_by_role("button", name="Columns").click()
@@ -183,14 +183,14 @@ def test_columns_are_chosen_and_stay_chosen(served, site, open_page):
 
 def test_plots_are_grouped_by_what_is_chosen(served, site, open_page):
     stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked")
+    page = open_page(f"{served.url}/runs/stocked#items")
 
     page.get_by_role("tab", name="Charts").click()
-    expect(page.get_by_role("img", name="Success rate by model")).to_be_visible()
+    expect(page.get_by_role("group", name="Success rate by model")).to_be_visible()
     page.get_by_label("Group by").select_option("repository")
 
-    expect(page.get_by_role("img", name="Mean cost of an item by repository")).to_be_visible()
-    expect(page.get_by_role("img", name=re.compile("Items by status: success 22"))).to_be_visible()
+    expect(page.get_by_role("group", name="Mean cost of an item by repository")).to_be_visible()
+    expect(page.get_by_role("group", name=re.compile("Items by status: success 22"))).to_be_visible()
     bar = page.locator("svg.chart .c-success").first.bounding_box()
     assert bar["width"] > 50
     assert page.url.endswith("#charts")
@@ -198,7 +198,7 @@ def test_plots_are_grouped_by_what_is_chosen(served, site, open_page):
 
 def test_files_and_reports_are_downloaded_and_opened(served, site, open_page):
     stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked")
+    page = open_page(f"{served.url}/runs/stocked#items")
 
     page.get_by_role("button", name="Export").click()
     page.get_by_label("Table to export").select_option("batch_items")
@@ -226,7 +226,7 @@ def test_an_abort_asks_first_then_the_run_goes_on_and_what_failed_is_tried_again
     (proctor.folder / "plan.yaml").write_text(TALK)
     running = proctor.start("batch", "plan.yaml")
     served.wait_for("talk", "running")
-    page = open_page(f"{served.url}/runs/talk")
+    page = open_page(f"{served.url}/runs/talk#items")
 
     page.get_by_role("button", name="Abort").click()
     dialog = page.get_by_role("dialog", name="Abort talk?")
@@ -258,7 +258,7 @@ def test_an_answer_that_was_long_on_its_way_does_not_replace_what_is_newer(serve
     (proctor.folder / "plan.yaml").write_text(TALK)
     running = proctor.start("batch", "plan.yaml")
     served.wait_for("talk", "running")
-    page = open_page(f"{served.url}/runs/talk")
+    page = open_page(f"{served.url}/runs/talk#items")
     expect(page.locator("#status")).to_contain_text("running")
     old, held = served.get("/api/runs/talk").text, []
     page.route("**/api/runs/talk", lambda route: held.append(route))
@@ -283,7 +283,7 @@ def test_everything_can_be_reached_by_keyboard(served, proctor, open_page):
     talker(proctor, "right", 0)
     (proctor.folder / "plan.yaml").write_text(TALK)
     assert proctor("batch", "plan.yaml").returncode == 0
-    page = open_page(f"{served.url}/runs/talk")
+    page = open_page(f"{served.url}/runs/talk#items")
     expect(rows(page)).to_have_count(6)
 
     page.keyboard.press("/")
@@ -305,7 +305,7 @@ def test_a_run_without_items_and_one_that_is_not_there_say_so(served, site, open
     row = {"runId": "bare", "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
     site.store.create_batch(row, [])
 
-    page = open_page(f"{served.url}/runs/bare")
+    page = open_page(f"{served.url}/runs/bare#items")
     expect(page.get_by_text("No items.")).to_be_visible()
     page.get_by_role("tab", name="Plan").click()
     expect(page.get_by_text("This run has no plan file.")).to_be_visible()
@@ -324,14 +324,14 @@ def test_hostile_items_are_shown_as_text(served, site, open_page):
     writer.change("batch_items", ("hostile", hostile[0].id), {"status": "success"})
     writer.close()
 
-    page = open_page(f"{served.url}/runs/hostile")
+    page = open_page(f"{served.url}/runs/hostile#items")
     expect(rows(page).first).to_contain_text("<script>window.pwned = 1</script>")
     expect(rows(page).first).to_contain_text("⟨U+202E⟩gnp.exe")
     page.get_by_role("tab", name="Plan").click()
     expect(page.get_by_role("tabpanel")).to_contain_text("<script>")
     page.get_by_role("tab", name="Charts").click()
     page.get_by_label("Group by").select_option(label=HOSTILE)
-    expect(page.get_by_role("img", name=re.compile("Success rate by <script>"))).to_be_visible()
+    expect(page.get_by_role("group", name=re.compile("Success rate by <script>"))).to_be_visible()
 
     assert page.evaluate("window.pwned") is None
     assert page.locator("#run script, #run img").count() == 0
@@ -339,12 +339,12 @@ def test_hostile_items_are_shown_as_text(served, site, open_page):
 
 def test_a_phone_shows_a_run_without_scrolling_sideways(served, site, open_page):
     stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked", **PHONE)
+    page = open_page(f"{served.url}/runs/stocked#items", **PHONE)
     expect(rows(page).first).to_be_visible()
 
     assert has_no_sideways_scroll(page)
     page.get_by_role("tab", name="Charts").click()
-    expect(page.get_by_role("img", name="Success rate by model")).to_be_visible()
+    expect(page.get_by_role("group", name="Success rate by model")).to_be_visible()
     assert has_no_sideways_scroll(page)
     expect(page.get_by_role("button", name="Export")).to_be_in_viewport()
 
@@ -358,7 +358,7 @@ def pixels(page, place=(5, 400)):
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_pages_are_as_dark_as_the_reader_wants_them(served, site, open_page, scheme):
     stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked", color_scheme=scheme)
+    page = open_page(f"{served.url}/runs/stocked#items", color_scheme=scheme)
     expect(rows(page).first).to_be_visible()
 
     assert (max(pixels(page)) < 40) == (scheme == "dark")
@@ -368,7 +368,7 @@ def test_pages_are_as_dark_as_the_reader_wants_them(served, site, open_page, sch
 
 def test_what_is_printed_is_dark_on_white_and_has_nothing_to_press(served, site, open_page):
     stock(site.store)
-    page = open_page(f"{served.url}/runs/stocked", color_scheme="dark")
+    page = open_page(f"{served.url}/runs/stocked#items", color_scheme="dark")
     expect(rows(page).first).to_be_visible()
 
     page.emulate_media(media="print")
@@ -398,7 +398,7 @@ def test_columns_have_the_titles_of_the_job(served, site, open_page):
     """In an evaluation, the model column is the judge; the evaluated model is a factor of its own."""
     stock(site.store, job="evaluation", count=10)
 
-    page = open_page(f"{served.url}/runs/stocked")
+    page = open_page(f"{served.url}/runs/stocked#items")
 
     for title in ("Session", "Judge"):
         expect(page.get_by_role("columnheader", name=title)).to_be_visible()

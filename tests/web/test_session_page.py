@@ -54,13 +54,13 @@ def test_a_coding_session_shows_what_was_said_done_changed_and_checked(
     expect(call.get_by_text("total = 1 - 1")).to_be_visible()
 
     page.get_by_role("tab", name="Changes").click()
-    expect(page.locator(".dl.added", has_text="total = 1 + 1")).to_be_visible()
-    expect(page.locator(".dl.removed", has_text="total = 1 - 1")).to_be_visible()
-    expect(page.locator(".dl.added .k-comment")).to_have_text("# Adds.")
+    expect(page.locator("#panel-changes .dl.added", has_text="total = 1 + 1")).to_be_visible()
+    expect(page.locator("#panel-changes .dl.removed", has_text="total = 1 - 1")).to_be_visible()
+    expect(page.locator("#panel-changes .dl.added .k-comment")).to_have_text("# Adds.")
 
     page.get_by_role("tab", name="Check").click()
-    expect(page.locator(".terminal .ansi-c1")).to_have_text("red")
-    expect(page.locator(".terminal")).to_contain_text("and <b>bold</b>")
+    expect(page.locator("#panel-check .terminal .ansi-c1")).to_have_text("red")
+    expect(page.locator("#panel-check .terminal")).to_contain_text("and <b>bold</b>")
 
     page.get_by_role("tab", name="Calls").click()
     page.locator(".wf-row", has_text="900").click()
@@ -83,7 +83,7 @@ def test_work_is_discarded_after_asking(served, proctor, repository, open_page):
     page.get_by_role("dialog").get_by_role("button", name="Discard").click()
 
     expect(page.locator(".branch-head")).to_contain_text("discarded")
-    expect(page.locator(".dl.added", has_text="total = 1 + 1")).to_be_visible()
+    expect(page.locator("#panel-changes .dl.added", has_text="total = 1 + 1")).to_be_visible()
 
 
 def test_a_prompt_shows_question_answer_and_score(served, proctor, open_page):
@@ -158,7 +158,7 @@ def test_a_scenario_shows_the_world_turn_by_turn_and_its_metrics(served, proctor
     carried_out(proctor, "experiment", str(config))
     (run,) = served.get("/api/runs").json["runs"]
 
-    page = open_page(f"{served.url}/runs/{run['runId']}")
+    page = open_page(f"{served.url}/runs/{run['runId']}#items")
     page.get_by_role("button", name="Report").click()
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="Open variation analysis").click()
@@ -214,9 +214,13 @@ def test_a_transcript_that_means_harm_does_nothing(served, site, open_page):
 
     said = page.locator(".role-user .said")
     expect(said).to_contain_text("<script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>")
+    expect(said.locator(".ansi-c1")).to_have_text("red")
     # What cannot be seen is shown as a sign of its own, and turns nothing round.
-    expect(said).to_contain_text("␛[31mred␛[0m")
     expect(said).to_contain_text("␈ ⟨U+202E⟩gnp.exe⟨U+202C⟩")
+    page.get_by_label("Plain text").check()
+    expect(said).to_contain_text("␛[31mred␛[0m")
+    page.get_by_label("Plain text").uncheck()
+    expect(said.locator(".ansi-c1")).to_have_text("red")
     for fold in page.locator(".event summary").all():
         fold.click()
     long = page.locator(".role-assistant")

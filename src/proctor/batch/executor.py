@@ -600,6 +600,7 @@ class Executor:
             serve={},
             access_keys={},
             tokens={},
+            watches=(),
         )
         return WorkerSpec(
             run_id=self._run_id,

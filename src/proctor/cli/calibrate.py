@@ -3,11 +3,11 @@
 import asyncio
 import csv
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import Annotated, Self, TypedDict
 
 import typer
 
@@ -25,7 +25,7 @@ from proctor.formatting import count_words
 from proctor.jobs.evaluation.prepare import judge_options
 from proctor.json_values import JsonObject, parse_json
 from proctor.models import is_stand_in
-from proctor.score import Score
+from proctor.score import Level, Score
 from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue, Scale
 from proctor.stats.calibration import calibrate as calibrated
 from proctor.stats.intervals import Estimate, Rate
@@ -138,11 +138,13 @@ def _from_telemetry(path: Path, text: str, reference: Reference | None) -> Evide
 
 COLUMNS = {
     "session": ("session", "session_id", "sessionid"),
-    "target": ("target", "trace", "trace_id", "traceid", "tool_call"),
+    "target": ("target", "trace", "trace_id", "traceid", "tool_call", "tool_call_id", "span_id", "spanid"),
     "dimension": ("dimension",),
     "who": ("who", "rater", "annotator"),
     "label": ("label",),
     "value": ("value", "score"),
+    "evaluator": ("evaluator",),
+    "note": ("note", "reason", "comment"),
 }
 """Names of the columns in a file of labels."""
 Thing = tuple[str, str]
@@ -151,43 +153,98 @@ Labels = dict[str, dict[Thing, dict[str, LabelValue]]]
 """By dimension, target and person."""
 
 
-def labels_from_file(path: Path) -> Labels:
-    """The labels in a CSV file; problems are reported with their line."""
+class LabelFields(TypedDict):
+    """One line of a file of labels."""
+
+    session: str
+    target: str
+    dimension: str
+    who: str
+    label: str
+    value: float | None
+    evaluator: str
+    note: str
+
+
+def label_rows(path: Path) -> list[tuple[int, LabelFields]]:
+    """The labels in a CSV file with their lines; problems are reported with their line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path}: {error}") from error
-    return _gathered(_renamed(path, number, row) for number, row in enumerate(rows, 2))
+    return [(number, _fields(path, number, row)) for number, row in enumerate(rows, 2)]
 
 
-def _renamed(path: Path, number: int, row: Mapping[str, object]) -> dict[str, Any]:
+def labels_from_file(path: Path, store: Store) -> Labels:
+    """The labels in a CSV file; targets are named as on the command line."""
+    sessions: dict[str, Evidence] = {}
+    labels: Labels = defaultdict(lambda: defaultdict(dict))
+    for _, row in label_rows(path):
+        session = row["session"]
+        if row["target"] and session not in sessions:
+            sessions[session] = session_from(store, session, None)
+        target = target_in(sessions[session], row["target"]) if row["target"] else ""
+        opinion = LabelValue(label=row["label"], value=row["value"])
+        labels[row["dimension"]][session, target][row["who"] or "someone"] = opinion
+    return labels
+
+
+def _fields(path: Path, number: int, row: Mapping[str, object]) -> LabelFields:
     bare = {
         str(key).strip().casefold(): value.strip() for key, value in row.items() if isinstance(value, str)
     }
-    document: dict[str, Any] = {
-        name: next((bare[each] for each in known if bare.get(each)), "") for name, known in COLUMNS.items()
-    }
-    if not document["session"] or not (document["label"] or document["value"]):
+
+    def text(name: str) -> str:
+        return next((bare[each] for each in COLUMNS[name] if bare.get(each)), "")
+
+    value = text("value")
+    if not text("session") or not (text("label") or value):
         raise UsageError(f"{path}:{number}: a label needs a session, and a label or a value")
     try:
-        document["value"] = float(document["value"]) if document["value"] else None
+        worth = float(value) if value else None
     except ValueError:
-        raise UsageError(f"{path}:{number}: `{document['value']}` is no number") from None
-    return document
+        raise UsageError(f"{path}:{number}: `{value}` is no number") from None
+    return LabelFields(
+        session=text("session"),
+        target=text("target"),
+        dimension=text("dimension"),
+        who=text("who"),
+        label=text("label"),
+        value=worth,
+        evaluator=text("evaluator"),
+        note=text("note"),
+    )
+
+
+def target_in(evidence: Evidence, target: str) -> str:
+    """What a target is called: `turn-2` is the second turn also where turns have ids of their own."""
+    turn, _, number = target.partition("-")
+    known = {trace.id for trace in evidence.traces}
+    if turn == "turn" and number.isdecimal() and target not in known:
+        place = int(number)
+        return evidence.traces[place - 1].id if 1 <= place <= len(evidence.traces) else target
+    return target
+
+
+def level_of(evidence: Evidence, target: str) -> Level:
+    """What a target is: the session, one of its turns, or one of its tool calls."""
+    if not target:
+        return "session"
+    if target in {trace.id for trace in evidence.traces}:
+        return "trace"
+    if target in {call.call_id for call in evidence.tool_calls}:
+        return "tool_call"
+    turns = ", ".join(trace.id for trace in evidence.traces[:5])
+    raise UsageError(f"the session has no turn and no tool call `{target}`\nIt has: {turns}.")
 
 
 def stored_labels(store: Store, evaluator: str) -> Labels:
     """The stored human labels of an evaluator."""
-    rows = store.labels(evaluator=evaluator)
-    return _gathered({**row, "session": row["sessionId"]} for row in rows)
-
-
-def _gathered(rows: Iterable[Mapping[str, Any]]) -> Labels:
     labels: Labels = defaultdict(lambda: defaultdict(dict))
-    for row in rows:
+    for row in store.labels(evaluator=evaluator):
         opinion = LabelValue(label=row["label"], value=row["value"])
-        labels[row["dimension"]][row["session"], row["target"]][row["who"] or "someone"] = opinion
+        labels[row["dimension"]][row["sessionId"], row["target"]][row["who"] or "someone"] = opinion
     return labels
 
 
@@ -221,7 +278,9 @@ def calibrate(
         EvaluatorWorkbench(ctx, judge=judge, votes=votes) as workbench,
     ):
         evaluator = workbench.evaluator(name)
-        human_labels = labels_from_file(labels) if labels else stored_labels(ctx.store, evaluator.name)
+        human_labels = (
+            labels_from_file(labels, ctx.store) if labels else stored_labels(ctx.store, evaluator.name)
+        )
         if not human_labels:
             raise UsageError(f"there are no labels for {evaluator.name}")
         sessions = _sessions(ctx.store, human_labels)

@@ -37,6 +37,7 @@ from proctor.cli.run import (
 from proctor.cli.runs import watch as watch_run
 from proctor.context import EngineOptions, RunContext
 from proctor.errors import UsageError
+from proctor.formatting import moment
 from proctor.jobs.evaluation.job import JOB, EvaluationJobPlan
 from proctor.jobs.evaluation.prepare import (
     EvaluationEstimate,
@@ -49,7 +50,13 @@ from proctor.jobs.evaluation.prepare import (
     prepare,
 )
 from proctor.jobs.evaluation.request import read_evaluation
-from proctor.jobs.evaluation.results import all_insights, evaluation_document, results_of, write_results
+from proctor.jobs.evaluation.results import (
+    all_insights,
+    evaluation_document,
+    results_of,
+    results_without_key,
+    write_results,
+)
 from proctor.jobs.evaluation.state import (
     COMPLETED,
     PENDING,
@@ -62,6 +69,7 @@ from proctor.jobs.evaluation.state import (
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.plan.source import bytes_of
 from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight
+from proctor.store import Store
 
 evaluate_app = typer.Typer(add_completion=False, no_args_is_help=True)
 apps = {"evaluate": evaluate_app}
@@ -116,8 +124,11 @@ def list_jobs(
     Example:  proctor evaluate list
     """
     with terminal_context(context.obj) as ctx:
-        page = evaluations_page(ctx.store, ctx.now(), limit=limit)
-        rows = [(each, results_of(ctx.store, each.id)) for each in page]
+        page = evaluations_page(ctx.store, ctx.now(), limit=limit, allow_locked=True)
+        rows = [
+            (each, (results_without_key if each.is_locked else results_of)(ctx.store, each.id))
+            for each in page
+        ]
     if as_json:
         print_json({"batchEvaluations": [evaluation_document(*each) for each in rows]})
     elif not rows:
@@ -127,6 +138,8 @@ def list_jobs(
             ("ID", "STATE", "CREATED", "SESSIONS", "FAILED", "EVALUATORS", "COST"),
             [_listed(each, results) for each, results in rows],
         )
+    if locked := sum(each.is_locked for each, _ in rows):
+        print_note(f"note: {count(locked, 'evaluation')} encrypted with a key that is not available")
     return codes.SUCCEEDED
 
 
@@ -143,6 +156,53 @@ def watch(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
             time.sleep(0.1)
             row = evaluation_of(ctx.store, row.id, ctx.now())
     return watch_run(context, row.run_id, as_json)
+
+
+@evaluate_app.command("drift")
+def drift(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="Only the online configuration or [[watch]] of this name.")
+    ] = "",
+    as_json: Json = False,
+) -> int:
+    """Show scores of online evaluation over time: means with anytime-valid bounds, and detected changes.
+
+    Example:  proctor evaluate drift support --json
+    """
+    # Loads statistics and plots, which other commands do without.
+    from proctor.jobs.evaluation.drift import drift_lines
+
+    with terminal_context(context.obj) as ctx:
+        lines = drift_lines(ctx.store, name)
+    if as_json:
+        print_json({"lines": [asdict(line) | {"state": line.state} for line in lines]})
+    elif not lines:
+        print_note("There are no scores of online evaluation. Add a [[watch]] to proctor.toml, and serve.")
+    for line in lines if not as_json else ():
+        print(f"{printable(line.name)}  {printable(line.title)}  {line.state}")
+        if line.points:
+            print_table(
+                ("SESSIONS", "UNTIL", "MEAN", "BOUNDS"),
+                [
+                    (
+                        f"{point['position']:,}",
+                        moment(point["at"]),
+                        f"{point['mean']:.3f}",
+                        f"{point['low']:.3f} to {point['high']:.3f}",
+                    )
+                    for point in line.points[-DRIFT_POINTS:]
+                ],
+            )
+        for each in line.crossings[-DRIFT_POINTS:]:
+            alert = f", alert {each['alert']}" if each["alert"] != "none" else ""
+            why = f" ({printable(each['problem'])})" if each["problem"] else ""
+            print(f"  {each['direction']} at session {each['position']:,}, {each['at']}{alert}{why}")
+    return codes.SUCCEEDED
+
+
+DRIFT_POINTS = 10
+"""Points and crossings of a line that are printed, the most recent ones; `--json` has more."""
 
 
 @evaluate_app.command("results")
@@ -187,7 +247,7 @@ def _listed(evaluation: EvaluationState, results: EvaluationResults) -> tuple[st
         f"{evaluation.created_at:%Y-%m-%d %H:%M}",
         str(results.total),
         str(results.failed or ""),
-        ", ".join(evaluation.evaluators),
+        "(encrypted)" if evaluation.is_locked else ", ".join(evaluation.evaluators),
         "" if results.cost_usd is None else money(results.cost_usd),
     )
 
@@ -226,7 +286,9 @@ def start(
     max_sessions: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of sessions, most recent first (default: all).")
     ] = None,
-    ground_truth: Annotated[list[Path] | None, typer.Option(help="Ground-truth file. Repeatable.")] = None,
+    ground_truth: Annotated[
+        list[Path] | None, typer.Option(help="Ground-truth file, or dataset:NAME. Repeatable.")
+    ] = None,
     judge: Annotated[str | None, typer.Option(help="Judge model, as provider/model.")] = None,
     votes: Annotated[
         int | None, typer.Option(min=1, help="Judge calls per target; the majority label wins.")
@@ -299,7 +361,7 @@ def start(
             pending = _extension(earlier, plan, flags, ctx)
             evaluation = extend_evaluation(earlier, pending, ctx)
             return _execute_or_detach(ctx, evaluation, pending.folder, output, workers, detach=detach)
-        pending = read_request(plan, flags)
+        pending = read_request(plan, flags, ctx.store)
         if dry:
             counted = estimate(pending, ctx)
             plan_ = EvaluationJobPlan(pending)
@@ -491,7 +553,7 @@ class Flags:
     ground_truth: Sequence[Path] = ()
 
 
-def read_request(plan: Path | None, flags: Flags) -> PendingEvaluationRequest:
+def read_request(plan: Path | None, flags: Flags, store: Store) -> PendingEvaluationRequest:
     """The request of a plan, of flags, or of both; flags take precedence. Raises with every problem."""
     document, text, folder = JsonObject(), b"", Path.cwd()
     if plan is not None:
@@ -510,6 +572,7 @@ def read_request(plan: Path | None, flags: Flags) -> PendingEvaluationRequest:
         plan_text=text.decode(errors="replace"),
         ground_truth=flags.ground_truth,
         files_folder=Path.cwd() if flags.files else folder,
+        store=store,
     )
 
 
@@ -522,9 +585,10 @@ def _extension(
         before = {**evaluation.document, "evaluationMetadata": {"sessionMetadata": metadata}}
         settings = {name: value for name, value in flags.top.items() if value is not None}
         names = list(dict.fromkeys([*evaluation.evaluators, *flags.evaluators]))
-        pending = read_request(None, replace(flags, top={**before, **settings}, evaluators=names))
+        extended = replace(flags, top={**before, **settings}, evaluators=names)
+        pending = read_request(None, extended, ctx.store)
     else:
-        pending = read_request(plan, flags)
+        pending = read_request(plan, flags, ctx.store)
     return replace(pending, folder=JOB.restore(ctx.store.read.batch(evaluation.id, ctx.now()), ctx).folder)
 
 

@@ -1,17 +1,27 @@
 """`proctor evaluators`: list, create, test and calibrate evaluators; save human labels."""
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from proctor.cli import output
-from proctor.cli.calibrate import EvaluatorWorkbench, calibrate, note_mock_judge, session_from
+from proctor.cli.calibrate import (
+    EvaluatorWorkbench,
+    LabelFields,
+    calibrate,
+    label_rows,
+    level_of,
+    note_mock_judge,
+    session_from,
+    target_in,
+)
 from proctor.cli.output import Json, count, money, print_json, print_next, print_note, print_table, printable
 from proctor.cli.run import terminal_context
 from proctor.context import RunContext
-from proctor.errors import UsageError
+from proctor.errors import NotFound, UsageError
 from proctor.evaluator import Evaluator, Evidence
 from proctor.evaluators import definition_files, read_definition
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
@@ -32,7 +42,8 @@ from proctor.evaluators.registry import (
 )
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.judging.rubrics import rubric_names
-from proctor.score import Level, Score
+from proctor.score import Score
+from proctor.store import Store
 from proctor.store.labels import Label
 
 evaluators_app = typer.Typer(add_completion=False)
@@ -155,14 +166,14 @@ def label(
     """
     with terminal_context(context.obj) as ctx:
         evidence = ctx.store.read.evidence(session)
-        target = _target_in(evidence, target)
+        target = target_in(evidence, target)
         human_label = Label(
             session_id=str(evidence.attributes["id"]),
             evaluator=evaluator,
             who=who or ctx.settings.user_environment.get("USER") or "someone",
             label=label,
             value=value,
-            level=_level_of(evidence, target),
+            level=level_of(evidence, target),
             target=target,
             dimension=dimension,
             note=note,
@@ -179,6 +190,73 @@ def label(
     about = f"{human_label.session_id[:8]} {printable(target)}".strip()
     print_note(f"saved: {printable(label or value)} for {about} by {printable(human_label.who)}")
     return output.SUCCEEDED
+
+
+@evaluators_app.command("labels")
+def import_labels(
+    context: typer.Context,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="CSV: session, target, label, value, who, dimension, note, evaluator."
+        ),
+    ],
+    evaluator: Annotated[
+        str, typer.Option(help="Evaluator that the labels are for, if no column names it.")
+    ] = "",
+    who: Annotated[str, typer.Option(help="Author, if no column names one (default: your user name).")] = "",
+    as_json: Json = False,
+) -> int:
+    """Save the human labels of a CSV file: of sessions, turns, and tool calls. All of them, or none.
+
+    Example:  proctor evaluators labels labels.csv --evaluator Builtin.Refusal
+    """
+    problems = list[str]()
+    with terminal_context(context.obj) as ctx:
+        author = who or ctx.settings.user_environment.get("USER") or "someone"
+        labels = list[Label]()
+        sessions: dict[str, Evidence] = {}
+        for line, row in label_rows(file):
+            try:
+                labels.append(_label_of(ctx.store, row, sessions, evaluator=evaluator, who=author))
+            except (UsageError, NotFound) as error:
+                problems.append(f"{file}:{line}: {error}")
+        if problems:
+            raise UsageError("\n".join(problems[:MOST_PROBLEMS]))
+        for each in labels:
+            ctx.store.save_label(each, ctx.now())
+    levels = Counter(each.level for each in labels)
+    if as_json:
+        print_json({"labels": len(labels), "sessions": len(sessions), "levels": dict(levels)})
+    parts = ", ".join(f"{number} of {level.replace('_', ' ')}s" for level, number in levels.items())
+    print_note(f"saved {count(len(labels), 'label')}" + (f": {parts}" if parts else ""))
+    return output.SUCCEEDED
+
+
+MOST_PROBLEMS = 20
+"""Problems of a file that are printed."""
+
+
+def _label_of(
+    store: Store, row: LabelFields, sessions: dict[str, Evidence], *, evaluator: str, who: str
+) -> Label:
+    if not (name := row["evaluator"] or evaluator):
+        raise UsageError("a label needs an evaluator\nAdd a column `evaluator`, or give --evaluator.")
+    if row["session"] not in sessions:
+        sessions[row["session"]] = store.read.evidence(row["session"])
+    evidence = sessions[row["session"]]
+    target = target_in(evidence, row["target"])
+    return Label(
+        session_id=str(evidence.attributes["id"]),
+        evaluator=name,
+        who=row["who"] or who,
+        label=row["label"],
+        value=row["value"],
+        level=level_of(evidence, target),
+        target=target,
+        dimension=row["dimension"],
+        note=row["note"],
+    )
 
 
 evaluators_app.command("calibrate")(calibrate)
@@ -274,27 +352,6 @@ def _definition(ctx: RunContext, name: str) -> tuple[str, JsonMap]:
     with EvaluatorWorkbench(ctx, judge="scripted/ok") as workbench:
         workbench.evaluator(name)
     raise EvaluatorNotFound(f"there is no evaluator `{name}`")
-
-
-def _target_in(evidence: Evidence, target: str) -> str:
-    """What a target is called: `turn-2` is the second turn also where turns have ids of their own."""
-    turn, _, number = target.partition("-")
-    known = {trace.id for trace in evidence.traces}
-    if turn == "turn" and number.isdecimal() and target not in known:
-        place = int(number)
-        return evidence.traces[place - 1].id if 1 <= place <= len(evidence.traces) else target
-    return target
-
-
-def _level_of(evidence: Evidence, target: str) -> Level:
-    if not target:
-        return "session"
-    if target in {trace.id for trace in evidence.traces}:
-        return "trace"
-    if target in {call.call_id for call in evidence.tool_calls}:
-        return "tool_call"
-    turns = ", ".join(trace.id for trace in evidence.traces[:5])
-    raise UsageError(f"the session has no turn and no tool call `{target}`\nIt has: {turns}.")
 
 
 def _print_scores(evaluator: Evaluator, scores: list[Score]) -> None:

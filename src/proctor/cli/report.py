@@ -29,11 +29,13 @@ from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.jobs import job_of_run
 from proctor.report import html, markdown
+from proctor.report.portable import portable
 from proctor.report.render import FIGURES, PLOTS
 from proctor.stats.summary import summarise
 from proctor.store import Scope
 
 report_app = typer.Typer(add_completion=False)
+PORTABLE = "portable"
 FORMATS = {"md": markdown, "markdown": markdown, "html": html}
 JSON = "json"
 
@@ -45,7 +47,10 @@ def report(
     sessions: SessionsOption = "",
     start_date: SinceOption = "",
     end_date: UntilOption = "",
-    format_: Annotated[str, typer.Option("--format", help="md, html, or json.", metavar="FORMAT")] = "md",
+    format_: Annotated[
+        str,
+        typer.Option("--format", help="md, html, portable (HTML with all items), or json.", metavar="FORMAT"),
+    ] = "md",
     out: Annotated[
         Path | None, typer.Option("--out", help="Output file (default: standard output).", metavar="FILE")
     ] = None,
@@ -57,8 +62,8 @@ def report(
 
     Example:  proctor report --run nightly-42 --format html --out report.html
     """
-    if format_ not in (*FORMATS, JSON):
-        raise UsageError(f"there is no report format {format_}\nThere are: md, html, json.")
+    if format_ not in (*FORMATS, JSON, PORTABLE):
+        raise UsageError(f"there is no report format {format_}\nThere are: md, html, portable, json.")
     with terminal_context(context.obj) as ctx:
         scope = scope_of(ctx.store, run, sessions, start_date, end_date)
         ctx.note_foreign_results([scope.run_id] if scope.run_id else [], unsigned=True)
@@ -66,8 +71,7 @@ def report(
             if format_ == JSON:
                 text = _json_report(ctx, scope)
             else:
-                of_job = _report_of_job(ctx, scope.run_id, format_) if scope.run_id else None
-                text = of_job or FORMATS[format_](summarise(ctx.store.read, scope, ctx.now()))
+                text = _report(ctx, scope, format_)
     if out is not None:
         _write(out, text)
         print_note(f"wrote {printable(out)}")
@@ -76,6 +80,16 @@ def report(
     elif out is None:
         print(text)
     return output.SUCCEEDED
+
+
+def _report(ctx: RunContext, scope: Scope, format_: str) -> str:
+    is_portable = format_ == PORTABLE
+    if is_portable and not scope.run_id:
+        raise UsageError("a portable report is about one run\nPass --run RUN.")
+    kind = "html" if is_portable else format_
+    of_job = _report_of_job(ctx, scope.run_id, kind) if scope.run_id else None
+    text = of_job or FORMATS[kind](summarise(ctx.store.read, scope, ctx.now()))
+    return portable(text, ctx.store.read, scope.run_id) if is_portable else text
 
 
 def _json_report(ctx: RunContext, scope: Scope) -> str:

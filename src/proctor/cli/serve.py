@@ -49,6 +49,7 @@ from proctor.store import Recorder, Store, timestamp
 from proctor.web.access import MAIN, stored_token
 from proctor.web.app import create_app
 from proctor.web.auth import own_names
+from proctor.web.otlp_grpc import check_installed
 from proctor.web.plans import COMMAND, check_plan
 from proctor.web.state import AppState
 
@@ -57,7 +58,7 @@ gateway_app = typer.Typer(add_completion=False)
 check_app = typer.Typer(add_completion=False)
 apps = {"serve": serve_app, "gateway": gateway_app, COMMAND: check_app}
 TOKEN, ACCESS_KEYS = "PROCTOR_TOKEN", "PROCTOR_ACCESS_KEYS"
-AWS_SERVICES = ("BEDROCK_AGENTCORE", "BEDROCK_AGENTCORE_CONTROL", "CLOUDWATCH_LOGS")
+AWS_SERVICES = ("BEDROCK_AGENTCORE", "BEDROCK_AGENTCORE_CONTROL", "CLOUDWATCH_LOGS", "CLOUDWATCH", "STS")
 """Services that `proctor serve` implements, as the AWS clients name them in variables."""
 HEADER_SECONDS = 20.0
 """How long a client may take to send the headers of a request."""
@@ -104,6 +105,15 @@ def serve(
     tls_key: Annotated[
         Path | None, typer.Option(help="Private key of the certificate, in PEM format.", metavar="FILE")
     ] = None,
+    otlp_grpc: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Also receive OpenTelemetry over gRPC, on this port; 0: any free port. Extra: otlp.",
+            metavar="N",
+        ),
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Annotated[
         bool,
@@ -126,6 +136,7 @@ def serve(
             "Leave out --no-token, or listen on 127.0.0.1."
         )
     tls = _tls_files(tls_cert, tls_key)
+    grpc_address = "" if otlp_grpc is None else _grpc_address(host, otlp_grpc)
     # Messages of the library about a plan are part of the response, not of the terminal.
     with open_context([Path.cwd()], **(context.obj or {})) as ctx, _listening(host, port) as listener:
         settings = ctx.settings
@@ -141,6 +152,8 @@ def serve(
             access_keys={**settings.access_keys, **_access_keys(settings.environment.get(ACCESS_KEYS, ""))},
             root_path=_root_path(root_path),
             proxies=[_network(each) for each in trusted_proxy or []],
+            grpc_address=grpc_address,
+            grpc_tls=tls,
             **settings.serve,
         )
         # A browser cannot open an address that stands for all interfaces.
@@ -154,6 +167,13 @@ def serve(
         protect_memory()
         server = _Server(site, address, credentials, tls=tls, open_page=open_page, as_json=as_json)
         return _run(server.run(listener))
+
+
+def _grpc_address(host: str, port: int) -> str:
+    """Address of the receiver over gRPC, once it is known that it can listen there."""
+    check_installed()
+    with _listening(host, port) as listener:
+        return f"{_bracketed(host)}:{listener.getsockname()[1]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,9 +342,16 @@ class _Server:
         address, credentials = self._address, self._credentials
         if self._as_json:
             document = {"url": address.url, "host": address.host, "port": address.port}
+            if self._site.grpc_address:
+                document["grpcPort"] = int(self._site.grpc_address.rpartition(":")[2])
             print(json.dumps({**document, "token": credentials.token}), flush=True)
         for line in _start_lines(address.url, credentials, self._site.region):
             print_note(line)
+        if self._site.grpc_address:
+            port = self._site.grpc_address.rpartition(":")[2]
+            url = f"{address.scheme}://{_bracketed(address.host)}:{port}"
+            print_note("OpenTelemetry exporters over gRPC, with the same headers:")
+            print_note(f"  export OTEL_EXPORTER_OTLP_ENDPOINT={url} OTEL_EXPORTER_OTLP_PROTOCOL=grpc")
         if self._open_page:
             url = f"{address.url}/?token={credentials.token}" if credentials.token else address.url
             await asyncio.to_thread(_open_in_browser, url, self._site.data_folder)

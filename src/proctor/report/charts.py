@@ -6,6 +6,7 @@ mark has a tooltip; every plot has a text description.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from proctor.formatting import UNKNOWN, interval, one_line, percent, seconds, short, usd
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
-from proctor.results_view import ItemSelection, ResultFigure
+from proctor.results_view import FigureList, ItemSelection, ResultChart, ResultFigure
 from proctor.stats.intervals import Estimate
 from proctor.stats.usage import Durations, ModelUsage
 
@@ -35,6 +36,8 @@ WIDTH = 480
 LETTER = 6.6
 LABEL_SIZE = 12.0
 """Font size of labels."""
+PHONE_SIZE = 13.0
+"""Font size of all texts on a phone."""
 LINE = 14.0
 """Height of a line of a label."""
 ROW = 30
@@ -197,9 +200,11 @@ class _ScatterAxes:
         y_top: float | None,
         width: float,
     ) -> None:
-        left, right, plot_top, base = 54, 20, 34, self.base
+        left, plot_top, base = 54, 34, self.base
         y_values = [value for point in points for value in (point.y, point.low, point.high)]
         x_steps = ticks(_top([point.x for point in points]))
+        # Half of the last label of the axis is beyond its end; letters are larger on a phone.
+        right = max(20.0, text_width(say_x(x_steps[-1]), PHONE_SIZE) * SPACIOUS / 2 + 2)
         y_steps = ticks(y_top or max(0.0, _top(y_values)), 4, bottom=_bottom(y_values))
         wide = (width - left - right) / x_steps[-1]
         high = (base - plot_top) / (y_steps[-1] - y_steps[0])
@@ -374,10 +379,12 @@ def line(
     x_axis: str = "",
     say_y: Say = short,
     fits: Sequence[Point] = (),
+    events: Mapping[float, str] | None = None,
 ) -> str:
     """A line through points, with a band where they have intervals; 0 is always in sight.
 
-    There is room for what `fits` as well: plots that are to be compared have one scale.
+    There is room for what `fits` as well: plots that are to be compared have one scale. `events` are vertical
+    lines, by place, with their names; the line starts anew after each.
     """
     left, right, base, plot_top = 54, 20, 200, 14
     if not points:
@@ -391,14 +398,21 @@ def line(
     def at(point: Point, y: float | None) -> str:
         return f"{left + point.x * wide:.1f},{zero - (point.y if y is None else y) * high:.1f}"
 
-    band = [at(point, point.high) for point in points] + [at(point, point.low) for point in reversed(points)]
     drawn = [
         _y_axis(y_steps, left, zero, high, say_y),
         _x_axis(x_steps, left, wide, plot_top, base, short),
-        f'<polygon points="{" ".join(band)}" class="c-band"/>',
-        f'<polyline points="{" ".join(at(point, None) for point in points)}" class="c-line"/>',
         text_mark(WIDTH - right, base + 36, x_axis, "c-tick", "end"),
     ]
+    ends = sorted(events or ())
+    for number in range(len(ends) + 1):
+        part = [point for point in points if bisect_left(ends, point.x) == number]
+        band = [at(point, point.high) for point in part] + [at(point, point.low) for point in reversed(part)]
+        drawn.append(f'<polygon points="{" ".join(band)}" class="c-band"/>')
+        drawn.append(f'<polyline points="{" ".join(at(point, None) for point in part)}" class="c-line"/>')
+    for place, name in (events or {}).items():
+        x_place = left + place * wide
+        mark = line_mark(x_place, plot_top, x_place, base, "c-whisker c-dashed")
+        drawn.append(f"<g>{tooltip(name)}{mark}</g>")
     for point in points:
         x, y = at(point, None).split(",")
         label = f"{point.label}: {say_y(point.y)}"
@@ -435,6 +449,46 @@ def curves(title: str, series: Mapping[str, Sequence[Point]], *, x_axis: str, sa
         drawn.append(text_mark(names[-1][0] + 10, names[-1][1], name, "c-label", "start", longest=12))
     drawn.append(text_mark(WIDTH - right, base + 36, x_axis, "c-tick", "end"))
     return svg(title, base + 44, drawn)
+
+
+def trend(
+    title: str, points: Sequence[Point], names: Sequence[str], changes: Sequence[int], *, say_y: Say
+) -> str:
+    """Values in the order of time with their intervals; `names` stand below them.
+
+    `changes` are -1 and 1 for points that are significantly worse or better than the one before: triangles
+    that point down and up. Shares have the whole scale in sight, other values their own range.
+    """
+    left, right, base, plot_top = 54.0, 20.0, 200.0, 14.0
+    values = [end for point in points for end in (point.y, point.low, point.high) if end is not None]
+    is_share = bool(values) and min(values) >= 0 and max(values) <= 1
+    y_steps = ticks(1.0 if is_share else max(0.0, _top(values)), 4, bottom=_bottom(values))
+    high = (base - plot_top) / (y_steps[-1] - y_steps[0])
+    zero = base + y_steps[0] * high
+    wide = (WIDTH - left - right) / max(len(points) - 1, 1)
+    places = [(left + number * wide, zero - point.y * high) for number, point in enumerate(points)]
+    drawn = [_y_axis(y_steps, left, zero, high, say_y)]
+    joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    drawn.append(f'<polyline points="{joined}" class="c-line"/>')
+    # Dates need about 52 units each.
+    every = max(1, math.ceil(52 / wide)) if len(points) > 1 else 1
+    for number, ((x, y), point) in enumerate(zip(places, points, strict=True)):
+        if point.low is not None and point.high is not None:
+            drawn.append(line_mark(x, zero - point.low * high, x, zero - point.high * high, "c-whisker"))
+        if changes[number]:
+            kind = "success" if changes[number] > 0 else "fail"
+            tip, back = (-8.0, 6.0) if changes[number] > 0 else (8.0, -6.0)
+            corners = f"{x:.1f},{y + tip:.1f} {x - 8:.1f},{y + back:.1f} {x + 8:.1f},{y + back:.1f}"
+            drawn.append(
+                f'<polygon points="{corners}" class="c-fill c-{kind}"{mark_number(point.mark)}>'
+                f"{tooltip(point.label)}</polygon>"
+            )
+        else:
+            drawn.append(circle_mark(x, y, 5, "c-fill c-main", point.label, mark=point.mark))
+        if (len(points) - 1 - number) % every == 0:
+            anchor = "end" if number == len(points) - 1 and len(points) > 1 else "middle"
+            drawn.append(text_mark(x, base + 17, names[number], "c-tick", anchor))
+    return svg(title, base + 26, drawn)
 
 
 def as_file(plot: str) -> str:
@@ -625,14 +679,34 @@ ORDER = (SUCCESS, FAIL, TIMEOUT, ERROR, RUNNING, QUEUED)
 DRAWN_MODELS = 15
 
 
-def outcome_bar(counts: Mapping[str, int]) -> str:
+def outcome_bar(counts: Mapping[str, int], marks: FigureList | None = None) -> str:
     """How many items ended how, as one bar."""
-    parts = [Bar(label=status, value=counts[status], kind=status) for status in ORDER]
+    parts = [
+        Bar(
+            label=status,
+            value=counts[status],
+            kind=status,
+            mark=None if marks is None else marks.add(_status_figure(status, counts)),
+        )
+        for status in ORDER
+    ]
     description = ", ".join(f"{part.label} {part.value:.0f}" for part in parts if part.value)
     return stacked(f"Items by status: {description or 'none'}", parts)
 
 
-def rates(factor: "FactorFigures") -> str:
+def _status_figure(status: str, counts: Mapping[str, int]) -> ResultFigure:
+    total = sum(counts.values())
+    return ResultFigure(
+        label=status,
+        text=percent(counts[status] / total) if total else UNKNOWN,
+        value=float(counts[status]),
+        n=counts[status],
+        unit="item",
+        items={"status": [status]},
+    )
+
+
+def rates(factor: "FactorFigures", marks: FigureList | None = None) -> str:
     """The success rate of each level with its interval."""
     entries = [
         Bar(
@@ -641,10 +715,21 @@ def rates(factor: "FactorFigures") -> str:
             low=level.success.low,
             high=level.success.high,
             note=_rate(level.success),
+            mark=_level_mark(marks, factor.name, level.name, level.success, percent),
         )
         for level in factor.levels
     ]
     return bars(f"Success rate by {factor.name}, with 95% CI", entries, top=1.0, say=percent)
+
+
+def _level_mark(
+    marks: FigureList | None, factor: str, level: str, one: Estimate, say: Callable[[float | None], str]
+) -> int | None:
+    """The number of the mark of a level; None: marks are not numbered."""
+    if marks is None:
+        return None
+    items = {"factor": [f"{factor}={level}"]} if level else None
+    return marks.add(estimate_figure(level or "(none)", one, say, items=items))
 
 
 def _rate(rate: Estimate) -> str:
@@ -787,11 +872,12 @@ def _row(entry: Stem, y: float, middle: float, scale: float, say: Say) -> str:
 # Charts of one factor.
 
 
-def plots(factor: "FactorFigures") -> list[tuple[str, str]]:
-    """Each plot with its caption; only those there are figures for."""
+def plots(factor: "FactorFigures") -> list[ResultChart]:
+    """The plots that there are figures for."""
     if not factor.levels:
         return []
-    drawn = [("Success rate", rates(factor))]
+    marks = FigureList()
+    drawn = [ResultChart(title="Success rate", svg=rates(factor, marks), marks=marks.figures)]
     costs = [(level.name, level.cost_usd) for level in factor.levels]
     times = [(level.name, level.seconds) for level in factor.levels]
     drawn += _means("Mean cost of an item", factor.name, costs, usd)
@@ -800,10 +886,11 @@ def plots(factor: "FactorFigures") -> list[tuple[str, str]]:
 
 
 def _means(
-    caption: str, factor: str, levels: Sequence[tuple[str, Estimate]], say: Callable[[float], str]
-) -> list[tuple[str, str]]:
+    caption: str, factor: str, levels: Sequence[tuple[str, Estimate]], say: Callable[[float | None], str]
+) -> list[ResultChart]:
     if all(estimate.value is None for _, estimate in levels):
         return []
+    marks = FigureList()
     entries = [
         Bar(
             label=name or "(none)",
@@ -812,7 +899,9 @@ def _means(
             low=None if estimate.low is None else max(0.0, estimate.low),
             high=estimate.high,
             note="" if estimate.value is None else say(estimate.value),
+            mark=_level_mark(marks, factor, name, estimate, say),
         )
         for name, estimate in levels
     ]
-    return [(caption, bars(f"{caption} by {factor}, with 95% CI", entries, say=say))]
+    svg = bars(f"{caption} by {factor}, with 95% CI", entries, say=say)
+    return [ResultChart(title=caption, svg=svg, marks=marks.figures)]

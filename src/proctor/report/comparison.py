@@ -257,8 +257,9 @@ _WORDS: Mapping[str, object] = {
 }
 
 
-def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str) -> str:
-    """The differences of one metric from the baseline as an SVG plot."""
+def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str, *, is_marked: bool = False) -> str:
+    """The differences of one metric from the baseline as an SVG plot; with marks by the number of a stem."""
+    shown = [each for each in contrasts if each.metric == metric]
     stems = [
         Stem(
             label=each.candidate,
@@ -266,13 +267,11 @@ def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str) -> str:
             low=_of(each, "low"),
             high=_of(each, "high"),
             note=size(each),
+            mark=number if is_marked else None,
         )
-        for each in contrasts
-        if each.metric == metric
+        for number, each in enumerate(shown)
     ]
-    is_ratio = any(
-        each.difference and each.difference.is_ratio for each in contrasts if each.metric == metric
-    )
+    is_ratio = any(each.difference and each.difference.is_ratio for each in shown)
     return forest(
         f"{metric}: {'relative change' if is_ratio else 'difference'} from {baseline}, with 95% CI",
         stems,
@@ -315,6 +314,45 @@ def is_better(contrast: Contrast, high_is_bad: Sequence[str] = ()) -> bool | Non
         contrast.metric.partition("/")[0] == f"score:{name}" for name in high_is_bad
     )
     return (one.value > one.null) != is_less_better
+
+
+def headline(comparison: Comparison) -> str:
+    """What a comparison shows in its first metric, in one sentence."""
+    first = [each for each in comparison.contrasts if each.metric == comparison.contrasts[0].metric]
+    baseline = comparison.groups[0]
+    if len(first) == 1:
+        return f"{_plain_difference(first[0])}."
+    what = f"from {baseline} in {_named(first[0])}"
+    clear = [each for each in first if each.is_significant]
+    if not clear:
+        return f"None of the {len(first)} candidates differs significantly {what}."
+    listed = ", ".join(f"{each.candidate} ({size(each)})" for each in clear[:LISTED_CANDIDATES])
+    more = f" and {len(clear) - LISTED_CANDIDATES} more" if len(clear) > LISTED_CANDIDATES else ""
+    return f"{len(clear)} of {len(first)} candidates differ significantly {what}: {listed}{more}."
+
+
+LISTED_CANDIDATES = 4
+
+
+def _named(contrast: Contrast) -> str:
+    """A metric in a sentence."""
+    return contrast.metric.removeprefix("score:").removeprefix("metric:").removeprefix("Builtin.")
+
+
+def _plain_difference(contrast: Contrast) -> str:
+    one, names = contrast.difference, f"{contrast.candidate} and {contrast.baseline}"
+    if one is None or one.value is None or (one.low is None and one.high is None):
+        return f"There is not enough data to compare {_named(contrast)} of {names}"
+    statistics = f"{size(contrast)} (95% CI {around(contrast)}{_tasks(contrast)})"
+    if contrast.errors_decide:
+        return f"Infrastructure errors decide whether {names} differ in {_named(contrast)}: {statistics}"
+    if not contrast.is_significant:
+        return f"{names} do not differ significantly in {_named(contrast)}: {statistics}"
+    more, less = _VERBS.get(
+        contrast.metric, (f"is higher in {_named(contrast)}", f"is lower in {_named(contrast)}")
+    )
+    verb = more if one.value > one.null else less
+    return f"{contrast.candidate} {verb} than {contrast.baseline}: {statistics}"
 
 
 def sentence(contrast: Contrast) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from proctor.formatting import short
 from proctor.report.charts import (
-    LABEL_SIZE,
     LINE,
+    PHONE_SIZE,
     WIDTH,
     Bar,
     Point,
@@ -74,7 +74,7 @@ def dots(
     """
     entries = [entry for group in groups.values() for entry in group]
     left = _column([entry.label for entry in entries], WIDTH * 0.42)
-    right = max((text_width(entry.note, LABEL_SIZE) * SPACIOUS for entry in entries), default=0.0) + 16
+    right = max((text_width(entry.note, PHONE_SIZE) * SPACIOUS for entry in entries), default=0.0) + 16
     width = WIDTH if left + right < WIDTH * 0.62 else WIDE
     steps = _scale([value for entry in entries for value in (entry.value, entry.low, entry.high)], limits)
     inner = (width - left - right - 14) / (steps[-1] - steps[0])
@@ -85,12 +85,12 @@ def dots(
     y, drawn, rows = 6.0, list[str](), list[str]()
     for heading, group in groups.items():
         if heading:
-            lines = wrapped(heading, width, LABEL_SIZE)
+            lines = wrapped(heading, width, PHONE_SIZE)
             rows.append(label_mark(0, y + len(lines) * LINE / 2 + 2, lines, "start", kind="c-strong"))
             y += len(lines) * LINE + 4
         joined = list[str]()
         for entry in group:
-            lines = wrapped(entry.label, left - 12, LABEL_SIZE)
+            lines = wrapped(entry.label, left - 12, PHONE_SIZE)
             height = max(ROW, len(lines) * LINE + 8)
             middle = y + height / 2
             rows.append(label_mark(left - 10, middle, lines, "end", title=entry.label))
@@ -131,13 +131,13 @@ def dot_table(
         [[heading, *(row.cells[index] for row in rows)] for index, heading in enumerate(headings)]
     )
     left = sum(widths) + 10
-    right = max((text_width(row.entry.note, LABEL_SIZE) * SPACIOUS for row in rows), default=0.0) + 16
+    right = max((text_width(row.entry.note, PHONE_SIZE) * SPACIOUS for row in rows), default=0.0) + 16
     steps = _scale(
         [value for row in rows for value in (row.entry.value, row.entry.low, row.entry.high)], limits
     )
     inner = (WIDE - left - right - 14) / (steps[-1] - steps[0])
     names = [
-        wrapped(heading, width - 10, LABEL_SIZE) for heading, width in zip(headings, widths, strict=True)
+        wrapped(heading, width - 10, PHONE_SIZE) for heading, width in zip(headings, widths, strict=True)
     ]
     top = max((len(lines) for lines in names), default=0) * LINE + 8
     blocks = _blocks([row.cells for row in rows], widths)
@@ -184,7 +184,7 @@ def _blocks(rows: Sequence[Sequence[str]], widths: Sequence[float]) -> list[_Blo
         first = 0
         for index in range(1, len(rows) + 1):
             if index == len(rows) or rows[index][: column + 1] != rows[first][: column + 1]:
-                lines = wrapped(rows[first][column], width - 8, LABEL_SIZE)
+                lines = wrapped(rows[first][column], width - 8, PHONE_SIZE)
                 blocks.append(_Block(column=column, first=first, last=index, lines=lines))
                 first = index
     return blocks
@@ -203,7 +203,7 @@ def _row_heights(number: int, blocks: Sequence[_Block]) -> list[float]:
 
 def _column_widths(columns: Sequence[Sequence[str]], most: float = WIDE * 0.56) -> list[float]:
     """Widths of columns of texts, which are wrapped if all of them together are wider than `most`."""
-    natural = [max(text_width(text, LABEL_SIZE) * SPACIOUS for text in texts) + 14 for texts in columns]
+    natural = [max(text_width(text, PHONE_SIZE) * SPACIOUS for text in texts) + 14 for texts in columns]
     # The longest give way first.
     while sum(natural) > most and max(natural) > MIN_COLUMN:
         longest = natural.index(max(natural))
@@ -246,7 +246,7 @@ def small_multiples(
     gap, left, height = 18.0, 46.0, 104.0
     width = (WIDE - left - gap * columns) / columns
     axes = _axes(panels, width, height)
-    titles = [wrapped(panel.label, width, LABEL_SIZE) for panel in panels]
+    titles = [wrapped(panel.label, width, PHONE_SIZE) for panel in panels]
     drawn = [text_mark(0, 12, y_axis, "c-tick", "start", longest=200)]
     top = 18.0
     for start in range(0, len(panels), columns):
@@ -272,12 +272,14 @@ def _panel_grid(title: str, panels: Sequence[Panel], *, x_axis: str, y_axis: str
     labels_width = _column(rows, WIDE * 0.27) if any(rows) else 0.0
     left, gap = labels_width + 44, 20.0
     width = (WIDE - left) / len(columns) - gap
-    labels = [wrapped(row, labels_width - 12, LABEL_SIZE) for row in rows]
+    labels = [wrapped(row, labels_width - 12, PHONE_SIZE) for row in rows]
     height = max([64.0, *(len(lines) * LINE for lines in labels)])
     axes = _axes(panels, width, height)
-    headings = [wrapped(column, width, LABEL_SIZE) for column in columns]
+    headings = [wrapped(column, width, PHONE_SIZE) for column in columns]
     deepest = max(map(len, headings)) * LINE
-    drawn = [text_mark(left - 6, 12 + deepest, y_axis, "c-tick", "end", longest=200)]
+    is_wide = text_width(y_axis, PHONE_SIZE) * SPACIOUS > left - 6
+    place = (0.0, "start") if is_wide else (left - 6, "end")
+    drawn = [text_mark(place[0], 12 + deepest, y_axis, "c-tick", place[1], longest=200)]
     for number, lines in enumerate(headings):
         x = left + number * (width + gap)
         drawn.append(label_mark(x, deepest - len(lines) * LINE / 2 + 4, lines, "start", kind="c-strong"))
@@ -337,14 +339,14 @@ def interaction(
     inner = (width - left - 24) / (steps[-1] - steps[0])
     y = 6.0
     # Above the levels, over the whole width: short levels leave their column too narrow for its name.
-    heading = wrapped(factor, width - 12, LABEL_SIZE)
+    heading = wrapped(factor, width - 12, PHONE_SIZE)
     rows = [label_mark(0, y + len(heading) * LINE / 2, heading, "start", kind="c-strong")]
     y += len(heading) * LINE + 6
     top = y
     lines: dict[str, list[str]] = {name: [] for name in series}
     step_height = 13.0
     for level, row in levels.items():
-        label = wrapped(level, left - 12, LABEL_SIZE)
+        label = wrapped(level, left - 12, PHONE_SIZE)
         height = max(len(series) * step_height + 14, len(label) * LINE + 10)
         rows.append(label_mark(left - 10, y + height / 2, label, "end", title=level))
         for number, name in enumerate(series):
@@ -399,7 +401,7 @@ def heat_map(
     drawn, y = list[str](), 4.0
     for start in range(0, len(columns), per_band):
         band = columns[start : start + per_band]
-        headings = [wrapped(name, cell_width - 8, LABEL_SIZE) for name in band]
+        headings = [wrapped(name, cell_width - 8, PHONE_SIZE) for name in band]
         deepest = max(map(len, headings)) * LINE
         drawn.append(text_mark(left, y + 11, column_axis, "c-tick", "start", longest=200))
         y += 18
@@ -410,7 +412,7 @@ def heat_map(
         drawn.append(text_mark(left - 10, y + deepest - 4, row_axis, "c-tick", "end", longest=200))
         y += deepest + 6
         for row in rows:
-            lines = wrapped(row, left - 12, LABEL_SIZE)
+            lines = wrapped(row, left - 12, PHONE_SIZE)
             height = max(cell_height, len(lines) * LINE + 8)
             drawn.append(label_mark(left - 10, y + height / 2, lines, "end", title=row))
             for number, column in enumerate(band):
@@ -499,7 +501,7 @@ def _grid_x(step: float, x: float, top: float, base: float, say: Say) -> str:
 
 def _column(labels: Sequence[str], most: float) -> float:
     """The width of a column with these labels, which are wrapped if they are longer than `most`."""
-    longest = max((text_width(label, LABEL_SIZE) * SPACIOUS for label in labels), default=0.0)
+    longest = max((text_width(label, PHONE_SIZE) * SPACIOUS for label in labels), default=0.0)
     return min(longest, most) + 14
 
 

@@ -106,7 +106,8 @@ _WIDTHS = (
 )
 """Thousandths of the font size, of the characters from space to tilde."""
 _OTHERS = {"–": 556, "—": 1000, "−": 584, "×": 584, "±": 584, "·": 278, "…": 1000, "’": 222, "\u00a0": 278}
-_BREAKS = re.compile(r"(?<=[\s,;/=_.:-])")
+# Not within a version number: `opus-4.5`, `qwen3:8b`.
+_BREAKS = re.compile(r"(?<=[\s,;/=_-])|(?<=[.:])(?!\d)")
 
 
 @lru_cache(maxsize=4096)

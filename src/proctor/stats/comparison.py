@@ -398,6 +398,18 @@ def compare_groups(
     )
 
 
+def first_contrast(groups: Groups, metric: str) -> Contrast:
+    """The first candidate against the baseline in one metric, not corrected."""
+    _require(groups, metric)
+    baseline, candidate, *_ = groups.names
+    return _contrast(groups, metric, baseline, candidate, mixed=False)
+
+
+def corrected_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
+    """Contrasts of different candidates as one family, corrected together."""
+    return _corrected(contrasts, {each.metric for each in contrasts})[0]
+
+
 def _is_anytime(contrast: Contrast) -> bool:
     return contrast.difference is not None and contrast.difference.is_anytime
 
@@ -689,26 +701,36 @@ def _corrected(contrasts: Sequence[Contrast], judged: set[str]) -> tuple[list[Co
 # The tasks on which two groups came to something different.
 
 
-HIGHER, LOWER = "higher", "lower"
+HIGHER, LOWER, ALL = "higher", "lower", "all"
 
 
 def disagreements(
-    groups: Groups, metric: str, candidate: str, *, search: str = "", direction: str = ""
-) -> list[Disagreement]:
-    """The tasks on which a candidate differs from the baseline, the largest differences first.
+    groups: Groups,
+    metric: str,
+    candidate: str,
+    *,
+    search: str = "",
+    direction: str = "",
+    offset: int = 0,
+    limit: int | None = None,
+) -> tuple[list[Disagreement], int]:
+    """The tasks on which a candidate differs from the baseline, the largest differences first; and how many.
 
-    `direction` keeps those where the candidate is `higher` or `lower`; `search` those whose words hold it.
+    `direction` keeps those where the candidate is `higher` or `lower`, and `all` every task that both have;
+    `search` those whose words hold it. `offset` and `limit` are of one page.
     """
     if candidate not in groups.names[1:]:
         raise NotFound(f"{candidate} is not compared here\nThere are: {', '.join(groups.names[1:])}.")
     _require(groups, metric)
     codes, means = _task_means(groups, metric, groups.names[0], candidate)
     gaps = means[1] - means[0]
-    differs = (gaps > 0) if direction == HIGHER else (gaps < 0) if direction == LOWER else (gaps != 0)
+    differs = {HIGHER: gaps > 0, LOWER: gaps < 0, ALL: np.ones(len(gaps), bool)}.get(direction, gaps != 0)
     labels = groups.tasks.labels
     places = [at for at in np.flatnonzero(differs) if search.casefold() in labels[codes[at]].casefold()]
     places.sort(key=lambda at: (-abs(gaps[at]), labels[codes[at]]))
-    return _disagreements(groups, metric, groups.names[0], candidate, codes[places], means[:, places])
+    page = places[offset : None if limit is None else offset + limit]
+    listed = _disagreements(groups, metric, groups.names[0], candidate, codes[page], means[:, page])
+    return listed, len(places)
 
 
 def _largest(groups: Groups, metric: str, baseline: str, candidate: str) -> tuple[Disagreement, ...]:

@@ -11,7 +11,7 @@ After a crossing a new line starts, with a new share of error: `alpha` is the pr
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from proctor.errors import UsageError
@@ -28,7 +28,6 @@ STEP = 0.002
 SHARES = 2 * 2.6123753486854883
 """The sum of k ** -1.5 is 2.612…: the sequences after the first have half of `alpha` together."""
 Direction = Literal["up", "down"]
-DIRECTIONS = ("both", "up", "down")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +42,16 @@ class DriftSettings:
     """Smallest change that counts, in units of the score."""
     reference: float | None = None
     """The mean that is expected; None: that of the earlier observations."""
-    direction: str = "both"
-    """Changes that raise an alert: `up`, `down` or `both`."""
 
     def __post_init__(self) -> None:
-        if self.direction not in DIRECTIONS:
-            raise UsageError(f"`direction` is {self.direction!r}\nIt is one of: {', '.join(DIRECTIONS)}.")
         if not (math.isfinite(self.margin) and self.margin >= 0):
             raise UsageError(f"`margin` is {self.margin}\nGive a number that is not negative.")
         if self.reference is not None and not self.lo <= self.reference <= self.hi:
             raise UsageError(
                 f"`reference` is {self.reference:g}: not on the scale from {self.lo:g} to {self.hi:g}"
             )
-        # Raises for bounds and error rates that are not valid.
-        ConfidenceSequence(self.lo, self.hi, self.alpha)
+        if not 0 < self.alpha < 1:
+            raise UsageError(f"`alpha` is {self.alpha}\nGive a number between 0 and 1.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +62,8 @@ class Window:
     """Position of its first observation in the line, from 0."""
     n: int
     mean: float
+    mean_before: float | None
+    """Mean of the observations of the line before it; None: it has the first one."""
     low: float
     high: float
     """The anytime-valid interval of its mean."""
@@ -127,6 +124,7 @@ class DriftMonitor:
         self._low_window: Window | None = None
         self._high_window: Window | None = None
         self._block: list[float] = []
+        self._total = 0.0
 
     def add(self, values: Sequence[float]) -> Crossing | None:
         """Add the next observations; the crossing after them, if there is one. A new line then starts."""
@@ -137,6 +135,10 @@ class DriftMonitor:
             values = values[space:]
         return self._check()
 
+    def interval(self) -> tuple[float, float]:
+        """The interval of the mean since the line started, if it has not changed."""
+        return self._low, self._high
+
     def _on_scale(self, value: float) -> float:
         on_scale = min(max(value, self.settings.lo), self.settings.hi)
         self.clipped += on_scale != value
@@ -146,6 +148,7 @@ class DriftMonitor:
         if not self._block:
             self._start_sequence()
         self._block += values
+        self._total += math.fsum(values)
         self.position += len(values)
         for sequence in self._sequences:
             sequence.add(values)
@@ -163,7 +166,7 @@ class DriftMonitor:
         if len(self._sequences) >= MOST_SEQUENCES:
             del self._sequences[_sparsest(self._sequences, self.position - self._line_start)]
         sequence = ConfidenceSequence(settings.lo, settings.hi, settings.alpha * share, step=STEP)
-        self._sequences.append(_Sequence(sequence, self.position - self._line_start))
+        self._sequences.append(_Sequence(sequence, self.position - self._line_start, self._total))
 
     def _narrow(self, sequence: "_Sequence") -> None:
         window = sequence.window()
@@ -187,6 +190,9 @@ class DriftMonitor:
         # The window that started later, or else has more observations, shows the mean after the change.
         fell = (high.start, high.n) > (low.start, low.n)
         before, after = (low, high) if fell else (high, low)
+        if after.mean_before is not None:
+            # The earlier window may end after the change.
+            before = replace(before, mean=after.mean_before)
         return Crossing(
             position=self.position, direction="down" if fell else "up", before=before, after=after
         )
@@ -204,8 +210,9 @@ class DriftMonitor:
 class _Sequence:
     """A confidence sequence that started at some position of the line."""
 
-    def __init__(self, sequence: ConfidenceSequence, start: int) -> None:
+    def __init__(self, sequence: ConfidenceSequence, start: int, total_before: float) -> None:
         self._sequence, self.start = sequence, start
+        self._mean_before = total_before / start if start else None
         self._total = 0.0
 
     def add(self, values: Sequence[float]) -> None:
@@ -229,6 +236,7 @@ class _Sequence:
             start=self.start,
             n=self._sequence.n,
             mean=self._total / self._sequence.n,
+            mean_before=self._mean_before,
             low=lo + span * max(0.0, bounds[0] - self._sequence.step / 2),
             high=lo + span * min(1.0, bounds[1] + self._sequence.step / 2),
         )

@@ -188,7 +188,10 @@ class EvaluatorResult:
     labels: Mapping[str, int] = field(default_factory=dict)
     """How often each label was given, the most frequent first."""
     wavering: float | None = None
-    """Judge noise: standard deviation of single votes on the same target. None: one vote each."""
+    """Judge noise: standard deviation of single votes on the same target, or of repeated results in the
+    newest calibration of this version. None: one vote each, and no calibration with repeats."""
+    noise_from: str = ""
+    """Where the judge noise was measured: `votes` or `calibration`; empty: it is not known."""
     is_noise: bool = False
     """Whether the interval is due to judge noise, because the sessions differ by less."""
     input_tokens: int = 0
@@ -256,6 +259,15 @@ class StoredCalibration:
     scale: Scale | None = None
     evaluated: Collection[str] = ()
     """Labeled sessions that are part of the evaluation."""
+    noise_variance: float | None = None
+    """Variance of repeated results for the same target; None: it was not measured."""
+
+    @property
+    def noise(self) -> JudgeNoise | None:
+        """The judge's noise as it was measured by repeats. A result of the same version has all of it."""
+        return (
+            None if self.noise_variance is None else JudgeNoise(vote_variance=self.noise_variance, left=1.0)
+        )
 
 
 CalibrationOf = Callable[[Key], StoredCalibration | None]
@@ -268,10 +280,15 @@ class _About:
     definitions: Mapping[str, JsonMap]
     calibrations: CalibrationOf | None
 
-    def corrected(self, key: Key, totals: Sequence[SessionTotals], scale: Scale | None) -> Estimate | None:
-        """The mean corrected for the judge's errors; None: there is no calibration of this version."""
-        stored = self.calibrations(key) if self.calibrations and totals else None
-        if stored is None:
+    def calibration(self, key: Key, totals: Sequence[SessionTotals]) -> StoredCalibration | None:
+        """The newest calibration of this version; None: there is none."""
+        return self.calibrations(key) if self.calibrations and totals else None
+
+    def corrected(
+        self, stored: StoredCalibration | None, totals: Sequence[SessionTotals], scale: Scale | None
+    ) -> Estimate | None:
+        """The mean corrected for the judge's errors; None: nothing to correct it by."""
+        if stored is None or not stored.pairs:
             return None
         values = [row[end] for row in totals for end in ("low", "high")]
         values += [value for pair in stored.pairs for value in (pair.human, pair.judge)]
@@ -405,6 +422,10 @@ def _result(
     name, digest, dimension = key
     asked_as = requested.get(name, {}).get("evaluator", name)
     scale = scale_of(name, dimension, about.definitions.get(asked_as) or about.definitions.get(name))
+    stored = about.calibration(key, totals)
+    noise_from = "votes" if noise else ""
+    if noise is None and stored and (noise := stored.noise):
+        noise_from = "calibration"
     average = average_of(totals, noise, scale)
     counted = row["valued"] + row["failed"]
     return EvaluatorResult(
@@ -416,11 +437,12 @@ def _result(
         evaluated=row["n"] - row["failed"],
         failed=row["failed"],
         average=average.estimate,
-        corrected=about.corrected(key, totals, scale),
+        corrected=about.corrected(stored, totals, scale),
         if_failures_were_zero=row["total"] / counted if row["valued"] else None,
         sessions=row["sessions"],
         labels=labels,
         wavering=noise.deviation if noise else None,
+        noise_from=noise_from,
         is_noise=average.is_noise,
         input_tokens=row["read"] or 0,
         output_tokens=row["written"] or 0,

@@ -33,7 +33,9 @@ from proctor.store.writer import is_alive, timestamp
 INTERRUPTED = "interrupted"
 """Status of a batch, and reason of its items, when its process died."""
 _KILLED = "its process died"
-UNFINISHED_REASONS = ("aborted", INTERRUPTED, "halted")
+ABORTED = "aborted"
+"""The status of a batch that was stopped, and the reason of its items that were not finished."""
+UNFINISHED_REASONS = (ABORTED, INTERRUPTED, "halted")
 """Reasons of items that ended without an attempt; resuming queues them again."""
 
 

@@ -37,13 +37,13 @@ PENDING, IN_PROGRESS, COMPLETED, FAILED = "PENDING", "IN_PROGRESS", "COMPLETED",
 PAGE = 500
 
 
-class Dataset(DatasetRow):
+class StoredDataset(DatasetRow):
     """A dataset with the size of its draft."""
 
     examples: int
 
 
-class Example(TypedDict):
+class StoredExample(TypedDict):
     """One example."""
 
     position: int
@@ -64,7 +64,7 @@ class Datasets:
         self._read = read
         self._keys = keys
 
-    def create(self, row: JsonMap, examples: Mapping[str, JsonMap], token: Token) -> Dataset:
+    def create(self, row: JsonMap, examples: Mapping[str, JsonMap], token: Token) -> StoredDataset:
         """Create a dataset with the first examples of its draft, by their ids.
 
         With a `kmsKeyArn`, the examples are encrypted with that key. Raises `KeyUnusable` if that fails.
@@ -82,7 +82,7 @@ class Datasets:
 
         return self.dataset(once(self._transaction, token, new_id, at, work))
 
-    def update(self, dataset_id: str, values: JsonMap, token: Token) -> Dataset:
+    def update(self, dataset_id: str, values: JsonMap, token: Token) -> StoredDataset:
         """Change the description."""
 
         def work(connection: Connection) -> None:
@@ -105,7 +105,7 @@ class Datasets:
 
         self._transaction(work)
 
-    def dataset(self, dataset_id: str) -> Dataset:
+    def dataset(self, dataset_id: str) -> StoredDataset:
         """One dataset, by id or name."""
         rows = self._read.rows(
             DatasetRow, f'SELECT * FROM "{DATASETS}" WHERE "id" = ? OR "name" = ?', (dataset_id, dataset_id)
@@ -114,14 +114,14 @@ class Datasets:
             raise NotFound(f"there is no dataset {dataset_id}")
         return self._with_counts(rows[:1])[0]
 
-    def datasets(self, *, after: str = "", limit: int = 100) -> list[Dataset]:
+    def datasets(self, *, after: str = "", limit: int = 100) -> list[StoredDataset]:
         """The datasets by id."""
         rows = self._read.rows(
             DatasetRow, f'SELECT * FROM "{DATASETS}" WHERE "id" > ? ORDER BY "id" LIMIT ?', (after, limit)
         )
         return self._with_counts(rows)
 
-    def _with_counts(self, rows: Sequence[DatasetRow]) -> list[Dataset]:
+    def _with_counts(self, rows: Sequence[DatasetRow]) -> list[StoredDataset]:
         ids = [row["id"] for row in rows]
         places = ", ".join("?" * len(ids)) or "''"
         counted = self._read.rows(
@@ -131,7 +131,7 @@ class Datasets:
             ids,
         )
         counts = {row["datasetId"]: row["n"] for row in counted}
-        return [extended(Dataset, row, examples=counts.get(row["id"], 0)) for row in rows]
+        return [extended(StoredDataset, row, examples=counts.get(row["id"], 0)) for row in rows]
 
     def count(self) -> int:
         """Number of datasets."""
@@ -199,7 +199,7 @@ class Datasets:
 
     def examples(
         self, dataset_id: str, version: int = DRAFT, *, after: int = 0, limit: int = 100
-    ) -> list[Example]:
+    ) -> list[StoredExample]:
         """Examples in their order, those after a position."""
         rows = self._read.rows(
             DatasetExampleRow,
@@ -216,14 +216,16 @@ class Datasets:
             for row in self._read.with_long_texts(rows)
         ]
 
-    def all_examples(self, dataset_id: str, version: int = DRAFT) -> Iterator[Example]:
+    def all_examples(self, dataset_id: str, version: int = DRAFT) -> Iterator[StoredExample]:
         """Every example of a version, read page by page."""
         last = 0
         while page := self.examples(dataset_id, version, after=last, limit=PAGE):
             yield from page
             last = page[-1]["position"]
 
-    def add(self, dataset_id: str, examples: Mapping[str, JsonMap], token: Token, now: datetime) -> Dataset:
+    def add(
+        self, dataset_id: str, examples: Mapping[str, JsonMap], token: Token, now: datetime
+    ) -> StoredDataset:
         """Add examples to the draft, by their ids."""
 
         def change(connection: Connection) -> None:
@@ -238,7 +240,7 @@ class Datasets:
 
     def replace(
         self, dataset_id: str, examples: Mapping[str, JsonMap], token: Token, now: datetime
-    ) -> Dataset:
+    ) -> StoredDataset:
         """Replace examples of the draft. Raises `NotFound` if there is one it does not have."""
 
         def change(connection: Connection) -> None:
@@ -255,7 +257,7 @@ class Datasets:
 
         return self._change_draft(dataset_id, change, token, now)
 
-    def remove(self, dataset_id: str, examples: Iterable[str], token: Token, now: datetime) -> Dataset:
+    def remove(self, dataset_id: str, examples: Iterable[str], token: Token, now: datetime) -> StoredDataset:
         """Remove examples from the draft. Raises `NotFound` if there is one it does not have."""
 
         def change(connection: Connection) -> None:
@@ -272,7 +274,7 @@ class Datasets:
 
     def _change_draft(
         self, dataset_id: str, change: Callable[[Connection], None], token: Token, now: datetime
-    ) -> Dataset:
+    ) -> StoredDataset:
         at = timestamp(now)
 
         def work(connection: Connection) -> None:

@@ -278,6 +278,17 @@ def jobs_page(read: StoreReader, search: str, *, limit: int, offset: int) -> tup
     return [row["id"] for row in rows], counted["n"]
 
 
+def evaluations_of_run(read: StoreReader, run_id: str, *, limit: int = 5) -> list[str]:
+    """Ids of the evaluations that name a batch as their source, newest first."""
+    rows = read.rows(
+        IdRow,
+        'SELECT "id" FROM "evaluations" WHERE "deletedAt" IS NULL '
+        'AND LOWER("requestJson") LIKE ? ESCAPE \'!\' ORDER BY "createdAt" DESC, "id" DESC LIMIT ?',
+        (substring_pattern(json.dumps(run_id)), limit),
+    )
+    return [row["id"] for row in rows]
+
+
 def log_groups(read: StoreReader, *, limit: int = 200) -> list[LogGroup]:
     """Log groups and services of imported sessions, with their number and the time of the last."""
     return read.rows(

@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-from proctor.item import RUNNING, STATUSES
-from proctor.store.database import extended, id_pages, places
-from proctor.store.reader import IdRow, StoreReader
+from proctor.item import FINISHED, RUNNING, STATUSES
+from proctor.store.database import extended, id_pages, literals, places
+from proctor.store.reader import IdRow, StoreReader, uses_postgres
 
 SHOWN_CHARACTERS = 300
 """Of a prompt or an error in a list."""
@@ -312,6 +312,39 @@ def benchmark_items(read: StoreReader, run_id: str) -> list[BenchmarkItem]:
         'SELECT "factors", "status", "reason", "startedAt", "finishedAt", "tokensTotal", "costUsd", '
         '"sessionId" FROM "batch_items" WHERE "runId" = ? ORDER BY "position"',
         (run_id,),
+    )
+
+
+class TaskResult(TypedDict):
+    """Finished items of one task, model and status in one run."""
+
+    task: str
+    model: str
+    status: str
+    runId: str
+    items: int
+
+
+TASK = "task"
+"""The factor that names the task of an item."""
+MOST_TASK_RUNS = 200
+"""The newest runs that the results of tasks are taken from."""
+
+
+def task_results(read: StoreReader, jobs: Sequence[str]) -> list[TaskResult]:
+    """Finished items by task, model and status, of the newest runs of these jobs, the newest first."""
+    level, named = level_of(TASK, is_postgres=uses_postgres(read), items="i")
+    return read.rows(
+        TaskResult,
+        'SELECT "task", "model", "status", "runId", COUNT(*) AS "items" FROM ('
+        f'SELECT {level} AS "task", i."model" AS "model", i."status" AS "status", b."runId" AS "runId", '
+        'b."createdAt" AS "createdAt" FROM "batch_items" i '
+        'JOIN (SELECT "runId", "createdAt" FROM "batches" '
+        f'WHERE "job" IN ({places(jobs)}) ORDER BY "createdAt" DESC LIMIT {MOST_TASK_RUNS}) b '
+        'ON b."runId" = i."runId" '
+        f'WHERE i."status" IN ({literals(FINISHED)})) AS "each" WHERE "task" IS NOT NULL '
+        'GROUP BY "task", "model", "status", "runId", "createdAt" ORDER BY "createdAt" DESC, "runId"',
+        (*named, *jobs),
     )
 
 

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import TypedDict, TypeVar, cast
 
 from proctor.formatting import elapsed
-from proctor.item import RUNNING
-from proctor.store.batches import INTERRUPTED, moment, with_current_status
+from proctor.item import ERROR, RUNNING
+from proctor.store.batches import ABORTED, INTERRUPTED, moment, with_current_status
 from proctor.store.database import places, substring_pattern
 from proctor.store.reader import CountRow, ItemTotals, RunIdRow, StatusSums, StoreReader, summed
 from proctor.store.tables import BatchRow
@@ -126,6 +126,51 @@ def totals_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, ItemTotals
         run_ids,
     )
     return {run_id: summed([row for row in rows if row["runId"] == run_id]) for run_id in run_ids}
+
+
+class TrendRun(_BatchState):
+    """A run with results, for its plan's trend."""
+
+    createdAt: str
+    job: str
+    planPath: str
+    planDigest: str
+    evaluation: str | None
+    """The name of the evaluation that it is; None: it is none."""
+    items: int
+
+
+def trend_runs(read: StoreReader, now: datetime, *, limit: int = 2000) -> list[TrendRun]:
+    """The latest runs that are not running, newest first. Deleted evaluations are missing."""
+    rows = read.rows(
+        TrendRun,
+        'SELECT b."runId", b."status", b."finishedAt", b."owner", b."heartbeatAt", b."createdAt", b."job", '
+        'b."planPath", b."planDigest", e."name" AS "evaluation", '
+        '(SELECT COUNT(*) FROM "batch_items" i WHERE i."runId" = b."runId") AS "items" '
+        'FROM "batches" b LEFT JOIN "evaluations" e ON e."id" = b."runId" '
+        'WHERE e."deletedAt" IS NULL ORDER BY b."createdAt" DESC, b."runId" LIMIT ?',
+        (limit,),
+    )
+    current = [_current(row, now) for row in rows]
+    return [row for row in current if row["status"] != RUNNING and row["items"]]
+
+
+class _CutOff(TypedDict):
+    runId: str
+    n: int
+
+
+def cut_off_counts(read: StoreReader, run_ids: Sequence[str]) -> dict[str, int]:
+    """How many items of each batch an abort ended before they finished; batches without any are missing."""
+    if not run_ids:
+        return {}
+    rows = read.rows(
+        _CutOff,
+        f'SELECT "runId", COUNT(*) AS "n" FROM "batch_items" WHERE {_is_one_of("runId", run_ids)} '
+        'AND "status" = ? AND "reason" = ? GROUP BY "runId"',
+        (*run_ids, ERROR, ABORTED),
+    )
+    return {row["runId"]: row["n"] for row in rows}
 
 
 def distinct_jobs(read: StoreReader) -> list[str]:

@@ -72,7 +72,8 @@ Sessions = LogGroupSessions | OwnSessions | FileSessions
 def session_ids(read: StoreReader, sessions: Sessions) -> list[str]:
     """Ids of the finished sessions of a source, the most recent first."""
     where, parameters = _source_condition(sessions)
-    rows = read.rows(
+    # Streamed: of a hundred thousand sessions, only the ids are in memory.
+    rows = read.stream(
         IdRow,
         f'SELECT s."id" FROM "sessions" s WHERE {where} AND s."status" <> ? '
         'ORDER BY COALESCE(s."finishedAt", s."startedAt") DESC, s."id"',

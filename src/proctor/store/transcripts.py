@@ -128,6 +128,37 @@ def calls(read: StoreReader, session_id: str, *, after: int, limit: int) -> list
     return sorted(rows, key=lambda row: row["position"])[:limit]
 
 
+OUTLINE_EVENTS = 3000
+TITLE_CHARACTERS = 160
+
+
+def outline(read: StoreReader, session_id: str, *, limit: int = OUTLINE_EVENTS) -> list[Row]:
+    """The first events of a session in order: what each is about, and the tokens and cost of model calls."""
+    queries = {
+        "messages": '"position", "step", "timestamp", "role", "name", SUBSTR("content", 1, 160) AS "text", '
+        '"contentBlob" AS "blob"',
+        "tool_calls": '"position", "step", "timestamp", "toolName" AS "name", "success", '
+        'SUBSTR("argsJson", 1, 160) AS "text", "argsJsonBlob" AS "blob"',
+        "model_calls": '"position", "step", "timestamp", "model" AS "name", "promptTokens", '
+        '"completionTokens", "costUsd"',
+    }
+    rows = [
+        {"kind": KINDS[table]} | dict(row)
+        for table, columns in queries.items()
+        for row in read.rows(
+            Row,
+            f'SELECT {columns} FROM "{table}" WHERE "sessionId" = ? ORDER BY "position" LIMIT ?',
+            (session_id, limit),
+        )
+    ]
+    rows = sorted(rows, key=lambda row: row["position"])[:limit]
+    for row in rows:
+        blob = row.pop("blob", None)
+        text = head_of_blob(read, blob).text if blob else row.get("text", "")
+        row["text"] = text[:TITLE_CHARACTERS]
+    return rows
+
+
 def extent(read: StoreReader, session_id: str) -> tuple[int, int]:
     """The position of a session's last event, and how many events it has."""
     last = count = 0

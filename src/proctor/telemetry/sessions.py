@@ -200,7 +200,7 @@ class SpanTranscript:
         """A tool call, completed from the conversation."""
         call = used.call
         named = used.model_call_id or (request.call.id if request else "")
-        if not call.args and request is not None:
+        if request is not None and (not call.args or _is_same_text(call.args, request.call.args)):
             call = replace(call, args=request.call.args)
         if not call.result and named in self._results:
             call = replace(call, result=self._results[named].text)
@@ -479,6 +479,13 @@ class TraceReader:
         return self._by_id.get(self._tool_of.get(span.span_id, span.parent_id))
 
 
+def _is_same_text(recorded: JsonMap, requested: JsonMap) -> bool:
+    """Whether a span recorded the value of a single argument without its name."""
+    return (
+        set(recorded) == {"input"} and len(requested) == 1 and [*recorded.values()] == [*requested.values()]
+    )
+
+
 def _texts(arguments: JsonMap | None) -> set[str]:
     return {" ".join(str(value).split()) for value in (arguments or {}).values()}
 
@@ -576,6 +583,7 @@ def session_of(
         for turn, happened in zip(turns, transcripts, strict=True)
     ]
     roots = [(root, turn.read[root.span_id]) for turn in turns for root in turn.roots]
+    inner = [reading for turn in turns for reading in turn.read.values() if reading.kind == "agent"]
     failed = next((span for span, reading in roots if reading.has_failed), None)
     session = Session(
         external_id=external_id,
@@ -583,7 +591,7 @@ def session_of(
         service=service,
         log_group=log_group,
         name=external_id,
-        agent=next((reading.agent for _, reading in roots if reading.agent), ""),
+        agent=_agent([reading for _, reading in roots]) or _agent(inner),
         model=_most_used(steps),
         status="fail" if failed else "success",
         end_reason="agent_failed" if failed else "completed",
@@ -598,6 +606,10 @@ def session_of(
     for _, reading in roots:
         session = replace(session, **reading.session_fields)
     return session
+
+
+def _agent(readings: Iterable[SpanReading]) -> str:
+    return next((reading.agent for reading in readings if reading.agent), "")
 
 
 def moment(nanoseconds: int) -> datetime | None:

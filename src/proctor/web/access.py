@@ -37,6 +37,8 @@ _log = logging.getLogger("proctor.web")
 _ROUTES: Mapping[str, Sequence[str]] = {
     VIEW: (
         *("GET /", "GET /new", "GET /compare", "GET /compare/sessions", "GET /models", "GET /settings"),
+        *("GET /tasks", "GET /playground", "GET /api/tasks/history", "GET /api/datasets"),
+        *("GET /api/datasets/{dataset_id}/examples", "GET /api/datasets/{dataset_id}/plan"),
         *("GET /runs/{run_id}", "GET /runs/{run_id}/items/{item_id}", "GET /sessions/{session_id}"),
         *("GET /evaluations", "GET /evaluations/new", "GET /evaluations/{evaluation_id}"),
         *("GET /style/charts.css", "GET /api/docs", "GET /api/openapi.json", "WEBSOCKET /api/live"),
@@ -45,7 +47,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         "GET /api/runs/{run_id}/results",
         *("GET /api/runs/{run_id}/report", "GET /api/runs/{run_id}/analysis"),
         *("GET /api/runs/{run_id}/neighbors", "GET /api/runs/{run_id}/levels"),
-        "GET /api/runs/{run_id}/failures",
+        *("GET /api/runs/{run_id}/failures", "GET /api/runs/{run_id}/matrix"),
         *("GET /api/runs/{run_id}/questions", "GET /api/runs/{run_id}/signatures"),
         *("GET /api/sessions/{session_id}", "GET /api/sessions/{session_id}/prompt"),
         *("GET /api/sessions/{session_id}/events", "GET /api/sessions/{session_id}/search"),
@@ -53,17 +55,19 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("GET /api/sessions/{session_id}/steps/{step}/{part}", "GET /api/sessions/{session_id}/turns"),
         *("GET /api/sessions/{session_id}/charts", "GET /api/sessions/{session_id}/diff"),
         *("GET /api/sessions/{session_id}/labels", "GET /api/sessions/{session_id}/annotations"),
-        *("GET /api/tags", "GET /api/search"),
+        *("GET /api/tags", "GET /api/search", "GET /api/sessions/{session_id}/outline"),
         *("GET /api/compare", "GET /api/compare/report", "GET /api/compare/items"),
+        *("GET /trends", "GET /api/trends", "GET /api/trends/line"),
         *("GET /api/evaluations", "GET /api/evaluations/{evaluation_id}"),
         *("GET /api/evaluations/evaluators", "GET /api/evaluations/sources"),
         "GET /api/evaluations/{evaluation_id}/sessions",
         "GET /api/evaluations/{evaluation_id}/sessions/{session_id}",
         "GET /api/evaluations/{evaluation_id}/records",
-        *("GET /api/evaluations/{evaluation_id}/report", "GET /api/judges"),
+        *("GET /api/evaluations/{evaluation_id}/report", "GET /api/judges", "GET /api/drift"),
         *("GET /api/plans/examples", "GET /api/plans/jobs", "GET /api/settings"),
     ),
     LABEL: (
+        *("POST /api/test-cases", "DELETE /api/datasets/{dataset_id}/examples/{example_id}"),
         *("POST /api/sessions/{session_id}/labels", "POST /api/runs/{run_id}/questions/{question_id}"),
         *("POST /api/sessions/{session_id}/annotations", "POST /api/annotations"),
         "DELETE /api/sessions/{session_id}/annotations/{annotation_id}",
@@ -77,7 +81,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("POST /api/evaluations/preview", "POST /api/evaluations/truth"),
         "POST /api/evaluations/{evaluation_id}/stop",
         # They start programs.
-        *("GET /api/models", "GET /api/agents", "POST /api/trials"),
+        *("GET /api/models", "GET /api/agents", "POST /api/trials", "GET /api/tasks"),
     ),
     ADMIN: (
         *("DELETE /api/runs/{run_id}", "DELETE /api/evaluations/{evaluation_id}"),

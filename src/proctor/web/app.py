@@ -23,6 +23,7 @@ from proctor.web import (
     inventory,
     items,
     labels,
+    library,
     live,
     new_evaluation,
     otlp,
@@ -32,6 +33,7 @@ from proctor.web import (
     search,
     sessions,
     tables,
+    trends,
 )
 from proctor.web.access import check_roles
 from proctor.web.auth import RequestGuard
@@ -53,12 +55,14 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     sessions.diffs_router,
     actions.router,
     compare.router,
+    trends.router,
     new_evaluation.router,
     evaluations.router,
     labels.router,
     annotations.router,
     search.router,
     inventory.router,
+    library.router,
     inventory.settings_router,
     inventory.manual_router,
 )

@@ -24,6 +24,7 @@ from proctor.report.comparison import (
     difference_document,
     figure,
     finding,
+    headline,
     is_better,
     plot_of,
     sentence,
@@ -36,8 +37,9 @@ from proctor.stats.comparison import (
     compare_groups,
     disagreements,
     gate_of,
+    groups_by,
     groups_of_runs,
-    groups_within,
+    with_stop_rule,
 )
 from proctor.stats.evaluation import high_is_bad
 from proctor.store import items as pages
@@ -54,7 +56,7 @@ from proctor.web.evaluation_schemas import (
     MeanShape,
 )
 from proctor.web.responses import ERRORS, page
-from proctor.web.run_schemas import ChartShape
+from proctor.web.run_schemas import ChartShape, ResultFigureShape
 from proctor.web.runs import REPORT_POLICY
 from proctor.web.sessions import find_session
 from proctor.web.state import AppState
@@ -152,15 +154,19 @@ def router(site: AppState) -> APIRouter:
         candidate: Annotated[str, Query(max_length=1000, description="Empty: the first one.")] = "",
         pair: Pair = "",
         search: Annotated[str, Query(max_length=500)] = "",
-        direction: Annotated[Literal["", "higher", "lower"], Query(description="Of the candidate.")] = "",
+        direction: Annotated[
+            Literal["", "higher", "lower", "all"],
+            Query(description="Of the candidate; `all`: also tasks with equal results."),
+        ] = "",
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
         limit: Annotated[int, Query(ge=1, le=200)] = 25,
     ) -> DisagreementsAnswer:
         """Largest differences first."""
         groups = cache.groups(_CompareQuery(tuple(run), by, pair))
         candidate = candidate or groups.names[1]
-        differing = disagreements(groups, metric, candidate, search=search, direction=direction)
-        window = differing[offset : offset + limit]
+        window, total = disagreements(
+            groups, metric, candidate, search=search, direction=direction, offset=offset, limit=limit
+        )
         sides = _sessions(
             site, [each for one in window for each in (*one.baseline_items, *one.candidate_items)]
         )
@@ -178,9 +184,7 @@ def router(site: AppState) -> APIRouter:
             )
             for one in window
         ]
-        return DisagreementsAnswer(
-            metric=metric, candidate=candidate, items=rows, offset=offset, total=len(differing)
-        )
+        return DisagreementsAnswer(metric=metric, candidate=candidate, items=rows, offset=offset, total=total)
 
     return routes
 
@@ -201,7 +205,10 @@ class _RecentComparisons:
 
         def make() -> Groups:
             if query.by:
-                return groups_within(read, query.runs[0], query.by, now, pair=query.pair)
+                # Loaded already if the page of the run was looked at.
+                run_id = read.batch(query.runs[0], now)["runId"]
+                groups = groups_by(self._site.results.of(run_id), query.by, pair=query.pair)
+                return with_stop_rule(groups, read, run_id, query.by)
             return groups_of_runs(read, query.runs, now, pair=query.pair)
 
         return self._cached(self._groups, query, query, make)
@@ -258,6 +265,8 @@ def comparison_answer(comparison: Comparison, bad: Sequence[str]) -> ComparisonA
     """A comparison with its sentences and charts; `bad`: evaluators whose high values are bad."""
     metrics = dict.fromkeys(each.metric for each in comparison.contrasts)
     return ComparisonAnswer(
+        summary=headline(comparison),
+        is_better=_is_better(comparison, bad),
         groups=list(comparison.groups),
         paired_by=comparison.pair,
         varied=list(comparison.varied),
@@ -268,6 +277,11 @@ def comparison_answer(comparison: Comparison, bad: Sequence[str]) -> ComparisonA
         verdict=comparison.verdict if comparison.verdicts else None,
         gates=[GateShape.model_validate(asdict(each)) for each in comparison.verdicts],
     )
+
+
+def _is_better(comparison: Comparison, bad: Sequence[str]) -> bool | None:
+    """Whether the first candidate is better in the first metric; None with several, or without a verdict."""
+    return is_better(comparison.contrasts[0], bad) if len(comparison.groups) == 2 else None
 
 
 def _contrast(each: Contrast, bad: Sequence[str]) -> ContrastShape:
@@ -305,7 +319,27 @@ def _difference(each: Contrast) -> DifferenceShape | None:
 
 
 def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> ChartShape:
-    return ChartShape(caption=metric, svg=plot_of(contrasts, metric, baseline))
+    shown = [each for each in contrasts if each.metric == metric]
+    return ChartShape(
+        caption=metric,
+        svg=plot_of(contrasts, metric, baseline, is_marked=True),
+        marks=[_mark(each) for each in shown],
+    )
+
+
+def _mark(each: Contrast) -> ResultFigureShape:
+    one = _difference(each)
+    return ResultFigureShape(
+        label=each.candidate,
+        text=size(each),
+        value=one.value if one else None,
+        low=one.low if one else None,
+        high=one.high if one else None,
+        n=each.pairs or None,
+        unit="paired task",
+        note=finding(each),
+        items=None,
+    )
 
 
 def _sessions(site: AppState, items: Sequence[tuple[str, str]]) -> dict[tuple[str, str], ComparedSide]:

@@ -19,6 +19,55 @@ class MeanShape(RowModel):
     said: str = Field(default="", description="The formatted value.")
 
 
+class DriftPointShape(RowModel):
+    """A point of a drift line: 25 sessions."""
+
+    position: int = Field(description="Number of sessions up to here.")
+    at: str
+    mean: float = Field(description="Mean score of these sessions.")
+    low: float = Field(description="Bounds of the mean since the line started, valid at all times together.")
+    high: float
+
+
+class DriftCrossingShape(RowModel):
+    """A change of the mean."""
+
+    position: int = Field(description="Number of sessions when it was detected.")
+    at: str
+    direction: str = Field(description="`up` or `down`.")
+    before_mean: float | None = Field(description="Null, like its bounds: the reference was given.")
+    before_low: float | None
+    before_high: float | None
+    after_mean: float
+    after_low: float
+    after_high: float
+    after_sessions: int
+    alert: str = Field(description="`none`, `pending`, `sent` or `failed`.")
+    attempts: int
+    problem: str = Field(description="Why the last attempt to send the alert failed.")
+
+
+class DriftLineShape(RowModel):
+    """The scores of an evaluator of an online configuration over time."""
+
+    config_id: str
+    name: str = Field(description="Of the online configuration.")
+    evaluator: str
+    dimension: str
+    sessions: int
+    updated_at: str
+    state: str = Field(description="One sentence about the latest crossing.")
+    points: list[DriftPointShape] = Field(description="The most recent ones.")
+    crossings: list[DriftCrossingShape]
+    chart: str = Field(description="SVG; empty: fewer than 25 sessions.")
+
+
+class DriftAnswer(RowModel):
+    """Drift lines."""
+
+    lines: list[DriftLineShape]
+
+
 class DifferenceShape(RowModel):
     """Difference of candidate and baseline."""
 
@@ -83,6 +132,10 @@ class GateShape(RowModel):
 class ComparisonAnswer(RowModel):
     """A comparison."""
 
+    summary: str = Field(description="The result in one sentence.")
+    is_better: bool | None = Field(
+        description="Whether the candidate is better. Null: several, not significant, or no direction."
+    )
     groups: list[str] = Field(description="The first is the baseline.")
     paired_by: str
     varied: list[str] = Field(description="Inputs that differ between the groups.")
@@ -183,6 +236,7 @@ class EvaluatorSummary(RowModel):
     sessions: int
     labels: dict[str, int]
     wavering: float | None = Field(description="Standard deviation of votes on the same target.")
+    noise_from: str = Field(default="", description="Where it was measured: `votes` or `calibration`.")
     scope: str = Field(default="", description="What the interval is about: sessions like these, or these.")
     correction: str = Field(default="", description="The mean corrected for the judge's errors, in words.")
     high_is_bad: bool

@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 
 from proctor.errors import NotFound
 from proctor.jobs import jobs
+from proctor.jobs.evaluation.drift import drift_chart, drift_lines
 from proctor.jobs.evaluation.online import is_online
 from proctor.jobs.evaluation.results import (
     EvaluationReport as ReportPage,
@@ -34,6 +35,10 @@ from proctor.stats.intervals import Estimate, Rate
 from proctor.store import evaluations, timestamp
 from proctor.store.scores import JudgedFilter, scores_by_session, sessions_page, verdicts_of
 from proctor.web.evaluation_schemas import (
+    DriftAnswer,
+    DriftCrossingShape,
+    DriftLineShape,
+    DriftPointShape,
     EstimateShape,
     EvaluationAnswer,
     EvaluationLine,
@@ -184,7 +189,7 @@ def estimate_shape(estimate: Estimate | Rate) -> EstimateShape:
 
 _SAME = (
     *("evaluator", "asked_as", "digest", "level", "dimension", "evaluated", "failed", "sessions", "labels"),
-    *("if_failures_were_zero", "wavering", "cost_usd"),
+    *("if_failures_were_zero", "wavering", "noise_from", "cost_usd"),
 )
 
 
@@ -243,6 +248,29 @@ def router(site: AppState) -> APIRouter:
         )
         all_ = evaluations.jobs_page(site.store.read, "", limit=1, offset=0)[1] if search else total
         return EvaluationPage(evaluations=lines.of(ids), total=total, all=all_)
+
+    @routes.get("/api/drift", summary="Scores of online evaluation over time, with bounds and crossings")
+    def drift(
+        name: Annotated[str, Query(max_length=200, description="Only this online configuration.")] = "",
+    ) -> DriftAnswer:
+        """One line per online configuration, evaluator and dimension. Computed as sessions are evaluated."""
+        return DriftAnswer(
+            lines=[
+                DriftLineShape(
+                    config_id=line.config_id,
+                    name=line.name,
+                    evaluator=line.evaluator,
+                    dimension=line.dimension,
+                    sessions=line.sessions,
+                    updated_at=line.updated_at,
+                    state=line.state,
+                    points=[DriftPointShape.model_validate(point) for point in line.points],
+                    crossings=[DriftCrossingShape.model_validate(each) for each in line.crossings],
+                    chart=drift_chart(line),
+                )
+                for line in drift_lines(site.store, name.replace("\0", ""))
+            ]
+        )
 
     @routes.get("/api/evaluations/{evaluation_id}", summary="An evaluation and its results so far")
     def one(evaluation_id: EvaluationId) -> EvaluationAnswer:

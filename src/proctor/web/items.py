@@ -1,12 +1,12 @@
-"""Items of a run over HTTP: filtered and sorted lists, values to filter by, groups of failures, neighbors."""
+"""Items of a run over HTTP: filtered and sorted lists, values to filter by, groups of failures, matrix."""
 
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Depends, Query
 
@@ -16,6 +16,7 @@ from proctor.item import RUNNING, STATUSES
 from proctor.stats.failure_groups import MESSAGE_CHARACTERS, FailureGroups, group_failures
 from proctor.store import item_lists, items
 from proctor.store.annotations import TAG, tag_counts
+from proctor.store.database import id_pages
 from proctor.store.item_lists import ItemQuery, LevelCount, Listing, ScoreRange
 from proctor.store.items import SHOWN_CHARACTERS
 from proctor.web.responses import ERRORS
@@ -27,17 +28,26 @@ from proctor.web.run_schemas import (
     ItemsAnswer,
     ItemScoreShape,
     ItemShape,
+    LevelCellShape,
     LevelsAnswer,
+    MatrixAnswer,
+    MatrixRowShape,
     NeighborsAnswer,
     RunId,
 )
 from proctor.web.run_views import item_shape
 from proctor.web.state import AppState
 
+if TYPE_CHECKING:
+    from proctor.stats.matrix import LevelCell, Matrix, MatrixRow
+
 MOST_ROWS = 500
 MOST_CACHED = 24
 """Each takes nine bytes per item: a megabyte for a run of a hundred thousand."""
 LIVE = timedelta(seconds=3)
+MATRIX_HOLD = timedelta(seconds=20)
+"""Cache time while a run is executed: a matrix reads all items."""
+MOST_MATRIX_ROWS = 100
 COLUMNS = ("model", "agent", "reason")
 """Columns of items whose values are listed."""
 SKIPPED = 50
@@ -132,6 +142,7 @@ def router(site: AppState) -> APIRouter:
     routes = APIRouter(prefix="/api/runs", tags=["runs"], responses=ERRORS)
     listings = Listings(site)
     known_levels = ResultCache[LevelsAnswer](site.now, while_running=LIVE)
+    matrices = ResultCache["Matrix"](site.now, while_running=MATRIX_HOLD)
 
     @routes.get("/{run_id}/items", summary="A window of a run's items")
     def window(
@@ -179,7 +190,78 @@ def router(site: AppState) -> APIRouter:
         """In the same list as `items` has with these parameters. Items that have not started are skipped."""
         return listings.neighbors(run_id, query, session)
 
+    @routes.get("/{run_id}/matrix", summary="Tasks by the levels of a factor")
+    def matrix(
+        run_id: RunId,
+        by: Annotated[
+            str, Query(max_length=200, description="Factor of the columns; empty: automatic.")
+        ] = "",
+        search: Annotated[str, Query(max_length=500, description="Text in the name of the task.")] = "",
+        disagree: Annotated[
+            bool, Query(description="Only tasks whose levels differ, the largest differences first.")
+        ] = False,
+        score: Annotated[
+            str,
+            Query(max_length=300, description="Evaluator to show, and to compare by."),
+        ] = "",
+        characters: Annotated[int, Query(ge=0, le=4000, description="Of each answer.")] = SHOWN_CHARACTERS,
+        offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_MATRIX_ROWS)] = MOST_MATRIX_ROWS,
+    ) -> MatrixAnswer:
+        """Of finished items. A cell has all repeats; its answer is that of the first."""
+        batch = site.store.read.batch(run_id, site.now())
+        made = matrices.get(
+            batch,
+            (site.results.state(batch["runId"]) if batch["status"] != RUNNING else (), by),
+            lambda: _matrix(site, batch["runId"], _clean(by)),
+        )
+        metric = f"{item_lists.SCORE}{score}" if score else "success"
+        tasks = made.tasks(search=_clean(search), metric=metric, disagree=disagree)
+        rows = made.rows(tasks[offset : offset + limit], score)
+        return MatrixAnswer(
+            by=made.by,
+            levels=list(made.levels),
+            has_more_levels=made.has_more_levels,
+            scores=list(made.scores),
+            total=len(tasks),
+            tasks=len(made),
+            offset=offset,
+            rows=_matrix_rows(site, batch["runId"], rows, characters),
+        )
+
     return routes
+
+
+def _matrix(site: AppState, run_id: str, by: str) -> "Matrix":
+    # numpy is loaded with the first matrix, not with the server.
+    from proctor.stats.matrix import Matrix
+
+    return Matrix(site.results.of(run_id), by)
+
+
+def _matrix_rows(
+    site: AppState, run_id: str, rows: "Sequence[MatrixRow]", characters: int
+) -> list[MatrixRowShape]:
+    """The rows of a matrix with the answers of their first items."""
+    ids = [cell.item_id for row in rows for cell in row.cells if cell]
+    found = [row for part in id_pages(ids) for row in items.items_by_id(site.store.read, run_id, part)]
+    shapes = {row["id"]: item_shape(row) for row in found}
+    if characters:
+        add_outcomes(site, list(shapes.values()), characters)
+
+    def shape(cell: "LevelCell | None") -> LevelCellShape | None:
+        if cell is None or cell.item_id not in shapes:
+            return None
+        item = shapes[cell.item_id]
+        members = {
+            **asdict(cell),
+            "session_id": item.session_id,
+            "status": item.status,
+            "reason": item.reason,
+        }
+        return LevelCellShape(**members, answer=item.outcome.answer if item.outcome else "")
+
+    return [MatrixRowShape(task=row.task, cells=[shape(cell) for cell in row.cells]) for row in rows]
 
 
 def _levels(site: AppState, run_id: str, of: str) -> LevelsAnswer:
@@ -257,7 +339,7 @@ class Listings:
 
     def _failure_groups(self, run_id: str) -> FailureGroups:
         batch = self._site.store.read.batch(run_id, self._site.now())
-        return self._groups.get(batch, self._state(run_id), lambda: self._read_failures(run_id))
+        return self._groups.get(batch, self.state(run_id), lambda: self._read_failures(run_id))
 
     def _read_failures(self, run_id: str) -> FailureGroups:
         rows = item_lists.failure_texts(self._site.store.read, run_id, characters=MESSAGE_CHARACTERS)
@@ -294,7 +376,7 @@ class Listings:
         key = (run_id, replace(query, statuses=()))
         # One at a time, so that concurrent readers of a run do not sort it several times.
         with self._lock:
-            state, now = self._state(run_id), self._site.now()
+            state, now = self.state(run_id), self._site.now()
             cached = self._cache.get(key)
             if cached is None or not self._is_valid(cached, query, state, now):
                 listing = item_lists.listing(self._site.store.read, run_id, query)
@@ -313,7 +395,7 @@ class Listings:
             return is_fresh or not query.is_volatile
         return is_fresh and state[0] == cached.state[0] == RUNNING
 
-    def _state(self, run_id: str) -> tuple[object, ...]:
+    def state(self, run_id: str) -> tuple[object, ...]:
         """A value that changes whenever the items may have changed."""
         read = self._site.store.read
         batch = read.batch(run_id, self._site.now())

@@ -1,4 +1,4 @@
-"""OTLP/HTTP receiver: `POST /v1/traces`, `/v1/logs`, `/v1/metrics`.
+"""OTLP receiver: `POST /v1/traces`, `/v1/logs`, `/v1/metrics`, and on request the same over gRPC.
 
 A response of 200 means that the data is committed. Sessions are built shortly after, when no more data
 arrives. Bodies that are too large or malformed are rejected in the encoding of the request.
@@ -6,9 +6,9 @@ arrives. Bodies that are too large or malformed are rejected in the encoding of 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 from starlette.requests import ClientDisconnect, Request
@@ -59,7 +59,13 @@ def router(site: AppState) -> APIRouter:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         intake.wake()
-        yield
+        async with AsyncExitStack() as stack:
+            if site.grpc_address:
+                from proctor.web.otlp_grpc import receiver
+
+                grpc = receiver(intake, site.grpc_address, site.grpc_tls, MOST_BODY_BYTES)
+                await stack.enter_async_context(grpc)
+            yield
         await intake.close()
 
     routes = APIRouter(lifespan=lifespan, include_in_schema=False)
@@ -112,25 +118,43 @@ class Intake:
             await asyncio.gather(self._building, return_exceptions=True)
         self._threads.shutdown()
 
+    async def receive_message(self, message: bytes, headers: Mapping[str, str], signal: str) -> bytes:
+        """Handle a message that is in memory: the response. Raises `RejectedRequest`."""
+        if self._in_flight + len(message) > MOST_BYTES_IN_FLIGHT:
+            raise RejectedRequest(503, _UNAVAILABLE, "too much is arriving at once; send it again")
+        self._in_flight += len(message)
+        # gRPC has unpacked it, whatever this header says.
+        known = {name: value for name, value in headers.items() if name != "content-encoding"}
+        try:
+            loop = asyncio.get_running_loop()
+            decoded = await loop.run_in_executor(self._threads, self._store, message, known, signal, PROTOBUF)
+        finally:
+            self._in_flight -= len(message)
+        if decoded.documents:
+            self.wake()
+        return bytes(_accepted(decoded, signal, PROTOBUF).body)
+
     def _check(self, request: Request) -> None:
-        self._check_token(request)
+        authorization = request.headers.get("authorization", "")
+        self.check_token(authorization, request.scope[RECORD].address, request.url.path)
         if _media_type(request) not in (PROTOBUF, JSON):
             raise RejectedRequest(415, _INVALID, f"the body should be {PROTOBUF} or {JSON}")
         length = request.headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MOST_BODY_BYTES:
             raise RejectedRequest(413, _EXHAUSTED, f"a body may have {MOST_BODY_BYTES:,} bytes")
 
-    def _check_token(self, request: Request) -> None:
-        access, record = self._site.access, request.scope[RECORD]
+    def check_token(self, authorization: str, address: str, where: str) -> None:
+        """Raise `RejectedRequest` unless the caller at this address may send."""
+        access = self._site.access
         if access.is_open:
             return
-        if access.guesses.seconds_to_wait(record.address):
+        if access.guesses.seconds_to_wait(address):
             raise RejectedRequest(429, _EXHAUSTED, "too many wrong tokens from this address")
-        bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        bearer = authorization.removeprefix("Bearer ").strip()
         principal = access.find_token(bearer)
         if principal is None:
             if bearer:
-                access.note_wrong(record.address, bearer, f"token for {request.url.path}")
+                access.note_wrong(address, bearer, f"token for {where}")
             raise RejectedRequest(
                 401, _UNAUTHENTICATED, "this server wants a token: Authorization: Bearer TOKEN"
             )
@@ -154,7 +178,7 @@ class Intake:
         finally:
             self._in_flight -= len(body)
 
-    def _store(self, body: bytes, headers: dict[str, str], signal: str, encoding: str) -> DecodedSpans:
+    def _store(self, body: bytes, headers: Mapping[str, str], signal: str, encoding: str) -> DecodedSpans:
         """Decode and commit; in a thread."""
         decoded = _decode(body, headers.get("content-encoding", ""), signal, encoding)
         try:

@@ -30,7 +30,10 @@ HEADERS = {
 NAVIGATION = (
     ("/", "Batches", VIEW),
     ("/new", "New Batch", RUN),
+    ("/playground", "Playground", RUN),
+    ("/tasks", "Tasks", VIEW),
     ("/compare", "Compare", VIEW),
+    ("/trends", "Trends", VIEW),
     ("/evaluations", "Evaluations", VIEW),
     ("/models", "Models", RUN),
     ("/settings", "Settings", VIEW),

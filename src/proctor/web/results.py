@@ -15,6 +15,7 @@ from proctor.cache import LruCache
 from proctor.errors import ProctorError
 from proctor.formatting import percent, whole
 from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
+from proctor.job import STOP_RULE
 from proctor.jobs import job_of_run
 from proctor.results_view import (
     ResultCell,
@@ -28,7 +29,8 @@ from proctor.store import items as stored_items
 from proctor.store.runs import last_change
 from proctor.store.tables import BatchRow
 from proctor.web.responses import ERRORS
-from proctor.web.run_schemas import RowModel, RunId
+from proctor.web.run_schemas import ResultFigureShape, RowModel, RunId
+from proctor.web.runs import LIVE_REMARK
 from proctor.web.state import AppState
 
 WAIT_SECONDS = 0.3
@@ -41,27 +43,15 @@ LARGE = 20_000
 """Finished items from which a request does not wait."""
 MOST_CACHED = 50
 MOST_LISTED = 40
+EARLY_REMARK = (
+    "The run could stop early. The intervals of `stop_when` take account of that, those of tables and charts "
+    "do not."
+)
 MOST_COMPARED = 12
 """Levels of which the leader is named: every pair of them is followed."""
 
 State = tuple[str, str | None, tuple[int, ...], str | None, str | None]
 """Status and end of the run, finished items by status, and the last changes of any run."""
-
-
-class ResultFigureShape(RowModel):
-    """A figure with its interval."""
-
-    label: str
-    text: str = Field(description="The value as people read it.")
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int | None = Field(description="Tasks, runs or results behind it. Null: does not apply.")
-    unit: str = Field(description="What `n` counts.")
-    note: str
-    items: dict[str, list[str]] | None = Field(
-        description="Filters of the item list that select what it is computed from. Null: none does."
-    )
 
 
 class SentenceShape(RowModel):
@@ -229,14 +219,16 @@ class RunResults:
     def _view(self, batch: BatchRow) -> ResultsView:
         # numpy is loaded with the first results, not with the server.
         from proctor.report.result_sections import change_finder, general_view
-        from proctor.stats.results import load_results
 
         read, run_id = self._site.store.read, batch["runId"]
         job = job_of_run(batch["job"])
         view = job.results_view(run_id, self._site.context)
         if view is None:
-            results = load_results(read, [run_id], self._site.now())
-            view = general_view(results, change_finder(read, run_id))
+            view = general_view(self._site.results.of(run_id), change_finder(read, run_id))
+        if batch["status"] == RUNNING and view.sections:
+            return replace(view, remarks=[LIVE_REMARK, *view.remarks])
+        if read.resource(run_id, STOP_RULE) is not None:
+            return replace(view, remarks=[EARLY_REMARK, *view.remarks])
         return view
 
     def _counted(self, batch: BatchRow) -> ResultsAnswer:

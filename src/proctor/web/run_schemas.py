@@ -18,11 +18,30 @@ class RowModel(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, from_attributes=True)
 
 
+class ResultFigureShape(RowModel):
+    """A figure with its interval."""
+
+    label: str
+    text: str = Field(description="The value as people read it.")
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int | None = Field(description="Tasks, runs or results behind it. Null: does not apply.")
+    unit: str = Field(description="What `n` counts.")
+    note: str
+    items: dict[str, list[str]] | None = Field(
+        description="Filters of the item list that select what it is computed from. Null: none does."
+    )
+
+
 class ChartShape(RowModel):
     """A chart."""
 
     caption: str
     svg: str
+    marks: list[ResultFigureShape] = Field(
+        default=[], description="Figures of its marks: the attribute `data-mark` is an index here."
+    )
 
 
 class FigureShape(RowModel):
@@ -161,6 +180,7 @@ class RunState(RowModel):
     unchecked_count: int = Field(default=0, description="Successes that nothing checked.")
     item_count: int
     finished_count: int
+    cut_off_count: int = Field(default=0, description="Of them, ended by an abort before they finished.")
     tokens: int
     cost_usd: float | None = Field(description="Null: unknown price.")
     budget_usd: float | None
@@ -196,6 +216,7 @@ class RunAnswer(RunState):
     """A run."""
 
     job: str
+    evaluations: list[str] = Field(default=[], description="Evaluations of its sessions, newest first.")
     created_at: str
     plan_path: str
     concurrency: int
@@ -306,6 +327,41 @@ class FailuresAnswer(RowModel):
     groups: list[FailureGroupShape]
     group_count: int = Field(description="Of all groups.")
     items: int = Field(description="Failed items in all groups.")
+
+
+class LevelCellShape(RowModel):
+    """The finished items of one task and level."""
+
+    item_id: str = Field(description="The first of them.")
+    session_id: str | None
+    status: str
+    reason: str
+    answer: str = Field(description="The start of its answer, on one line.")
+    items: int
+    decided: int = Field(description="Items with a verdict.")
+    passed: int
+    score: float | None = Field(description="Mean of the chosen evaluator.")
+    cost_usd: float | None = Field(description="Mean.")
+
+
+class MatrixRowShape(RowModel):
+    """One task."""
+
+    task: str
+    cells: list[LevelCellShape | None] = Field(description="By level; null: no finished item.")
+
+
+class MatrixAnswer(RowModel):
+    """Tasks by the levels of a factor."""
+
+    by: str
+    levels: list[str]
+    has_more_levels: bool = Field(description="The factor has more levels than are shown.")
+    scores: list[str] = Field(description="Evaluators that can be shown.")
+    rows: list[MatrixRowShape]
+    offset: int
+    total: int = Field(description="Tasks that match.")
+    tasks: int = Field(description="All tasks.")
 
 
 class NeighborsAnswer(RowModel):
@@ -493,6 +549,29 @@ class EventShape(RowModel):
     error: str | None = None
     request: TextShape | None = None
     response: TextShape | None = None
+
+
+class OutlineEntry(RowModel):
+    """An event in the outline of a session."""
+
+    kind: str = Field(description="`message`, `tool_call` or `model_call`.")
+    position: int
+    step: int
+    timestamp: str | None = None
+    role: str = ""
+    name: str = Field(description="Speaker, tool or model.")
+    success: bool | None = None
+    text: str = Field(description="Beginning of the message or of the arguments.")
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float | None = None
+
+
+class OutlineAnswer(RowModel):
+    """The events of a session in short."""
+
+    entries: list[OutlineEntry]
+    is_cut: bool = Field(description="Whether the session has more events.")
 
 
 class EventsAnswer(RowModel):

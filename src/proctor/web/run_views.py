@@ -14,7 +14,9 @@ from proctor.stats.outcomes import stand_ins
 from proctor.stats.progress import Progress, progress
 from proctor.store import Scope, items, runs
 from proctor.store.aggregates import mock_sessions, select
+from proctor.store.batches import ABORTED
 from proctor.store.database import Row, extended
+from proctor.store.evaluations import evaluations_of_run
 from proctor.store.items import PageItem
 from proctor.store.reader import ItemTotals
 from proctor.store.runs import ListedBatch
@@ -59,6 +61,7 @@ def run_state(
     batch = site.store.read.batch(run_id, site.now())
     reserved, spent = money_of(site, current.run_id, current.budget_usd) if money is None else money
     rate = current.items_per_second if current.status == RUNNING else _overall_rate(current)
+    cut_off = runs.cut_off_counts(site.store.read, [current.run_id] if current.status == ABORTED else [])
     state = RunState(
         run_id=current.run_id,
         status=current.status,
@@ -69,6 +72,7 @@ def run_state(
         unchecked_count=current.unchecked,
         item_count=current.total,
         finished_count=current.finished,
+        cut_off_count=cut_off.get(current.run_id, 0),
         tokens=current.tokens,
         cost_usd=current.cost_usd,
         budget_usd=current.budget_usd,
@@ -101,7 +105,11 @@ class RunAnswers:
     def of(self, run_id: str) -> RunAnswer:
         """A run, by its ID or an unambiguous prefix."""
         batch = self._site.store.read.batch(run_id, self._site.now())
-        return self._ended.get(batch, "", lambda: self._answer(batch))
+        answer = self._ended.get(batch, "", lambda: self._answer(batch))
+        # An evaluation may start at any time, and changes nothing of the run.
+        return answer.model_copy(
+            update={"evaluations": evaluations_of_run(self._site.store.read, batch["runId"])}
+        )
 
     def _answer(self, batch: BatchRow) -> RunAnswer:
         run_id = batch["runId"]
@@ -146,7 +154,7 @@ class _Fixed:
 
 def _overall_rate(progress_: Progress) -> float | None:
     """Average rate of a finished run, without items that an abort ended."""
-    done = progress_.finished - (progress_.counts[ERROR] if progress_.status == "aborted" else 0)
+    done = progress_.finished - (progress_.counts[ERROR] if progress_.status == ABORTED else 0)
     return done / progress_.elapsed_seconds if done and progress_.elapsed_seconds > 0 else None
 
 
@@ -165,6 +173,8 @@ class RunLine(BaseModel):
     planPath: str  # noqa: N815
     itemCount: int  # noqa: N815
     finishedCount: int  # noqa: N815
+    cutOffCount: int  # noqa: N815
+    """Of them, ended by an abort."""
     counts: dict[str, int]
     """Items by status, with every status."""
     tokensTotal: int  # noqa: N815
@@ -192,7 +202,9 @@ class RunLines:
             if len(self._cache) > MOST_RUN_LISTS:
                 self._cache.clear()
             self._cache |= {_key(row): totals[row["runId"]] for row in rows if row["status"] != RUNNING}
-        return [_line(row, totals[row["runId"]]) for row in rows]
+        aborted = [row["runId"] for row in rows if row["status"] == ABORTED]
+        cut_off = runs.cut_off_counts(self._site.store.read, aborted)
+        return [_line(row, totals[row["runId"]], cut_off.get(row["runId"], 0)) for row in rows]
 
     def named(self, run_ids: Sequence[str]) -> list[RunLine]:
         """The lines of the batches with these IDs that exist."""
@@ -203,7 +215,7 @@ def _key(row: ListedBatch) -> tuple[str, str, str]:
     return row["runId"], row["status"], row["finishedAt"] or ""
 
 
-def _line(row: ListedBatch, totals: ItemTotals) -> RunLine:
+def _line(row: ListedBatch, totals: ItemTotals, cut_off: int) -> RunLine:
     return RunLine(
         runId=row["runId"],
         createdAt=row["createdAt"],
@@ -214,6 +226,7 @@ def _line(row: ListedBatch, totals: ItemTotals) -> RunLine:
         planPath=row["planPath"],
         itemCount=totals["items"],
         finishedCount=totals["finished"],
+        cutOffCount=cut_off,
         counts=totals["counts"],
         tokensTotal=totals["tokens"],
         costUsd=totals["costUsd"],

@@ -21,6 +21,7 @@ from proctor.jobs import job_of_run
 from proctor.json_values import JsonObject
 from proctor.report import charts as report_charts
 from proctor.report import html, markdown
+from proctor.results_view import FigureList, ResultChart
 from proctor.secrets import private_folder
 from proctor.stats.summary import summarise
 from proctor.stats.usage import durations
@@ -35,6 +36,7 @@ from proctor.web.run_schemas import (
     LevelShape,
     PlanAnswer,
     RankShape,
+    ResultFigureShape,
     RunAnswer,
     RunId,
     SignaturesAnswer,
@@ -125,11 +127,14 @@ def router(site: AppState) -> APIRouter:
 
 def _charts(site: AppState, run_id: str) -> ChartsAnswer:
     read = site.store.read
-    drawn = [("Outcomes", report_charts.outcome_bar(items.status_counts(read, run_id)))]
+    marks = FigureList()
+    outcomes = report_charts.outcome_bar(items.status_counts(read, run_id), marks)
+    charts = [_chart(ResultChart(title="Outcomes", svg=outcomes, marks=marks.figures))]
     took = durations(ranked_durations(select(read, Scope(run_id=run_id))))
     if took.items:
-        drawn.append(("How long items took", report_charts.duration_histogram(took)))
-    return ChartsAnswer(by="", remark="", charts=[_chart(*each) for each in drawn])
+        histogram = report_charts.duration_histogram(took)
+        charts.append(_chart(ResultChart(title="How long items took", svg=histogram)))
+    return ChartsAnswer(by="", remark="", charts=charts)
 
 
 def _level_charts(site: AppState, batch: BatchRow, by: str) -> ChartsAnswer:
@@ -137,16 +142,15 @@ def _level_charts(site: AppState, batch: BatchRow, by: str) -> ChartsAnswer:
     # numpy is loaded with the first figures, not with the server.
     from proctor.report.figures import level_document, rank_document
     from proctor.stats.figures import factor_figures
-    from proctor.stats.results import load_results
 
-    factor = factor_figures(load_results(site.store.read, [batch["runId"]], site.now()), by)
+    factor = factor_figures(site.results.of(batch["runId"]), by)
     remarks = [f"{by} has too many levels to compare."] if factor.is_too_many else []
     if batch["status"] == RUNNING and factor.levels:
         remarks.append(LIVE_REMARK)
     return ChartsAnswer(
         by=by,
         remark=" ".join(remarks),
-        charts=[_chart(*each) for each in report_charts.plots(factor)],
+        charts=[_chart(each) for each in report_charts.plots(factor)],
         levels=[
             LevelShape.model_validate({"name": each.name, **level_document(each)}) for each in factor.levels
         ],
@@ -154,8 +158,9 @@ def _level_charts(site: AppState, batch: BatchRow, by: str) -> ChartsAnswer:
     )
 
 
-def _chart(caption: str, svg: str) -> ChartShape:
-    return ChartShape(caption=caption, svg=svg)
+def _chart(chart: ResultChart) -> ChartShape:
+    marks = [ResultFigureShape.model_validate(each) for each in chart.marks]
+    return ChartShape(caption=chart.title, svg=chart.svg, marks=marks)
 
 
 Status = Literal["running", "completed", "aborted", "halted", "interrupted"]
@@ -279,7 +284,10 @@ def downloads_router(site: AppState) -> APIRouter:
     )
     def report(
         run_id: RunId,
-        format_: Annotated[Literal["html", "md"], Query(alias="format")] = "html",
+        format_: Annotated[
+            Literal["html", "md", "portable"],
+            Query(alias="format", description="`portable`: HTML with all items, as an attachment."),
+        ] = "html",
         download: Annotated[bool, Query(description="Send as an attachment.")] = False,
     ) -> Response:
         """HTML or Markdown."""
@@ -289,6 +297,14 @@ def downloads_router(site: AppState) -> APIRouter:
         if format_ == "md":
             kind = "text/markdown" if download else "text/plain"
             return Response(markdown(summary), media_type=f"{kind}; charset=utf-8", headers=headers)
+        if format_ == "portable":
+            # Loaded here: few reports need it. Never shown by this server, whose pages run no inline script.
+            from proctor.report.portable import portable
+
+            text = portable(html(summary), site.store.read, run)
+            return Response(
+                text, media_type="text/html; charset=utf-8", headers=_as_file(f"report-{run}.html")
+            )
         return _page(html(summary), headers)
 
     @routes.get(
@@ -319,11 +335,18 @@ def _export(
 ) -> tuple[str, IO[bytes]]:
     """The file name, and the open file, already deleted from its folder."""
     run_id = _batch(site, run_id)["runId"]
+    scope = Scope(run_id=run_id, session_ids=[one.replace("\0", "") for one in sessions])
+    if sessions:
+        known = site.store.read.session_ids(scope)
+        if not known:
+            raise NotFound(f"run {run_id} has none of these sessions\nThey may have been deleted.")
+        # Without the run, which would add all of its items.
+        scope = Scope(session_ids=known)
     private_folder(site.data_folder)
     with tempfile.TemporaryDirectory(dir=site.data_folder, prefix="export-") as folder:
         written = export_tables(
             site.store.read,
-            Scope(run_id=run_id, session_ids=[one.replace("\0", "") for one in sessions]),
+            scope,
             out=FilePath(folder),
             format=form,
             tables=tables,

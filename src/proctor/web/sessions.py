@@ -20,7 +20,13 @@ from proctor.report.charts import Point, line
 from proctor.store import transcripts
 from proctor.store.database import extended
 from proctor.store.tables import ItemRow, SessionRow
-from proctor.store.transcripts import HEAD_CHARACTERS, PART_CHARACTERS, TranscriptPiece, search
+from proctor.store.transcripts import (
+    HEAD_CHARACTERS,
+    OUTLINE_EVENTS,
+    PART_CHARACTERS,
+    TranscriptPiece,
+    search,
+)
 from proctor.web.actions import POLL_SECONDS, error_message
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
@@ -35,6 +41,8 @@ from proctor.web.run_schemas import (
     ItemOfSession,
     MergeShape,
     MetricShape,
+    OutlineAnswer,
+    OutlineEntry,
     ScoreShape,
     SearchAnswer,
     SessionAnswer,
@@ -209,6 +217,17 @@ def router(site: AppState) -> APIRouter:
         """The same events without their texts."""
         rows = transcripts.calls(read, find_session(site, session_id)["id"], after=after, limit=limit + 1)
         return _events(rows, after, limit)
+
+    @routes.get(
+        "/api/sessions/{session_id}/outline",
+        tags=["sessions"],
+        summary="The events of a session in short, with the tokens and cost of its model calls",
+        response_model_exclude_none=True,
+    )
+    def outline(session_id: SessionId) -> OutlineAnswer:
+        rows = transcripts.outline(read, find_session(site, session_id)["id"], limit=OUTLINE_EVENTS + 1)
+        entries = [OutlineEntry.model_validate(row) for row in rows[:OUTLINE_EVENTS]]
+        return OutlineAnswer(entries=entries, is_cut=len(rows) > OUTLINE_EVENTS)
 
     @routes.get(
         "/api/sessions/{session_id}/texts/{position}/{part}",

@@ -6,18 +6,61 @@ from datetime import datetime
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from proctor.api.launch import Launcher
+from proctor.cache import LruCache
 from proctor.config import ServeToken
 from proctor.context import ModelOptions, RunContext
 from proctor.models import ModelRouter
 from proctor.session import DEFAULT_LOG_GROUP
 from proctor.store import Store
+from proctor.store.items import status_counts
+from proctor.store.runs import last_change
 from proctor.web.access import AccessControl, AuditLog
 
 if TYPE_CHECKING:
     from proctor.config import EvaluationSection
+    from proctor.stats.results import Results
+
+
+MOST_RESULTS = 4
+"""Runs whose results are in memory: some forty megabytes for a hundred thousand items."""
+
+
+class LoadedResults:
+    """The finished items of runs as statistics read them, loaded once for all pages; thread-safe."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._cache: LruCache[str, tuple[object, Results]] = LruCache(MOST_RESULTS)
+        self._lock = Lock()
+        self._loading: dict[str, Lock] = {}
+
+    def of(self, run_id: str) -> "Results":
+        """The results of a run, by its whole ID. Loading a hundred thousand items takes seconds."""
+        # numpy is loaded with the first results, not with the server.
+        from proctor.stats.results import load_results
+
+        # Once for each run, so that its pages do not load it several times.
+        with self._lock:
+            loading = self._loading.setdefault(run_id, Lock())
+        with loading:
+            state = self.state(run_id)
+            with self._lock:
+                cached = self._cache.get(run_id)
+            if cached is None or cached[0] != state:
+                cached = (state, load_results(self._context.store.read, [run_id], self._context.now()))
+                with self._lock:
+                    self._cache.put(run_id, cached)
+            return cached[1]
+
+    def state(self, run_id: str) -> tuple[object, ...]:
+        """A value that changes whenever the results may have changed, also by later evaluations."""
+        read = self._context.store.read
+        batch, last = read.batch(run_id, self._context.now()), last_change(read)
+        return batch["finishedAt"], *status_counts(read, run_id).values(), last["at"], last["end"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +86,18 @@ class AppState:
     """Secrets of callers that sign their requests, by access key ID."""
     log_group: str = DEFAULT_LOG_GROUP
     """Log group of sessions that arrive without one."""
+    grpc_address: str = ""
+    """Host and port of the OTLP receiver over gRPC. Empty: none."""
+    grpc_tls: tuple[Path, Path] | None = None
+    """Certificate and key of that receiver. None: not encrypted."""
     region: str = "us-east-1"
     account: str = "000000000000"
     """Region and account in resource names."""
+
+    @cached_property
+    def results(self) -> LoadedResults:
+        """Results of runs."""
+        return LoadedResults(self.context)
 
     @cached_property
     def access(self) -> AccessControl:

@@ -1,11 +1,13 @@
 """What an evaluation may be asked for: plans, the interface's documents, and files of ground truth."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 
 from proctor.errors import PlanError, UsageError
 from proctor.jobs.evaluation.ground_truth import read_dataset
+from proctor.jobs.evaluation.prepare import pending_request
 from proctor.jobs.evaluation.request import (
     EvaluationRequest,
     FileSessions,
@@ -14,6 +16,9 @@ from proctor.jobs.evaluation.request import (
     moment_of,
     read_evaluation,
 )
+from proctor.store import Store
+from proctor.store.definitions import Token
+from proctor.store.writer import timestamp
 
 START = {
     "batchEvaluationName": "probe",
@@ -150,6 +155,70 @@ def test_a_file_of_ground_truth_is_one_version_of_a_dataset():
     assert dataset.name == "travel@3"
     assert dataset.mention["digest"] == dataset.digest
     assert dataset.digest != read_dataset(DATASET.replace("search", "look"), file="truth.yaml").digest
+
+
+SCENARIOS = [
+    {
+        "scenario_id": "book",
+        "turns": [{"input": "To Oslo.", "expected_response": "Which day?"}, {"input": {"day": 1}}],
+        "expected_trajectory": ["search"],
+        "assertions": ["a price is named"],
+    },
+    {"scenario_id": "greet", "turns": [{"input": "Hello"}], "expected_trajectory": []},
+    {"scenario_id": "chat", "turns": [{"input": "Hi"}]},
+]
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_scenarios_of_aws_datasets_are_ground_truth(form):
+    lines = "\n".join(map(json.dumps, SCENARIOS))
+    text = json.dumps({"scenarios": SCENARIOS}) if form == "json" else lines
+
+    dataset = read_dataset(text, file=f"tests/travel.{form}")
+
+    truth = {each["testScenarioId"]: each["groundTruth"]["inline"] for each in dataset.metadata}
+    assert dataset.name == f"travel.{form}"
+    assert truth == {
+        "book": {
+            "assertions": ["a price is named"],
+            "expectedTrajectory": ["search"],
+            "turns": [{"input": "To Oslo.", "expectedResponse": "Which day?"}, {"input": '{"day": 1}'}],
+        },
+        "greet": {"expectedTrajectory": []},
+    }
+
+
+def test_a_dataset_of_the_store_is_ground_truth_by_name_and_version(tmp_path):
+    with Store(str(tmp_path / "proctor.db")) as store:
+        at = timestamp(datetime(2026, 1, 1, tzinfo=UTC))
+        row = {
+            "id": "travel-0123456789",
+            "name": "travel",
+            "schemaType": "AGENTCORE_EVALUATION_PREDEFINED_V1",
+        }
+        token = Token(operation="o", token="", request={})
+        examples = {f"e{number}": each for number, each in enumerate(SCENARIOS)}
+        store.datasets.create({**row, "createdAt": at, "updatedAt": at}, examples, token)
+        store.datasets.publish(row["id"], token, datetime(2026, 1, 2, tzinfo=UTC))
+        store.datasets.remove(row["id"], ["e0"], token, datetime(2026, 1, 3, tzinfo=UTC))
+        document = {"batchEvaluationName": "n", "evaluators": ["e"], "dataSourceConfig": {"store": {}}}
+
+        def scenarios(name):
+            pending = pending_request(
+                {**document, "groundTruth": name}, folder=tmp_path, store=store
+            ).document
+            named = [each["testScenarioId"] for each in pending["evaluationMetadata"]["sessionMetadata"]]
+            return named, pending["groundTruth"][0]["dataset"]
+
+        assert scenarios("dataset:travel") == (["greet"], "travel")
+        assert scenarios("dataset:travel@1") == (["book", "greet"], "travel@1")
+        for wrong, reason in (
+            ("travel@2", "no version 2"),
+            ("other", "no dataset other"),
+            ("travel@x", "`x`"),
+        ):
+            with pytest.raises(UsageError, match=reason):
+                scenarios(f"dataset:{wrong}")
 
 
 def test_ground_truth_that_belongs_to_nothing_is_refused():

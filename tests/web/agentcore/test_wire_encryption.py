@@ -9,8 +9,10 @@ import boto3
 import pytest
 from test_wire_evaluators import JUDGE, create
 from test_wire_jobs import EXACT, arrive, ended, refused, start, truth
+from wire_spans import spans
 
 from proctor.store.keys import Keys, LocalKey
+from proctor.testing import eventually
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 NOBODYS = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
@@ -144,3 +146,52 @@ def test_an_evaluator_with_a_key_of_its_own_lies_open_nowhere(serve, there, aws,
     assert (code, status) == ("AccessDeniedException", 403)
     served.control.delete_evaluator(evaluatorId=evaluator_id)
     assert [row for row in served.store.data_keys.rows if row["scope"] == evaluator_id] == []
+
+
+def test_the_examples_of_a_dataset_with_a_key_are_sealed_under_it(serve, there, key):
+    served = serve(environment=there)
+    long = "a secret of many words " * 400
+    examples = [{"text": "a secret of few words"}, {"text": long}]
+    made = served.control.create_dataset(
+        datasetName="sealed",
+        schemaType="THIRD_PARTY_EVALUATION_V1",
+        kmsKeyArn=key,
+        source={"inlineExamples": {"examples": examples}},
+    )
+    served.control.create_dataset_version(datasetId=made["datasetId"])
+
+    found = served.control.list_dataset_examples(datasetId=made["datasetId"], datasetVersion="1")["examples"]
+
+    assert [each["text"] for each in found] == ["a secret of few words", long]
+    assert served.control.get_dataset(datasetId=made["datasetId"])["kmsKeyArn"] == key
+    (row,) = served.store.data_keys.rows
+    assert (row["scope"], row["masterKeyId"]) == (made["datasetId"], key)
+    assert b"a secret of" not in on_disk(served)
+    served.control.delete_dataset(datasetId=made["datasetId"])
+    assert served.store.data_keys.rows == []
+
+
+def test_a_recommendation_with_a_key_is_sealed_under_it(serve, there, key, tmp_path):
+    answer = '{"explanation": "It is better.", "recommended_system_prompt": "A secret prompt."}'
+    (tmp_path / "judge.yaml").write_text(f"rules: [{{reply: '{answer}'}}]\n")
+    served = serve(environment=there, evaluation={"judge": "scripted/judge"})
+    started = served.data.start_recommendation(
+        name="sealed",
+        type="SYSTEM_PROMPT_RECOMMENDATION",
+        kmsKeyArn=key,
+        recommendationConfig={
+            "systemPromptRecommendationConfig": {
+                "systemPrompt": {"text": "A secret beginning."},
+                "agentTraces": {"sessionSpans": spans("s-1")},
+            }
+        },
+    )
+
+    def completed():
+        got = served.data.get_recommendation(recommendationId=started["recommendationId"])
+        return got if got["status"] == "COMPLETED" else None
+
+    got = eventually(completed)
+    assert got["kmsKeyArn"] == key
+    assert "A secret prompt." in str(got["recommendationResult"])
+    assert b"A secret" not in on_disk(served)

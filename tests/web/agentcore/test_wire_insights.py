@@ -9,7 +9,9 @@ from test_wire_jobs import GROUP, SOURCE, ended
 from wire_spans import spans, tool_span_id, trace_id
 
 from proctor.batch.ingest import build_sessions, keep_arrivals
+from proctor.jobs.evaluation.results import all_insights, results_of
 from proctor.telemetry import normalised
+from proctor.testing import eventually
 
 FAILURES, INTENT, SUMMARY = (
     {"insightId": f"Builtin.Insight.{name}"} for name in ("FailureAnalysis", "UserIntent", "ExecutionSummary")
@@ -116,3 +118,33 @@ def test_an_insight_nobody_knows_is_refused(served):
 
     (field,) = caught.value.response["fieldList"]
     assert field["name"] == "insights.1.member.insightId"
+
+
+def test_sessions_that_arrive_are_put_together_by_an_online_configuration(serve):
+    limits = {"watch_seconds": 0.2, "session_timeout_seconds": 0}
+    served = serve(evaluation={"judge": "scripted/judge", "limits": limits})
+    wish = json.dumps({"intent": "Add numbers", "details": "Two numbers."})
+    (served.site.folder / "judge.yaml").write_text(json.dumps({"rules": [{"reply": wish}]}))
+    made = served.control.create_online_evaluation_config(
+        onlineEvaluationConfigName="why",
+        rule={"samplingConfig": {"samplingPercentage": 100.0}},
+        dataSourceConfig=SOURCE,
+        insights=[INTENT],
+        clusteringConfig={"frequencies": ["DAILY"]},
+        evaluationExecutionRoleArn="arn:aws:iam::123456789012:role/evaluations",
+        enableOnCreate=True,
+    )
+    config_id = made["onlineEvaluationConfigId"]
+    assert served.control.get_online_evaluation_config(onlineEvaluationConfigId=config_id)["insights"] == [
+        INTENT
+    ]
+    arrive(served, s_1="It is 42.", s_2="It is 43.")
+
+    def insights():
+        run_id = served.store.definitions.config(config_id)["runId"]
+        return all_insights(served.store, results_of(served.store, run_id)) if run_id else []
+
+    eventually(lambda: [len(each.sessions) for each in insights()] == [2])
+    (intent,) = insights()
+    assert (intent.insight, intent.found) == (INTENT["insightId"], "Add numbers")
+    assert served.store.drift.lines() == [], "what is found has no value to follow"

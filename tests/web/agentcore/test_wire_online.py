@@ -1,6 +1,7 @@
 """Online configurations are kept, and a share of the sessions that arrive is judged without anyone asking."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,6 +9,8 @@ from botocore.exceptions import ClientError
 from wire_spans import spans
 
 from proctor.batch.ingest import build_sessions, keep_arrivals
+from proctor.config import WatchSection
+from proctor.errors import UsageError
 from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch, does_match, is_sampled
 from proctor.store import timestamp
 from proctor.store.writer import this_process
@@ -168,7 +171,7 @@ def test_evaluators_that_need_ground_truth_are_refused(served, instructions, lev
         ({"evaluators": []}, "evaluators"),
         ({"evaluators": [HELPFUL] * 26}, "evaluators"),
         ({"evaluators": [{"evaluatorId": "none-0123456789"}]}, "evaluators.1.member.evaluatorId"),
-        ({"insights": [{"insightId": "Builtin.Insight.UserIntent"}]}, "insights"),
+        ({"insights": [{"insightId": "Builtin.Insight.Mood"}]}, "insights.1.member.insightId"),
         ({"dataSourceConfig": {"cloudWatchLogs": {"serviceNames": [SERVICE]}}},
          "dataSourceConfig.cloudWatchLogs"),
         ({"evaluationExecutionRoleArn": "me"}, "evaluationExecutionRoleArn"),
@@ -453,3 +456,46 @@ def test_a_configuration_whose_judge_cannot_be_had_says_so_and_loses_no_session(
 
     assert "nowhere" in found["failureReason"]
     assert len(served.store.definitions.sessions_of(config_id, "judge")) == 1
+
+
+def test_a_watch_section_is_a_configuration_that_the_server_keeps(serve, tmp_path):
+    (tmp_path / "checks.py").write_text("def fine(event, context=None):\n    return True\n")
+    watch = WatchSection(
+        name="support",
+        service=SERVICE,
+        log_groups=(GROUP,),
+        evaluators=("Builtin.Helpfulness", "checks:fine"),
+        sample_percent=50,
+    )
+    options = {"command": ["true"], "evaluation": {"limits": {"watch_seconds": 3600}}}
+    served = serve(watches=(watch,), **options)
+    (made,) = served.control.list_online_evaluation_configs()["onlineEvaluationConfigs"]
+    config_id = made["onlineEvaluationConfigId"]
+    found = served.store.definitions.config(config_id)["document"]
+    assert (made["onlineEvaluationConfigName"], made["executionStatus"]) == ("support", "ENABLED")
+    assert found["rule"]["samplingConfig"] == {"samplingPercentage": 50}
+    assert [each["evaluatorId"] for each in found["evaluators"]] == ["Builtin.Helpfulness", "checks:fine"]
+
+    # The next start changes it, and does not create another one.
+    served = serve(watches=(replace(watch, sample_percent=100, evaluators=("checks:fine",)),), **options)
+    (kept,) = served.control.list_online_evaluation_configs()["onlineEvaluationConfigs"]
+    found = served.store.definitions.config(config_id)["document"]
+    assert kept["onlineEvaluationConfigId"] == config_id
+    assert found["rule"]["samplingConfig"] == {"samplingPercentage": 100}
+
+    with pytest.raises(UsageError, match=r"\[\[watch\]\] other: .*no Nobody"):
+        serve(watches=(replace(watch, name="other", evaluators=("Nobody",)),), **options)
+
+
+def test_sessions_of_a_watched_service_become_a_drift_line(serve, tmp_path):
+    (tmp_path / "checks.py").write_text("def fine(event, context=None):\n    return True\n")
+    watch = WatchSection(
+        name="support", service=SERVICE, log_groups=(GROUP,), evaluators=("checks:fine",), sample_percent=100
+    )
+    limits = {"watch_seconds": 0.2, "session_timeout_seconds": 0}
+    served = serve(watches=(watch,), evaluation={"limits": limits})
+    arrive(served.store, "s1", "s2", "s3")
+
+    eventually(lambda: [line["sessions"] for line in served.store.drift.lines()] == [3])
+    (line,) = served.store.drift.lines()
+    assert line["evaluator"] == "checks:fine"

@@ -98,7 +98,10 @@ def _of_text(model, ours, path):
     if set(model.enum) != set(ours.allowed):
         yield f"{path}: {ours.allowed}, not {model.enum}"
     pattern = model.metadata.get("pattern", "")
-    if EITHER_EMPTY in pattern:
+    if EITHER_EMPTY in pattern.strip(EITHER_EMPTY):
+        # Between two patterns it is a choice of them.
+        pattern = pattern.replace(EITHER_EMPTY, "|")
+    elif EITHER_EMPTY in pattern:
         pattern = f"({pattern.replace(EITHER_EMPTY, '')})?"
     if pattern != ours.pattern:
         yield f"{path}: pattern {ours.pattern}, not {pattern}"

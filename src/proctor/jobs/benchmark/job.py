@@ -427,6 +427,7 @@ class BenchmarkJob(Job):
     """`proctor bench`."""
 
     name = "benchmark"
+    has_tasks = True
     command = "bench"
     title = "Benchmark task"
     noun = "run"

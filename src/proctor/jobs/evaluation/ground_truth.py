@@ -20,6 +20,7 @@ file is one version of a dataset, called `travel-regressions@3`; its digest is s
 that used it, so that later changes of the file are detected.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -27,9 +28,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from proctor.errors import UsageError
 from proctor.evaluator import Reference
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, parse_json
 from proctor.plan.source import KeyPath, refuse
 from proctor.plan.validate import Anything, SectionLabel, Text, check_shape, names_of
 from proctor.plan.yaml_loader import read_source
@@ -181,8 +183,64 @@ def vocabulary(path: KeyPath, *, root: tuple[str | int, ...] = ()) -> SectionLab
     return None
 
 
+def dataset_of_examples(name: str, examples: Sequence[JsonMap]) -> Dataset:
+    """Ground truth of the scenarios of AWS's datasets, for sessions that name their scenario."""
+    metadata = [
+        {"testScenarioId": scenario, "groundTruth": {"inline": inline}}
+        for example in examples
+        if (scenario := as_text(example, "scenario_id")) and (inline := _inline(example))
+    ]
+    if not metadata:
+        raise UsageError(
+            f"the dataset {name} has no ground truth\n"
+            "Its examples need a `scenario_id`, and `assertions`, `expected_trajectory` or "
+            "`expected_response` of their turns."
+        )
+    return Dataset(name=name, digest=digest_of(metadata)[:16], metadata=metadata)
+
+
+def _inline(example: JsonMap) -> JsonObject:
+    turns = [
+        {
+            "input": prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False),
+            **({"expectedResponse": turn["expected_response"]} if turn.get("expected_response") else {}),
+        }
+        for turn in map(as_map, as_sequence(example.get("turns")))
+        for prompt in [turn.get("input", "")]
+    ]
+    members = {
+        "assertions": list(as_sequence(example.get("assertions"))),
+        "expectedTrajectory": example.get("expected_trajectory"),
+        "turns": turns if any("expectedResponse" in turn for turn in turns) else [],
+    }
+    # An empty trajectory is ground truth: no tool is to be called.
+    return {
+        name: value
+        for name, value in members.items()
+        if value or (name == "expectedTrajectory" and value is not None)
+    }
+
+
+def _scenarios(text: str | bytes, file: str) -> list[JsonMap] | None:
+    """The scenarios of a file of AWS's runners; None: another file."""
+    try:
+        if file.endswith(".jsonl"):
+            entries = [parse_json(line) for line in text.splitlines() if line.strip()]
+        else:
+            entries = list(as_sequence(as_map(parse_json(text)).get("scenarios")))
+    except ValueError:
+        return None
+    scenarios = [entry for entry in entries if isinstance(entry, Mapping) and entry.get("scenario_id")]
+    return scenarios if scenarios and len(scenarios) == len(entries) else None
+
+
 def read_dataset(text: str | bytes, *, file: str) -> Dataset:
-    """Read a file of ground truth, YAML or JSON; raises with everything that is wrong with it."""
+    """Read a file of ground truth, YAML or JSON; raises with everything that is wrong with it.
+
+    Files of AWS's runners are read too: `{"scenarios": […]}`, or a scenario in each line of a `.jsonl`.
+    """
+    if (scenarios := _scenarios(text, file)) is not None:
+        return dataset_of_examples(file.rpartition("/")[2], scenarios)
     source = read_source(text, file=file)
     findings = check_shape(source, DatasetFile, vocabulary)
     problems = list(findings.problems)

@@ -219,7 +219,7 @@ def _refuse_relative_paths(document: JsonMap) -> None:
     paths = as_sequence(as_map(document, "dataSourceConfig", "files").get("paths"))
     truth = document.get("groundTruth")
     for path in map(str, (*paths, *([truth] if isinstance(truth, str) else as_sequence(truth)))):
-        if not Path(path).expanduser().is_absolute():
+        if not path.startswith(prepare.STORED) and not Path(path).expanduser().is_absolute():
             raise UsageError(
                 f"{path} is a relative path, and a typed plan has no folder\n"
                 "Write the absolute path, or start the file with `proctor evaluate start`."
@@ -257,7 +257,7 @@ class EvaluationJob(Job):
         """JSON Schema of an evaluation plan."""
         return dict(EvaluationPlan.model_json_schema())
 
-    def read(self, source: PlanText, overrides: EvaluationOverrides, ctx: RunContext) -> EvaluationJobPlan:  # noqa: ARG002
+    def read(self, source: PlanText, overrides: EvaluationOverrides, ctx: RunContext) -> EvaluationJobPlan:
         """Read and check an evaluation plan."""
         document = read_evaluation(source.text, file=source.file) | overrides.members()
         if source.path is None:
@@ -265,7 +265,11 @@ class EvaluationJob(Job):
         text = source.text if isinstance(source.text, str) else source.text.decode(errors="replace")
         return EvaluationJobPlan(
             prepare.pending_request(
-                document, folder=source.folder.resolve(), plan_path=source.stored_path, plan_text=text
+                document,
+                folder=source.folder.resolve(),
+                plan_path=source.stored_path,
+                plan_text=text,
+                store=ctx.store,
             )
         )
 

@@ -72,7 +72,7 @@ class OnlineWatch:
 
     def __init__(self, store: Store, watching: OnlineEvaluationState, owner: str = "") -> None:
         self._store = store
-        self._owner = owner or _this_process()
+        self._owner = owner or watching_process()
         self._watching = watching
         self._seen_up_to: dict[str, str] = {}
         """By configuration: the time up to which sessions were examined. Only an optimization."""
@@ -142,7 +142,7 @@ class OnlineWatch:
 
     def _begin(self, config: OnlineConfig, sessions: Sequence[str], now: datetime) -> str:
         watching, document = self._watching, config["document"]
-        names = [entry["evaluatorId"] for entry in document["evaluators"]]
+        names = [entry["evaluatorId"] for entry in document.get("evaluators", [])]
         job = open_evaluation(
             self._store,
             EvaluationRequest.from_document(
@@ -184,7 +184,8 @@ class OnlineWatch:
             output["logGroupName"] = _first_group(config)
         return {
             "batchEvaluationName": config["name"],
-            "evaluators": document["evaluators"],
+            "evaluators": document.get("evaluators", []),
+            "insights": document.get("insights", []),
             "dataSourceConfig": {"store": {"sessionIds": list(sessions)}},
             "outputConfig": {"cloudWatchConfig": output},
             **self._watching.judging,
@@ -273,7 +274,8 @@ def _first_group(config: OnlineConfig) -> str:
 
 
 @cache
-def _this_process() -> str:
+def watching_process() -> str:
+    """The name of this process as the one that watches configurations."""
     return this_process()
 
 

@@ -16,7 +16,7 @@ from proctor.evaluator import FindEvaluator
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.formatting import plural
 from proctor.job import Work
-from proctor.jobs.evaluation.ground_truth import Dataset, read_dataset
+from proctor.jobs.evaluation.ground_truth import Dataset, dataset_of_examples, read_dataset
 from proctor.jobs.evaluation.items import (
     DiscoveredSession,
     EvaluatorSet,
@@ -31,10 +31,13 @@ from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.session import Usage
 from proctor.store import Store
+from proctor.store.datasets import DRAFT
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.session_selection import LogGroupSessions
 from proctor.telemetry import sources
 
+STORED = "dataset:"
+"""Begins the name of ground truth that is a dataset of the store."""
 MOST_UNREADABLE = 5
 """Files that could not be read which a notice names."""
 CHARACTERS_PER_TOKEN = 4
@@ -149,19 +152,25 @@ def pending_request(
     plan_text: str = "",
     ground_truth: Sequence[Path] = (),
     files_folder: Path | None = None,
+    store: Store | None = None,
 ) -> PendingEvaluationRequest:
     """Complete a request: read its ground truth, resolve its paths; raises if something is missing.
 
-    `ground_truth` are further files; `files_folder` is where the paths of `files` begin, if not in `folder`.
+    `ground_truth` are further files; `dataset:NAME` is a dataset of the `store`. `files_folder` is where the
+    paths of `files` begin, if not in `folder`.
     """
     complete = dict(document)
     entries = complete.pop("groundTruth", None)
     named = [entries] if isinstance(entries, str) else as_sequence(entries)
     # An evaluation that is extended has its datasets already, and keeps where they came from.
     datasets = [entry for entry in named if isinstance(entry, dict)]
-    files = [*(folder / entry for entry in named if isinstance(entry, str)), *ground_truth]
+    texts = [entry for entry in named if isinstance(entry, str)]
+    files = [*(Path(each) if each.startswith(STORED) else folder / each for each in texts), *ground_truth]
     if files or datasets:
-        read = [dataset_of(path) for path in files]
+        read = [
+            stored_dataset(store, str(path)) if str(path).startswith(STORED) else dataset_of(path)
+            for path in files
+        ]
         inline = as_sequence(as_map(complete, "evaluationMetadata").get("sessionMetadata"))
         metadata = [*(entry for dataset in read for entry in dataset.metadata), *inline]
         complete["evaluationMetadata"] = {"sessionMetadata": metadata}
@@ -172,6 +181,23 @@ def pending_request(
         complete["dataSourceConfig"] = {"files": {**source, "paths": paths}}
     return PendingEvaluationRequest(
         document=complete, folder=folder, plan_path=plan_path, plan_text=plan_text
+    )
+
+
+def stored_dataset(store: Store | None, name: str) -> Dataset:
+    """The ground truth in a dataset of the store: `dataset:NAME`, its draft, or `dataset:NAME@VERSION`."""
+    if store is None:
+        raise UsageError(f"{name} needs a store, and there is none here\nGive a file.")
+    wanted, _, version = name.removeprefix(STORED).partition("@")
+    if not (version or "0").isdecimal():
+        raise UsageError(f"{name}: `{version}` is no version\nWrite {STORED}{wanted}@1, or no version.")
+    row = store.datasets.dataset(wanted)
+    number = int(version) if version else DRAFT
+    if version:
+        store.datasets.version(row["id"], number)
+    return dataset_of_examples(
+        f"{row['name']}@{version}" if version else row["name"],
+        [each["content"] for each in store.datasets.all_examples(row["id"], number)],
     )
 
 

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from proctor.evaluators.insight import FIELDS
 from proctor.formatting import UNKNOWN, one_line
 from proctor.jobs.evaluation.state import EvaluationState, evaluation_of
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, as_number
 from proctor.report.charts import Bar, bars, estimate_figure, stacked
 from proctor.report.render import page, text
 from proctor.results_view import ResultCell, ResultColumn, ResultFigure, ResultsView, ResultTable, Section
@@ -104,8 +104,24 @@ def results_of(store: Store, run_id: str) -> EvaluationResults:
     )
 
 
+def results_without_key(store: Store, run_id: str) -> EvaluationResults:
+    """What is known of an evaluation without the key of its texts: counts and cost."""
+    sessions, totals = session_counts(store.read, run_id), store.read.totals(run_id)
+    return EvaluationResults(
+        run_id=run_id,
+        completed=sessions["completed"],
+        in_progress=sessions["in_progress"],
+        failed=sessions["failed"],
+        ignored=0,
+        summaries=(),
+        tokens=totals["tokens"],
+        cost_usd=totals["costUsd"],
+        remarks=(),
+    )
+
+
 def _calibration(read: StoreReader, run_id: str, key: Key) -> StoredCalibration | None:
-    """The newest calibration of a version of an evaluator; None: it has none, or only labels."""
+    """The newest calibration of a version of an evaluator; None: it has none."""
     row = newest_calibration(read, *key)
     if row is None:
         return None
@@ -113,12 +129,11 @@ def _calibration(read: StoreReader, run_id: str, key: Key) -> StoredCalibration 
     pairs = [
         CalibrationPair(session=name, human=human, judge=judge) for name, human, judge in document["pairs"]
     ]
-    if not pairs:
-        return None
     return StoredCalibration(
         pairs=pairs,
         scale=tuple(document["scale"]) if document["scale"] else None,
-        evaluated=judged_sessions(read, run_id, [pair.session for pair in pairs]),
+        evaluated=judged_sessions(read, run_id, [pair.session for pair in pairs]) if pairs else (),
+        noise_variance=as_number(document, "results", "noiseVariance"),
     )
 
 
@@ -374,6 +389,7 @@ def evaluator_summary(result: EvaluatorResult) -> JsonObject:
         "sessions": result.sessions,
         "labels": dict(result.labels),
         "judgeStandardDeviation": result.wavering,
+        "judgeStandardDeviationFrom": result.noise_from,
         "tokenUsage": {
             "inputTokens": result.input_tokens,
             "outputTokens": result.output_tokens,

@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from random import SystemRandom
 
-from proctor.errors import Contradiction, NotFound
+from proctor.errors import Contradiction, KeyMissing, NotFound
 from proctor.item import RUNNING, SUCCESS
 from proctor.jobs.evaluation.request import JOB_NAME, EvaluationRequest, named
-from proctor.json_values import JsonMap, as_map, as_text
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.store import Store, evaluations, timestamp
 from proctor.store.batches import moment
 from proctor.store.evaluations import EvaluationRecord, ListedEvaluation
@@ -63,6 +63,8 @@ class EvaluationState:
     error_details: tuple[str, ...] = ()
     """Why it failed or stopped, or how many sessions could not be evaluated; at most one entry."""
     sessions_found: int = 0
+    is_locked: bool = False
+    """Whether its request is encrypted with a key that is not available; the document is then empty."""
     is_new: bool = False
     """Set by `open_evaluation`: whether this call created it."""
 
@@ -149,10 +151,22 @@ def evaluation_of(
 
 
 def evaluations_page(
-    store: Store, now: datetime, *, after: tuple[str, str] | None = None, limit: int = 100
+    store: Store,
+    now: datetime,
+    *,
+    after: tuple[str, str] | None = None,
+    limit: int = 100,
+    allow_locked: bool = False,
 ) -> list[EvaluationState]:
-    """Evaluations, newest first; `after` is the `page_mark` of the last one of the previous page."""
-    return [_as_it_stands(store, row, now) for row in store.evaluations.page(after=after, limit=limit)]
+    """Evaluations, newest first; `after` is the `page_mark` of the last one of the previous page.
+
+    With `allow_locked`, those whose key is not available are listed with what needs none; otherwise raises
+    `KeyMissing`.
+    """
+    return [
+        _as_it_stands(store, row, now, allow_locked=allow_locked)
+        for row in store.evaluations.page(after=after, limit=limit)
+    ]
 
 
 def page_mark(evaluation: EvaluationState) -> tuple[str, str]:
@@ -205,7 +219,10 @@ def fail_evaluation(store: Store, evaluation_id: str, reason: str, message: str,
     store.end_batch(evaluation_id, "aborted", reason, message, now)
 
 
-def _as_it_stands(store: Store, row: ListedEvaluation, now: datetime) -> EvaluationState:
+def _as_it_stands(
+    store: Store, row: ListedEvaluation, now: datetime, *, allow_locked: bool = False
+) -> EvaluationState:
+    """The state of an evaluation. Raises `KeyMissing` without its key, unless `allow_locked`."""
     try:
         batch = store.read.batch(row["id"], now)
     except NotFound:
@@ -213,6 +230,15 @@ def _as_it_stands(store: Store, row: ListedEvaluation, now: datetime) -> Evaluat
     state = _state(store, row, batch) if batch else FAILED
     created = moment(row["createdAt"]) or now
     updated = (batch and (moment(batch["finishedAt"]) or moment(batch["heartbeatAt"]))) or created
+    document, is_locked = JsonObject(), False
+    details: tuple[str, ...] = (LOCKED,)
+    try:
+        document = json.loads(row["requestJson"])
+        details = _details(store, row, batch["status"] if batch else "", state)
+    except KeyMissing:
+        if not allow_locked:
+            raise
+        is_locked = True
     return EvaluationState(
         id=row["id"],
         arn=row["arn"],
@@ -220,12 +246,16 @@ def _as_it_stands(store: Store, row: ListedEvaluation, now: datetime) -> Evaluat
         state=state,
         created_at=created,
         updated_at=max(created, updated),
-        document=json.loads(row["requestJson"]),
+        document=document,
         output_group=row["outputGroup"],
         output_stream=row["outputStream"],
-        error_details=_details(store, row, batch["status"] if batch else "", state),
+        error_details=details,
+        is_locked=is_locked,
         sessions_found=row["sessionsFound"],
     )
+
+
+LOCKED = "Its request and its texts are encrypted, and the key is not available."
 
 
 def _state(store: Store, row: ListedEvaluation, batch: BatchRow) -> str:

@@ -158,6 +158,8 @@ def tool_message(value: object) -> ParsedToolResult | None:
     """The result in a tool's message, as LangChain serializes it; None: the value is no such message."""
     parsed = parse_nested(value)
     fields = as_map(parsed, "kwargs") or as_map(parsed)
+    if fields.get("type") == "tool" and "data" in fields:
+        fields = as_map(fields, "data")
     if "content" not in fields or not ("tool_call_id" in fields or fields.get("type") == "tool"):
         return None
     messages = parse_messages({"role": "tool", **fields}, "tool")
@@ -199,6 +201,8 @@ def agent_of(span: Span) -> str:
     if span.attributes.get("traceloop.span.kind") == "workflow" or is_workflow:
         return str(span.attributes.get("gen_ai.agent.name") or "") if is_workflow else ""
     named = first(span.attributes, "gen_ai.agent.name", "traceloop.entity.name")
+    if not named and span.name.endswith((".workflow", ".task")):
+        return ""
     return str(named or span.name.removeprefix("invoke_agent").strip() or "agent")
 
 
@@ -236,10 +240,10 @@ def entity_input(value: object) -> object:
         return parsed["inputs"]
     if "input_str" in parsed:
         return parsed["input_str"]
-    if set(parsed) - {"sanitize_inputs_outputs"} == {"args", "kwargs"} and isinstance(
-        parsed["kwargs"], Mapping
+    if set(parsed) - {"sanitize_inputs_outputs"} <= {"args", "kwargs"} and isinstance(
+        parsed.get("kwargs"), Mapping
     ):
-        arguments = parsed["args"] if isinstance(parsed["args"], list) else []
+        arguments = parsed["args"] if isinstance(parsed.get("args"), list) else []
         return {**{f"arg{number}": each for number, each in enumerate(arguments)}, **parsed["kwargs"]}
     return parsed
 

@@ -26,11 +26,14 @@ def speaks(span: Span) -> int:
 def read(span: Span) -> SpanReading | None:
     """Read a span; its results and answers stand inside an event's content."""
     if span.scope != SCOPE:
-        return _read_native(span)
+        return _read_overwritten(span) if openinference.kind_of(span) == "LLM" else _read_native(span)
     reading = openinference.read_openinference(span)
     if reading is None or reading.kind == "inference":
         return reading
-    content = _content(first(span.attributes, "output.value"))
+    output = parse_nested(first(span.attributes, "output.value"))
+    if reading.kind == "tool" and isinstance(output, Mapping) and {"name", "response"} <= set(output):
+        return replace(reading, tool_result=_result(output["response"]))
+    content = _content(output)
     if content is None:
         return reading
     messages = parse_messages(content, "assistant")
@@ -40,6 +43,21 @@ def read(span: Span) -> SpanReading | None:
     if not results:
         return reading
     return replace(reading, tool_result="\n".join(result.text for result in results))
+
+
+def _read_overwritten(span: Span) -> SpanReading | None:
+    """The agent's own span, over which OpenInference has written each model call: the last one is left.
+
+    Its tools have spans; of the calls, some stand there twice.
+    """
+    reading = openinference.read_openinference(span)
+    if reading is None:
+        return None
+    return replace(
+        reading,
+        inputs=[message for message in reading.inputs if message.role in ("system", "user")],
+        outputs=[replace(message, calls=()) for message in reading.outputs],
+    )
 
 
 def _read_native(span: Span) -> SpanReading | None:
@@ -56,11 +74,14 @@ def _read_native(span: Span) -> SpanReading | None:
     arguments, response = _captured(span, "tool_call_args"), _captured(span, "tool_response")
     if arguments is not None:
         reading = replace(reading, tool_args=as_map(arguments))
-    if response is not None:
-        is_single = isinstance(response, Mapping) and set(response) == {"result"}
-        result = as_map(response)["result"] if is_single else response
-        reading = replace(reading, tool_result=text_of(result))
-    return reading
+    if response is None and reading.tool_result is not None:
+        response = parse_nested(reading.tool_result)
+    return reading if response is None else replace(reading, tool_result=_result(response))
+
+
+def _result(response: object) -> str:
+    is_single = isinstance(response, Mapping) and set(response) == {"result"}
+    return text_of(as_map(response)["result"] if is_single else response)
 
 
 def _read_call(span: Span, request: JsonMap) -> SpanReading:
@@ -95,7 +116,6 @@ def _captured(span: Span, name: str) -> object:
     return None if value is None or str(value).strip() in _EMPTY else parse_nested(value)
 
 
-def _content(value: object) -> object:
-    parsed = parse_nested(value)
+def _content(parsed: object) -> object:
     content = parsed.get("content") if isinstance(parsed, Mapping) else None
     return content if isinstance(content, Mapping) and "parts" in content else None

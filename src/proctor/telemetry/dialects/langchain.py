@@ -7,7 +7,9 @@ LangChain's own notation, OpenInference has the messages at the top.
 import re
 from dataclasses import replace
 
+from proctor.json_values import as_map, as_text
 from proctor.telemetry.dialects import genai, openinference
+from proctor.telemetry.messages import parse_nested
 from proctor.telemetry.span import Span, SpanReading
 
 SCOPES = (
@@ -30,6 +32,11 @@ def read(span: Span) -> SpanReading | None:
     reading = (
         openinference.read_openinference(span) if openinference.kind_of(span) else genai.read_genai(span)
     )
+    if reading and reading.kind == "agent" and not reading.agent:
+        metadata = as_map(parse_nested(span.attributes.get("metadata")))
+        # The nodes of its graph name it too.
+        if "langgraph_node" not in metadata:
+            reading = replace(reading, agent=as_text(metadata, "lc_agent_name"))
     if reading and reading.kind == "tool" and reading.tool_result:
         printed = _PRINTED.match(reading.tool_result)
         return replace(reading, tool_result=printed["text"]) if printed else reading

@@ -70,14 +70,26 @@ def flattened_messages(attributes: JsonMap, prefix: str, role: Role) -> list[Par
 def _read_agent(span: Span) -> SpanReading:
     attributes, content = span.attributes, content_of(span)
     kind = kind_of(span)
-    named = str(first(attributes, "agent.name", "gen_ai.agent.name", "graph.node.name") or span.name)
+    named = str(
+        first(attributes, "agent.name", "gen_ai.agent.name", "graph.node.name", "graph.node.id") or ""
+    )
+    # The OpenAI Agents SDK calls the span around all agents so.
+    named = named or ("" if span.name == "Agent workflow" else span.name)
     return SpanReading(
         kind="agent",
         inputs=parse_messages(first(attributes, "input.value"), "user") or content.inputs,
-        outputs=parse_messages(first(attributes, "output.value"), "assistant") or content.outputs,
+        outputs=parse_messages(_answer(first(attributes, "output.value")), "assistant") or content.outputs,
         agent=named if kind == "AGENT" else "",
         has_failed=span.has_failed,
     )
+
+
+def _answer(value: object) -> object:
+    """The output of an agent; of CrewAI's crews, the text of their answer."""
+    parsed = parse_nested(value)
+    if isinstance(parsed, Mapping) and {"raw", "pydantic", "json_dict"} <= set(parsed):
+        return parsed["raw"]
+    return value
 
 
 def _read_model(span: Span) -> SpanReading:

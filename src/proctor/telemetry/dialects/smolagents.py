@@ -31,10 +31,20 @@ def read(span: Span) -> SpanReading | None:
         return None
     if kind == "AGENT":
         task = as_map(parse_nested(first(attributes, "input.value"))).get("task")
-        return replace(reading, inputs=[ParsedMessage("user", str(task))] if task else reading.inputs)
+        inputs = [ParsedMessage("user", str(task))] if task else reading.inputs
+        return replace(reading, inputs=inputs, agent=reading.agent.removesuffix(".run"))
     if kind == "TOOL":
         return None if reading.tool == FINAL_ANSWER else replace(reading, tool_args=_named(reading, span))
-    return replace(reading, inputs=[_without_prefix(message) for message in reading.inputs])
+    return replace(
+        reading,
+        inputs=[_without_prefix(message) for message in reading.inputs],
+        outputs=[_without_answer(message) for message in reading.outputs],
+    )
+
+
+def _without_answer(message: ParsedMessage) -> ParsedMessage:
+    """A message without the call that ends the run, which is no use of a tool."""
+    return replace(message, calls=tuple(call for call in message.calls if call.name != FINAL_ANSWER))
 
 
 def _named(reading: SpanReading, span: Span) -> dict[str, object]:

@@ -4,6 +4,8 @@ With `gen_ai_latest_experimental` it writes the newer parts in one event; both a
 event loop is a span that repeats the content of the model and tool spans.
 """
 
+from dataclasses import replace
+
 from proctor.telemetry.dialects import genai
 from proctor.telemetry.span import Span, SpanReading
 
@@ -21,7 +23,11 @@ def read(span: Span) -> SpanReading | None:
     if kind is None:
         return None
     content = genai.content_of(span)
-    return genai.read_tool(span, content) if kind == "tool" else genai.read_talk(span, kind, content)
+    if kind == "tool":
+        return genai.read_tool(span, content)
+    reading = genai.read_talk(span, kind, content)
+    system = span.attributes.get("system_prompt")
+    return replace(reading, system=str(system)) if system and reading and not reading.system else reading
 
 
 def _by_name(name: str) -> genai.Kind | None:

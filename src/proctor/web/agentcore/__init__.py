@@ -45,8 +45,9 @@ METHODS = ["GET", "POST", "PUT", "DELETE"]
 def router(site: AppState) -> APIRouter:
     """The routes of the interface, authenticated by signature or bearer token."""
     service = Service(site)
-    # Raises for invalid limits before the server starts.
+    # Raises for invalid limits and watches before the server starts.
     _ = service.limits
+    online.keep_watches(service)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

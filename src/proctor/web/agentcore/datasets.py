@@ -20,7 +20,7 @@ from starlette.responses import Response, StreamingResponse
 
 from proctor.errors import NotFound
 from proctor.json_values import JsonMap, JsonObject, as_text, parse_json
-from proctor.store.datasets import DRAFT, Dataset
+from proctor.store.datasets import DRAFT, StoredDataset
 from proctor.store.definitions import Token
 from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
@@ -34,6 +34,7 @@ from proctor.web.agentcore.operation import BASE_URL, Operation, respond_safely
 from proctor.web.agentcore.request_shapes import (
     ADD_EXAMPLES,
     CREATE_DATASET,
+    CREATE_DATASET_VERSION,
     DATASET_PAGES,
     DELETE_EXAMPLES,
     EXAMPLES,
@@ -42,9 +43,10 @@ from proctor.web.agentcore.request_shapes import (
     ONE_DATASET,
     UPDATE_DATASET,
     UPDATE_EXAMPLES,
+    WITH_EXAMPLE_ID,
 )
 from proctor.web.agentcore.service import Service, seconds, token_of
-from proctor.web.agentcore.shapes import DATASET, Members, ShapeProblem, new_id
+from proctor.web.agentcore.shapes import DATASET, Members, Shape, ShapeProblem, new_id
 
 LINK_PATH = "/dataset-files/{dataset_id}/{version}"
 LINK_LIFE = timedelta(minutes=5)
@@ -201,13 +203,11 @@ def add_examples(service: Service, request: Members) -> JsonMap:
 def update_examples(service: Service, request: Members) -> JsonMap:
     """Replace examples of the draft: all of them, or none."""
     row, given = _dataset(service, request), request["examples"]
-    ids = [each["exampleId"] for each in given]
-    contents = [_content(each) for each in given]
-    flaws = list(_example_flaws(contents, row["schemaType"], "examples"))
-    if flaws:
+    shapes = (WITH_EXAMPLE_ID, EXAMPLES[row["schemaType"]])
+    if flaws := [flaw for shape in shapes for flaw in _flaws(given, shape)]:
         raise validation_error(flaws)
-    changed = dict(zip(ids, contents, strict=True))
-    if len(changed) < len(ids):
+    changed: dict[str, JsonMap] = {each["exampleId"]: _content(each) for each in given}
+    if len(changed) < len(given):
         raise validation_error([ShapeProblem("examples", "Member must not name an example twice")])
     _check_scenarios((_draft(service, row) | changed).values())
     token = _token("UpdateDatasetExamples", request)
@@ -238,7 +238,11 @@ OPERATIONS = (
         query=("datasetVersion",),
     ),
     _control(
-        "CreateDatasetVersion", "POST /datasets/{datasetId}/versions", ONE_DATASET, create_version, status=202
+        "CreateDatasetVersion",
+        "POST /datasets/{datasetId}/versions",
+        CREATE_DATASET_VERSION,
+        create_version,
+        status=202,
     ),
     _control(
         "ListDatasetVersions",
@@ -313,7 +317,7 @@ def _signature(service: Service, dataset_id: str, version: str, expires: str) ->
     return hmac.new(service.link_secret, text.encode(), hashlib.sha256).hexdigest()
 
 
-def _dataset(service: Service, request: Members) -> Dataset:
+def _dataset(service: Service, request: Members) -> StoredDataset:
     row = service.store.datasets.dataset(request["datasetId"])
     # Unlike the command line, names are not accepted.
     if row["id"] != request["datasetId"]:
@@ -321,9 +325,12 @@ def _dataset(service: Service, request: Members) -> Dataset:
     return row
 
 
-def _version(service: Service, row: Dataset, request: Members) -> int:
+def _version(service: Service, row: StoredDataset, request: Members) -> int:
     name = request.get("datasetVersion", DRAFT_NAME)
-    return DRAFT if name == DRAFT_NAME else service.store.datasets.version(row["id"], int(name))["version"]
+    if name == DRAFT_NAME:
+        return DRAFT
+    # The column holds 18 digits; no version has a higher number.
+    return service.store.datasets.version(row["id"], min(int(name[:20]), 10**18 - 1))["version"]
 
 
 def _name(version: int) -> str:
@@ -334,19 +341,19 @@ def _token(operation: str, request: Members) -> Token:
     return token_of(f"{operation} {request['datasetId']}", request)
 
 
-def _arn(service: Service, row: Dataset) -> str:
+def _arn(service: Service, row: StoredDataset) -> str:
     return service.names.arn(DATASET, row["id"])
 
 
-def _identity(service: Service, row: Dataset) -> JsonObject:
+def _identity(service: Service, row: StoredDataset) -> JsonObject:
     return {"datasetArn": _arn(service, row), "datasetId": row["id"]}
 
 
-def _changed(service: Service, row: Dataset) -> JsonObject:
+def _changed(service: Service, row: StoredDataset) -> JsonObject:
     return {**_identity(service, row), "status": "ACTIVE", "updatedAt": seconds(row["updatedAt"])}
 
 
-def _summary(service: Service, row: Dataset) -> JsonObject:
+def _summary(service: Service, row: StoredDataset) -> JsonObject:
     return {
         **_identity(service, row),
         "datasetName": row["name"],
@@ -360,7 +367,7 @@ def _summary(service: Service, row: Dataset) -> JsonObject:
     }
 
 
-def _draft(service: Service, row: Dataset) -> dict[str, JsonMap]:
+def _draft(service: Service, row: StoredDataset) -> dict[str, JsonMap]:
     return {each["id"]: each["content"] for each in service.store.datasets.all_examples(row["id"])}
 
 
@@ -368,13 +375,12 @@ def _new_examples(service: Service, request: Members, schema_type: str) -> dict[
     """The examples of a request by new ids: those of a repeated request are the same."""
     source = request["source"]
     if "s3Source" in source:
-        contents = _from_bucket(service, source["s3Source"]["s3Uri"])
-        path = "source.s3Source"
+        given, path = _from_bucket(service, source["s3Source"]["s3Uri"]), "source.s3Source"
     else:
-        contents, path = [_content(each) for each in source["inlineExamples"]["examples"]], INLINE
-    flaws = list(_example_flaws(contents, schema_type, path))
-    if flaws:
+        given, path = source["inlineExamples"]["examples"], INLINE
+    if flaws := list(_flaws(given, EXAMPLES[schema_type], path)):
         raise validation_error(flaws)
+    contents = [_content(each) for each in given]
     if len(contents) > service.limits.dataset_examples:
         raise ServiceQuotaExceededException(f"A dataset may have {service.limits.dataset_examples} examples.")
     token, about = request.get("clientToken", ""), request.get("datasetId") or request.get("datasetName")
@@ -391,10 +397,9 @@ def _content(example: Mapping[str, object]) -> JsonObject:
     return {name: value for name, value in example.items() if name != "exampleId"}
 
 
-def _example_flaws(contents: Sequence[JsonMap], schema_type: str, path: str) -> Iterator[ShapeProblem]:
-    shape = EXAMPLES[schema_type]
-    for number, content in enumerate(contents, start=1):
-        yield from shape.flaws(dict(content), f"{path}.{number}.member")
+def _flaws(examples: Sequence[object], shape: Shape, path: str = "examples") -> Iterator[ShapeProblem]:
+    for number, example in enumerate(examples, start=1):
+        yield from shape.flaws(example, f"{path}.{number}.member")
 
 
 def _check_scenarios(contents: Iterable[JsonMap]) -> None:
@@ -445,7 +450,7 @@ def _lines(content: bytes, flaw: Callable[[str], ShapeProblem]) -> list[JsonObje
             raise validation_error(
                 [flaw(f"Member must have a JSON object in each line; line {number} is none")]
             )
-        examples.append(_content(example))
+        examples.append(example)
     if not examples:
         raise validation_error([flaw("Member must have at least one example")])
     return examples

@@ -276,7 +276,7 @@ _quota_lock = threading.Lock()
 def start(service: Service, request: Members) -> JsonMap:
     """Start an evaluation; a known client token returns the one it started."""
     flaws = collected(
-        something_to_judge(request, with_insights=True),
+        something_to_judge(request),
         insight_flaws(request),
         known_evaluators(service, request),
         _judge_flaws(service, request),

@@ -7,13 +7,17 @@ was enabled are not evaluated.
 from collections.abc import Iterator
 from functools import partial
 
+from proctor.config import WatchSection
+from proctor.errors import UsageError
+from proctor.evaluators.definition import FUNCTION
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text
 from proctor.judging.question import places_in
 from proctor.store.definitions import CONFIGS, OnlineConfig
 from proctor.store.writer import timestamp
 from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import ServiceQuotaExceededException, validation_error
+from proctor.web.agentcore.errors import ServiceQuotaExceededException, WireError, validation_error
 from proctor.web.agentcore.evaluators import known_evaluators, managed
+from proctor.web.agentcore.jobs import insight_flaws
 from proctor.web.agentcore.operation import Operation
 from proctor.web.agentcore.request_shapes import (
     CREATE_ONLINE,
@@ -40,14 +44,14 @@ GROUND_TRUTH_PLACES = frozenset(
 """Placeholders that need ground truth, which arriving sessions do not have."""
 
 
-def create(service: Service, request: Members) -> JsonMap:
-    """Create a configuration."""
+def create(service: Service, request: Members, *, functions: bool = False) -> JsonMap:
+    """Create a configuration; with `functions`, evaluators may be functions of this machine."""
     definitions = service.store.definitions
     if definitions.count(CONFIGS) >= service.limits.online_configs:
         raise ServiceQuotaExceededException(
             f"There may be {service.limits.online_configs} online configurations."
         )
-    _check(service, request, requested=request)
+    _check(service, request, requested=request, functions=functions)
     now = timestamp(service.now)
     config_id = new_id(request["onlineEvaluationConfigName"])
     row = {
@@ -94,13 +98,13 @@ def list_all(service: Service, request: Members) -> JsonMap:
     return answer
 
 
-def update(service: Service, request: Members) -> JsonMap:
+def update(service: Service, request: Members, *, functions: bool = False) -> JsonMap:
     """Update a configuration, or enable or disable it."""
     config_id = request["onlineEvaluationConfigId"]
     definitions = service.store.definitions
     row = definitions.config(config_id)
     document = {**row["document"], **{name: request[name] for name in DOCUMENT if name in request}}
-    _check(service, document, requested=request)
+    _check(service, document, requested=request, functions=functions)
     now = timestamp(service.now)
     values: JsonObject = {"updatedAt": now, "failure": ""}
     if "description" in request:
@@ -110,7 +114,7 @@ def update(service: Service, request: Members) -> JsonMap:
         values["enabled"] = int(enabled)
         if enabled and not row["enabled"]:
             values["enabledAt"] = now
-    if "evaluators" in request or "outputConfig" in request:
+    if {"evaluators", "insights", "outputConfig"} & set(request):
         # Results of other evaluators or for another output belong to a new evaluation.
         values["runId"] = ""
     stored = definitions.update_config(
@@ -129,6 +133,50 @@ def delete(service: Service, request: Members) -> JsonMap:
     definitions.delete_config(row["id"])
     definitions.untag(service.names.arn(ONLINE, row["id"]))
     return {**_identity(service, row), "status": "DELETING"}
+
+
+def keep_watches(service: Service) -> None:
+    """Create and update the configurations of `[[watch]]` sections that name evaluators."""
+    configs = {row["name"]: row for row in _all_configs(service)} if service.watches else {}
+    for watch in service.watches:
+        try:
+            if watch.evaluators:
+                _keep_watch(service, watch, configs.get(watch.name))
+        except WireError as error:
+            raise UsageError(f"[[watch]] {watch.name}: {error}") from error
+
+
+def _keep_watch(service: Service, watch: WatchSection, row: OnlineConfig | None) -> None:
+    document = _watch_document(service, watch)
+    if row is None:
+        request = {"onlineEvaluationConfigName": watch.name, "enableOnCreate": True, **document}
+        create(service, request, functions=True)
+        return
+    changed = {name: value for name, value in document.items() if row["document"].get(name) != value}
+    if changed or not row["enabled"]:
+        request = {"onlineEvaluationConfigId": row["id"], "executionStatus": "ENABLED", **changed}
+        update(service, request, functions=True)
+
+
+def _all_configs(service: Service) -> Iterator[OnlineConfig]:
+    after = ""
+    while page := service.store.definitions.configs(after=after):
+        yield from page
+        after = page[-1]["id"]
+
+
+def _watch_document(service: Service, watch: WatchSection) -> JsonObject:
+    return {
+        "rule": {
+            "samplingConfig": {"samplingPercentage": watch.sample_percent},
+            "sessionConfig": {"sessionTimeoutMinutes": watch.session_timeout_minutes},
+        },
+        "dataSourceConfig": {
+            "cloudWatchLogs": {"logGroupNames": [*watch.log_groups], "serviceNames": [watch.service]}
+        },
+        "evaluators": [{"evaluatorId": name} for name in watch.evaluators],
+        "evaluationExecutionRoleArn": f"arn:aws:iam::{service.names.account}:role/proctor",
+    }
 
 
 _control = partial(Operation, plane="control")
@@ -170,17 +218,28 @@ OPERATIONS = (
 )
 
 
-def _check(service: Service, document: Members, *, requested: Members) -> None:
+def _check(service: Service, document: Members, *, requested: Members, functions: bool) -> None:
     """Raise for an invalid configuration; of the output, only what `requested` sets is checked."""
     flaws = collected(
         something_to_judge(document),
-        known_evaluators(service, document),
+        insight_flaws(document),
+        known_evaluators(service, _without_functions(document) if functions else document),
         _ground_truth_flaws(service, document),
         source_flaws(document),
         output_flaws(requested),
     )
     if flaws:
         raise validation_error(flaws)
+
+
+def _without_functions(document: Members) -> Members:
+    """The document without evaluators that are functions of this machine."""
+    evaluators = [
+        entry
+        for entry in document.get("evaluators") or ()
+        if not FUNCTION.fullmatch(entry["evaluatorId"].partition("@")[0])
+    ]
+    return {**document, "evaluators": evaluators}
 
 
 def _ground_truth_flaws(service: Service, document: Members) -> Iterator[ShapeProblem]:

@@ -8,9 +8,9 @@ import inspect
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -63,6 +63,8 @@ class Operation:
     status: int = 200
     query: Sequence[str] = ()
     """Members in the query string."""
+    query_names: Mapping[str, str] = field(default_factory=dict)
+    """Members that have another name in the query string, by that name."""
     plane: str = "data"
     """`data`, `control`, `logs`, `monitoring` or `sts`: decides the status of a wrong bearer token and the
     signing service."""
@@ -249,7 +251,8 @@ async def _read(request: Request, most: int) -> bytes:
 def _queried(operation: Operation, query: str) -> JsonObject:
     """The members in a query string, converted to their types."""
     members: JsonObject = {}
-    for name, value in parse_qsl(query, keep_blank_values=True, errors="replace"):
+    for written, value in parse_qsl(query, keep_blank_values=True, errors="replace"):
+        name = operation.query_names.get(written, written)
         shape = operation.shape.members.get(name)
         if name not in operation.query:
             continue

@@ -102,7 +102,7 @@ def list_all(service: Service, request: Members) -> JsonMap:
     limit = request.get("maxResults", paging.PAGE)
     key = paging.key_of("recommendations", request.get("nextToken"), str, str)
     rows = service.store.recommendations.list(
-        after=(key[0], key[1]) if key else None, status=request.get("status", ""), limit=limit + 1
+        after=(key[0], key[1]) if key else None, status=request.get("statusFilter", ""), limit=limit + 1
     )
     answer: JsonObject = {"recommendationSummaries": [_summary(service, row) for row in rows[:limit]]}
     if len(rows) > limit:
@@ -129,7 +129,8 @@ OPERATIONS = (
         "GET /recommendations",
         LIST_RECOMMENDATIONS,
         list_all,
-        query=("maxResults", "nextToken", "status"),
+        query=("maxResults", "nextToken", "statusFilter"),
+        query_names={"status": "statusFilter"},
     ),
     Operation(
         "DeleteRecommendation",
@@ -213,6 +214,11 @@ def _flaws(service: Service, request: Members) -> Iterator[ShapeProblem]:
                 f"{path}.{name}",
                 "Member must contain the text: configuration bundles are not kept by this server",
             )
+    if (config.get("toolDescription") or {}).get("toolDescriptionText", {}).get("tools") == []:
+        yield ShapeProblem(
+            f"{path}.toolDescription.toolDescriptionText.tools",
+            "Member must have length greater than or equal to 1",
+        )
     yield from _trace_flaws(service, config["agentTraces"], f"{path}.agentTraces")
     for entry in as_sequence(as_map(config, "evaluationConfig").get("evaluators")):
         kind, evaluator_id = read_arn(as_text(entry, "evaluatorArn")) or ("", "")

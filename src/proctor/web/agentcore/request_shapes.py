@@ -491,13 +491,13 @@ CREATE_LOG_STREAM = Structure(
 
 
 DATASET_ID = Text(pattern=r"[a-zA-Z0-9_-]{1,110}")
-DATASET_VERSION = Text(pattern="(DRAFT|[0-9]{1,18})")
-EXAMPLE_ID = Text(least=1, most=256, pattern=r"[a-zA-Z0-9_.:-]+")
+DATASET_VERSION = Text(pattern="(DRAFT|[0-9]+)")
+EXAMPLE_ID = Text(most=256, pattern=r"[a-zA-Z0-9_.:-]+")
+EXAMPLE_LIST = Many(of=Anything(), least=1, most=1000)
+"""Checked by the schema of the dataset."""
 EXAMPLES_SOURCE = Union(
     {
-        "inlineExamples": Structure(
-            {"examples": Many(of=ObjectShape(), least=1, most=1000)}, required=["examples"]
-        ),
+        "inlineExamples": Structure({"examples": EXAMPLE_LIST}, required=["examples"]),
         "s3Source": Structure(
             {"s3Uri": Text(pattern=r"s3://[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]/.{1,1024}")}, required=["s3Uri"]
         ),
@@ -551,7 +551,8 @@ CREATE_DATASET = Structure(
     required=["datasetName", "source", "schemaType"],
 )
 UPDATE_DATASET = Structure({**_DATASET, "description": Text(most=200)}, required=["datasetId"])
-ONE_DATASET = Structure({**_DATASET, "datasetVersion": DATASET_VERSION}, required=["datasetId"])
+CREATE_DATASET_VERSION = Structure(_DATASET, required=["datasetId"])
+ONE_DATASET = Structure({"datasetId": DATASET_ID, "datasetVersion": DATASET_VERSION}, required=["datasetId"])
 DATASET_PAGES = Structure({**PAGING.members, "nextToken": Text(most=2048)})
 LIST_DATASET_VERSIONS = Structure({"datasetId": DATASET_ID, **PAGING.members}, required=["datasetId"])
 LIST_DATASET_EXAMPLES = Structure(
@@ -563,13 +564,8 @@ LIST_DATASET_EXAMPLES = Structure(
     required=["datasetId"],
 )
 ADD_EXAMPLES = Structure({**_DATASET, "source": EXAMPLES_SOURCE}, required=["datasetId", "source"])
-UPDATE_EXAMPLES = Structure(
-    {
-        **_DATASET,
-        "examples": Many(of=Structure({"exampleId": EXAMPLE_ID}, required=["exampleId"]), least=1, most=1000),
-    },
-    required=["datasetId", "examples"],
-)
+UPDATE_EXAMPLES = Structure({**_DATASET, "examples": EXAMPLE_LIST}, required=["datasetId", "examples"])
+WITH_EXAMPLE_ID = Structure({"exampleId": EXAMPLE_ID}, required=["exampleId"])
 DELETE_EXAMPLES = Structure(
     {**_DATASET, "exampleIds": Many(of=EXAMPLE_ID, least=1, most=1000)}, required=["datasetId", "exampleIds"]
 )
@@ -592,6 +588,18 @@ BUNDLE: dict[str, Shape] = {
 TOOL_NAME = Text(least=1, most=256, pattern=r"[a-zA-Z0-9_\-\.]+")
 PROMPT_TEXT = Text(least=1, most=20_000)
 _TIMES: dict[str, Shape] = {"startTime": TimestampShape(), "endTime": TimestampShape()}
+TRACE_FILTER = Structure(
+    {
+        **FILTER.members,
+        "value": Union({"stringValue": Text(most=1024), "doubleValue": Number(), "booleanValue": Flag()}),
+    },
+    required=FILTER.required,
+)
+EVALUATOR_ARN = Text(
+    pattern=r"arn:aws[a-zA-Z-]*:bedrock-agentcore:[a-z0-9-]+:[0-9]{12}:evaluator\/"
+    rf"{RESOURCE_ID}|"
+    r"arn:aws[a-zA-Z-]*:bedrock-agentcore:::evaluator/(Builtin|ThirdParty)\.[a-zA-Z0-9._-]+"
+)
 TRACES = Union(
     {
         "sessionSpans": ANY_SPANS,
@@ -600,7 +608,7 @@ TRACES = Union(
                 "logGroupArns": Many(of=Text(), least=1, most=5),
                 "serviceNames": Many(of=Text(least=1, most=256, pattern=r"[a-zA-Z0-9._-]+"), least=1, most=1),
                 **_TIMES,
-                "rule": Structure({"filters": Many(of=FILTER)}),
+                "rule": Structure({"filters": Many(of=TRACE_FILTER)}),
             },
             required=["logGroupArns", "serviceNames", *_TIMES],
         ),
@@ -630,7 +638,9 @@ RECOMMENDATION_CONFIG = Union(
                 "evaluationConfig": Structure(
                     {
                         "evaluators": Many(
-                            of=Structure({"evaluatorArn": Text()}, required=["evaluatorArn"]), least=1, most=1
+                            of=Structure({"evaluatorArn": EVALUATOR_ARN}, required=["evaluatorArn"]),
+                            least=1,
+                            most=1,
                         )
                     },
                     required=["evaluators"],
@@ -651,8 +661,7 @@ RECOMMENDATION_CONFIG = Union(
                                             "toolDescription": Union({"text": PROMPT_TEXT}),
                                         },
                                         required=["toolName", "toolDescription"],
-                                    ),
-                                    least=1,
+                                    )
                                 )
                             },
                             required=["tools"],
@@ -679,7 +688,7 @@ RECOMMENDATION_CONFIG = Union(
 )
 START_RECOMMENDATION = Structure(
     {
-        "name": Text(pattern=r"[a-zA-Z][a-zA-Z0-9_-]{0,47}"),
+        "name": Text(most=100, pattern=r"[a-zA-Z][a-zA-Z0-9_-]{0,47}"),
         "description": Text(most=4096),
         "type": Text(allowed=("SYSTEM_PROMPT_RECOMMENDATION", "TOOL_DESCRIPTION_RECOMMENDATION")),
         "recommendationConfig": RECOMMENDATION_CONFIG,
@@ -694,8 +703,7 @@ LIST_RECOMMENDATIONS = Structure(
     {
         "maxResults": Number(least=1, most=100, whole=True),
         "nextToken": Text(least=1, most=2048, pattern=r"\S*"),
-        # The client calls it statusFilter.
-        "status": RECOMMENDATION_STATUS,
+        "statusFilter": RECOMMENDATION_STATUS,
     }
 )
 
@@ -705,11 +713,9 @@ MANAGED_GROUPS = "/aws/bedrock-agentcore/evaluations/"
 DEFAULT_GROUP = "/aws/bedrock-agentcore/evaluations/batch-evaluations/results/default"
 
 
-def something_to_judge(request: Members, *, with_insights: bool = False) -> Iterator[ShapeProblem]:
-    """At least one evaluator, or insight where those are supported."""
-    if request.get("insights") and not with_insights:
-        yield ShapeProblem("insights", "Member must be empty: insights are found by batch evaluations alone")
-    if not (request.get("evaluators") or (with_insights and request.get("insights"))):
+def something_to_judge(request: Members) -> Iterator[ShapeProblem]:
+    """At least one evaluator or insight."""
+    if not (request.get("evaluators") or request.get("insights")):
         yield ShapeProblem("evaluators", "Member must have length greater than or equal to 1")
 
 

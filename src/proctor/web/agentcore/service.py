@@ -20,7 +20,9 @@ from starlette.concurrency import run_in_threadpool
 
 from proctor import __version__
 from proctor.api.launch import LaunchedProcess
+from proctor.config import WatchSection
 from proctor.errors import UsageError
+from proctor.jobs.evaluation.drift import Alerts, DriftWatch
 from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch
 from proctor.jobs.evaluation.request import JUDGE
 from proctor.jobs.evaluation.state import interrupted_evaluations
@@ -117,6 +119,16 @@ class RateBuckets:
             self._left[operation] = (available - 1, now)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryAnswer:
+    """The rows of a log query, as the client gets them."""
+
+    rows: Sequence[Sequence[JsonMap]]
+    scanned: int
+    scanned_bytes: int
+    at: datetime
+
+
 @dataclass(frozen=True)
 class Service:
     """The server, for operations."""
@@ -150,6 +162,11 @@ class Service:
         """Value of the label `Harmful`."""
         return float(self.site.evaluation.get("harmful_value", 1.0))
 
+    @property
+    def watches(self) -> Sequence[WatchSection]:
+        """Services to watch, as `[[watch]]` says."""
+        return self.site.context.settings.watches
+
     @cached_property
     def names(self) -> Names:
         return Names(region=self.site.region, account=self.site.account)
@@ -164,7 +181,7 @@ class Service:
         return self.site.make_models()
 
     @cached_property
-    def queries(self) -> dict[str, Any]:
+    def queries(self) -> dict[str, QueryAnswer]:
         """Answers of log queries by id, the oldest first."""
         return {}
 
@@ -267,6 +284,7 @@ class Watch:
                 quiet_seconds=service.limits.session_timeout_seconds,
             ),
         )
+        self._drift = DriftWatch(service.store, service.watches)
 
     def resume(self) -> None:
         """Resume all unfinished evaluations without a live owner."""
@@ -284,6 +302,10 @@ class Watch:
             if self._restarts[evaluation_id] < MOST_RESTARTS and self._start(evaluation_id):
                 self._restarts[evaluation_id] += 1
         self._unowned = unowned
+
+    def follow_drift(self) -> None:
+        """Extend the drift lines of online configurations."""
+        self._drift.look(self._service.now)
 
     def evaluate_arrivals(self) -> None:
         """Evaluate the sessions that online configurations select."""
@@ -308,8 +330,11 @@ async def watched(service: Service, recommend: Callable[[Service], Awaitable[Non
     watch = Watch(service)
     await _log_errors(watch.resume)
     limits = service.limits
+    alerts = Alerts(service.store, service.watches, service.site.environment, service.site.folder)
     tasks = [
         asyncio.create_task(_repeat(watch.evaluate_arrivals, limits.watch_seconds)),
+        asyncio.create_task(_repeat(watch.follow_drift, limits.watch_seconds)),
+        asyncio.create_task(_send_alerts(alerts, service, limits.watch_seconds)),
         asyncio.create_task(_repeat(watch.restart_dead, limits.take_up_seconds)),
         asyncio.create_task(_recommend(service, recommend)),
     ]
@@ -326,6 +351,15 @@ async def watched(service: Service, recommend: Callable[[Service], Awaitable[Non
 async def _repeat(work: Callable[[], None], seconds: float) -> None:
     while True:
         await _log_errors(work)
+        await asyncio.sleep(seconds)
+
+
+async def _send_alerts(alerts: Alerts, service: Service, seconds: float) -> None:
+    while True:
+        try:
+            await alerts.send(service.now)
+        except Exception:
+            _log.exception("sending alerts failed")
         await asyncio.sleep(seconds)
 
 

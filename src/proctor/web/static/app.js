@@ -1,6 +1,7 @@
 // Shared by every page: menu, theme, connection indicator. Re-exports the shared modules.
 
 import { byId } from "./dom.js";
+import "./keys.js";
 import { onConnection } from "./live.js";
 
 export { api, ApiError, query } from "./api.js";
@@ -8,6 +9,7 @@ export { attempt, confirmed, toast } from "./dialogs.js";
 export { byId, debounced, el, go, remember, remembered, svg, urlOf } from "./dom.js";
 export * as format from "./format.js";
 export { onConnection, watch } from "./live.js";
+export { since } from "./time.js";
 export { badge, ProgressBar, RUN_STATUSES, STATUSES, tally, words } from "./status.js";
 export { DataTable } from "./table.js";
 
@@ -52,10 +54,19 @@ onConnection((connected) => {
     }, 2000);
 });
 
+// Ctrl-K opens the palette, which is loaded then.
+const openPalette = () => import("./palette.js").then((palette) => palette.openPalette());
+byId("palette-button")?.addEventListener("click", openPalette);
+document.addEventListener("keydown", (event) => {
+  if (!byId("palette-button") || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey || event.key.toLowerCase() !== "k") return;
+  event.preventDefault();
+  openPalette();
+});
+
 // `/` focuses the search field, unless the user is typing.
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
-  const search = document.querySelector("input[type=search]");
+  const search = [...document.querySelectorAll("input[type=search]")].find((one) => one.checkVisibility());
   if (event.key === "/" && !typing && search && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
     search.focus();

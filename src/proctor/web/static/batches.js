@@ -2,8 +2,10 @@
 
 import { api, attempt, badge, byId, confirmed, DataTable, debounced, el, format, go, ProgressBar, query, tally, toast, urlOf, watch } from "./app.js";
 import { announce } from "./notify.js";
+import { deleteRun, doneWords } from "./run_actions.js";
 
 const SIZE = 50;
+const FORMATS = { json: "JSON", ndjson: "NDJSON", csv: "CSV", parquet: "Parquet" };
 const address = new URLSearchParams(location.search);
 const filters = {
   search: address.get("search") || "",
@@ -48,7 +50,7 @@ function progressCell(run) {
   const bar = new ProgressBar();
   bar.setAttribute("aria-label", `Progress of ${run.runId}`);
   bar.update(run.counts);
-  const done = el("span", {}, `${format.number(run.finishedCount)} of ${format.number(run.itemCount)}`);
+  const done = el("span", {}, doneWords(run));
   return el("div", { class: "progress-cell" }, bar, el("div", { class: "line" }, done, tally(run.counts)));
 }
 
@@ -61,7 +63,25 @@ function actionsCell(run) {
   const button = (name, action, needs) =>
     el("button", { type: "button", class: "quiet compact", "aria-label": `${name} ${run.runId}`, dataset: { action: name, needs }, onclick: (event) => action(run, event.currentTarget) }, name);
   const view = el("a", { class: "button quiet compact", href: `/runs/${encodeURIComponent(run.runId)}`, "aria-label": `View ${run.runId}`, dataset: { action: "View" } }, "View");
-  return el("span", {}, view, run.status === "running" ? button("Abort", abort, "run") : button("Delete", remove, "admin"));
+  const report = el("a", { class: "button quiet compact", href: `/api/runs/${encodeURIComponent(run.runId)}/report?format=html`, target: "_blank", rel: "noopener", "aria-label": `Report of ${run.runId}`, dataset: { action: "Report" } }, "Report");
+  const download = button("Export", exportRun, "view");
+  download.setAttribute("aria-haspopup", "true");
+  return el("span", {}, view, report, download, run.status === "running" ? button("Abort", abort, "run") : button("Delete", remove, "admin"));
+}
+
+const exportMenu = el("div", { class: "menu popup", popover: "auto", "aria-label": "Export as" });
+document.body.append(exportMenu);
+
+/** One menu for all rows, which are drawn anew with each update. */
+function exportRun({ runId }, button) {
+  const link = ([form, title]) => el("a", { class: "menu-item", download: "", href: `/api/runs/${encodeURIComponent(runId)}/export?format=${form}`, onclick: () => exportMenu.hidePopover() }, title);
+  exportMenu.replaceChildren(...Object.entries(FORMATS).map(link));
+  exportMenu.showPopover();
+  const { bottom, right, top } = button.getBoundingClientRect();
+  const below = bottom + exportMenu.offsetHeight + 8 < innerHeight;
+  exportMenu.style.top = `${below ? bottom + 4 : top - exportMenu.offsetHeight - 4}px`;
+  exportMenu.style.left = `${Math.max(8, right - exportMenu.offsetWidth)}px`;
+  exportMenu.firstChild.focus();
 }
 
 async function abort(run, button) {
@@ -76,16 +96,7 @@ async function abort(run, button) {
 }
 
 async function remove(run, button) {
-  const agreed = await confirmed({
-    title: `Delete ${run.runId}?`,
-    text: [`${format.plural(run.itemCount, "item")} with all recorded data, worktrees, and session branches.`, "This cannot be undone."],
-    action: "Delete",
-  });
-  if (!agreed) return;
-  const done = await attempt(button, () => api.delete(`/api/runs/${encodeURIComponent(run.runId)}`));
-  if (!done) return;
-  toast(`Deleted ${run.runId}`, "good", done.kept.join("; "));
-  await load();
+  if (await deleteRun(run, button)) await load();
 }
 
 async function load() {

@@ -1,9 +1,9 @@
 // The Compare page. The URL contains the whole selection, so that a link shows the same comparison.
 
 import { api, attempt, byId, DataTable, debounced, el, format, query, toast, urlOf } from "./app.js";
-import { chartCard } from "./charts.js";
+import { chartCard, itemsAddress } from "./charts.js";
 import { gatesSection } from "./gates.js";
-import { visible } from "./texts.js";
+import { breakable, visible } from "./texts.js";
 
 const { number, plural } = format;
 const SIZE = 25;
@@ -16,7 +16,13 @@ const selection = {
   mixed: address.get("mixed") || "",
   gate: address.getAll("gate"),
 };
-const detail = { metric: address.get("at") || "", candidate: address.get("candidate") || "", search: "", direction: "", offset: 0 };
+const detail = {
+  metric: address.get("at") || "",
+  candidate: address.get("candidate") || "",
+  search: address.get("search") || "",
+  direction: address.get("direction") || "",
+  offset: Number(address.get("offset")) || 0,
+};
 const NAMES = { success: "Success", cost: "Cost", time: "Time", tokens: "Tokens" };
 const metricTitle = (metric) => NAMES[metric] || visible(metric.replace(/^(score|metric):/, "").replace(/^Builtin\./, ""));
 /** Whether a gate uses a metric that every run has. */
@@ -135,7 +141,7 @@ const isEnough = () => selection.run.length > 1 || (selection.run.length === 1 &
 const asQuery = () => query(selection);
 
 function changed() {
-  history.replaceState(null, "", urlOf(`/compare${query({ ...selection, at: detail.metric, candidate: detail.candidate })}`));
+  remember();
   drawChooser();
   load();
 }
@@ -174,8 +180,25 @@ function show() {
   if (!metrics.includes(detail.metric)) detail.metric = metrics[0] || "";
   const candidates = comparison.groups.slice(1);
   if (!candidates.includes(detail.candidate)) detail.candidate = candidates[0] || "";
-  const parts = [notices(), metricChips(), findings(), gatesSection(comparison, { add: addGate, remove: removeGate }), el("section", { "aria-labelledby": "plots-title" }, el("h2", { id: "plots-title" }, "Differences"), el("div", { class: "charts" }, comparison.charts.map((chart) => chartCard({ ...chart, caption: metricTitle(chart.caption) })))), disagreements(metrics, candidates)];
+  const plots = comparison.charts.map((chart) => {
+    const marks = chart.marks.map((mark) => ({ ...mark, opens: true }));
+    return chartCard({ ...chart, marks, caption: metricTitle(chart.caption) }, { open: (mark) => lookAt(chart.caption, mark.label, "all") });
+  });
+  const parts = [
+    headline(),
+    el("section", { "aria-labelledby": "plots-title" }, el("h2", { id: "plots-title", class: "unseen" }, "Differences"), el("div", { class: "charts" }, plots)),
+    notices(),
+    metricChips(),
+    findings(),
+    gatesSection(comparison, { add: addGate, remove: removeGate }),
+    disagreements(metrics, candidates),
+  ];
   byId("result").replaceChildren(el("div", { class: "stack result" }, parts.filter(Boolean)));
+}
+
+function headline() {
+  const kind = comparison.isBetter === null ? "" : comparison.isBetter ? "good" : "bad";
+  return el("div", { class: `notice headline ${kind}` }, el("p", {}, el("b", {}, visible(comparison.summary))));
 }
 
 function addGate(text, button) {
@@ -250,10 +273,10 @@ function findings() {
     open: (each) => lookAt(each.metric, each.candidate),
     columns: [
       { key: "metric", title: "Metric", class: "col-metric", cell: (each) => el("b", { title: each.metric }, metricTitle(each.metric)) },
-      ...(several ? [{ key: "candidate", title: "Candidate", class: "col-candidate", cell: (each) => visible(each.candidate) }] : []),
-      { key: "baseline", title: several ? "Baseline" : visible(comparison.groups[0]), numeric: true, class: "col-mean", cell: (each) => mean(each.baselineMean) },
-      { key: "value", title: several ? "Mean" : visible(comparison.groups[1] || ""), numeric: true, class: "col-mean", cell: (each) => mean(each.candidateMean) },
-      { key: "difference", title: "Difference", numeric: true, class: "col-difference", cell: (each) => el("b", {}, each.difference ? each.difference.said : "–") },
+      ...(several ? [{ key: "candidate", title: "Candidate", class: "col-candidate", cell: (each) => el("span", {}, breakable(each.candidate)) }] : []),
+      { key: "baseline", title: several ? "Baseline" : visible(comparison.groups[0]), numeric: true, class: "col-mean", cell: (each) => mean(each, each.baseline, each.baselineMean) },
+      { key: "value", title: several ? "Mean" : visible(comparison.groups[1] || ""), numeric: true, class: "col-mean", cell: (each) => mean(each, each.candidate, each.candidateMean) },
+      { key: "difference", title: "Difference", numeric: true, class: "col-difference", cell: (each) => el("b", {}, each.difference ? behind(each, each.difference.said) : "–") },
       { key: "interval", title: "95% CI", numeric: true, class: "col-interval", cell: (each) => (each.difference && each.difference.low !== null ? each.difference.interval : el("span", { class: "soft" }, "not enough data")) },
       { key: "finding", title: "Result", class: "col-finding", cell: finding },
       { key: "words", title: "Summary", class: "col-words", cell: (each) => el("span", {}, visible(each.words), each.unpaired ? el("span", { class: "soft" }, ` ${plural(each.unpaired, "unpaired task")} excluded.`) : null, each.difference ? each.remarks.map((remark) => el("span", { class: "soft" }, ` ${visible(remark)}.`)) : null) },
@@ -263,25 +286,51 @@ function findings() {
   return el("div", { class: "findings" }, table.element);
 }
 
-const mean = (one) => el("span", { title: one.low === null ? `${number(one.tasks)} tasks, ${number(one.items)} items` : `${one.low.toPrecision(4)} to ${one.high.toPrecision(4)}; ${number(one.tasks)} tasks, ${number(one.items)} items` }, one.said);
+/** A figure as a link to the tasks it is computed from. */
+function behind(each, text, title = null) {
+  if (!each.pairs) return el("span", { title }, text);
+  const at = { at: each.metric, candidate: each.candidate, direction: "all" };
+  const open = (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    lookAt(each.metric, each.candidate, "all");
+  };
+  return el("a", { href: `/compare${query({ ...selection, ...at })}#disagree`, title, onclick: open }, text);
+}
+
+function mean(each, group, one) {
+  const title = meanTitle(one);
+  if (each.pairs) return behind(each, one.said, title);
+  // Without pairs, the figure is of all items of the group.
+  const [run, items] = selection.by ? [selection.run[0], { factor: [`${selection.by}=${group}`] }] : [group, {}];
+  return el("a", { href: itemsAddress(run, items), title }, one.said);
+}
+
+const meanTitle = (one) => (one.low === null ? `${number(one.tasks)} tasks, ${number(one.items)} items` : `${one.low.toPrecision(4)} to ${one.high.toPrecision(4)}; ${number(one.tasks)} tasks, ${number(one.items)} items`);
 
 // ---- Tasks with different results
 
-function lookAt(metric, candidate) {
-  Object.assign(detail, { metric, candidate, offset: 0 });
+function lookAt(metric, candidate, direction = "") {
+  Object.assign(detail, { metric, candidate, direction, search: "", offset: 0 });
   byId("at-metric").value = metric;
   byId("at-candidate").value = candidate;
+  byId("at-direction").value = direction;
+  byId("at-search").value = "";
   remember();
   loadItems();
   byId("disagree").scrollIntoView({ behavior: "smooth", block: "start" });
 }
 
-const remember = () => history.replaceState(null, "", urlOf(`/compare${query({ ...selection, at: detail.metric, candidate: detail.candidate })}`));
+/** Store what is shown in the URL, so that reload, Back, and sharing keep it. */
+function remember() {
+  const { metric: at, candidate, direction, search, offset } = detail;
+  history.replaceState(null, "", urlOf(`/compare${query({ ...selection, at, candidate, direction, search, offset: offset || "" })}`));
+}
 
 function disagreements(metrics, candidates) {
   const metric = el("select", { id: "at-metric", "aria-label": "Metric" }, metrics.map((each) => el("option", { value: each, selected: each === detail.metric }, metricTitle(each))));
   const candidate = el("select", { id: "at-candidate", "aria-label": "Candidate", hidden: candidates.length < 2 }, candidates.map((each) => el("option", { value: each, selected: each === detail.candidate }, visible(each))));
-  const direction = el("select", { id: "at-direction", "aria-label": "Direction" }, [["", "Any direction"], ["higher", "Candidate higher"], ["lower", "Candidate lower"]].map(([value, words]) => el("option", { value, selected: value === detail.direction }, words)));
+  const direction = el("select", { id: "at-direction", "aria-label": "Direction" }, [["", "Any direction"], ["higher", "Candidate higher"], ["lower", "Candidate lower"], ["all", "All paired tasks"]].map(([value, words]) => el("option", { value, selected: value === detail.direction }, words)));
   const search = el("input", { type: "search", id: "at-search", placeholder: "Search tasks", "aria-label": "Search tasks", autocomplete: "off", maxlength: 500, value: detail.search });
   for (const [name, control] of [["metric", metric], ["candidate", candidate], ["direction", direction]])
     control.addEventListener("change", () => {
@@ -291,9 +340,10 @@ function disagreements(metrics, candidates) {
     });
   search.addEventListener("input", debounced(() => {
     Object.assign(detail, { search: search.value.trim(), offset: 0 });
+    remember();
     loadItems();
   }, 200));
-  const section = el("section", { id: "disagree", "aria-labelledby": "disagree-title" }, el("h2", { id: "disagree-title" }, "Tasks with different results"), el("div", { class: "tools" }, metric, candidate, direction, search), el("div", { id: "items" }, el("p", { class: "loading" }, "Loading…")));
+  const section = el("section", { id: "disagree", "aria-labelledby": "disagree-title" }, el("h2", { id: "disagree-title" }, "Tasks behind the figures"), el("div", { class: "tools" }, metric, candidate, direction, search), el("div", { id: "items" }, el("p", { class: "loading" }, "Loading…")));
   queueMicrotask(loadItems);
   return section;
 }
@@ -328,6 +378,7 @@ function itemTable(response) {
   const last = response.offset + response.items.length;
   const turn = (by) => () => {
     detail.offset = Math.max(0, detail.offset + by);
+    remember();
     loadItems();
   };
   const pager = el("nav", { class: "pager", "aria-label": "Pages", hidden: response.total <= SIZE },

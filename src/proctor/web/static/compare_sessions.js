@@ -1,6 +1,8 @@
 // Two transcripts side by side: turn k of one next to turn k of the other.
 
 import { api, attempt, badge, byId, el, format, go, query, urlOf } from "./app.js";
+import { diffLines, filesOf } from "./diff.js";
+import { lineDiff, near, wordDiff } from "./linediff.js";
 import { visible } from "./texts.js";
 import "./transcript.js";
 
@@ -19,6 +21,23 @@ class Side {
   async begin() {
     this.session = await api.get(this.address);
     this.transcript.begin({ session: this.id, started: this.session.startedAt });
+  }
+
+  /** The last thing the agent said; empty: nothing. */
+  async answer() {
+    // The end of the transcript, and more if it ends with many tool calls.
+    for (let after = this.session.lastPosition, step = 20; ; step = Math.min(4 * step, 400)) {
+      after = Math.max(0, after - step);
+      const { events } = await api.get(`${this.address}/events${query({ after, limit: 500 })}`);
+      const last = events.findLast((event) => event.kind === "message" && event.role === "assistant");
+      if (last) return last.content.isCut ? (await api.get(`${this.address}/texts/${last.position}/content`)).text : last.content.text;
+      if (!after) return "";
+    }
+  }
+
+  /** The patch of the session; empty: it has none. */
+  async patch() {
+    return this.session.branch ? (await api.get(`${this.address}/diff`)).diff : "";
   }
 
   /** Load events until there are `count` complete turns, or no more. */
@@ -87,6 +106,49 @@ async function more() {
   if (!total) rows.replaceChildren(el("div", { class: "empty" }, el("h2", {}, "No messages in either session.")));
 }
 
+// ---- What differs: the answers, and the changes
+
+const LONGEST_ANSWER = 20_000;
+
+async function showAnswers() {
+  const [one, other] = await Promise.all(sides.map((side) => side.answer()));
+  if (!one && !other) return;
+  const words = one === other ? "The last messages are the same." : one.length + other.length > LONGEST_ANSWER ? "" : "Words only one has are marked.";
+  const content =
+    one === other
+      ? el("p", { class: "word-diff", dir: "auto" }, visible(one))
+      : one.length + other.length > LONGEST_ANSWER
+        ? diffLines(near(lineDiff(one, other)))
+        : el("div", { class: "two" }, ["removed", "added"].map((kind, at) => el("p", { class: "word-diff", dir: "auto", "aria-label": `${sides[at].name} answer` }, marked(wordDiff(one, other), kind))));
+  byId("differences").append(el("section", { class: "card", "aria-label": "Answers" }, el("h2", {}, "Answers"), words ? el("p", { class: "soft small" }, words) : null, content));
+}
+
+/** One side of a difference: its own words marked, those of the other left out. */
+function marked(parts, kind) {
+  return parts.filter((part) => part.kind === "same" || part.kind === kind).map((part) => (part.kind === "same" ? visible(part.text) : el(kind === "added" ? "ins" : "del", {}, visible(part.text))));
+}
+
+async function showPatches() {
+  const [one, other] = (await Promise.all(sides.map((side) => side.patch()))).map((patch) => new Map(filesOf(patch).map((file) => [file.path, file])));
+  const paths = [...new Set([...one.keys(), ...other.keys()])].sort();
+  if (!paths.length) return;
+  const rows = paths.map((path) => patchRow(path, one.get(path), other.get(path)));
+  byId("differences").append(el("section", { class: "card", "aria-label": "Changes" }, el("h2", {}, "Changes"), el("p", { class: "soft small" }, "Lines of the patches that only the left (−) or only the right (+) session has."), rows));
+}
+
+/** A file that both changed alike, differently, or only one of them. */
+function patchRow(path, one, other) {
+  const text = (file) => (file ? file.lines.filter(({ kind }) => kind !== "hunk").map(({ kind, text }) => ({ added: "+", removed: "-" }[kind] ?? " ") + text).join("\n") : "");
+  const diff = lineDiff(text(one), text(other));
+  const isSame = one && other && diff.every(({ kind }) => kind === "same");
+  const words = isSame ? "same change" : !other ? `only ${sides[0].name.toLowerCase()}` : !one ? `only ${sides[1].name.toLowerCase()}` : "changed differently";
+  const summary = el("summary", {}, el("code", {}, visible(path)), el("span", { class: `tag${isSame ? "" : " warn"}` }, words));
+  const fold = el("details", { class: "diff-file" }, summary);
+  fold.addEventListener("toggle", () => fold.open && fold.children.length < 2 && fold.append(diffLines(isSame ? diff : near(diff), path)));
+  fold.open = !isSame && diff.length < 200;
+  return fold;
+}
+
 async function begin() {
   if (!left || !right) {
     byId("rows").replaceChildren(el("div", { class: "empty" }, el("h2", {}, "Select two sessions"), el("p", {}, "Compare two runs, then choose a task with different results."), el("a", { class: "button primary", href: "/compare" }, "Compare runs")));
@@ -97,6 +159,11 @@ async function begin() {
     byId("heads").replaceChildren(...sides.map((side) => side.head()));
     const prompt = sides[0].session.item?.prompt.text;
     if (prompt) document.querySelector("h1").textContent = visible(prompt).slice(0, 160);
+    // The transcripts are shown even if these cannot be, or take long. Before them, nothing moves.
+    const differences = showAnswers()
+      .then(showPatches)
+      .catch(() => {});
+    await Promise.race([differences, new Promise((resolve) => setTimeout(resolve, 1500))]);
     await more();
   } catch (error) {
     byId("rows").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy || ""))));

@@ -1,6 +1,6 @@
 // A patch as files and highlighted lines. Long files are rendered when they are opened.
 
-import { el } from "./dom.js";
+import { el, scrollable } from "./dom.js";
 import { highlighted, languageOf } from "./code.js";
 import { number, plural } from "./format.js";
 import { visible } from "./texts.js";
@@ -71,15 +71,32 @@ function counts(file) {
 
 function fileView(file, index) {
   const name = file.from && file.from !== file.path ? `${file.from} → ${file.path}` : file.path;
-  const box = el("div", { class: "diff-lines", role: "region", "aria-label": `Changes in ${visible(file.path)}`, tabindex: "0" });
+  const box = scrollable(el("div", { class: "diff-lines" }), `Changes in ${visible(file.path)}`);
   const note = file.note ? el("span", { class: "tag" }, file.note) : null;
   const fold = el("details", { class: "diff-file", id: `file-${index}` }, el("summary", {}, el("code", {}, visible(name)), note, counts(file)), box);
-  const fill = () => fold.open && !box.children.length && box.append(...linesOf(file));
+  const fill = () => fold.open && !box.children.length && (box.append(...linesOf(file)), scrollable(box, `Changes in ${visible(file.path)}`));
   fold.addEventListener("toggle", fill);
   fold.open = file.lines.length <= FOLDED_LINES;
   fill();
   return fold;
 }
+
+const SHOWN_LINES = 30;
+
+/** One edit of a file in a transcript; a long one is folded. */
+export function editView({ path, note, lines }) {
+  const file = { path, note, lines, added: lines.filter(({ kind }) => kind === "added").length, removed: lines.filter(({ kind }) => kind === "removed").length };
+  const box = scrollable(el("div", { class: "diff-lines edit-lines" }), `Changes in ${visible(path)}`);
+  const fold = el("details", { class: "diff-file" }, el("summary", {}, el("code", {}, visible(path)), note ? el("span", { class: "tag" }, visible(note)) : null, counts(file)), box);
+  const fill = () => fold.open && !box.children.length && (box.append(...linesOf(file)), scrollable(box, `Changes in ${visible(path)}`));
+  fold.addEventListener("toggle", fill);
+  fold.open = lines.length <= SHOWN_LINES;
+  fill();
+  return fold;
+}
+
+/** Lines of a difference: [{kind, text}]. */
+export const diffLines = (lines, path = "") => scrollable(el("div", { class: "diff-lines edit-lines" }, linesOf({ path, lines, note: "" })), "Differences");
 
 function linesOf(file) {
   if (!file.lines.length) return [el("p", { class: "soft diff-none" }, file.note === "binary" ? "Binary file." : "No changed lines.")];

@@ -48,6 +48,29 @@ export function debounced(action, milliseconds) {
   return later;
 }
 
+// Regions that scroll take the keyboard focus, so that they can be scrolled without a mouse; others do not.
+const watched = new ResizeObserver((entries) => entries.forEach(({ target }) => update(target.scrolled ?? target)));
+function update(box) {
+  const scrolls = box.scrollHeight > box.clientHeight + 1 || box.scrollWidth > box.clientWidth + 1;
+  if (scrolls) box.tabIndex = 0;
+  else if (document.activeElement !== box && !box.isLong) box.removeAttribute("tabindex");
+}
+
+/** Let the keyboard reach an element while its content is larger than it; always if it `isLong`: what is not drawn yet has no size. */
+export function scrollable(box, label, isLong = false) {
+  box.isLong = isLong;
+  if (isLong) box.tabIndex = 0;
+  // Not a region: a transcript would have hundreds of landmarks.
+  box.setAttribute("role", "group");
+  box.setAttribute("aria-label", label);
+  watched.observe(box);
+  for (const child of box.children) {
+    child.scrolled = box;
+    watched.observe(child);
+  }
+  return box;
+}
+
 /** The value stored in localStorage under a name, or the fallback if it is missing or not readable. */
 export function remembered(name, fallback) {
   try {

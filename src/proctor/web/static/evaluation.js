@@ -1,6 +1,6 @@
 // One evaluation: averages per evaluator, results per session with explanations, and human labels.
 
-import { api, attempt, byId, confirmed, debounced, el, format, go, query, toast, urlOf, watch } from "./app.js";
+import { api, attempt, byId, confirmed, debounced, el, format, go, query, since, toast, urlOf, watch } from "./app.js";
 import { fromSvg } from "./charts.js";
 import { judgeCards, shortName } from "./judges.js";
 import { menu } from "./tabs.js";
@@ -26,8 +26,8 @@ const nameOf = (one) => `${shortName(one.evaluator)}${one.dimension ? ` · ${vis
 
 function showHead() {
   byId("status").replaceChildren(el("span", { class: `status s-${KINDS[job.state] || "queued"}` }, job.state.toLowerCase().replaceAll("_", " ")), job.isOnline ? el("span", { class: "tag" }, "online") : "");
-  const facts = [sourceWords(job.source), job.judge ? `judge ${visible(job.judge)}` : "", job.votes > 1 ? `${job.votes} votes` : "", job.groundTruth.length ? `ground truth ${job.groundTruth.map(visible).join(", ")}` : ""];
-  byId("facts").replaceChildren(...facts.filter(Boolean).map((fact) => el("span", {}, fact)), el("span", { title: format.moment(job.createdAt) }, `started ${format.ago(job.createdAt)}`));
+  const facts = [sourceParts(job.source), job.judge ? `judge ${visible(job.judge)}` : "", job.votes > 1 ? `${job.votes} votes` : "", job.groundTruth.length ? `ground truth ${job.groundTruth.map(visible).join(", ")}` : ""];
+  byId("facts").replaceChildren(...facts.filter((fact) => fact.length).map((fact) => el("span", {}, fact)), since("started", job.createdAt));
   byId("stop").hidden = !isActive() || job.state === "STOPPING";
   byId("delete").hidden = isActive();
   byId("resume").hidden = !["STOPPED", "COMPLETED_WITH_ERRORS"].includes(job.state);
@@ -52,12 +52,17 @@ function showProgress(counts, finished, total) {
   byId("done").textContent = total ? `${number(finished)} of ${number(total)} items` : job?.state === "PENDING" ? "pending" : "no items";
 }
 
-function sourceWords(source) {
+/** Where the sessions come from, with links back to the runs that they belong to. */
+function sourceParts(source) {
   const [kind] = Object.keys(source);
   const settings = source[kind] || {};
+  const runs = (ids) => (ids?.length ? ["runs ", ...ids.slice(0, 3).flatMap((id, place) => [place ? ", " : "", el("a", { href: `/runs/${encodeURIComponent(id)}` }, visible(id))]), ids.length > 3 ? " …" : ""] : []);
   const list = (values, words) => (values?.length ? `${words} ${values.slice(0, 3).map(visible).join(", ")}${values.length > 3 ? " …" : ""}` : "");
   if (kind === "files") return list(settings.paths.map((path) => path.split("/").pop()), "from");
-  if (kind === "store") return [list(settings.runIds, "runs"), list(settings.jobs, "jobs"), list(settings.models, "models"), list(settings.sessionIds, "sessions")].filter(Boolean).join(", ");
+  if (kind === "store") {
+    const rest = [list(settings.jobs, "jobs"), list(settings.models, "models"), list(settings.sessionIds, "sessions")].filter(Boolean).join(", ");
+    return [...runs(settings.runIds), settings.runIds?.length && rest ? ", " : "", rest].filter(Boolean);
+  }
   return [list(settings.logGroupNames, ""), list(settings.serviceNames, "service")].filter(Boolean).join(", ").trim() || "all received traces";
 }
 
@@ -76,7 +81,7 @@ function summary(one, open) {
   const average = one.average;
   const key = `${keyOf(one)} ${one.digest}`;
   const interval = average.value === null ? (one.evaluated ? "labels without values" : "no results yet") : average.low === null ? "not enough data for a CI" : `95% CI ${figure(average.low)} to ${figure(average.high)}, ${one.scope}`;
-  const facts = [`${number(one.evaluated)} results in ${plural(one.sessions, "session")}`, one.costUsd ? money(one.costUsd) : "", one.wavering === null ? "" : `vote SD ${figure(one.wavering, 2)}`].filter(Boolean).join(" · ");
+  const facts = [`${number(one.evaluated)} results in ${plural(one.sessions, "session")}`, one.costUsd ? money(one.costUsd) : "", one.wavering === null ? "" : `${one.noiseFrom === "calibration" ? "judge SD (calibration)" : "vote SD"} ${figure(one.wavering, 2)}`].filter(Boolean).join(" · ");
   const share = average.value === null ? null : meter(average);
   return el("article", { class: "card summary", "aria-label": visible(one.evaluator) },
     el("div", { class: "summary-head" }, el("h3", { title: visible(one.evaluator) }, nameOf(one)), el("span", { class: "tag" }, one.level.replace("_", " ")), one.highIsBad ? el("span", { class: "tag warn" }, "lower is better") : null),
@@ -157,8 +162,18 @@ function sessionRow(one, columns) {
   return el("tr", { dataset: { session: one.sessionId } },
     el("td", { class: "col-session" }, el("a", { href: `/sessions/${encodeURIComponent(one.sessionId)}#scores` }, visible(one.words)), one.isOpen ? el("span", { class: "tag" }, "in progress") : null, one.failed ? el("span", { class: "problem small" }, ` ${number(one.failed)} failed`) : null),
     cells,
-    el("td", { class: "n", dataset: { title: "Lowest" } }, one.lowest === null ? "–" : el("b", { class: one.lowest < 0.5 ? "low" : null }, figure(one.lowest, 2))),
+    el("td", { class: "n", dataset: { title: "Lowest" } }, lowestCell(one)),
     el("td", { class: "actions-cell" }, button));
+}
+
+/** The lowest score with the evaluator that gave it; where high values are bad, the one with the highest. */
+function lowestCell(one) {
+  if (one.lowest === null) return "–";
+  const goodness = (score) => (job.averages.find((each) => keyOf(each) === keyOf(score))?.highIsBad ? 1 - score.mean : score.mean);
+  const known = one.scores.filter((score) => score.mean !== null);
+  const worst = known.reduce((lowest, score) => (lowest && goodness(lowest) <= goodness(score) ? lowest : score), null);
+  const shown = worst && known.length > 1 ? el("span", { class: "soft small lowest-name" }, nameOf(worst)) : null;
+  return el("span", {}, el("b", { class: one.lowest < 0.5 ? "low" : null }, figure(one.lowest, 2)), " ", shown);
 }
 
 function scoreCell(score, evaluator) {
@@ -256,6 +271,7 @@ async function load() {
     if (request !== latestLoad) return;
     job = response;
   } catch (error) {
+    byId("facts").replaceChildren();
     byId("summaries").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy || ""))));
     return;
   }

@@ -1,6 +1,7 @@
 // The list of evaluations, updated over the live channel, and the agreement of judges with human labels.
 
 import { api, attempt, byId, confirmed, DataTable, debounced, el, format, go, ProgressBar, query, toast, urlOf, watch } from "./app.js";
+import { driftCards } from "./drift.js";
 import { judgeCards, shortName } from "./judges.js";
 import { Tabs } from "./tabs.js";
 import { visible } from "./texts.js";
@@ -111,21 +112,26 @@ for (const [name, by] of [["newer", -SIZE], ["older", SIZE]])
     changed();
   });
 
-let hasJudges = false;
-async function showJudges() {
-  if (hasJudges) return;
-  hasJudges = true;
+const loaded = new Set();
+/** Load the content of a tab once: `request` gives the entries, `cards` shows them. */
+async function showOnce(name, request, cards) {
+  if (loaded.has(name)) return;
+  loaded.add(name);
   try {
-    const { judges } = await api.get("/api/judges");
-    byId("judges").replaceChildren(judgeCards(judges));
-    byId("judges-count").textContent = judges.length ? number(judges.length) : "";
+    const entries = await request();
+    byId(name).replaceChildren(cards(entries));
+    byId(`${name}-count`).textContent = entries.length ? number(entries.length) : "";
   } catch (error) {
-    hasJudges = false;
-    byId("judges").replaceChildren(el("div", { class: "notice bad", role: "alert" }, visible(error.message)));
+    loaded.delete(name);
+    byId(name).replaceChildren(el("div", { class: "notice bad", role: "alert" }, visible(error.message)));
   }
 }
 
-const tabs = new Tabs(byId("tabs"), (name) => name === "judges" && showJudges());
+const TABS = {
+  judges: () => showOnce("judges", async () => (await api.get("/api/judges")).judges, judgeCards),
+  drift: () => showOnce("drift", async () => (await api.get("/api/drift")).lines, driftCards),
+};
+const tabs = new Tabs(byId("tabs"), (name) => TABS[name]?.());
 tabs.open(location.hash.slice(1) || "jobs");
 const reload = debounced(load, 400);
 load().then(() => watch("runs", "", ({ changed: runs, removed }, { full }) => {

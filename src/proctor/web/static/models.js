@@ -1,6 +1,7 @@
 // Available models and agents, and on-demand checks of them.
 
 import { api, byId, DataTable, debounced, el, format, toast } from "./app.js";
+import { breakable } from "./texts.js";
 
 const MOST = 300;
 let models = [];
@@ -39,10 +40,10 @@ const modelTable = new DataTable({
   label: "Models",
   rowKey: (model) => model.name,
   columns: [
-    { key: "name", title: "Model", class: "wide", cell: (model) => el("div", {}, el("span", { class: "name" }, model.name), " ", model.standIn ? el("span", { class: "tag warn" }, "mock") : null, model.remark ? el("span", { class: "verdict-line soft" }, model.remark) : null, checkCell("model", model.name, "Check", drawModels).line) },
+    { key: "name", title: "Model", class: "wide", cell: (model) => el("div", {}, el("span", { class: "name" }, breakable(model.name)), " ", model.standIn ? el("span", { class: "tag warn" }, "mock") : null, model.remark ? el("span", { class: "verdict-line soft" }, model.remark) : null, checkCell("model", model.name, "Check", drawModels).line) },
     { key: "from", title: "Source", class: "col-from", cell: (model) => model.source },
     { key: "price", title: "Price in / out, USD per 1M tokens", numeric: true, cell: (model) => (model.price ? `${figure(model.price.input)} / ${figure(model.price.output)}` : el("span", { class: "soft" }, "unknown")) },
-    { key: "check", title: "", class: "actions-cell", cell: (model) => checkCell("model", model.name, "Check", drawModels).button },
+    { key: "check", title: "Check", class: "actions-cell", cell: (model) => checkCell("model", model.name, "Check", drawModels).button },
   ],
 });
 
@@ -53,7 +54,7 @@ const agentTable = new DataTable({
     { key: "name", title: "Agent", class: "wide", cell: (agent) => el("div", {}, el("span", { class: "name" }, agent.name), " ", agent.standIn ? el("span", { class: "tag warn" }, "mock") : null, agent.ready ? null : el("span", { class: "verdict-line soft" }, `${agent.problem}. To install: `, el("code", {}, agent.remedy)), checkCell("agent", agent.name, "Check", drawAgents).line) },
     { key: "ready", title: "Status", cell: (agent) => (agent.ready ? el("span", { class: "ready" }, "ready") : el("span", { class: "soft" }, "not installed")) },
     { key: "version", title: "Version", class: "col-version", cell: (agent) => agent.version || "–" },
-    { key: "check", title: "", class: "actions-cell", cell: (agent) => (agent.ready && !agent.standIn && agent.name !== "command" ? checkCell("agent", agent.name, "Check", drawAgents).button : "") },
+    { key: "check", title: "Check", class: "actions-cell", cell: (agent) => (agent.ready && !agent.standIn && agent.name !== "command" ? checkCell("agent", agent.name, "Check", drawAgents).button : "") },
   ],
 });
 
@@ -68,6 +69,29 @@ function drawModels() {
   parts.push(matches.length ? modelTable.element : el("div", { class: "empty" }, el("p", {}, "No matching models.")));
   if (matches.length > MOST) parts.push(el("p", { class: "soft small" }, `${format.number(matches.length - MOST)} more. Use the search to narrow the list.`));
   byId("models").replaceChildren(...parts);
+}
+
+const providersTable = (label) => new DataTable({
+  label,
+  rowKey: (provider) => provider.name,
+  columns: [
+    { key: "name", title: "Provider", cell: (provider) => el("b", {}, provider.name) },
+    { key: "address", title: "Address", class: "wide", cell: (provider) => el("span", { class: "soft" }, provider.address || "not set") },
+    { key: "key", title: "Key", class: "provider-key", cell: (provider) => (provider.key === "missing" ? el("span", { class: "soft" }, "set ", el("code", {}, provider.keyVariable)) : el("span", { class: "ready" }, provider.key)) },
+  ],
+});
+
+const providerTable = providersTable("Providers");
+const otherTable = providersTable("Providers that are not configured");
+
+function drawProviders(providers) {
+  const isConfigured = (provider) => provider.key !== "missing" && provider.address;
+  const configured = providers.filter(isConfigured);
+  providerTable.show(configured);
+  otherTable.show(providers.filter((provider) => !isConfigured(provider)));
+  const none = configured.length ? null : el("div", { class: "notice warn" }, el("p", {}, "No provider is configured. Set a key, or use a model on this machine: pip install 'proctor[local]'."));
+  const others = el("details", {}, el("summary", {}, "Providers that are not configured"), otherTable.element);
+  byId("providers").replaceChildren(...[none, configured.length ? providerTable.element : null, others].filter(Boolean));
 }
 
 let agents = [];
@@ -87,7 +111,8 @@ async function load() {
     agents = response.agents.sort((one, other) => other.ready - one.ready);
     drawAgents();
   }, showError("agents"));
-  await Promise.all([modelsRequest, agentsRequest]);
+  const providersRequest = api.get("/api/settings").then((response) => drawProviders(response.providers), showError("providers"));
+  await Promise.all([modelsRequest, agentsRequest, providersRequest]);
 }
 
 byId("search").addEventListener("input", debounced(drawModels, 100));

@@ -117,6 +117,8 @@ async function validate() {
   setJob(response.job);
   showProblems(response.problems);
   if (!response.problems.length) showValid(response);
+  // The editor fills the window: without this, the result would be below it.
+  byId("result").scrollIntoView({ block: "nearest" });
 }
 
 function showValid(response) {
@@ -228,11 +230,25 @@ async function open() {
   byId("job").append(...state.jobs.map((job) => el("option", { value: job.name }, job.title)));
   byId("example").append(...state.examples.map((example, number) => el("option", { value: number }, example.name)));
   setJob(state.jobs[0].name);
+  const copied = new URLSearchParams(location.search).get("run");
+  if (copied) return copyPlan(copied);
   const draft = sessionStorage.getItem(DRAFT);
   const before = history.state;
   if (draft) editor.value = draft;
   else if (before?.text) restore(before);
   else loadExample(state.examples[1]);
+}
+
+/** The plan of a run, to be edited as a new one. */
+async function copyPlan(run) {
+  const address = `/api/runs/${encodeURIComponent(run)}`;
+  const [plan, about] = await Promise.all([api.get(`${address}/plan`), api.get(address)]);
+  const overrides = /^\s*"?runId"?\s*:/m.test(plan.text) ? { runId: `${run}-copy`.slice(0, 128) } : {};
+  const job = state.jobs.some((each) => each.name === about.job) ? about.job : "";
+  restore({ text: plan.text, job, overrides });
+  showVerdict(`Copy of the plan of ${run}`);
+  const isElsewhere = plan.path && plan.path.includes("/") && !plan.path.includes("/serve/plans/");
+  if (isElsewhere) byId("result").replaceChildren(el("div", { class: "notice" }, el("p", {}, `The plan was read from ${plan.path}. Here, relative paths are resolved from the folder the server was started in.`)));
 }
 
 open().catch((error) => toast(error.message, "bad", error.remedy));

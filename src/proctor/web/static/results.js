@@ -84,7 +84,7 @@ export class ResultsPanel {
   table({ title, caption, columns, rows, omitted }) {
     const heads = columns.map((column) => el("th", { scope: "col", class: column.isNumeric ? "n" : null }, visible(column.title)));
     const line = (cells) => el("tr", {}, cells.map((cell, place) => el("td", { class: columns[place].isNumeric ? "n" : null, dataset: { title: columns[place].title } }, this.cell(cell, columns[place]))));
-    return el("section", { class: "card result-table", "aria-label": visible(title) },
+    return el("section", { class: "card result-table" },
       el("h2", {}, visible(title)),
       el("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": visible(title) }, el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows.map(line)))),
       el("p", { class: "soft small" }, visible(caption), omitted ? ` ${plural(omitted, "row")} not listed.` : ""));
@@ -100,7 +100,7 @@ export class ResultsPanel {
   matrix({ title, caption, rowTitle, columns, rows, omitted }) {
     const heads = [rowTitle, ...columns].map((name) => el("th", { scope: "col" }, visible(name)));
     const line = ([name, cells]) => el("tr", {}, el("th", { scope: "row", title: visible(name) }, visible(name)), cells.map((cell) => el("td", {}, this.verdict(cell))));
-    return el("section", { class: "card result-matrix", "aria-label": visible(title) },
+    return el("section", { class: "card result-matrix" },
       el("h2", {}, visible(title)),
       el("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": visible(title) }, el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows.map(line)))),
       el("p", { class: "soft small" }, visible(caption), omitted ? ` ${number(omitted)} more not listed.` : ""));

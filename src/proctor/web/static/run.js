@@ -1,15 +1,17 @@
 // The Run page: live progress, results, items, charts, plan, and actions.
 
-import { api, attempt, badge, byId, confirmed, el, format, query, remember, remembered, STATUSES, toast, urlOf, watch } from "./app.js";
+import { api, attempt, badge, byId, confirmed, el, format, go, query, remember, remembered, since, STATUSES, toast, urlOf, watch } from "./app.js";
 import { chartCard } from "./charts.js";
+import { listQuery, readFilters } from "./item_query.js";
 import { firstItems, ItemsPanel } from "./items_panel.js";
 import { ending } from "./notify.js";
 import { ResultsPanel } from "./results.js";
+import { deleteRun, doneWords } from "./run_actions.js";
 import { foreignNotice } from "./signatures.js";
 import { menu, Tabs } from "./tabs.js";
 import { visible } from "./texts.js";
 
-const { ago, money, moment, number, plural, seconds, short } = format;
+const { money, number, plural, seconds, short } = format;
 const page = byId("run");
 const RUN = page.dataset.run;
 const ADDRESS = `/api/runs/${encodeURIComponent(RUN)}`;
@@ -31,7 +33,7 @@ let liveRun = {};
 const notifyOfEnd = ending();
 const results = new ResultsPanel(RUN, { stop: abort });
 const tabs = new Tabs(byId("tabs"), (name) => {
-  ({ charts: drawCharts, plan: showPlan })[name]?.();
+  ({ matrix: showMatrix, charts: drawCharts, plan: showPlan })[name]?.();
   name === "results" ? results.open() : results.close();
 });
 
@@ -45,7 +47,7 @@ function showRun(next) {
   byId("progress").update(run.counts);
   const counted = (status) => el("span", {}, el("i", { class: `b-${status}` }), el("b", {}, number(run.counts[status])), ` ${status}`);
   byId("tally").replaceChildren(...STATUSES.filter((status) => run.counts[status]).map(counted));
-  byId("done").textContent = `${number(run.finishedCount)} of ${plural(run.itemCount, "item")}`;
+  byId("done").textContent = doneWords(run, "item");
   byId("items-count").textContent = number(run.itemCount);
   showTiles();
   showBudget();
@@ -62,7 +64,7 @@ function tile(value, words, title = "") {
 
 function showTiles() {
   const isRunning = run.status === "running";
-  const passed = since() / 1000;
+  const passed = sinceSeen() / 1000;
   const unchecked = run.uncheckedCount || 0;
   const succeeded = run.counts.success - unchecked;
   const evaluated = succeeded + run.counts.fail + run.counts.timeout;
@@ -71,27 +73,32 @@ function showTiles() {
   byId("tiles").replaceChildren(
     tile(evaluated ? `${Math.round((100 * succeeded) / evaluated)}%` : "–", excluded.length ? `success rate; ${excluded.join(", ")} excluded` : "success rate", "Share of finished items with status success. Infrastructure errors and unchecked items are excluded."),
     tile(seconds(run.elapsedSeconds + (isRunning ? passed : 0)), isRunning ? "elapsed" : "duration"),
-    isRunning ? tile(left === null ? "–" : `~${seconds(left)}`, "remaining (est.)") : tile(ago(run.finishedAt || run.createdAt), "ended", moment(run.finishedAt)),
+    isRunning ? tile(left === null ? "–" : `~${seconds(left)}`, "remaining (est.)") : tile(since("", run.finishedAt || run.createdAt), "ended"),
     tile(run.itemsPerMinute === null ? "–" : short(run.itemsPerMinute), "items/min"),
     tile(money(run.costUsd), run.costUsd === null ? "cost: prices unknown" : "cost"),
     tile(short(run.tokens), "tokens", number(run.tokens)),
   );
 }
 
-const since = () => (run.status === "running" ? Date.now() - seenAt : 0);
+const sinceSeen = () => (run.status === "running" ? Date.now() - seenAt : 0);
 
 function showBudget() {
   const box = byId("budget");
   box.hidden = run.budgetUsd === null;
   if (box.hidden) return;
   const share = (value) => Math.min(100, run.budgetUsd ? (100 * value) / run.budgetUsd : 100);
-  const words = `${money(run.spentUsd)} of ${money(run.budgetUsd)} spent, ${money(run.reservedUsd)} reserved`;
+  // Calls that were cut off have no known cost: the budget is charged with the most they can have cost.
+  const known = run.costUsd ?? run.spentUsd;
+  const atMost = run.status === "running" ? 0 : Math.max(0, run.spentUsd - known);
+  const unknown = atMost > 1e-6 ? `up to ${money(atMost)} more for interrupted calls` : "";
+  const reserved = run.reservedUsd ? `${money(run.reservedUsd)} reserved` : "";
+  const rest = [unknown, reserved].filter(Boolean).join(", ");
+  const words = [`${money(known)} of ${money(run.budgetUsd)} spent`, rest].filter(Boolean).join(", ");
   const bar = el("div", { class: "budget-bar", role: "img", "aria-label": words }, el("i", { class: "spent" }), el("i", { class: "reserved" }));
-  bar.children[0].style.width = `${share(run.spentUsd)}%`;
-  bar.children[1].style.width = `${Math.min(100 - share(run.spentUsd), share(run.reservedUsd))}%`;
-  const spent = el("span", {}, el("b", {}, money(run.spentUsd)), ` of ${money(run.budgetUsd)} spent`);
-  const reserved = run.reservedUsd ? el("span", { class: "soft" }, `${money(run.reservedUsd)} reserved`) : null;
-  box.replaceChildren(el("div", { class: "budget-line" }, spent, reserved), bar);
+  bar.children[0].style.width = `${share(known)}%`;
+  bar.children[1].style.width = `${Math.min(100 - share(known), share(run.reservedUsd + atMost))}%`;
+  const title = unknown ? "The cost of calls that were cut off is not known. The budget is charged with the most that they can have cost." : null;
+  box.replaceChildren(el("div", { class: "budget-line" }, el("span", {}, el("b", {}, money(known)), ` of ${money(run.budgetUsd)} spent`), rest ? el("span", { class: "soft", title }, rest) : null), bar);
 }
 
 function showPools() {
@@ -171,10 +178,11 @@ function showFacts() {
   const mix = run.makers.filter(({ agent, model }) => agent || model).slice(0, 8).map((maker) => el("span", { class: "tag", title: plural(maker.items, "item") }, name(maker)));
   byId("facts").replaceChildren(
     el("span", {}, run.job),
-    el("span", { title: moment(run.createdAt) }, `created ${ago(run.createdAt)}`),
+    since("created", run.createdAt),
     run.planPath ? el("code", { title: run.planPath }, visible(run.planPath.split("/").pop())) : "",
     el("span", {}, `concurrency ${run.concurrency}`),
     ...mix,
+    run.evaluations.length ? el("span", {}, "evaluated in ", run.evaluations.flatMap((id, place) => [place ? ", " : "", el("a", { href: `/evaluations/${encodeURIComponent(id)}` }, visible(id))])) : "",
     run.makers.length > 8 ? el("span", { class: "tag" }, `+${run.makers.length - 8}`) : "",
   );
 }
@@ -190,6 +198,7 @@ function showActions() {
   byId("abort").disabled = run.isStopping;
   byId("resume").hidden = !["halted", "interrupted", "aborted"].includes(run.status) && !hasStoppedEarly();
   byId("resume").textContent = hasStoppedEarly() ? "Run the rest" : "Resume";
+  byId("delete").hidden = run.status === "running";
   byId("retry").hidden = run.status === "running" || !retried() || !byId("resume").hidden;
 }
 
@@ -203,6 +212,10 @@ async function abort(button) {
   if (done) load();
 }
 byId("abort").addEventListener("click", ({ currentTarget }) => abort(currentTarget));
+
+byId("delete").addEventListener("click", async ({ currentTarget }) => {
+  if (await deleteRun(run, currentTarget)) go("/");
+});
 
 byId("resume").addEventListener("click", async ({ currentTarget }) => {
   if (hasStoppedEarly()) {
@@ -236,9 +249,19 @@ function makeMenus() {
   menu(byId("report"), [
     el("a", { ...opens, href: `${ADDRESS}/report?format=html` }, "Open report"),
     el("a", { ...downloads, href: `${ADDRESS}/report?format=html&download=true` }, "Download as HTML"),
+    el("a", { ...downloads, href: `${ADDRESS}/report?format=portable` }, "Download with all items"),
     el("a", { ...downloads, href: `${ADDRESS}/report?format=md&download=true` }, "Download as Markdown"),
     run.hasAnalysis ? el("a", { ...opens, href: `${ADDRESS}/analysis` }, ANALYSES[run.job]) : null,
   ]);
+}
+
+let matrix = null;
+
+/** The matrix and its code are loaded when its tab is opened. */
+async function showMatrix() {
+  const { MatrixPanel } = await import("./matrix.js");
+  matrix ||= new MatrixPanel(run);
+  matrix.open();
 }
 
 // ---- Charts and plan
@@ -279,8 +302,9 @@ async function showPlan() {
     const plan = await api.get(`${ADDRESS}/plan`);
     box.dataset.shown = "yes";
     const copy = el("button", { type: "button", class: "compact", onclick: () => navigator.clipboard.writeText(plan.text).then(() => toast("Copied.", "good")) }, "Copy");
+    const edit = el("a", { class: "button compact", dataset: { needs: "run" }, href: `/new?run=${encodeURIComponent(RUN)}` }, "Edit as new batch");
     box.replaceChildren(
-      el("div", { class: "plan-head" }, el("code", {}, visible(plan.path || "entered in browser")), copy),
+      el("div", { class: "plan-head" }, el("code", {}, visible(plan.path || "entered in browser")), copy, plan.text ? edit : null),
       plan.text ? el("pre", { class: "plan-text", tabindex: "0" }, visible(plan.text)) : el("p", { class: "soft" }, "This run has no plan file."),
     );
   } catch (error) {
@@ -314,7 +338,8 @@ async function begin() {
   const items = new ItemsPanel(page, run, first);
   makeMenus();
   makeGrouping();
-  tabs.open(location.hash.slice(1) || "results");
+  // An address with filters shows the items that they are about.
+  tabs.open(location.hash.slice(1) || (listQuery(readFilters()) ? "items" : "results"));
   setInterval(() => run.status === "running" && showTiles(), 1000);
   watch("run", RUN, (changes, { full }) => {
     const before = run.status;

@@ -38,8 +38,9 @@ function head(response, session, address, refresh) {
   if (response.state === "published" && session.status !== "running")
     actions.append(
       el("button", { type: "button", class: "compact", dataset: { needs: "run" }, onclick: (event) => discard(event.currentTarget, address, refresh) }, "Discard"),
-      el("button", { type: "button", class: "compact primary", dataset: { needs: "run" }, onclick: (event) => merge(event.currentTarget, session, address, refresh) }, "Merge"),
+      el("button", { type: "button", class: mayMerge(session) ? "compact primary" : "compact", dataset: { needs: "run" }, onclick: (event) => merge(event.currentTarget, session, address, refresh) }, "Merge"),
     );
+  const warning = response.state === "published" ? doubt(session) : "";
   const where = el(
     "div",
     {},
@@ -47,8 +48,18 @@ function head(response, session, address, refresh) {
     " ",
     el("code", {}, visible(response.branch)),
     response.baseBranch ? el("span", { class: "soft" }, ` from ${visible(response.baseBranch)}`) : null,
+    warning ? el("span", { class: "status s-fail branch-doubt" }, warning) : null,
   );
   return el("div", { class: "branch-head" }, where, actions);
+}
+
+const mayMerge = (session) => !doubt(session);
+
+/** Why these changes should not be merged without a look; empty: nothing speaks against it. */
+function doubt(session) {
+  const last = session.steps.filter((step) => step.testResult).at(-1);
+  if (last?.testResult === "fail") return "The check failed";
+  return session.status === "success" ? "" : `The session ended with ${visible(session.status)}`;
 }
 
 function body(response) {
@@ -80,6 +91,7 @@ async function merge(button, session, address, refresh) {
     "The changes become one commit on the base branch of your repository, if the check command still passes there.",
     "Nothing is pushed.",
   ];
+  if (doubt(session)) text.unshift(`${doubt(session)}.`);
   const agreed = await confirmed({ title: `Merge onto ${visible(session.baseBranch)}?`, text, action: "Merge", danger: false });
   const done = agreed && (await attempt(button, () => api.post(`${address}/merge`)));
   if (!done) return;

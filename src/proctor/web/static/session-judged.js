@@ -9,21 +9,23 @@ const linkTo = (id, words) => el("a", { href: `/sessions/${encodeURIComponent(id
 
 /** The check results, one per step with a check command. */
 export function checksOf(session, address) {
-  return session.steps.filter((step) => step.testResult).map((step) => check(step, session, address));
+  return session.steps.filter((step) => step.testResult).map((step) => checkOf(step, session, address));
 }
 
-function check(step, session, address) {
+/** The result of one check, with its output. */
+export function checkOf(step, session, address, title = "") {
   const passed = step.testResult === "pass";
   const duration = step.testDurationMs === null ? "" : seconds(step.testDurationMs / 1000);
   const facts = [step.testExitCode === null ? "" : `exit code ${step.testExitCode}`, duration].filter(Boolean).join(" · ");
   const command = session.item?.details.scriptCommand;
-  const output = { show: terminal, className: "terminal" };
+  const output = { show: terminal, className: "terminal", label: "Check output" };
   return el(
     "section",
-    { class: "card check-card" },
+    { class: "card check-card", "aria-label": title || null },
     el(
       "div",
       { class: "check-head" },
+      title ? el("b", {}, title) : null,
       el("span", { class: `status s-${passed ? "success" : "fail"}` }, passed ? "passed" : "failed"),
       session.steps.length > 1 ? el("span", { class: "soft" }, `step ${step.step}`) : null,
       el("span", { class: "soft figures" }, facts),

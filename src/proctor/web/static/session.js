@@ -1,11 +1,14 @@
 // The Session page: one attempt, from prompt to scores. Live while it runs.
 
-import { api, badge, byId, el, format, toast, watch } from "./app.js";
+import "./annotations.js";
+import { api, badge, byId, el, format, go, toast, watch } from "./app.js";
+import { onKeys } from "./keys.js";
 import "./labels.js";
 import { ending } from "./notify.js";
 import { showBranch } from "./session-branch.js";
 import { detailsOf } from "./session-details.js";
-import { checksOf, scoresTable, scoreValue } from "./session-judged.js";
+import "./session-outline.js";
+import { checkOf, checksOf, scoresTable, scoreValue } from "./session-judged.js";
 import { foreignNotice } from "./signatures.js";
 import { Tabs } from "./tabs.js";
 import { firstLine, visible } from "./texts.js";
@@ -24,8 +27,9 @@ const ADDRESS = `/api/sessions/${encodeURIComponent(ID)}`;
 let session = null;
 const transcript = document.createElement("session-transcript");
 const search = document.createElement("transcript-search");
+const outline = document.createElement("session-outline");
 const turns = document.createElement("scenario-turns");
-const labels = el("proctor-labels", { session: ID });
+const labels = el("proctor-labels", { session: ID, heading: "h2" });
 const openedPanels = new Set();
 const tabs = new Tabs(byId("tabs"), (name) => openPanel(name));
 
@@ -72,7 +76,10 @@ function showAttempts() {
       el("i", { class: `b-${one.status}` }),
       `Attempt ${one.attempt}`,
     );
-  box.replaceChildren(...session.attempts.map(link));
+  const at = session.attempts.findIndex((one) => one.id === session.id);
+  const other = session.attempts[at - 1] ?? session.attempts[at + 1];
+  const compare = other ? el("a", { href: `/compare/sessions?left=${encodeURIComponent(at ? other.id : session.id)}&right=${encodeURIComponent(at ? session.id : other.id)}` }, "Compare") : "";
+  box.replaceChildren(...session.attempts.map(link), compare);
 }
 
 const tile = (value, words, title = "") => el("div", { class: "tile", title: title || null }, el("b", {}, value), el("span", {}, words));
@@ -120,6 +127,42 @@ async function checkSignatures() {
   foreign = await foreignNotice(session.runId, session.item.id);
   if (foreign) showNotices();
 }
+
+// ---- Place in the list this page was opened from
+
+const LIST = new URLSearchParams(location.search).get("from") || "";
+const listPage = () => (LIST.startsWith("/") ? LIST : `/runs/${encodeURIComponent(session.runId)}${LIST ? `?${LIST}` : ""}`);
+let neighbors = { previous: null, next: null };
+
+/** Lead back to the list with its filters, and to the sessions before and after this one in it. */
+async function showPlace() {
+  const crumb = byId("crumb-list");
+  if (crumb && /^\/(?!\/)/.test(listPage())) crumb.setAttribute("href", document.documentElement.dataset.root + listPage());
+  if (!session.runId || !session.item) return;
+  const filters = new URLSearchParams(LIST.startsWith("/") ? LIST.split("?")[1] ?? "" : LIST);
+  filters.delete("session");
+  filters.append("session", ID);
+  try {
+    neighbors = await api.get(`/api/runs/${encodeURIComponent(session.runId)}/neighbors?${filters}`);
+  } catch {
+    // A filter that no longer exists: the page works without its neighbors.
+    return;
+  }
+  byId("place").hidden = neighbors.total < 2;
+  for (const name of ["previous", "next"]) byId(name).disabled = !neighbors[name];
+  byId("place-words").textContent = neighbors.position ? `${number(neighbors.position)} of ${number(neighbors.total)}` : "not in this list";
+}
+
+function openNeighbor(name) {
+  if (neighbors[name]) go(`/sessions/${encodeURIComponent(neighbors[name])}${LIST ? `?from=${encodeURIComponent(LIST)}` : ""}${tabs.current === "transcript" ? "" : `#${tabs.current}`}`);
+}
+
+for (const name of ["previous", "next"]) byId(name)?.addEventListener("click", () => openNeighbor(name));
+onKeys("Session", {
+  j: ["Next session of the list", () => openNeighbor("next")],
+  k: ["Previous session of the list", () => openNeighbor("previous")],
+  s: ["Star", () => byId("annotations").querySelector(".star")?.click()],
+});
 
 // ---- Tabs
 
@@ -218,11 +261,25 @@ async function reload() {
 
 const linkedTo = () => Number(/^#m(\d+)$/.exec(location.hash)?.[1] || 0);
 
+/** The result of the check, below the last step. */
+function checkAtEnd() {
+  const last = session.steps.filter((step) => step.testResult).at(-1);
+  return last && session.status !== "running" ? checkOf(last, session, ADDRESS, "Check after the last step") : null;
+}
+
 async function showTranscript() {
-  byId("panel-transcript").replaceChildren(search, transcript);
+  const plain = el("input", { type: "checkbox" });
+  plain.addEventListener("change", () => transcript.setPlain(plain.checked));
+  byId("panel-transcript").replaceChildren(el("div", { class: "transcript-tools" }, search, el("label", { class: "check small" }, plain, "Plain text")), el("div", { class: "transcript-layout" }, outline, transcript));
   search.begin({ address: ADDRESS, show: (position, text) => goTo(position, text).catch((error) => toast(error.message, "bad", error.remedy)) });
   search.hidden = !session.eventCount;
-  transcript.begin({ session: ID, started: session.startedAt, sides: page.speakers ? page.speakers.split(" ") : null, scored: scoredUtterance });
+  transcript.begin({ session: ID, started: session.startedAt, sides: page.speakers ? page.speakers.split(" ") : null, scored: scoredUtterance, ending: checkAtEnd });
+  plain.checked = transcript.isPlain;
+  // Decided before anything is shown, so that nothing moves.
+  outline.hidden = session.eventCount - session.modelCalls < 4;
+  outline.begin({ session: ID, chosen: goTo }).catch(() => {
+    outline.hidden = true;
+  });
   await transcript.open(linkedTo());
   if (session.status === "running") transcript.showEmpty("No messages yet.", "Messages appear here while the session runs.");
   else transcript.showEmpty("No messages.", "The attempt ended before any message was recorded.");
@@ -234,6 +291,9 @@ async function follow(state) {
   const isSame = state.status === session.status && state.eventCount === session.eventCount && state.stepCount === session.steps.length;
   if (isSame) return;
   await reload();
+  transcript.showEnding();
+  outline.hidden = session.eventCount - session.modelCalls < 4;
+  outline.refresh().catch(() => {});
   if (openedPanels.has("world")) await turns.catchUp();
   if (state.status !== "running" && openedPanels.has("changes")) await guarded("panel-changes", PANELS.changes);
 }
@@ -246,6 +306,7 @@ async function begin() {
     return;
   }
   checkSignatures();
+  showPlace();
   const first = hasTurns ? "world" : evaluates && session.scores.length ? "scores" : "transcript";
   tabs.open(linkedTo() ? "transcript" : location.hash.slice(1) || first);
   await guarded("panel-transcript", showTranscript);

@@ -1,6 +1,6 @@
 // Display of untrusted text: invisible characters are made visible, long texts are loaded in pieces.
 
-import { el } from "./dom.js";
+import { el, scrollable } from "./dom.js";
 import { number } from "./format.js";
 import { api, query } from "./api.js";
 import { attempt } from "./dialogs.js";
@@ -53,6 +53,8 @@ function styled(before, codes) {
   return [...classes].join(" ");
 }
 
+// Characters that may fill a box.
+const LONG = 1500;
 // Pieces loaded per click: more would block the browser for seconds.
 const AT_ONCE = 20;
 // The server counts code points, JavaScript UTF-16 units.
@@ -62,8 +64,8 @@ const characters = (text) => [...text].length;
  * A text that may be long: its beginning, and a button that loads the rest. `piece` is {text, size, isCut},
  * `address` the URL of the rest, `show` converts text to nodes.
  */
-export function longText(piece, address, { show = (text) => [visible(text)], className = "said" } = {}) {
-  const box = el("pre", { class: className, dir: "auto" }, show(piece.text));
+export function longText(piece, address, { show = (text) => [visible(text)], className = "said", tag = "pre", label = "Text" } = {}) {
+  const box = scrollable(el(tag, { class: className, dir: "auto" }, el("span", { class: "piece-first" }, show(piece.text))), label, piece.text.length > LONG);
   if (!piece.isCut) return box;
   let offset = characters(piece.text);
   const button = el("button", { type: "button", class: "compact show-more" }, `Show all (${number(piece.size)})`);
@@ -85,6 +87,11 @@ export function longText(piece, address, { show = (text) => [visible(text)], cla
     }),
   );
   return el("div", { class: "long" }, box, button);
+}
+
+/** A name, such as that of a model, that may be broken into lines behind its parts, and not within one. */
+export function breakable(name) {
+  return visible(name).split(/(?<=[/_-])|(?<=[.:])(?!\d)/).flatMap((part, index) => (index ? [document.createElement("wbr"), part] : [part]));
 }
 
 /** Indented JSON; other text unchanged. */

@@ -2,22 +2,29 @@
 
 import { api, query } from "./api.js";
 import { attempt, toast } from "./dialogs.js";
-import { el } from "./dom.js";
+import { editsOf } from "./edits.js";
+import { el, remember, remembered } from "./dom.js";
 import { moment, money, number, seconds } from "./format.js";
-import { firstLine, longText, pretty, visible } from "./texts.js";
+import { editView } from "./diff.js";
+import { richText } from "./richtext.js";
+import { firstLine, longText, visible } from "./texts.js";
 
 const PAGE = 100;
 // Events shown before the target of a link into a long transcript.
 const BEFORE = 20;
 // A target further away than this is opened separately, without loading everything in between.
 const FAR = 3 * PAGE;
+const PLAIN = "proctor-transcript-plain";
+// Tools whose arguments may be a diff that is too long to come with the event.
+const MAY_EDIT = /edit|write|patch|replace|create|update|change/i;
 
 export class Transcript extends HTMLElement {
   /** `sides` are the two participants of a dialogue; `scored(name, index)` returns what is shown below an utterance. */
-  begin({ session, started, sides = null, scored = () => null }) {
+  begin({ session, started, sides = null, scored = () => null, ending = () => null }) {
     this.address = `/api/sessions/${encodeURIComponent(session)}`;
     this.started = started ? Date.parse(started) : null;
-    Object.assign(this, { sides, scored });
+    Object.assign(this, { sides, scored, ending });
+    this.isPlain = remembered(PLAIN, false);
     this.first = this.last = 0;
     this.step = 0;
     this.spoken = new Map();
@@ -26,7 +33,8 @@ export class Transcript extends HTMLElement {
     this.earlier = el("button", { type: "button", class: "compact", hidden: true, onclick: () => attempt(this.earlier, () => this.loadEarlier()) }, "Show earlier");
     this.more = el("button", { type: "button", class: "compact", hidden: true, onclick: () => attempt(this.more, () => this.loadMore()) }, "Show more");
     this.empty = el("div", { class: "empty", hidden: true });
-    this.replaceChildren(this.earlier, this.list, this.empty, this.more);
+    this.end = el("div", { class: "events-end", hidden: true });
+    this.replaceChildren(this.earlier, this.list, this.end, this.empty, this.more);
     new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && this.hasMore && this.loadMore(), { rootMargin: "800px" }).observe(this.more);
   }
 
@@ -56,6 +64,7 @@ export class Transcript extends HTMLElement {
       this.last = Math.max(this.last, response.lastPosition);
       this.hasMore = response.hasMore;
       this.more.hidden = !response.hasMore;
+      this.showEnding();
       return before;
     });
     try {
@@ -64,6 +73,20 @@ export class Transcript extends HTMLElement {
       this.loading = null;
     }
     return undefined;
+  }
+
+  /** What follows the last event, such as the result of the check. */
+  showEnding() {
+    const ending = this.hasMore ? null : this.ending();
+    this.end.hidden = !ending;
+    this.end.replaceChildren(ending ?? "");
+  }
+
+  /** Show texts as they were written, or formatted. */
+  async setPlain(isPlain) {
+    this.isPlain = isPlain;
+    remember(PLAIN, isPlain);
+    await this.reopen(0, "");
   }
 
   async loadEarlier() {
@@ -160,16 +183,21 @@ export class Transcript extends HTMLElement {
     fold.addEventListener("toggle", () => {
       if (!fold.open || body.children.length) return;
       for (const [title, piece, part] of parts) {
-        const show = (text) => [visible(piece.isCut ? text : pretty(text))];
-        const content = piece.size ? longText(piece, `${this.address}/texts/${event.position}/${part}`, { show, className: "code" }) : el("p", { class: "soft" }, "Empty.");
-        body.append(el("h4", {}, title), content);
+        const content = piece.size ? this.text(piece, event, part, { markdown: false, className: "code", label: title }) : el("p", { class: "soft" }, "Empty.");
+        body.append(el("p", { class: "fold-title" }, title), content);
       }
     });
     return fold;
   }
 
+  /** A text of an event: formatted, or as it was written. */
+  text(piece, event, part, { markdown = true, className = "said rich", label }) {
+    const show = this.isPlain ? (text) => [visible(text)] : (text) => richText(text, { markdown });
+    return longText(piece, `${this.address}/texts/${event.position}/${part}`, { show, className, tag: this.isPlain ? "pre" : "div", label });
+  }
+
   message(event) {
-    const body = longText(event.content, `${this.address}/texts/${event.position}/content`);
+    const body = this.text(event.content, event, "content", { markdown: event.role !== "tool", label: `Message ${event.position}` });
     const who = el("b", { class: "who" }, visible(event.name || event.role));
     const side = this.sides?.indexOf(event.name) ?? -1;
     // The moderator's messages are part of a dialogue; the system prompts of the participants are not.
@@ -198,7 +226,24 @@ export class Transcript extends HTMLElement {
       ["Arguments", event.argsJson, "argsJson"],
       ["Result", event.result, "result"],
     ];
-    return this.article(event, "tool-call", this.fold(event, summary, parts));
+    return this.article(event, "tool-call", this.fold(event, summary, parts), this.edits(event));
+  }
+
+  /** The edits of a tool call as diffs; those with long arguments on request. */
+  edits(event) {
+    if (!event.argsJson.isCut) return views(event.toolName, event.argsJson.text);
+    if (!MAY_EDIT.test(event.toolName) && !event.argsJson.text.includes("*** Begin Patch")) return null;
+    const box = el("div", { class: "edits" });
+    const button = el("button", { type: "button", class: "compact" }, "Show diff");
+    button.addEventListener("click", () =>
+      attempt(button, async () => {
+        const whole = await api.get(`${this.address}/texts/${event.position}/argsJson`);
+        const shown = whole.isCut ? null : views(event.toolName, whole.text);
+        box.replaceChildren(shown ?? el("p", { class: "soft" }, whole.isCut ? "The arguments are too long for a diff." : "No diff in these arguments."));
+      }),
+    );
+    box.append(button);
+    return box;
   }
 
   modelCall(event) {
@@ -243,6 +288,16 @@ function mark(element, text) {
   CSS.highlights.set("hits", new Highlight(...ranges));
   const first = ranges.find((range) => range.getClientRects().length)?.getBoundingClientRect();
   if (first && (first.top < 80 || first.bottom > innerHeight - 20)) scrollBy({ top: first.top - innerHeight / 2 });
+}
+
+function views(toolName, json) {
+  let edits = [];
+  try {
+    edits = editsOf(toolName, JSON.parse(json));
+  } catch {
+    // Not JSON: no edits that could be shown.
+  }
+  return edits.length ? el("div", { class: "edits" }, edits.map(editView)) : null;
 }
 
 /** The main argument on one line: a command, a path, or all arguments. */

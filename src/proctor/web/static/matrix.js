@@ -1,0 +1,222 @@
+// The Matrix tab of the Run page: tasks by models or levels of another factor, and a drawer with the session of a cell.
+
+import { api, query } from "./api.js";
+import { byId, debounced, el } from "./dom.js";
+import { money, number, plural, seconds } from "./format.js";
+import { PAGE, PagedGrid } from "./paged_grid.js";
+import { badge } from "./status.js";
+import { visible } from "./texts.js";
+import "./transcript.js";
+import { marked, wordDiff } from "./word_diff.js";
+
+const ROW = 60;
+const DIFF_ROW = 152;
+/** Characters of an answer in a cell, and where two columns are compared. */
+const SHORT = 300;
+const LONG = 2000;
+const PARAMETERS = { by: "", task: "", evaluator: "", disagree: "", left: "", right: "" };
+
+const digits = (value) => String(Number(value.toFixed(2)));
+
+/** The verdict of a cell: a word for one item, a fraction for several. */
+function verdict(cell) {
+  if (cell.items === 1) return badge(cell.status, cell.reason);
+  if (!cell.decided) return badge(cell.status, cell.reason);
+  const status = cell.passed === cell.decided ? "success" : cell.passed ? "timeout" : "fail";
+  return el("span", { class: `status s-${status}`, title: `${cell.passed} of ${plural(cell.decided, "item")} passed` }, `${number(cell.passed)} of ${number(cell.decided)} passed`);
+}
+
+class MatrixGrid extends PagedGrid {
+  /** `fetch(page, options)` loads a page, `changed(response)` is called with each, `open(cell, level)` on a click on a cell. */
+  begin({ fetch, changed, openCell }) {
+    Object.assign(this, { fetch, changed, openCell, levels: [], columns: [], column: 0 });
+    this.build("Matrix", { rowHeight: ROW });
+    this.load(0);
+  }
+
+  async fetchPage(page, options) {
+    return this.fetch(page, options);
+  }
+
+  stored(response) {
+    this.changed(response);
+    this.showLevels(response.levels);
+    if (response.total) this.empty.hidden = true;
+    else if (response.tasks) this.showEmpty("No matching tasks.", "Change the search, or show all tasks.");
+    else this.showEmpty("No finished items yet.", "");
+  }
+
+  showLevels(levels) {
+    const columns = this.pair || levels;
+    const state = JSON.stringify([this.pair, levels]);
+    if (state === this.shownLevels) return;
+    this.shownLevels = state;
+    this.levels = levels;
+    this.columns = columns;
+    this.rowHeight = this.pair ? DIFF_ROW : ROW;
+    this.body.style.setProperty("--row", `${this.rowHeight}px`);
+    this.classList.toggle("comparing", Boolean(this.pair));
+    this.column = Math.min(this.column, columns.length - 1);
+    const [task, level] = matchMedia("(max-width: 760px)").matches ? [110, 150] : [180, 180];
+    this.setWidths([`minmax(${task}px, ${this.pair ? 0.5 : 1.2}fr)`, ...columns.map(() => `minmax(${level}px, 1fr)`)]);
+  }
+
+  headings() {
+    const heading = (title) => el("div", { role: "columnheader", title }, visible(title));
+    return [heading("Task"), ...this.columns.map(heading)];
+  }
+
+  cells(row) {
+    if (!row) return [null, ...this.columns].map(() => el("div", { role: "gridcell" }, el("span", { class: "bone" })));
+    const found = this.columns.map((level) => row.cells[this.levels.indexOf(level)]);
+    const answers = this.pair && found[0] && found[1] ? wordDiff(found[0].answer, found[1].answer) : null;
+    const words = (cell, index) => (answers ? marked(index ? answers.right : answers.left, index ? "ins" : "del") : visible(cell.answer));
+    const cell = (one, index) =>
+      el(
+        "div",
+        { role: "gridcell", class: "matrix-cell", dataset: { column: index } },
+        one
+          ? [
+              el("span", { class: "matrix-line" }, verdict(one), one.score === null ? null : el("b", { class: "figures" }, digits(one.score)), el("span", { class: "soft figures" }, money(one.costUsd))),
+              el("span", { class: "matrix-answer", title: answers ? null : one.answer }, words(one, index)),
+            ]
+          : el("span", { class: "soft" }, "–"),
+      );
+    return [el("div", { role: "rowheader", class: "matrix-task", title: row.task }, visible(row.task)), ...found.map(cell)];
+  }
+
+  drawRow(index, y) {
+    const entry = super.drawRow(index, y);
+    for (const [column, cell] of [...entry.element.querySelectorAll(".matrix-cell")].entries()) {
+      const isActive = index === this.active && column === this.column;
+      cell.classList.toggle("active-cell", isActive);
+      if (isActive) cell.id = "matrix-active";
+      else cell.removeAttribute("id");
+    }
+    return entry;
+  }
+
+  draw() {
+    super.draw();
+    if (this.querySelector("#matrix-active")) this.body.setAttribute("aria-activedescendant", "matrix-active");
+  }
+
+  clicked(event) {
+    const index = this.indexOf(event.target);
+    const cell = event.target.closest(".matrix-cell");
+    if (index === undefined || !cell || getSelection().toString()) return;
+    this.active = index;
+    this.column = Number(cell.dataset.column);
+    this.draw();
+    this.open();
+  }
+
+  keyed(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return false;
+    this.column = Math.min(this.columns.length - 1, Math.max(0, this.column + step));
+    this.draw();
+    this.querySelector("#matrix-active")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    event.preventDefault();
+    return true;
+  }
+
+  open() {
+    const level = this.columns[this.column];
+    const row = this.rowAt(this.active);
+    const cell = row?.cells[this.levels.indexOf(level)];
+    if (cell?.sessionId) this.openCell(cell, row.task, level);
+  }
+}
+customElements.define("matrix-grid", MatrixGrid);
+
+export class MatrixPanel {
+  constructor(run) {
+    Object.assign(this, { run, address: `/api/runs/${encodeURIComponent(run.runId)}/matrix` });
+    const parameters = new URLSearchParams(location.search);
+    this.choice = Object.fromEntries(Object.keys(PARAMETERS).map((name) => [name, parameters.get(name) || ""]));
+  }
+
+  /** Show the matrix; it is loaded when its tab is opened for the first time. */
+  open() {
+    if (this.grid) return;
+    this.grid = document.createElement("matrix-grid");
+    byId("matrix").replaceChildren(this.grid);
+    const { choice } = this;
+    byId("matrix-by").replaceChildren(...this.run.factors.map((name) => el("option", { value: name }, visible(name))));
+    byId("matrix-task").value = choice.task;
+    byId("matrix-disagree").checked = choice.disagree === "true";
+    byId("matrix-by").addEventListener("change", ({ target }) => this.choose({ by: target.value, left: "", right: "" }));
+    byId("matrix-evaluator").addEventListener("change", ({ target }) => this.choose({ evaluator: target.value }));
+    byId("matrix-disagree").addEventListener("change", ({ target }) => this.choose({ disagree: target.checked ? "true" : "" }));
+    byId("matrix-task").addEventListener("input", debounced(({ target }) => this.choose({ task: target.value.trim() }), 200));
+    for (const side of ["left", "right"]) byId(`matrix-${side}`).addEventListener("change", ({ target }) => this.choose({ [side]: target.value }));
+    this.applyPair();
+    this.grid.begin({ fetch: (page, options) => this.fetch(choice, page, options), changed: (response) => this.changed(response), openCell: (...cell) => this.showDrawer(...cell) });
+  }
+
+  async fetch(choice, page, options) {
+    const { by, task, evaluator, disagree } = choice;
+    const parameters = { by, search: task, score: evaluator, disagree, characters: this.grid.pair ? LONG : SHORT, offset: page * PAGE, limit: PAGE };
+    return api.get(`${this.address}${query(parameters)}`, options);
+  }
+
+  choose(changes) {
+    Object.assign(this.choice, changes);
+    this.applyPair();
+    this.grid.replace((options) => this.fetch(this.choice, 0, options));
+  }
+
+  /** Two different columns are compared word by word. */
+  applyPair() {
+    const { left, right } = this.choice;
+    this.grid.pair = left && right && left !== right ? [left, right] : null;
+  }
+
+  changed({ by, levels, scores, total, tasks, hasMoreLevels }) {
+    this.choice.by ||= by;
+    byId("matrix-by").value = by;
+    const options = (first, names, chosen) => [el("option", { value: "" }, first), ...names.map((name) => el("option", { value: name, selected: name === chosen }, visible(name)))];
+    byId("matrix-evaluator").replaceChildren(...options("Verdict", scores, this.choice.evaluator));
+    byId("matrix-evaluator").closest("label").hidden = !scores.length;
+    byId("matrix-left").replaceChildren(...options("All columns", levels, this.choice.left));
+    byId("matrix-right").replaceChildren(...options("All columns", levels, this.choice.right));
+    byId("matrix-count").textContent = `${total === tasks ? plural(tasks, "task") : `${number(total)} of ${plural(tasks, "task")}`}${hasMoreLevels ? `; the first ${levels.length} levels` : ""}`;
+    this.writeAddress();
+  }
+
+  writeAddress() {
+    const parameters = new URLSearchParams(location.search);
+    for (const name of Object.keys(PARAMETERS)) parameters.delete(name);
+    for (const [name, value] of Object.entries(this.choice)) if (value) parameters.set(name, value);
+    const text = parameters.toString();
+    history.replaceState(history.state, "", `${location.pathname}${text ? `?${text}` : ""}${location.hash}`);
+  }
+
+  async showDrawer(cell, task, level) {
+    const close = el("button", { type: "button", class: "quiet icon", "aria-label": "Close" }, "×");
+    const facts = el("p", { class: "soft" }, visible(level));
+    const body = el("div", { class: "drawer-body", tabindex: "0", role: "region", "aria-label": "Session" }, el("p", { class: "loading" }, "Loading session…"));
+    const link = el("a", { class: "button compact", href: `/sessions/${encodeURIComponent(cell.sessionId)}` }, "Open session");
+    const drawer = el("dialog", { class: "drawer", "aria-labelledby": "drawer-title" }, el("header", {}, el("div", {}, el("h2", { id: "drawer-title" }, visible(task)), facts), link, close), body);
+    close.addEventListener("click", () => drawer.close());
+    drawer.addEventListener("click", (event) => event.target === drawer && drawer.close());
+    drawer.addEventListener("close", () => {
+      drawer.remove();
+      this.grid.body.focus({ preventScroll: true });
+    });
+    document.body.append(drawer);
+    drawer.showModal();
+    try {
+      const session = await api.get(`/api/sessions/${encodeURIComponent(cell.sessionId)}`);
+      facts.replaceChildren(badge(session.status, session.endReason), ` ${visible(level)} · ${seconds(session.workSeconds)} · ${money(session.costUsd)}`);
+      const transcript = document.createElement("session-transcript");
+      const scores = session.scores.map((score) => el("li", {}, el("b", {}, visible(score.evaluator)), ` ${score.value === null ? visible(score.label) : digits(score.value)}`, score.explanation ? el("span", { class: "soft" }, ` ${visible(score.explanation)}`) : null));
+      body.replaceChildren(...(session.error ? [el("div", { class: "notice bad" }, el("pre", { class: "said" }, visible(session.error)))] : []), ...(scores.length ? [el("ul", { class: "drawer-scores" }, scores)] : []), transcript);
+      transcript.begin({ session: session.id, started: session.startedAt });
+      await transcript.open();
+    } catch (error) {
+      body.replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, error.message)));
+    }
+  }
+}

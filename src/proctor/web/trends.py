@@ -1,0 +1,214 @@
+"""The Trends page: runs of the same plan, or evaluations of the same name, over time."""
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from proctor.cache import LruCache
+from proctor.errors import NotFound
+from proctor.store.runs import TrendRun, trend_runs
+from proctor.web.responses import ERRORS, page
+from proctor.web.run_schemas import ChartShape, ResultFigureShape, RowModel
+from proctor.web.state import AppState
+
+if TYPE_CHECKING:
+    from proctor.stats.comparison import Contrast
+
+MOST_RUNS = 20
+"""Runs of a trend: the last ones."""
+MOST_ITEMS = 200_000
+"""Items of a trend; of larger runs, fewer are shown."""
+MOST_TRENDS = 200
+MOST_CACHED = 50
+
+
+class TrendLineShape(RowModel):
+    """A plan or evaluation that ran several times."""
+
+    key: str
+    name: str
+    job: str
+    runs: int
+    last_at: str
+
+
+class TrendsAnswer(RowModel):
+    """Plans and evaluations with several runs, the latest first."""
+
+    trends: list[TrendLineShape]
+
+
+class TrendChangeShape(RowModel):
+    """A significant change from one run to the next."""
+
+    run_id: str
+    before: str = Field(description="The run before it.")
+    is_regression: bool | None = Field(description="Null: neither better nor worse, as with a metric.")
+    words: str
+    direction: str = Field(description="`higher` or `lower`: of the tasks that changed, for `compare/items`.")
+
+
+class TrendAnswer(RowModel):
+    """One trend: a figure of each run, and the significant changes."""
+
+    key: str
+    name: str
+    metric: str
+    metrics: list[str] = Field(description="All metrics that it can show.")
+    chart: ChartShape
+    runs: list[str]
+    changes: list[TrendChangeShape] = Field(description="The latest first.")
+    summary: str
+    omitted: int = Field(description="Earlier runs that are not shown.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The runs of one plan, oldest first."""
+
+    key: str
+    name: str
+    job: str
+    runs: Sequence[TrendRun]
+
+
+class Trends:
+    """Trends with their figures, cached as long as their runs stay the same; thread-safe."""
+
+    def __init__(self, site: AppState) -> None:
+        self._site = site
+        self._lock = threading.Lock()
+        self._answers: LruCache[tuple[object, ...], TrendAnswer] = LruCache(MOST_CACHED)
+
+    def plans(self) -> list[_Plan]:
+        """Plans and evaluations with at least two runs that have results, the latest first."""
+        by_key: dict[str, list[TrendRun]] = {}
+        for run in trend_runs(self._site.store.read, self._site.now()):
+            by_key.setdefault(_key(run), []).append(run)
+        plans = [
+            _Plan(key=key, name=_name(runs[0]), job=runs[0]["job"], runs=runs[::-1])
+            for key, runs in by_key.items()
+            if len(runs) > 1
+        ]
+        return plans[:MOST_TRENDS]
+
+    def line(self, key: str, metric: str) -> TrendAnswer:
+        """One trend in one metric; empty: the first it has."""
+        plan = next((each for each in self.plans() if each.key == key), None)
+        if plan is None:
+            raise NotFound("there is no such plan with several runs\nIts runs may have been deleted.")
+        runs = _last(plan.runs)
+        state = (key, metric, *((run["runId"], run["finishedAt"], run["items"]) for run in runs))
+        with self._lock:
+            answer = self._answers.get(state)
+            if answer is None:
+                answer = self._compute(plan, runs, metric)
+                self._answers.put(state, answer)
+        return answer
+
+    def _compute(self, plan: _Plan, runs: Sequence[TrendRun], metric: str) -> TrendAnswer:
+        # numpy is loaded with the first trend, not with the server.
+        from proctor.report.trends import change_words, is_regression, trend_plot, trend_summary
+        from proctor.stats.results import load_results
+        from proctor.stats.trends import trend_metrics, trend_of
+
+        results = load_results(self._site.store.read, [run["runId"] for run in runs], self._site.now())
+        metrics = trend_metrics(results)
+        if not metrics or (metric and metric not in metrics):
+            known = ", ".join(metrics) or "none"
+            raise NotFound(f"these runs have no {metric or 'figures'}\nThere are: {known}.")
+        metric = metric or metrics[0]
+        points = trend_of(results, metric)
+        at = {run["runId"]: run["createdAt"] for run in runs}
+        svg, marks = trend_plot(plan.name, points, metric, at)
+        changes = [
+            TrendChangeShape(
+                run_id=each.run_id,
+                before=each.change.baseline,
+                is_regression=is_regression(each.change),
+                words=change_words(each.change),
+                direction="higher" if _is_higher(each.change) else "lower",
+            )
+            for each in reversed(points)
+            if each.change and each.change.is_significant and each.change.difference
+        ]
+        return TrendAnswer(
+            key=plan.key,
+            name=plan.name,
+            metric=metric,
+            metrics=metrics,
+            chart=ChartShape(
+                caption=metric, svg=svg, marks=[ResultFigureShape.model_validate(mark) for mark in marks]
+            ),
+            runs=[each.run_id for each in points],
+            changes=changes,
+            summary=trend_summary(points, metric),
+            omitted=len(plan.runs) - len(runs),
+        )
+
+
+def _is_higher(contrast: "Contrast") -> bool:
+    one = contrast.difference
+    return one is not None and one.value is not None and one.value > one.null
+
+
+def _key(run: TrendRun) -> str:
+    """What runs of one trend have in common."""
+    return json.dumps([run["job"], run["evaluation"] or run["planPath"] or run["planDigest"]])
+
+
+def _name(run: TrendRun) -> str:
+    path = run["planPath"]
+    return run["evaluation"] or (path.rpartition("/")[2] if path else "") or f"plan of {run['runId']}"
+
+
+def _last(runs: Sequence[TrendRun]) -> list[TrendRun]:
+    """The last runs that are not too many, nor too large."""
+    chosen: list[TrendRun] = []
+    for run in reversed(runs[-MOST_RUNS:]):
+        if len(chosen) >= 2 and sum(each["items"] for each in chosen) + run["items"] > MOST_ITEMS:
+            break
+        chosen.insert(0, run)
+    return chosen
+
+
+def router(site: AppState) -> APIRouter:
+    """The Trends page and its routes."""
+    routes = APIRouter(tags=["compare"], responses=ERRORS)
+    trends = Trends(site)
+
+    @routes.get("/trends", include_in_schema=False)
+    def show_page(request: Request) -> Response:
+        return page(request, "trends.html", title="Trends")
+
+    @routes.get("/api/trends", summary="Plans and evaluations that ran several times")
+    def listed() -> TrendsAnswer:
+        """The one with the latest run first."""
+        return TrendsAnswer(
+            trends=[
+                TrendLineShape(
+                    key=each.key,
+                    name=each.name,
+                    job=each.job,
+                    runs=len(each.runs),
+                    last_at=each.runs[-1]["createdAt"],
+                )
+                for each in trends.plans()
+            ]
+        )
+
+    @routes.get("/api/trends/line", summary="A plan's runs over time, and the significant changes")
+    def line(
+        key: Annotated[str, Query(max_length=5000, description="The `key` of a trend.")],
+        metric: Annotated[str, Query(max_length=300, description="Empty: the first it has.")] = "",
+    ) -> TrendAnswer:
+        """Each run is compared with the one before it; all comparisons are corrected together."""
+        return trends.line(key, metric)
+
+    return routes

@@ -1,0 +1,268 @@
+"""Sessions of other tools, received spans and logs: saved, searched and built into sessions."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from databases import query
+from proctor.score import Score
+from proctor.session import Message, ModelCall, Session, Step, TimedEvent, Usage
+from proctor.store import Store, intake, timestamp
+from proctor.store.intake import LogEvent, compressed, decompressed
+from proctor.telemetry.documents import SessionMark, SessionName
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+NANO = 1_000_000
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Store]:
+    with Store(str(tmp_path / "proctor.db")) as store:
+        yield store
+
+
+def rows(store: Store, table: str, columns: str) -> list[tuple[object, ...]]:
+    names = ", ".join(f'"{name}"' for name in columns.split())
+    return sorted((tuple(row.values()) for row in query(store, f'SELECT {names} FROM "{table}"')), key=str)
+
+
+# Sessions of other tools
+
+
+def session(**values: Any) -> Session:
+    at = [NOW + timedelta(seconds=second) for second in range(5)]
+    call = ModelCall(model="m", usage=Usage(output_tokens=3), cost_usd=0.5)
+    first = Step(
+        trace_id="t1",
+        started_at=at[0],
+        finished_at=at[2],
+        events=[
+            TimedEvent(event=Message(role="user", content="hi"), at=at[1]),
+            TimedEvent(event=call, at=None),
+        ],
+    )
+    second = Step(trace_id="t2", events=[TimedEvent(event=Message(role="assistant", content="yo"), at=at[3])])
+    known: dict[str, Any] = {
+        "external_id": "e1",
+        "source": "phoenix",
+        "name": "n",
+        "agent": "amp",
+        "model": "m",
+    }
+    known |= {"started_at": at[0], "finished_at": at[4], "steps": [first, second], "notes": ["odd"]}
+    known |= {"scores": [Score(evaluator="tidy", value=0.5, level="session")], "is_stand_in": True}
+    return Session(**known | values)
+
+
+def test_an_imported_session_has_the_times_of_its_source(plain: Store) -> None:
+    session_id = plain.save_imported(session(), NOW + timedelta(days=1))
+
+    def stamp(seconds: int) -> str:
+        return timestamp(NOW + timedelta(seconds=seconds))
+
+    columns = (
+        "id job name agent model standIn status source externalId startedAt finishedAt workSeconds notes"
+    )
+    assert rows(plain, "sessions", columns) == [
+        (
+            session_id,
+            "imported",
+            "n",
+            "amp",
+            "m",
+            1,
+            "success",
+            "phoenix",
+            "e1",
+            stamp(0),
+            stamp(4),
+            4.0,
+            '["odd"]',
+        )
+    ]
+    assert rows(plain, "messages", "position step timestamp content") == [
+        (1, 1, stamp(1), "hi"),
+        (3, 2, stamp(3), "yo"),
+    ]
+    assert rows(plain, "model_calls", "position step timestamp costUsd") == [(2, 1, stamp(1), 0.5)]
+    assert rows(plain, "iterations", "step startTime endTime model traceId") == [
+        (1, stamp(0), stamp(2), "m", "t1"),
+        (2, stamp(2), stamp(3), "", "t2"),
+    ]
+    assert rows(plain, "scores", "position timestamp evaluator value") == [(4, stamp(3), "tidy", 0.5)]
+
+
+def test_a_session_without_times_has_that_of_its_import_and_no_duration(plain: Store) -> None:
+    plain.save_imported(session(started_at=None, finished_at=None, steps=[]), NOW)
+    assert rows(plain, "sessions", "startedAt finishedAt workSeconds waitingSeconds") == [
+        (timestamp(NOW), timestamp(NOW), None, 0.0)
+    ]
+
+
+def test_a_duration_is_not_negative(plain: Store) -> None:
+    plain.save_imported(session(finished_at=NOW - timedelta(seconds=9), steps=[]), NOW)
+    assert rows(plain, "sessions", "workSeconds") == [(0.0,)]
+
+
+def test_importing_again_replaces_a_session_and_another_run_gets_a_copy(plain: Store) -> None:
+    first = plain.save_imported(session(), NOW)
+    assert plain.save_imported(session(name="new"), NOW) == first
+    assert rows(plain, "sessions", "name") == [("new",)] and len(rows(plain, "messages", "content")) == 2
+    plain.imported_runs.begin("one", NOW, "1")
+    plain.imported_runs.begin("two", NOW, "1")
+    assert plain.save_imported(session(task="sum", repeat=3), NOW, "one") == first
+    copy = plain.save_imported(session(), NOW, "two")
+    assert copy != first and plain.save_imported(session(), NOW, "two") == copy
+    assert rows(plain, "batch_items", "runId prompt repeat sessionId") == [
+        ("one", "sum", 3, first),
+        ("two", "n", 1, copy),
+    ]
+    plain.save_imported(session(status="fail"), NOW)
+    assert rows(plain, "batch_items", "runId status") == [("one", "fail"), ("two", "success")]
+    assert rows(plain, "sessions", "status runId") == [("fail", "one"), ("success", "two")]
+
+
+def test_the_task_of_a_session_is_named_or_that_of_its_title_or_its_id(plain: Store) -> None:
+    plain.imported_runs.begin("run", NOW, "1")
+    for number, values in enumerate(({"task": "t"}, {"name": "title"}, {"name": ""})):
+        plain.save_imported(session(external_id=f"e{number}", **values), NOW, "run")
+    assert {prompt for (prompt,) in rows(plain, "batch_items", "prompt")} == {"t", "title", "e2"}
+
+
+def test_deleting_an_imported_session_leaves_nothing_of_it_and_all_of_the_others(plain: Store) -> None:
+    first, second = plain.save_imported(session(), NOW), plain.save_imported(session(external_id="e2"), NOW)
+    plain.delete_imported([first])
+    assert rows(plain, "sessions", "id") == [(second,)]
+    for table in ("messages", "model_calls", "iterations", "scores"):
+        assert {owner for (owner,) in rows(plain, table, "sessionId")} == {second}
+
+
+# Spans
+
+
+def mark(trace: str, span: str = "s", **values: Any) -> SessionMark:
+    known = {"part": "span", "parent_id": "", "session_key": "", "service": "svc", "log_group": "g"}
+    known |= {"has_log_group": True, "started": 5 * NANO}
+    return SessionMark(trace_id=trace, span_id=span, **known | values)
+
+
+def found(store: Store, first: int = 0, last: int = 99, log_group: str = "", **more: Any) -> list[Any]:
+    return list(store.arrivals.search(log_group=log_group, first_ms=first, last_ms=last, **more))
+
+
+def test_spans_are_found_by_the_milliseconds_in_which_they_began(plain: Store) -> None:
+    starts = {"a": 5 * NANO, "b": 6 * NANO - 1, "c": 6 * NANO, "d": 4 * NANO + 999_999}
+    plain.arrivals.save([(mark(name, started=at), {"n": name}) for name, at in starts.items()], NOW)
+    assert found(plain, 5, 5) == [(("a", "s", "span"), 5, {"n": "a"}), (("b", "s", "span"), 5, {"n": "b"})]
+    assert [key[0] for key, _, _ in found(plain)] == ["d", "a", "b", "c"]
+    assert found(plain, 7, 9) == []
+
+
+def test_spans_and_records_of_a_group_are_found_apart_and_by_session_or_trace(plain: Store) -> None:
+    marks = [
+        mark("a"),
+        mark("a", part="log 1"),
+        mark("b", part="log 2", log_group="h"),
+        mark("c", session_key="k"),
+    ]
+    plain.arrivals.save([(each, {}) for each in marks], NOW)
+    assert [key for key, _, _ in found(plain)] == [("a", "s", "span"), ("c", "s", "span")]
+    assert [key for key, _, _ in found(plain, log_group="g")] == [("a", "s", "log 1")]
+    assert [key[0] for key, _, _ in found(plain, session_keys=["k", ""])] == ["c"]
+    assert [key[0] for key, _, _ in found(plain, trace_ids=["a"])] == ["a"]
+
+
+def test_a_search_reads_page_by_page(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "DOCUMENTS_IN_PAGE", 2)
+    marks = [mark(trace, span) for trace in "ab" for span in "xyz"]
+    plain.arrivals.save([(each, {}) for each in marks], NOW)
+    assert [key[:2] for key, _, _ in found(plain)] == [(trace, span) for trace in "ab" for span in "xyz"]
+
+
+def test_a_span_that_comes_again_is_new_only_if_it_has_changed(plain: Store) -> None:
+    arrivals = plain.arrivals
+    assert not arrivals.has_new() and arrivals.oldest_new() is None
+    arrivals.save([], NOW)
+    arrivals.save([(mark("a"), {"n": 1})], NOW)
+    assert arrivals.has_new() and arrivals.oldest_new() == timestamp(NOW)
+
+    def build(name: SessionName, documents: Sequence[Any], left_out: int) -> Session:
+        assert (list(documents), left_out) == ([{"n": 1}], 0)
+        return session(
+            external_id=name.external_id, service=name.service, log_group=name.log_group, source="otlp"
+        )
+
+    built = arrivals.build_sessions(build, NOW)
+    assert len(built.sessions) == 1 and built.removed == 0
+    assert not arrivals.has_new()
+    assert arrivals.sessions_of(["x", "a"]) == built.sessions
+    assert list(arrivals.documents(built.sessions[0])) == [{"n": 1}]
+    arrivals.save([(mark("a"), {"n": 1})], NOW + timedelta(hours=1))
+    assert not arrivals.has_new()
+    arrivals.save([(mark("a"), {"n": 2})], NOW + timedelta(hours=1))
+    assert arrivals.oldest_new() == timestamp(NOW + timedelta(hours=1))
+
+
+def test_sessions_that_later_spans_belong_to_others_are_removed(plain: Store) -> None:
+    sizes: list[tuple[str, int, int]] = []
+
+    def build(name: SessionName, documents: Sequence[Any], left_out: int) -> Session | None:
+        sizes.append((name.external_id, len(documents), left_out))
+        return session(
+            external_id=name.external_id, service=name.service, log_group=name.log_group, source="otlp"
+        )
+
+    arrivals = plain.arrivals
+    arrivals.save([(mark("a"), {}), (mark("b"), {})], NOW)
+    first = arrivals.build_sessions(build, NOW)
+    assert sorted(sizes) == [("a", 1, 0), ("b", 1, 0)]
+    sizes.clear()
+    arrivals.save([(mark(trace, "root", session_key="k", started=1), {}) for trace in "ab"], NOW)
+
+    again = arrivals.build_sessions(build, NOW)
+
+    assert sizes == [("k", 4, 0)]
+    assert (len(first.sessions), len(again.sessions), again.removed) == (2, 1, 2)
+    assert rows(plain, "sessions", "externalId") == [("k",)]
+
+
+def test_of_a_session_with_too_many_spans_the_first_are_used(
+    plain: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "MOST_DOCUMENTS", 2)
+    seen: list[Any] = []
+
+    def build(name: SessionName, documents: Sequence[Any], left_out: int) -> None:
+        seen.append((list(documents), left_out))
+
+    marks = [(mark("a", "z", started=1), {"n": 1}), (mark("a", "y", started=2), {"n": 2})]
+    marks += [(mark("a", "x", started=3), {"n": 3}), (mark("a", "w", started=2), {"n": 4})]
+    plain.arrivals.save(marks, NOW)
+    assert plain.arrivals.build_sessions(build, NOW).sessions == []
+    assert seen == [([{"n": 1}, {"n": 4}], 2)]
+
+
+def test_a_document_is_stored_whole_whatever_its_text() -> None:
+    document = {"a": ["é\n", 1.5, None]}
+    assert decompressed(compressed(document)) == document
+    assert decompressed(compressed({"a": "\ud800"})) == {"a": "?"}
+
+
+# Logs
+
+
+def test_events_of_a_stream_are_numbered_and_sorted_by_time(plain: Store) -> None:
+    logs = plain.logs
+    for stream in ("", "s", "t"):
+        logs.create("g", stream, NOW)
+    long = "x" * 5000
+    logs.put("g", "s", [LogEvent(timestamp_ms=9, message="b"), LogEvent(timestamp_ms=7, message=long)], NOW)
+    logs.put("g", "s", [LogEvent(timestamp_ms=7, message="c")], NOW + timedelta(seconds=1))
+    events = [(row["position"], row["timestamp"], row["message"]) for row in logs.events("g", "s")]
+    assert events == [(1, 7, long), (2, 7, "c"), (0, 9, "b")]
+    milliseconds = int(NOW.timestamp() * 1000)
+    times = [(row["logStream"], row["first"], row["last"], row["ingested"]) for row in logs.streams()]
+    assert times == [("", None, None, None), ("s", 7, 9, milliseconds + 1000), ("t", None, None, None)]

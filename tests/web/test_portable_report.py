@@ -1,0 +1,100 @@
+"""The report that keeps its items: one file, opened in a real browser, that asks nothing of anybody."""
+
+import json
+import re
+
+import pytest
+
+from filled import NOW, new_store
+from proctor.item import Item
+from proctor.report import html
+from proctor.report.portable import items_table, portable
+from proctor.session import Message
+from proctor.stats.summary import summarise
+from proctor.store import Scope, timestamp
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+
+
+@pytest.fixture
+def filled(tmp_path):
+    with new_store(tmp_path) as store:
+        items = [
+            Item(
+                runner="prompt",
+                prompt=f"{HOSTILE} {number}",
+                model=model,
+                factors={"model": model, "size": size},
+            )
+            for number in range(30)
+            for model, size in (("openai/small", "1"), ("openai/large", "2"))
+        ]
+        row = {"runId": "nightly", "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "coding"}
+        store.create_batch({**row, "status": "completed"}, items)
+        writer = store.writer()
+        for number, item in enumerate(items):
+            status = "fail" if number % 3 == 0 else "success"
+            session = f"s{number:03}"
+            writer.add(
+                "sessions",
+                (session,),
+                {"id": session, "runId": "nightly", "itemId": item.id, "status": status, "job": "coding"},
+            )
+            message = Message(role="assistant", content=f"answer {number} {HOSTILE}")
+            columns = {"position": 1, "role": message.role, "content": message.content}
+            writer.add("messages", (session, "1"), {"sessionId": session, **columns})
+            values = {"status": status, "sessionId": session, "error": "wrong" if status == "fail" else ""}
+            times = {"startedAt": timestamp(NOW), "finishedAt": timestamp(NOW), "costUsd": 0.01 * number}
+            writer.change("batch_items", ("nightly", item.id), {**values, **times})
+        writer.close()
+        yield store
+
+
+def test_every_item_is_in_the_data_with_its_answer_and_each_text_once(filled):
+    table = items_table(filled.read, "nightly")
+
+    assert table["count"] == 60
+    assert len(table["columns"]["answer"]) == 60
+    assert table["texts"].count("openai/small") == 1
+    answers = {table["texts"][number] for number in table["columns"]["answer"]}
+    assert f"answer 59 {HOSTILE}" in answers
+    assert {table["texts"][number] for number in table["factors"]["size"]} == {"1", "2"}
+
+
+def test_the_file_names_its_only_script_and_nothing_outside(filled):
+    report = html(summarise(filled.read, Scope(run_id="nightly"), NOW))
+    file = portable(report, filled.read, "nightly")
+
+    island = re.search(r'id="item-data">(.*?)</script>', file, re.DOTALL)[1]
+    assert json.loads(island)["run"] == "nightly"
+    assert file.count("<script") == 2
+    assert re.search(r"default-src 'none'; style-src '[^']+' '[^']+'; script-src 'sha256-", file)
+    assert "http://" not in file.replace("http://www.w3.org", "")
+
+
+@pytest.mark.browser
+def test_items_are_filtered_sorted_and_opened_without_a_request(filled, tmp_path, open_page):
+    report = html(summarise(filled.read, Scope(run_id="nightly"), NOW))
+    path = tmp_path / "report.html"
+    path.write_text(portable(report, filled.read, "nightly"), encoding="utf-8")
+    page = open_page(path.as_uri())
+    requests = []
+    page.on("request", lambda request: requests.append(request.url))
+
+    count = page.locator("#item-explorer [role=status]")
+    assert count.inner_text() == "60 of 60 items"
+    page.get_by_label("status", exact=True).select_option("fail")
+    page.get_by_label("model", exact=True).select_option("openai/small")
+    assert count.inner_text() == "10 of 60 items"
+    page.get_by_label("Search items").fill("answer 6 ")
+    assert count.inner_text() == "1 of 60 items"
+    page.reload()
+    assert count.inner_text() == "1 of 60 items", "the address keeps the filters"
+    page.get_by_label("Search items").fill("")
+    page.get_by_role("button", name="Cost").press("Enter")
+    page.get_by_role("button", name="Cost").press("Enter")
+    assert page.locator("#item-explorer tbody tr").first.locator("td").last.inner_text() == "$0.540"
+    page.locator("#item-explorer tbody tr").first.press("Enter")
+    assert HOSTILE in page.locator("#item-explorer tr.open").inner_text()
+    assert page.title() != "owned"
+    assert [url for url in requests if not url.startswith("file:")] == []

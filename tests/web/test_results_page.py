@@ -1,0 +1,158 @@
+"""Results, charts and trends in a real browser: by mouse, by keyboard, on a phone, in the dark."""
+
+import csv
+import io
+import re
+
+import pytest
+from playwright.sync_api import expect
+from stocked_runs import add_duel, stock
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=30_000)
+
+PHONE = {"viewport": {"width": 390, "height": 844}}
+CLIPPED = """() => [...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+  const [, , width, height] = chart.getAttribute("viewBox").split(" ").map(Number);
+  return [...chart.querySelectorAll("text")].filter((text) => {
+    const box = text.getBBox();
+    return box.x < -1 || box.y < -1 || box.x + box.width > width + 1 || box.y + box.height > height + 1;
+  }).map((text) => `${chart.getAttribute("aria-label")}: ${text.textContent}`);
+})"""
+"""The labels that reach beyond their chart."""
+
+
+@pytest.fixture(scope="module")
+def stocked(shared):
+    """Runs of one plan, the last of which is worse; and one that is running."""
+    store = shared.site.store
+    for number in range(3):
+        share = 8 if number < 2 else 2
+        add_duel(
+            store,
+            f"nightly-{number}",
+            80,
+            lambda n, item, share=share: item.model == "dear/model" if n % 10 >= share else n % 16 > 1,
+            planPath="/plans/nightly.yaml",
+            createdAt=f"2026-03-0{number + 1}T12:00:00+00:00",
+        )
+    live = {
+        "status": "running",
+        "finishedAt": None,
+        "owner": "me",
+        "heartbeatAt": "2099-01-01T00:00:00+00:00",
+    }
+    add_duel(store, "live", 60, lambda _, item: item.model == "dear/model", finished=30, **live)
+    return shared
+
+
+def test_results_come_first_and_every_figure_opens_its_items(stocked, open_page):
+    page = open_page(f"{stocked.url}/runs/nightly-0")
+    expect(page.get_by_role("tab", name="Results")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_text(re.compile("^The winner is clear: dear/model"))).to_be_visible()
+    expect(page.get_by_role("button", name="Stop run")).to_have_count(0)
+    rows = page.get_by_role("region", name="By model", exact=True).get_by_role("row")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_contain_text("dear/model")
+
+    # By keyboard: one mark is in the tab order, arrows go to the others, Enter opens the items.
+    first, second = (page.locator(f"[data-mark='{number}']") for number in (0, 1))
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(second).to_be_focused()
+    tip = page.get_by_role("tooltip")
+    expect(tip).to_contain_text("cheap/model")
+    expect(tip).to_contain_text("n = 80 tasks")
+    expect(tip).to_contain_text("95% CI")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/runs/nightly-0\?factor=model%3Dcheap%2Fmodel#items$"))
+    expect(page.get_by_role("grid", name="Items")).to_have_attribute("aria-rowcount", "81")
+    # Back, and a change of the fragment, switch tabs.
+    page.go_back()
+    expect(page.get_by_role("tab", name="Results")).to_have_attribute("aria-selected", "true")
+    page.evaluate("location.hash = 'plan'")
+    expect(page.get_by_role("tab", name="Plan")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_chart_is_downloaded_as_svg_png_and_csv(stocked, open_page):
+    page = open_page(f"{stocked.url}/runs/nightly-0", accept_downloads=True)
+    button = page.get_by_role("button", name="Download Success against cost by model")
+    files = {}
+    for kind in ("SVG", "PNG", "CSV"):
+        button.click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name=kind, exact=True).click()
+        assert download.value.suggested_filename == f"success-against-cost-by-model.{kind.lower()}"
+        files[kind] = download.value.path().read_bytes()
+    assert b"<svg" in files["SVG"] and b"var(--" not in files["SVG"] and b'fill="rgb' in files["SVG"]
+    assert files["PNG"].startswith(b"\x89PNG") and len(files["PNG"]) > 2000
+    table = list(csv.DictReader(io.StringIO(files["CSV"].decode())))
+    assert [row["label"] for row in table] == ["dear/model", "cheap/model"]
+    assert all(float(row["low"]) < float(row["value"]) < float(row["high"]) for row in table[1:])
+
+
+def test_a_running_run_says_who_leads_and_can_be_stopped(stocked, open_page):
+    page = open_page(f"{stocked.url}/runs/live")
+    expect(page.get_by_text(re.compile("^The winner is already clear: dear/model"))).to_be_visible()
+    expect(page.get_by_text("this assumes that the next tasks are like those so far")).to_be_visible()
+    page.get_by_role("button", name="Stop run").click()
+    expect(page.get_by_role("dialog")).to_contain_text("60 items will not be finished")
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    # The age of a run goes on while the page is open.
+    age = page.locator("#facts time")
+    age.evaluate("(time) => { time.dateTime = new Date(Date.now() - 16000).toISOString(); }")
+    expect(age).to_have_text(re.compile(r"^created (1[6-9]|2\d|3\d) s ago$"))
+    before = age.inner_text()
+    expect(age).not_to_have_text(before)
+    expect(page.get_by_role("button", name="Delete")).to_be_hidden()
+
+
+@pytest.mark.parametrize("look", [{}, {"color_scheme": "dark"}, PHONE])
+def test_no_label_is_clipped_and_no_page_scrolls_sideways(stocked, open_page, look):
+    for path in (
+        "/runs/nightly-0",
+        "/runs/nightly-0#charts",
+        "/trends",
+        "/compare?run=nightly-1&run=nightly-2",
+    ):
+        page = open_page(f"{stocked.url}{path}", **look)
+        expect(page.locator("svg.chart").first).to_be_visible()
+        assert page.evaluate(CLIPPED) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_a_trend_marks_the_run_that_got_worse_and_opens_the_tasks_that_changed(stocked, open_page):
+    page = open_page(f"{stocked.url}/trends")
+    card = page.get_by_role("region", name="nightly.yaml")
+    expect(card.get_by_text(re.compile("latest regression: nightly-2"))).to_be_visible()
+    expect(card.get_by_role("link", name=re.compile("^nightly-2, "))).to_have_class(re.compile("c-fail"))
+    card.get_by_role("link", name="Tasks that changed from nightly-1 to nightly-2").click()
+    expect(page).to_have_url(re.compile(r"/compare\?run=nightly-1&run=nightly-2.*direction=lower"))
+    tasks = page.get_by_role("table", name="Tasks with different results")
+    expect(tasks.locator("tbody tr").first).to_contain_text("−100.0 pp")
+    # The sentence and the differences come before the table.
+    tops = [
+        box["y"]
+        for box in (
+            page.get_by_text(re.compile("^nightly-2 succeeds less often than nightly-1")).bounding_box(),
+            page.get_by_role("group", name=re.compile("^success: difference")).bounding_box(),
+            page.get_by_role("table", name="Differences").bounding_box(),
+        )
+    ]
+    assert tops == sorted(tops)
+    # A figure lists the tasks that it is computed from.
+    page.get_by_role("table", name="Differences").get_by_role("link").first.click()
+    expect(page).to_have_url(re.compile("direction=all"))
+    expect(page.get_by_text("1 – 25 of 160")).to_be_visible()
+
+
+def test_a_run_is_deleted_on_its_page_after_asking(serve, site, open_page):
+    stock(site.store)
+    served = serve()
+    page = open_page(f"{served.url}/runs/stocked")
+    page.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Delete stocked?")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page).to_have_url(f"{served.url}/")
+    assert served.get("/api/runs/stocked").status == 404

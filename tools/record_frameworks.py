@@ -1,0 +1,577 @@
+"""Record the spans of agent frameworks: a small agent with tools, run for real against a scripted model.
+
+    python tools/record_frameworks.py ENVIRONMENTS [NAME…]
+
+Each recipe runs in its own environment `ENVIRONMENTS/env-<framework>` (`INSTALL` lists the packages; with
+`--install` they are installed by `uv`) and exports its spans to a file, which is stored, without paths of
+this machine, as `tests/telemetry/recorded/<name>.json`. The model is an OpenAI-compatible server on loopback
+whose answers are scripted: a call of `get_weather`, then one of `add`, then the answer.
+"""
+
+import argparse
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RECORDED = ROOT / "tests" / "telemetry" / "recorded"
+QUESTION = "What is the weather in Oslo, and what is 2 + 3?"
+ANSWER = "It is sunny in Oslo, and 2 + 3 is 5."
+CALLS = (("get_weather", {"city": "Oslo"}), ("add", {"a": 2, "b": 3}))
+LONGEST = 20_000
+"""Characters of one attribute that are stored: some frameworks log whole source files."""
+
+INSTALL = {
+    "openai-agents": [
+        "openai-agents",
+        "openinference-instrumentation-openai-agents",
+        "opentelemetry-instrumentation-openai-agents",
+        "opentelemetry-exporter-otlp-proto-http",
+    ],
+    "phoenix": ["arize-phoenix", "pandas", "pyarrow"],
+    "langgraph": [
+        *("langgraph", "langchain", "langchain-openai", "langfuse"),
+        "openinference-instrumentation-langchain",
+        "opentelemetry-instrumentation-langchain",
+    ],
+    "strands": ["strands-agents[openai]"],
+    "pydantic-ai": ["pydantic-ai-slim[openai]"],
+    "smolagents": ["smolagents[openai]", "openinference-instrumentation-smolagents"],
+    "google-adk": ["google-adk", "litellm", "mcp", "openinference-instrumentation-google-adk"],
+    "llama-index": [
+        *("llama-index-core", "llama-index-llms-openai-like"),
+        "openinference-instrumentation-llama-index",
+        "opentelemetry-instrumentation-llamaindex",
+    ],
+    "crewai": [
+        *("crewai", "openinference-instrumentation-crewai", "opentelemetry-instrumentation-crewai"),
+        *("openinference-instrumentation-openai", "opentelemetry-instrumentation-openai"),
+    ],
+}
+
+COMMON = '''
+import json, os, sys
+from opentelemetry import trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+
+class FileExporter(SpanExporter):
+    """Writes each span as a line, with its scope, which the SDK's own JSON leaves out."""
+    def export(self, spans):
+        with open(os.environ["SPANS"], "a") as file:
+            for span in spans:
+                document = json.loads(span.to_json())
+                scope = span.instrumentation_scope
+                document["scope"] = {"name": scope.name, "version": scope.version} if scope else {}
+                file.write(json.dumps(document) + "\\n")
+        return SpanExportResult.SUCCESS
+
+provider = TracerProvider(resource=Resource({"service.name": "weather"}))
+provider.add_span_processor(SimpleSpanProcessor(FileExporter()))
+trace.set_tracer_provider(provider)
+URL, QUESTION = os.environ["OPENAI_BASE_URL"], os.environ["QUESTION"]
+
+def get_weather(city: str) -> str:
+    """The weather in a city.
+
+    Args:
+        city: Name of the city.
+    """
+    return "sunny"
+
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: The first number.
+        b: The second number.
+    """
+    return a + b
+'''
+
+OPENAI_AGENTS = """
+import asyncio
+from agents import Agent, Runner, function_tool
+tools = [function_tool(get_weather), function_tool(add)]
+agent = Agent(name="Guide", instructions="Be brief.", model="gpt-4o-mini", tools=tools)
+print(asyncio.run(Runner.run(agent, QUESTION)).final_output)
+"""
+
+LANGGRAPH = """
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+tools = [tool(get_weather), tool(add)]
+agent = create_agent(ChatOpenAI(model="gpt-4o-mini"), tools, system_prompt="Be brief.", name="Guide")
+print(agent.invoke({"messages": [{"role": "user", "content": QUESTION}]})["messages"][-1].content)
+"""
+
+ADK = """
+import asyncio
+from google.adk.agents import LlmAgent
+from google.adk.models.lite_llm import LiteLlm
+from google.adk.runners import InMemoryRunner
+from google.genai import types
+model = LiteLlm(model="openai/gpt-4o-mini")
+agent = LlmAgent(name="guide", model=model, instruction="Be brief.", tools=[get_weather, add])
+
+async def main():
+    runner = InMemoryRunner(agent=agent, app_name="weather")
+    session = await runner.session_service.create_session(app_name="weather", user_id="user")
+    message = types.Content(role="user", parts=[types.Part(text=QUESTION)])
+    async for event in runner.run_async(user_id="user", session_id=session.id, new_message=message):
+        if event.is_final_response():
+            print(event.content.parts[0].text)
+
+asyncio.run(main())
+"""
+
+LLAMA_INDEX = """
+import asyncio
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.llms.openai_like import OpenAILike
+model = OpenAILike(model="gpt-4o-mini", api_base=URL, api_key="sk-test", is_chat_model=True,
+                   is_function_calling_model=True)
+agent = FunctionAgent(name="Guide", tools=[get_weather, add], llm=model, system_prompt="Be brief.",
+                      streaming=False)
+
+async def main():
+    print(await agent.run(QUESTION))
+
+asyncio.run(main())
+"""
+
+CREWAI = """
+from crewai import Agent, Crew, LLM, Task
+from crewai.tools import tool
+model = LLM(model="openai/gpt-4o-mini", base_url=URL, api_key="sk-test")
+guide = Agent(role="Guide", goal="Answer questions", backstory="Be brief.", llm=model,
+              tools=[tool("get_weather")(get_weather), tool("add")(add)])
+task = Task(description=QUESTION, expected_output="One sentence.", agent=guide)
+print(Crew(agents=[guide], tasks=[task], tracing=False).kickoff())
+"""
+
+RECIPES: dict[str, tuple[str, str]] = {
+    "openai-agents.openinference": (
+        "openai-agents",
+        """
+from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor
+OpenAIAgentsInstrumentor().instrument(tracer_provider=provider)
+"""
+        + OPENAI_AGENTS,
+    ),
+    "openai-agents.traceloop": (
+        "openai-agents",
+        """
+from opentelemetry.instrumentation.openai_agents import OpenAIAgentsInstrumentor
+OpenAIAgentsInstrumentor().instrument(tracer_provider=provider)
+"""
+        + OPENAI_AGENTS,
+    ),
+    "langgraph.openinference": (
+        "langgraph",
+        """
+from openinference.instrumentation.langchain import LangChainInstrumentor
+LangChainInstrumentor().instrument(tracer_provider=provider)
+"""
+        + LANGGRAPH,
+    ),
+    "langgraph.traceloop": (
+        "langgraph",
+        """
+from opentelemetry.instrumentation.langchain import LangchainInstrumentor
+LangchainInstrumentor().instrument(tracer_provider=provider)
+"""
+        + LANGGRAPH,
+    ),
+    "langgraph.langfuse": (
+        "langgraph",
+        """
+from langfuse import Langfuse
+from langfuse.langchain import CallbackHandler
+Langfuse(public_key="pk-test", secret_key="sk-test", host="http://127.0.0.1:9", tracer_provider=provider)
+handler = CallbackHandler(public_key="pk-test")
+"""
+        + LANGGRAPH.replace("QUESTION}]})", 'QUESTION}]}, {"callbacks": [handler]})'),
+    ),
+    "langgraph.langsmith": (
+        "langgraph",
+        """
+from langchain_core.tracers.langchain import LangChainTracer
+from langsmith import Client
+from langsmith._internal._serde import dumps_json
+client = Client(api_url="http://127.0.0.1:9", api_key="x", auto_batch_tracing=False)
+
+class Collector(LangChainTracer):
+    runs = []
+    def _persist_run(self, run):
+        self.runs.append(run)
+    def _persist_run_single(self, run):
+        pass
+    def _update_run_single(self, run):
+        pass
+
+collector = Collector(client=client)
+"""
+        + LANGGRAPH.replace(
+            "QUESTION}]})",
+            'QUESTION}]}, {"callbacks": [collector], "metadata": {"thread_id": "langsmith-thread"}})',
+        )
+        + """
+def exported(run):
+    # As the client sends it, and as exports have it.
+    children = [exported(child) for child in run.child_runs]
+    return {**json.loads(dumps_json(client._run_transform(run))), "child_runs": children}
+
+with open(os.environ["SPANS"], "w") as file:
+    file.write(json.dumps(exported(collector.runs[0])))
+""",
+    ),
+    "langgraph.langsmith-otel": (
+        "langgraph",
+        """
+os.environ |= {"LANGSMITH_TRACING": "true", "LANGSMITH_OTEL_ENABLED": "true", "LANGSMITH_OTEL_ONLY": "true",
+               "LANGSMITH_API_KEY": "x", "LANGSMITH_ENDPOINT": "http://127.0.0.1:9"}
+"""
+        + LANGGRAPH.replace("QUESTION}]})", 'QUESTION}]}, {"metadata": {"thread_id": "langsmith-thread"}})')
+        + """
+from langchain_core.tracers.langchain import wait_for_all_tracers
+wait_for_all_tracers()
+""",
+    ),
+    "strands.own": (
+        "strands",
+        """
+from strands import Agent, tool
+from strands.models.openai import OpenAIModel
+agent = Agent(name="Guide", model=OpenAIModel(client_args={"base_url": URL}, model_id="gpt-4o-mini"),
+              tools=[tool(get_weather), tool(add)], system_prompt="Be brief.", callback_handler=None,
+              trace_attributes={"session.id": "strands-session"})
+print(agent(QUESTION))
+""",
+    ),
+    "pydantic-ai.own": (
+        "pydantic-ai",
+        """
+from pydantic_ai import Agent
+from pydantic_ai.models.instrumented import InstrumentationSettings
+Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
+agent = Agent("openai-chat:gpt-4o-mini", name="Guide", system_prompt="Be brief.", tools=[get_weather, add])
+print(agent.run_sync(QUESTION).output)
+""",
+    ),
+    "smolagents.openinference": (
+        "smolagents",
+        """
+from openinference.instrumentation.smolagents import SmolagentsInstrumentor
+from smolagents import OpenAIServerModel, ToolCallingAgent, tool
+SmolagentsInstrumentor().instrument(tracer_provider=provider)
+model = OpenAIServerModel("gpt-4o-mini", api_base=URL, api_key="sk-test")
+agent = ToolCallingAgent(tools=[tool(get_weather), tool(add)], model=model, name="Guide",
+                         description="A guide.", stream_outputs=False)
+print(agent.run(QUESTION))
+""",
+    ),
+    "google-adk.own": ("google-adk", ADK),
+    "google-adk.openinference": (
+        "google-adk",
+        """
+from openinference.instrumentation.google_adk import GoogleADKInstrumentor
+GoogleADKInstrumentor().instrument(tracer_provider=provider)
+"""
+        + ADK,
+    ),
+    "llama-index.openinference": (
+        "llama-index",
+        """
+from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
+LlamaIndexInstrumentor().instrument(tracer_provider=provider)
+"""
+        + LLAMA_INDEX,
+    ),
+    "llama-index.traceloop": (
+        "llama-index",
+        """
+from opentelemetry.instrumentation.llamaindex import LlamaIndexInstrumentor
+LlamaIndexInstrumentor().instrument(tracer_provider=provider)
+"""
+        + LLAMA_INDEX,
+    ),
+    "crewai.openinference": (
+        "crewai",
+        """
+from openinference.instrumentation.crewai import CrewAIInstrumentor
+from openinference.instrumentation.openai import OpenAIInstrumentor
+CrewAIInstrumentor().instrument(tracer_provider=provider)
+OpenAIInstrumentor().instrument(tracer_provider=provider)
+"""
+        + CREWAI,
+    ),
+    "crewai.traceloop": (
+        "crewai",
+        """
+from opentelemetry.instrumentation.crewai import CrewAIInstrumentor
+from opentelemetry.instrumentation.openai import OpenAIInstrumentor
+CrewAIInstrumentor().instrument(tracer_provider=provider)
+OpenAIInstrumentor().instrument(tracer_provider=provider)
+"""
+        + CREWAI,
+    ),
+}
+"""Name of the recording → environment and program."""
+
+
+class ScriptedModel(BaseHTTPRequestHandler):
+    """Chat completions: the calls in turn, by what the conversation already has, then the answer."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path.endswith("/responses"):
+            self._respond_new(body)
+            return
+        # Some frameworks send results as messages of the user.
+        answered = sum(message["role"] == "assistant" for message in body["messages"])
+        offered = {tool["function"]["name"] for tool in body.get("tools") or ()}
+        message: dict[str, Any] = {"role": "assistant", "content": ANSWER}
+        if answered < len(CALLS) and CALLS[answered][0] in offered:
+            message = {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [_call(answered, *CALLS[answered])],
+            }
+        elif "final_answer" in offered:
+            call = _call(answered, "final_answer", {"answer": ANSWER})
+            message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        self._respond(body, message)
+
+    def _respond_new(self, body: dict[str, Any]) -> None:
+        """The Responses interface."""
+        answered = sum(item.get("type") == "function_call_output" for item in body["input"])
+        if answered < len(CALLS):
+            name, arguments = CALLS[answered]
+            call = {"type": "function_call", "id": f"fc_{answered + 1}", "call_id": f"call_{answered + 1}"}
+            output = {**call, "name": name, "arguments": json.dumps(arguments), "status": "completed"}
+        else:
+            text = {"type": "output_text", "text": ANSWER, "annotations": []}
+            output = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+            output["content"] = [text]
+        usage = {"input_tokens": 50, "output_tokens": 10, "total_tokens": 60}
+        usage |= {
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 0},
+        }
+        head = {"id": f"resp_{answered}", "object": "response", "created_at": 1, "model": body["model"]}
+        rest = {"tools": body.get("tools") or [], "tool_choice": "auto", "parallel_tool_calls": True}
+        answer = {**head, **rest, "status": "completed", "output": [output], "usage": usage}
+        self._send("application/json", json.dumps({**answer, "instructions": body.get("instructions")}))
+
+    def _respond(self, body: dict[str, Any], message: dict[str, Any]) -> None:
+        reason = "tool_calls" if message.get("tool_calls") else "stop"
+        usage = {"prompt_tokens": 50, "completion_tokens": 10, "total_tokens": 60}
+        head = {"id": "chatcmpl-1", "created": 1, "model": body.get("model", "")}
+        if body.get("stream"):
+            delta = dict(message)
+            if delta.get("tool_calls"):
+                delta["tool_calls"] = [{"index": 0, **call} for call in delta["tool_calls"]]
+            chunks = [
+                {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+                {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
+                {"choices": [], "usage": usage},
+            ]
+            lines = [
+                f"data: {json.dumps({**head, 'object': 'chat.completion.chunk', **chunk})}\n\n"
+                for chunk in chunks
+            ]
+            self._send("text/event-stream", "".join((*lines, "data: [DONE]\n\n")))
+            return
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        answer = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+        self._send("application/json", json.dumps(answer))
+
+    def _send(self, kind: str, text: str) -> None:
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def _call(number: int, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"id": f"call_{number + 1}", "type": "function", "function": function}
+
+
+PHOENIX = "openai-agents.phoenix"
+PHOENIX_PORT = 16006
+TO_PHOENIX = f"""
+from openinference.instrumentation import using_session
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+exporter = OTLPSpanExporter("http://127.0.0.1:{PHOENIX_PORT}/v1/traces")
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+using_session("phoenix-session").__enter__()
+"""
+FROM_PHOENIX = f"""
+import sys
+from phoenix.client import Client
+frame = Client(base_url="http://127.0.0.1:{PHOENIX_PORT}").spans.get_spans_dataframe()
+frame.to_csv(sys.argv[1] + ".csv")
+# A column of Parquet has one type.
+text = frame["attributes.output.value"].astype(str)
+frame.assign(**{{"attributes.output.value": text}}).to_parquet(sys.argv[1] + ".parquet")
+"""
+
+
+def record_phoenix(environments: Path, url: str, folder: Path) -> str:
+    """Run the OpenAI Agents recipe with Phoenix as receiver, and save Phoenix's data frame."""
+    phoenix = environments / "env-phoenix" / "bin"
+    if not phoenix.exists():
+        return "arize-phoenix is not installed"
+    settings = {"PHOENIX_WORKING_DIR": str(folder / "phoenix"), "PHOENIX_TELEMETRY_ENABLED": "false"}
+    settings |= {"PHOENIX_PORT": str(PHOENIX_PORT), "PHOENIX_HOST": "127.0.0.1", "PHOENIX_GRPC_PORT": "16007"}
+    server = subprocess.Popen(
+        [phoenix / "phoenix", "serve"],
+        env={**os.environ, **settings},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _wait_for(PHOENIX_PORT)
+        framework, program = RECIPES["openai-agents.openinference"]
+        RECIPES[PHOENIX] = (framework, TO_PHOENIX + program)
+        if problem := record(environments, PHOENIX, url, folder):
+            return problem
+        (RECORDED / f"{PHOENIX}.json").unlink()
+        done = subprocess.run(
+            [phoenix / "python", "-c", FROM_PHOENIX, RECORDED / PHOENIX],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stderr[-3000:] if done.returncode else ""
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(300):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.5)
+
+
+def install(environments: Path, framework: str) -> None:
+    """Install a framework in an environment of its own."""
+    place = environments / f"env-{framework}"
+    subprocess.run(["uv", "venv", "--quiet", str(place)], check=True)
+    packages = ["opentelemetry-sdk", *INSTALL[framework]]
+    python = str(place / "bin" / "python")
+    subprocess.run(["uv", "pip", "install", "--quiet", "--python", python, *packages], check=True)
+
+
+def record(environments: Path, name: str, url: str, folder: Path) -> str:
+    """Run a recipe; return why it could not be recorded, or an empty text."""
+    framework, program = RECIPES[name]
+    python = environments / f"env-{framework}" / "bin" / "python"
+    if not python.exists():
+        return f"{framework} is not installed"
+    spans = folder / f"{name}.jsonl"
+    spans.unlink(missing_ok=True)
+    script = folder / f"{name}.py"
+    script.write_text(COMMON + program + "\nprovider.force_flush()\n")
+    environment = {
+        **{key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ},
+        "OPENAI_BASE_URL": url,
+        "OPENAI_API_BASE": url,
+        "OPENAI_API_KEY": "sk-test",
+        "SPANS": str(spans),
+        "QUESTION": QUESTION,
+        "CREWAI_DISABLE_TELEMETRY": "true",
+        "OPENAI_AGENTS_DISABLE_TRACING": "0",
+        "TRACELOOP_TRACE_CONTENT": "true",
+        # Without these, Google ADK leaves out all texts.
+        "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental" if name == "google-adk.own" else "",
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_AND_EVENT",
+    }
+    done = subprocess.run(
+        [python, script],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if ANSWER not in done.stdout or not spans.exists():
+        return f"{name} failed:\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
+    documents = [json.loads(line) for line in spans.read_text().splitlines()]
+    text = json.dumps([scrubbed(each) for each in documents], indent=1, ensure_ascii=False)
+    RECORDED.mkdir(parents=True, exist_ok=True)
+    (RECORDED / f"{name}.json").write_text(_without_machine(text, environments, folder) + "\n")
+    return ""
+
+
+def scrubbed(document: dict[str, Any]) -> dict[str, Any]:
+    """A span without what belongs to this machine or is not needed; other documents as they are."""
+    if "attributes" not in document:
+        return document
+    document["resource"] = {"attributes": {"service.name": "weather"}}
+    document["events"] = [each for each in document["events"] if each["name"] != "exception"] or []
+    attributes = document["attributes"]
+    for key, value in attributes.items():
+        if isinstance(value, str) and len(value) > LONGEST:
+            attributes[key] = value[:LONGEST]
+    return document
+
+
+def _without_machine(text: str, environments: Path, folder: Path) -> str:
+    for place in (folder, environments, Path.home(), ROOT):
+        text = text.replace(str(place), "/somewhere")
+    text = re.sub(r"http://127\.0\.0\.1:\d+", "http://127.0.0.1", text)
+    return text.replace(os.uname().nodename, "machine")
+
+
+def main() -> int:
+    """Record all frameworks, or those named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("environments", type=Path)
+    parser.add_argument("names", nargs="*", choices=[[], *RECIPES, PHOENIX], default=[])
+    parser.add_argument("--install", action="store_true")
+    arguments = parser.parse_args()
+    names = arguments.names or [*RECIPES, PHOENIX]
+    if arguments.install:
+        for framework in dict.fromkeys("phoenix" if each == PHOENIX else RECIPES[each][0] for each in names):
+            install(arguments.environments, framework)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ScriptedModel)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    folder = arguments.environments / "recorded"
+    folder.mkdir(exist_ok=True)
+    failures = {}
+    for name in names:
+        if name == PHOENIX:
+            why = record_phoenix(arguments.environments, url, folder)
+        else:
+            why = record(arguments.environments, name, url, folder)
+        if why:
+            failures[name] = why
+    for name in names:
+        print(f"{name}: {failures.get(name) or 'recorded'}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
