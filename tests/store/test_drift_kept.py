@@ -1,4 +1,4 @@
-"""Lines of online evaluation in both databases: scores and crossings once, alerts by one process at a time."""
+"""Lines of online evaluation scores and crossings once, an alert by one process at a time."""
 
 from datetime import timedelta
 
