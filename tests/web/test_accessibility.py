@@ -1,15 +1,21 @@
 """Everybody can use the pages: what can be reached has a name, what is written can be read."""
 
 import re
+import shutil
 from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
+from stocked_judgements import bring_sessions, ended, wanted
 from stocked_runs import add_session, stock
 
-from proctor.session import Message, ToolCall
+from proctor.session import Iteration, Message, ToolCall
 
 expect.set_options(timeout=30_000)
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
 
 ENOUGH = 4.5
 """The contrast that small text needs, says WCAG 2."""
@@ -125,3 +131,72 @@ def tab_to(page, selector):
         if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
             return
     raise AssertionError(f"no {selector} is reached")
+
+
+UNREACHABLE = """() => [...document.querySelectorAll("main *")].filter((one) => {
+  const style = getComputedStyle(one);
+  const scrolls = (way, size) =>
+    /auto|scroll/.test(style[`overflow${way}`]) && one[`scroll${size}`] > one[`client${size}`] + 1;
+  if (!one.checkVisibility() || !(scrolls("Y", "Height") || scrolls("X", "Width"))) return false;
+  const reached = "a[href], button:not([disabled]), input, select, textarea, summary, [tabindex='0']";
+  return one.tabIndex < 0 && !one.querySelector(reached);
+}).map((one) => one.outerHTML.slice(0, 160))"""
+HEADINGS = """() => [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")]
+  .filter((one) => one.checkVisibility()).map((one) => Number(one.tagName[1]))"""
+SHIFTS = """window.shifted = 0;
+window.shifting = [];
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) {
+    if (entry.hadRecentInput) continue;
+    window.shifted += entry.value;
+    const nodes = entry.sources.map((source) => source.node?.outerHTML?.slice(0, 80));
+    if (entry.value > 0.01) window.shifting.push([entry.value, ...nodes]);
+  }
+}).observe({ type: "layout-shift", buffered: true });"""
+MOST_SHIFTED = 0.1
+"""Of the window, while a page loads: what web vitals call good."""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_do_not_move_while_they_load_and_what_scrolls_is_reached_by_keyboard(
+    served, site, proctor, open_page, width
+):
+    items = stock(site.store)
+    long = (
+        "\x1b[31m"
+        + "a line of output that is longer than a phone is wide, and wider than most tables\n" * 200
+    )
+    said = [
+        Message(role="user", content="hello"),
+        *(ToolCall(name="run", args={"command": "ls"}, success=True, result=long[:3000]) for _ in range(5)),
+        Message(role="assistant", content="```\n" + "wide " * 200 + "\n```\n| a | b |\n|---|---|\n| 1 | 2 |"),
+        Iteration(test_result="fail", test_exit_code=1, test_output=long),
+    ]
+    add_session(site.store, "talk", said, "stocked", itemId=items[0].id)
+    bring_sessions(proctor)
+    job = served.post("/api/evaluations", wanted()).json["id"]
+    ended(served, job)
+    shutil.copy(EXAMPLES / "geography.yaml", proctor.folder)
+    shutil.copy(EXAMPLES / "prompts.yaml", proctor.folder)
+    proctor("batch", "prompts.yaml")
+    page = open_page(f"{served.url}/settings", viewport={"width": width, "height": 844})
+    page.add_init_script(SHIFTS)
+    for where in (
+        *("/", "/new", "/compare", "/compare?run=prompts", "/evaluations", "/evaluations/new"),
+        *(f"/evaluations/{job}", "/runs/prompts", "/runs/prompts#items", f"/runs/{job}"),
+        *("/sessions/talk", "/sessions/talk#check", "/sessions/talk#details", "/settings"),
+        "/compare/sessions?left=talk&right=talk",
+    ):
+        page.goto("about:blank")
+        page.goto(served.url + where)
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("window.shifted") < MOST_SHIFTED, (where, page.evaluate("window.shifting"))
+        for fold in page.locator(".event summary").all():
+            fold.evaluate("(one) => (one.parentElement.open = true)")
+        # Content of folds is made after they open.
+        page.wait_for_timeout(50)
+        assert page.evaluate(UNREACHABLE) == [], where
+        levels = page.evaluate(HEADINGS)
+        assert levels[:1] == [1], where
+        assert all(later <= earlier + 1 for earlier, later in pairwise(levels)), (where, levels)

@@ -188,8 +188,8 @@ class EvaluatorResult:
     labels: Mapping[str, int] = field(default_factory=dict)
     """How often each label was given, the most frequent first."""
     wavering: float | None = None
-    """Judge noise: standard deviation of single votes on the same target, or of repeated results in the newest
-    calibration of this version. None: one vote each, and no calibration with repeats."""
+    """Judge noise: standard deviation of single votes on the same target, or of repeated results in the
+    newest calibration of this version. None: one vote each, and no calibration with repeats."""
     noise_from: str = ""
     """Where the judge noise was measured: `votes` or `calibration`; empty: it is not known."""
     is_noise: bool = False

@@ -159,10 +159,11 @@ async function begin() {
     byId("heads").replaceChildren(...sides.map((side) => side.head()));
     const prompt = sides[0].session.item?.prompt.text;
     if (prompt) document.querySelector("h1").textContent = visible(prompt).slice(0, 160);
-    // The transcripts are shown even if these cannot be.
-    showAnswers()
+    // The transcripts are shown even if these cannot be, or take long. Before them, nothing moves.
+    const differences = showAnswers()
       .then(showPatches)
       .catch(() => {});
+    await Promise.race([differences, new Promise((resolve) => setTimeout(resolve, 1500))]);
     await more();
   } catch (error) {
     byId("rows").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy || ""))));

@@ -53,12 +53,15 @@ const watched = new ResizeObserver((entries) => entries.forEach(({ target }) => 
 function update(box) {
   const scrolls = box.scrollHeight > box.clientHeight + 1 || box.scrollWidth > box.clientWidth + 1;
   if (scrolls) box.tabIndex = 0;
-  else if (document.activeElement !== box) box.removeAttribute("tabindex");
+  else if (document.activeElement !== box && !box.isLong) box.removeAttribute("tabindex");
 }
 
-/** Let the keyboard reach an element while its content is larger than it. */
-export function scrollable(box, label) {
-  box.setAttribute("role", "region");
+/** Let the keyboard reach an element while its content is larger than it; always if it `isLong`: what is not drawn yet has no size. */
+export function scrollable(box, label, isLong = false) {
+  box.isLong = isLong;
+  if (isLong) box.tabIndex = 0;
+  // Not a region: a transcript would have hundreds of landmarks.
+  box.setAttribute("role", "group");
   box.setAttribute("aria-label", label);
   watched.observe(box);
   for (const child of box.children) {

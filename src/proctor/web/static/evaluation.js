@@ -271,6 +271,7 @@ async function load() {
     if (request !== latestLoad) return;
     job = response;
   } catch (error) {
+    byId("facts").replaceChildren();
     byId("summaries").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy || ""))));
     return;
   }

@@ -162,7 +162,7 @@ function drawEvaluators() {
   const groups = Object.entries(LEVELS).map(([level, title]) => [title, matches.filter((one) => one.level === level)]);
   const broken = matches.filter((one) => one.problem);
   byId("evaluators").replaceChildren(
-    ...groups.filter(([, members]) => members.length).map(([title, members]) => el("div", { class: "level", role: "group", "aria-label": title }, el("h3", {}, title), el("div", { class: "picks" }, members.map(evaluatorPick)))),
+    ...groups.filter(([, members]) => members.length).map(([title, members]) => el("div", { class: "level", role: "group", "aria-label": title }, el("h2", {}, title), el("div", { class: "picks" }, members.map(evaluatorPick)))),
     ...broken.map((one) => el("p", { class: "problem small" }, `${visible(one.source)}: ${visible(one.problem)}`)),
     matches.length ? "" : el("p", { class: "soft" }, "No matching evaluators."),
   );

@@ -1,5 +1,5 @@
 // `<proctor-labels session="…">`: evaluator results of a session, with human labels for the same targets.
-// Set `evaluator="…"` to show only one evaluator. Dispatches the event `labeled` when a label is saved.
+// Set `evaluator="…"` to show only one evaluator, `heading="h2"` where no heading is above it. Dispatches the event `labeled` when a label is saved.
 
 import { api, query } from "./api.js";
 import { attempt, toast } from "./dialogs.js";
@@ -29,7 +29,7 @@ export class Labels extends HTMLElement {
     this.agreement = el("p", { class: "soft small labels-agreement", role: "status" });
     this.list = el("div", { class: "label-list" }, el("p", { class: "loading" }, "Loading…"));
     this.replaceChildren(
-      el("div", { class: "labels-head" }, el("h3", {}, "Human labels"), el("label", { class: "check small" }, this.blind, "Hide scores until labeled"), this.who),
+      el("div", { class: "labels-head" }, el(this.getAttribute("heading") || "h3", {}, "Human labels"), el("label", { class: "check small" }, this.blind, "Hide scores until labeled"), this.who),
       this.agreement,
       this.list,
     );

@@ -46,7 +46,7 @@ export function codeBlock(text, name = "") {
   const lines = visible(text).split("\n");
   const nodes = lines.length > MOST_BLOCKS ? [visible(text)] : lines.flatMap((line, index) => [index ? "\n" : "", isPatch ? patchLine(line) : highlighted(line, language)].flat());
   // Wide code scrolls by itself; the keyboard must reach it.
-  return el("pre", { class: "rich-code", dir: "ltr", tabindex: "0", role: "region", "aria-label": name ? visible(`Code, ${name.slice(0, 20)}`) : "Code" }, nodes.filter((node) => node !== ""));
+  return el("pre", { class: "rich-code", dir: "ltr", tabindex: "0", role: "group", "aria-label": name ? visible(`Code, ${name.slice(0, 20)}`) : "Code" }, nodes.filter((node) => node !== ""));
 }
 
 function patchLine(line) {
@@ -163,7 +163,7 @@ function tabled(lines, at) {
   const row = (tag, content) => el("tr", {}, heads.map((_, place) => el(tag, tag === "th" ? { scope: "col" } : {}, inlineText(content[place] ?? "") )));
   const hasHead = heads.every(Boolean);
   const table = el("table", {}, hasHead ? el("thead", {}, row("th", heads)) : null, el("tbody", {}, hasHead ? null : row("td", heads), rows.map((each) => row("td", each))));
-  return { node: el("div", { class: "rich-table", tabindex: "0", role: "region", "aria-label": "Table" }, table), end };
+  return { node: el("div", { class: "rich-table", tabindex: "0", role: "group", "aria-label": "Table" }, table), end };
 }
 
 // ---- Markdown inside of a line

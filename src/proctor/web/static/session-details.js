@@ -8,7 +8,7 @@ import { longText, terminal, visible } from "./texts.js";
 const SIDES = ["client", "therapist"];
 
 const code = (text) => (text ? el("code", {}, visible(text)) : "");
-const card = (title, ...content) => el("section", { class: "card" }, el("h3", {}, title), ...content);
+const card = (title, ...content) => el("section", { class: "card" }, el("h2", {}, title), ...content);
 
 function facts(entries) {
   const known = entries.filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== 0);

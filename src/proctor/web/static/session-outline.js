@@ -18,7 +18,6 @@ export class Outline extends HTMLElement {
   async refresh() {
     const response = await api.get(this.address);
     const lines = grouped(response.entries);
-    this.hidden = lines.length < 4;
     const list = scrollable(el("ol", { class: "outline-list" }, lines.map((line) => this.line(line)), response.isCut ? el("li", { class: "soft" }, "…") : null), "Outline");
     list.removeAttribute("role");
     // Closed where it would push the transcript below the fold.

@@ -29,7 +29,7 @@ const transcript = document.createElement("session-transcript");
 const search = document.createElement("transcript-search");
 const outline = document.createElement("session-outline");
 const turns = document.createElement("scenario-turns");
-const labels = el("proctor-labels", { session: ID });
+const labels = el("proctor-labels", { session: ID, heading: "h2" });
 const openedPanels = new Set();
 const tabs = new Tabs(byId("tabs"), (name) => openPanel(name));
 
@@ -157,7 +157,7 @@ function openNeighbor(name) {
   if (neighbors[name]) go(`/sessions/${encodeURIComponent(neighbors[name])}${LIST ? `?from=${encodeURIComponent(LIST)}` : ""}${tabs.current === "transcript" ? "" : `#${tabs.current}`}`);
 }
 
-for (const name of ["previous", "next"]) byId(name).addEventListener("click", () => openNeighbor(name));
+for (const name of ["previous", "next"]) byId(name)?.addEventListener("click", () => openNeighbor(name));
 onKeys("Session", {
   j: ["Next session of the list", () => openNeighbor("next")],
   k: ["Previous session of the list", () => openNeighbor("previous")],
@@ -275,6 +275,8 @@ async function showTranscript() {
   search.hidden = !session.eventCount;
   transcript.begin({ session: ID, started: session.startedAt, sides: page.speakers ? page.speakers.split(" ") : null, scored: scoredUtterance, ending: checkAtEnd });
   plain.checked = transcript.isPlain;
+  // Decided before anything is shown, so that nothing moves.
+  outline.hidden = session.eventCount - session.modelCalls < 4;
   outline.begin({ session: ID, chosen: goTo }).catch(() => {
     outline.hidden = true;
   });
@@ -290,6 +292,7 @@ async function follow(state) {
   if (isSame) return;
   await reload();
   transcript.showEnding();
+  outline.hidden = session.eventCount - session.modelCalls < 4;
   outline.refresh().catch(() => {});
   if (openedPanels.has("world")) await turns.catchUp();
   if (state.status !== "running" && openedPanels.has("changes")) await guarded("panel-changes", PANELS.changes);

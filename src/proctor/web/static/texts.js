@@ -53,6 +53,8 @@ function styled(before, codes) {
   return [...classes].join(" ");
 }
 
+// Characters that may fill a box.
+const LONG = 1500;
 // Pieces loaded per click: more would block the browser for seconds.
 const AT_ONCE = 20;
 // The server counts code points, JavaScript UTF-16 units.
@@ -63,7 +65,7 @@ const characters = (text) => [...text].length;
  * `address` the URL of the rest, `show` converts text to nodes.
  */
 export function longText(piece, address, { show = (text) => [visible(text)], className = "said", tag = "pre", label = "Text" } = {}) {
-  const box = scrollable(el(tag, { class: className, dir: "auto" }, el("span", { class: "piece-first" }, show(piece.text))), label);
+  const box = scrollable(el(tag, { class: className, dir: "auto" }, el("span", { class: "piece-first" }, show(piece.text))), label, piece.text.length > LONG);
   if (!piece.isCut) return box;
   let offset = characters(piece.text);
   const button = el("button", { type: "button", class: "compact show-more" }, `Show all (${number(piece.size)})`);
