@@ -15,7 +15,10 @@ PARQUET = b"PAR1"
 """First bytes of a Parquet file."""
 COLUMN = b"context.trace_id"
 """In the header of every such table."""
-OFFLINE: dict[str, str | bool | int | float | list[str]] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+OFFLINE: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
 MOST_CELL = 256 * 1024 * 1024
 """Characters of one cell: whole conversations are in one."""
 PAGE = 500
