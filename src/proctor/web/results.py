@@ -279,6 +279,7 @@ class _Decisions:
 
     def __init__(self, site: AppState) -> None:
         self._site = site
+        self._lock = threading.Lock()
         self._followers: LruCache[str, object] = LruCache(MOST_CACHED)
 
     def sentences(self, batch: BatchRow) -> list[ResultSentence]:
@@ -289,16 +290,16 @@ class _Decisions:
         read, run_id = self._site.store.read, batch["runId"]
         counts = stored_items.status_counts(read, run_id)
         total, finished = sum(counts.values()), sum(counts[status] for status in FINISHED)
-        rule = stored_rule(read, run_id)
-        has_rule = rule is not None and rule.ranks is not None
-        if not has_rule:
+        rule = own = stored_rule(read, run_id)
+        if own is None or own.ranks is None:
             rule = job_of_run(batch["job"]).decision_rule(self._varied(run_id))
         if rule is None or not finished:
             return []
-        follower = self._followers.get(run_id)
-        if not isinstance(follower, StopFollower):
-            follower = StopFollower(rule, read, run_id)
-            self._followers.put(run_id, follower)
+        with self._lock:
+            follower = self._followers.get(run_id)
+            if not isinstance(follower, StopFollower):
+                follower = StopFollower(rule, read, run_id)
+                self._followers.put(run_id, follower)
         try:
             standing = follower.monitor(total, finished).standing()
         except ProctorError:
@@ -307,7 +308,8 @@ class _Decisions:
         if standing is None:
             return []
         is_running = batch["status"] == RUNNING
-        return [decision_sentence(standing, is_running=is_running, is_random=has_rule)]
+        # With a rule of their own, runs have their tasks in random order.
+        return [decision_sentence(standing, is_running=is_running, is_random=own is not None)]
 
     def _varied(self, run_id: str) -> list[str]:
         """Which of agent and model vary, with few enough levels to compare every pair."""
