@@ -62,7 +62,7 @@ def rows(page):
 
 def cells(page, column):
     """What the rows in sight show in one column, from top to bottom."""
-    heads = page.get_by_role("columnheader").all_inner_texts()
+    heads = page.locator(".grid-heading > *").all_inner_texts()
     place = heads.index(column)
     looked = "(rows, place) => rows.map((row) => [Number(row.ariaRowIndex), row.children[place].innerText])"
     found = rows(page).evaluate_all(looked, place)
