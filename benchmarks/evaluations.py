@@ -1,4 +1,7 @@
-"""What judging many sessions costs: results a second with code evaluators, and whether memory stays flat."""
+"""What judging many sessions costs: results a second with code evaluators, and whether memory stays flat.
+
+`python benchmarks/evaluations.py 100000` measures that many sessions, which takes minutes.
+"""
 
 import json
 import os
@@ -28,6 +31,7 @@ def evaluations() -> Iterator[Figure]:
     yield Figure(
         f"sessions judged by three code evaluators, items/s, {items:,} of them", items / many[1], "/s"
     )
+    yield Figure("the same per second of processor time", items / many[3], "/s")
     yield Figure(f"peak memory, {MANY:,} sessions judged", many[2], "MB")
     yield Figure(
         f"peak memory, {MANY:,} : {FEW:,} sessions judged",
@@ -38,24 +42,24 @@ def evaluations() -> Iterator[Figure]:
     )
 
 
-def _judged(sessions: int) -> tuple[float, float, float]:
-    """Seconds to import, seconds to judge, and the peak of memory in MB."""
+def _judged(sessions: int) -> tuple[float, float, float, float]:
+    """Seconds to import and to judge, the peak of memory in MB, and seconds of processor time to judge."""
     with tempfile.TemporaryDirectory(prefix="proctor-bench-") as name:
         folder = Path(name)
         write_sessions(folder, sessions)
-        importing, _ = _command(folder, "import", "otlp", "many.jsonl")
+        importing, *_ = _command(folder, "import", "otlp", "many.jsonl")
         evaluators = [word for each in EVALUATORS for word in ("--evaluator", each)]
         source = ["--log-group", "/agents/travel", "--ground-truth", "truth.yaml"]
-        judging, peak = _command(
+        judging, peak, used = _command(
             folder, "evaluate", "start", "--name", "bench", *source, *evaluators, "--concurrency", "16"
         )
-        return importing, judging, peak
+        return importing, judging, peak, used
 
 
 def write_sessions(folder: Path, sessions: int) -> None:
     """A file of sessions, their ground truth, and the evaluators."""
-    for file in ("checks.py", "truth.yaml"):
-        (folder / file).write_text((EXAMPLE / file).read_text())
+    for name in ("checks.py", "truth.yaml"):
+        (folder / name).write_text((EXAMPLE / name).read_text())
     models = [json.loads(line) for line in (EXAMPLE / "sessions.jsonl").read_text().splitlines()]
     with (folder / "many.jsonl").open("w") as file:
         for number in range(sessions):
@@ -73,18 +77,26 @@ def _copy(document: dict[str, object], number: int) -> str:
     return json.dumps(changed)
 
 
-def _command(folder: Path, *words: str) -> tuple[float, float]:
-    """Seconds a command took, and the peak of its memory in MB."""
+def _command(folder: Path, *words: str) -> tuple[float, float, float]:
+    """Seconds a command took, the peak of its memory in MB, and its seconds of processor time."""
     started = time.perf_counter()
-    with (folder / "said").open("w") as said:
+    with (folder / "output").open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "proctor", *words, "--json"],
             cwd=folder,
             env=os.environ | {"PROCTOR_HOME": str(folder / "home")},
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, (folder / "said").read_text()[-3000:]
-    return time.perf_counter() - started, used.ru_maxrss / 1024
+    assert process.returncode == 0, (folder / "output").read_text()[-3000:]
+    return time.perf_counter() - started, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else MANY
+    importing, judging, peak, used = _judged(number)
+    items = number * len(EVALUATORS)
+    print(f"{number:,} sessions imported in {importing:.0f} s, {items:,} items in {judging:.0f} s", end=": ")
+    print(f"{items / judging:,.0f} items/s, {items / used:,.0f} per processor second, peak {peak:.0f} MB")

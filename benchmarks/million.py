@@ -8,7 +8,6 @@ of disk.
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -16,11 +15,10 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pages import peak_mb, seconds_of, serving, watching
 from results import Figure
-from workload import PROMPTS, settings
+from workload import PROMPTS, finished_items, first_start, settings
 
 ITEMS = int(os.environ.get("PROCTOR_BENCH_ITEMS", "1_000_000"))
 MODELS = ("scripted/one", "scripted/two")
@@ -40,7 +38,7 @@ def million() -> Iterator[Figure]:
             yield Figure("its page while it runs, server time", page, "s", promise=2.0, lower_is_better=True)
             began = datetime.now(UTC)
             resumed = _start(home, "resume", RUN)
-            while (started := _first_start(home, began)) is None:
+            while (started := _seconds_to_first_start(home, began)) is None:
                 assert resumed.poll() is None
                 time.sleep(0.1)
             watch = _start(home, "watch", RUN)
@@ -76,7 +74,7 @@ def _run_half(home: Path, url: str) -> tuple[float, float, float]:
     began = time.perf_counter()
     process = _start(home, "batch", str(home / "plan.yaml"))
     created = page = peak = 0.0
-    while (done := _finished(home)) < ITEMS // 2:
+    while (done := finished_items(home)) < ITEMS // 2:
         assert process.poll() is None, "it ended too early"
         peak = max(peak, peak_mb(process.pid))
         if done and not created:
@@ -102,28 +100,10 @@ def _cost(process: "subprocess.Popen[bytes]") -> tuple[float, float]:
     return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
-def _finished(home: Path) -> int:
-    counted = 'SELECT COUNT(*) FROM "batch_items" WHERE "runId" = ? AND "status" = ?'
-    return int(_value(home, counted, RUN, "success") or 0)
-
-
-def _first_start(home: Path, began: datetime) -> float | None:
+def _seconds_to_first_start(home: Path, began: datetime) -> float | None:
     """Seconds until the first attempt after a time started; None: there was none."""
-    stamp = began.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    first = _value(home, 'SELECT MIN("startedAt") FROM "sessions" WHERE "startedAt" > ?', stamp)
-    return None if first is None else (datetime.fromisoformat(str(first)) - began).total_seconds()
-
-
-def _value(home: Path, sql: str, *parameters: str) -> Any:
-    """The only value of a query; None while the store is being made."""
-    try:
-        connection = sqlite3.connect(f"file:{home / 'proctor.db'}?mode=ro", uri=True)
-        try:
-            return connection.execute(sql, parameters).fetchone()[0]
-        finally:
-            connection.close()
-    except sqlite3.OperationalError:
-        return None
+    first = first_start(home, began)
+    return None if first is None else (first - began).total_seconds()
 
 
 def _proctor(*words: str) -> list[str]:

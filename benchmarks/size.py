@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from results import Figure
-from workload import cost_of, middle, plan_of_entries, plan_text, script, settings
+from workload import (
+    cost_of,
+    finished_items,
+    first_start,
+    middle,
+    plan_of_entries,
+    plan_text,
+    script,
+    settings,
+)
 
 CONCURRENCY = 64
 QUICK = {"rules": [{"reply": "{prompt}"}], "latency_seconds": 0.01}
@@ -76,10 +84,10 @@ def resume(items: int) -> Iterator[Figure]:
         (home / "quick.yaml").write_text(json.dumps(QUICK))
         plan = home / "plan.yaml"
         plan.write_text(plan_text(items, model="scripted/quick", concurrency=CONCURRENCY))
-        _kill_when(home, ["batch", str(plan)], lambda: _finished(home) > items // 2)
+        _kill_when(home, ["batch", str(plan)], lambda: finished_items(home) > items // 2)
         began = datetime.now(UTC)
-        _kill_when(home, ["resume", "bench"], lambda: _first_start(home, began) is not None)
-        first = _first_start(home, began)
+        _kill_when(home, ["resume", "bench"], lambda: first_start(home, began) is not None)
+        first = first_start(home, began)
         assert first is not None
     seconds = (first - began).total_seconds()
     yield Figure(
@@ -113,28 +121,3 @@ def _kill_when(home: Path, words: list[str], reached: Callable[[], bool]) -> Non
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _finished(home: Path) -> int:
-    return int(_ask(home, "SELECT count(*) FROM batch_items WHERE status = 'success'", ()) or 0)
-
-
-def _first_start(home: Path, after: datetime) -> datetime | None:
-    asked = 'SELECT min("startedAt") FROM sessions WHERE "startedAt" > ?'
-    found = _ask(home, asked, (after.isoformat(timespec="milliseconds").replace("+00:00", "Z"),))
-    return datetime.fromisoformat(str(found)) if found else None
-
-
-def _ask(home: Path, sql: str, parameters: tuple[str, ...]) -> object:
-    file = home / "proctor.db"
-    if not file.exists():
-        return None
-    try:
-        connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
-        try:
-            return connection.execute(sql, parameters).fetchone()[0]
-        finally:
-            connection.close()
-    except sqlite3.OperationalError:
-        # The store is just being made.
-        return None

@@ -5,6 +5,7 @@ Knows nothing of what is measured.
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -120,3 +122,27 @@ def middle(values: Sequence[float]) -> float:
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def value_of(home: Path, sql: str, *parameters: str) -> object:
+    """The only value of a query on the store; None while it is being made."""
+    try:
+        connection = sqlite3.connect(f"file:{home / 'proctor.db'}?mode=ro", uri=True)
+        try:
+            return connection.execute(sql, parameters).fetchone()[0]
+        finally:
+            connection.close()
+    except sqlite3.OperationalError:
+        return None
+
+
+def finished_items(home: Path) -> int:
+    """Items of the store that succeeded."""
+    return int(str(value_of(home, 'SELECT COUNT(*) FROM "batch_items" WHERE "status" = \'success\'') or 0))
+
+
+def first_start(home: Path, after: datetime) -> datetime | None:
+    """When the first attempt after a time started; None: there was none."""
+    stamp = after.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    first = value_of(home, 'SELECT MIN("startedAt") FROM "sessions" WHERE "startedAt" > ?', stamp)
+    return datetime.fromisoformat(str(first)) if first else None

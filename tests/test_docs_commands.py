@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import typer
 import yaml
@@ -133,7 +132,7 @@ def test_commands_that_are_not_run_can_be_parsed(page: str, line: str) -> None:
 
     try:
         command.make_context("proctor", words)
-    except click.exceptions.Exit:
+    except typer.Exit:
         pass
     except Exception as error:
         raise AssertionError(f"{page}: proctor {line}\n{error}") from error

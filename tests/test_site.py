@@ -109,6 +109,7 @@ def test_the_reference_has_every_name_of_the_code(site: Path) -> None:
     tables, http = _content(site, "reference/store-tables.html"), _content(site, "reference/http-api.html")
 
     assert [name for name in public_names if not name.startswith("_") and name not in api] == []
+    assert "<code>repeat</code>" in api and "Part of the id" in api, "fields have their texts"
     assert [key for key in json_schema()["properties"] if f"<code>{key}</code>" not in schema] == []
     columns = {column for table in COLUMNS.values() for column in table}
     assert [column for column in columns if f"<code>{column}</code>" not in tables] == []

@@ -12,9 +12,12 @@ import argparse
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -32,9 +35,11 @@ INSTALL = {
         "openai-agents",
         "openinference-instrumentation-openai-agents",
         "opentelemetry-instrumentation-openai-agents",
+        "opentelemetry-exporter-otlp-proto-http",
     ],
+    "phoenix": ["arize-phoenix", "pandas", "pyarrow"],
     "langgraph": [
-        *("langgraph", "langchain", "langchain-openai"),
+        *("langgraph", "langchain", "langchain-openai", "langfuse"),
         "openinference-instrumentation-langchain",
         "opentelemetry-instrumentation-langchain",
     ],
@@ -188,6 +193,61 @@ from opentelemetry.instrumentation.langchain import LangchainInstrumentor
 LangchainInstrumentor().instrument(tracer_provider=provider)
 """
         + LANGGRAPH,
+    ),
+    "langgraph.langfuse": (
+        "langgraph",
+        """
+from langfuse import Langfuse
+from langfuse.langchain import CallbackHandler
+Langfuse(public_key="pk-test", secret_key="sk-test", host="http://127.0.0.1:9", tracer_provider=provider)
+handler = CallbackHandler(public_key="pk-test")
+"""
+        + LANGGRAPH.replace("QUESTION}]})", 'QUESTION}]}, {"callbacks": [handler]})'),
+    ),
+    "langgraph.langsmith": (
+        "langgraph",
+        """
+from langchain_core.tracers.langchain import LangChainTracer
+from langsmith import Client
+from langsmith._internal._serde import dumps_json
+client = Client(api_url="http://127.0.0.1:9", api_key="x", auto_batch_tracing=False)
+
+class Collector(LangChainTracer):
+    runs = []
+    def _persist_run(self, run):
+        self.runs.append(run)
+    def _persist_run_single(self, run):
+        pass
+    def _update_run_single(self, run):
+        pass
+
+collector = Collector(client=client)
+"""
+        + LANGGRAPH.replace(
+            "QUESTION}]})",
+            'QUESTION}]}, {"callbacks": [collector], "metadata": {"thread_id": "langsmith-thread"}})',
+        )
+        + """
+def exported(run):
+    # As the client sends it, and as exports have it.
+    children = [exported(child) for child in run.child_runs]
+    return {**json.loads(dumps_json(client._run_transform(run))), "child_runs": children}
+
+with open(os.environ["SPANS"], "w") as file:
+    file.write(json.dumps(exported(collector.runs[0])))
+""",
+    ),
+    "langgraph.langsmith-otel": (
+        "langgraph",
+        """
+os.environ |= {"LANGSMITH_TRACING": "true", "LANGSMITH_OTEL_ENABLED": "true", "LANGSMITH_OTEL_ONLY": "true",
+               "LANGSMITH_API_KEY": "x", "LANGSMITH_ENDPOINT": "http://127.0.0.1:9"}
+"""
+        + LANGGRAPH.replace("QUESTION}]})", 'QUESTION}]}, {"metadata": {"thread_id": "langsmith-thread"}})')
+        + """
+from langchain_core.tracers.langchain import wait_for_all_tracers
+wait_for_all_tracers()
+""",
     ),
     "strands.own": (
         "strands",
@@ -354,6 +414,65 @@ def _call(number: int, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"id": f"call_{number + 1}", "type": "function", "function": function}
 
 
+PHOENIX = "openai-agents.phoenix"
+PHOENIX_PORT = 16006
+TO_PHOENIX = f"""
+from openinference.instrumentation import using_session
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+exporter = OTLPSpanExporter("http://127.0.0.1:{PHOENIX_PORT}/v1/traces")
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+using_session("phoenix-session").__enter__()
+"""
+FROM_PHOENIX = f"""
+import sys
+from phoenix.client import Client
+frame = Client(base_url="http://127.0.0.1:{PHOENIX_PORT}").spans.get_spans_dataframe()
+frame.to_csv(sys.argv[1] + ".csv")
+# A column of Parquet has one type.
+text = frame["attributes.output.value"].astype(str)
+frame.assign(**{{"attributes.output.value": text}}).to_parquet(sys.argv[1] + ".parquet")
+"""
+
+
+def record_phoenix(environments: Path, url: str, folder: Path) -> str:
+    """Run the OpenAI Agents recipe with Phoenix as receiver, and save Phoenix's data frame."""
+    phoenix = environments / "env-phoenix" / "bin"
+    if not phoenix.exists():
+        return "arize-phoenix is not installed"
+    settings = {"PHOENIX_WORKING_DIR": str(folder / "phoenix"), "PHOENIX_TELEMETRY_ENABLED": "false"}
+    settings |= {"PHOENIX_PORT": str(PHOENIX_PORT), "PHOENIX_HOST": "127.0.0.1", "PHOENIX_GRPC_PORT": "16007"}
+    server = subprocess.Popen(
+        [phoenix / "phoenix", "serve"],
+        env={**os.environ, **settings},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _wait_for(PHOENIX_PORT)
+        framework, program = RECIPES["openai-agents.openinference"]
+        RECIPES[PHOENIX] = (framework, TO_PHOENIX + program)
+        if problem := record(environments, PHOENIX, url, folder):
+            return problem
+        (RECORDED / f"{PHOENIX}.json").unlink()
+        done = subprocess.run(
+            [phoenix / "python", "-c", FROM_PHOENIX, RECORDED / PHOENIX],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stderr[-3000:] if done.returncode else ""
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(300):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.5)
+
+
 def install(environments: Path, framework: str) -> None:
     """Install a framework in an environment of its own."""
     place = environments / f"env-{framework}"
@@ -406,7 +525,9 @@ def record(environments: Path, name: str, url: str, folder: Path) -> str:
 
 
 def scrubbed(document: dict[str, Any]) -> dict[str, Any]:
-    """A span without what belongs to this machine or is not needed."""
+    """A span without what belongs to this machine or is not needed; other documents as they are."""
+    if "attributes" not in document:
+        return document
     document["resource"] = {"attributes": {"service.name": "weather"}}
     document["events"] = [each for each in document["events"] if each["name"] != "exception"] or []
     attributes = document["attributes"]
@@ -427,19 +548,26 @@ def main() -> int:
     """Record all frameworks, or those named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("environments", type=Path)
-    parser.add_argument("names", nargs="*", choices=[[], *RECIPES], default=[])
+    parser.add_argument("names", nargs="*", choices=[[], *RECIPES, PHOENIX], default=[])
     parser.add_argument("--install", action="store_true")
     arguments = parser.parse_args()
-    names = arguments.names or list(RECIPES)
+    names = arguments.names or [*RECIPES, PHOENIX]
     if arguments.install:
-        for framework in dict.fromkeys(RECIPES[name][0] for name in names):
+        for framework in dict.fromkeys("phoenix" if each == PHOENIX else RECIPES[each][0] for each in names):
             install(arguments.environments, framework)
     server = ThreadingHTTPServer(("127.0.0.1", 0), ScriptedModel)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/v1"
     folder = arguments.environments / "recorded"
     folder.mkdir(exist_ok=True)
-    failures = {name: why for name in names if (why := record(arguments.environments, name, url, folder))}
+    failures = {}
+    for name in names:
+        if name == PHOENIX:
+            why = record_phoenix(arguments.environments, url, folder)
+        else:
+            why = record(arguments.environments, name, url, folder)
+        if why:
+            failures[name] = why
     for name in names:
         print(f"{name}: {failures.get(name) or 'recorded'}")
     return 1 if failures else 0

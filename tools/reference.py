@@ -5,13 +5,16 @@
 `make site` makes them each time, so they are in no commit and never out of date.
 """
 
+import ast
 import inspect
 import json
 import re
 import sqlite3
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -101,7 +104,7 @@ def python_api() -> str:
         parts += [f"### proctor.{name}", *_callable(f"proctor.{name}", function)]
     parts.append("## Classes")
     for name, cls in classes.items():
-        parts += [f"### proctor.{name}", _doc(cls)]
+        parts += [f"### proctor.{name}", _doc(cls), *_fields(cls)]
         for member, value in _public(cls):
             parts += _member(member, value)
     parts.append("## Errors")
@@ -109,6 +112,26 @@ def python_api() -> str:
         _table(("error", "meaning"), [(f"`{name}`", _text(_doc(error))) for name, error in errors.items()])
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _fields(cls: type) -> Iterator[str]:
+    """The fields of a dataclass, with the text that stands below each in the source."""
+    if not is_dataclass(cls):
+        return
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    rows = []
+    for position, node in enumerate(body.body):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if node.target.id.startswith("_"):
+                continue
+            after = body.body[position + 1] if position + 1 < len(body.body) else None
+            text = ""
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                text = _text(str(after.value.value))
+            rows.append((f"`{node.target.id}`", f"`{_short(ast.unparse(node.annotation))}`", text))
+    if rows:
+        yield _table(("field", "type", "meaning"), rows)
 
 
 def _public(cls: type) -> Iterator[tuple[str, Any]]:

@@ -1,14 +1,14 @@
 """Faster construction of frozen dataclasses that are made for every item of a run."""
 
 from dataclasses import MISSING, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 _IS_OMITTED = object()
 
 
 def fast_init(cls: type[T]) -> type[T]:
-    """Give a frozen dataclass with slots a faster `__init__`.
+    """Give a frozen dataclass with slots a faster `__init__`, and smaller pickles that are read faster.
 
     That of `dataclasses` calls `object.__setattr__` once for each field: ten fields take 5 µs, which adds up
     to a tenth of a batch of short items. Here, the new object belongs to an open class of the same layout
@@ -19,14 +19,17 @@ def fast_init(cls: type[T]) -> type[T]:
     slots = cls.__dict__["__slots__"]
     open_class = type(cls.__name__, (), {"__slots__": slots})
     # Names of a single underscore: a field cannot be called so.
-    values: dict[str, object] = {
+    annotations = cls.__init__.__annotations__
+    values: dict[str, Any] = {
         "_cls": cls,
         "_open": open_class,
         "_set": object.__setattr__,
+        "_new": object.__new__,
         "_": _IS_OMITTED,
     }
     parameters, lines = ["self"], ['_set(self, "__class__", _open)']
     every = fields(cls)  # type: ignore[arg-type]
+    names = [field.name for field in every]
     for number, field in enumerate(sorted(every, key=lambda each: bool(each.kw_only))):
         name, default = field.name, f"_{number}"
         if field.kw_only and "*" not in parameters:
@@ -44,10 +47,22 @@ def fast_init(cls: type[T]) -> type[T]:
     lines.append("self.__class__ = _cls")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
-    source = f"def __init__({', '.join(parameters)}):\n  " + "\n  ".join(lines)
-    exec(source, values)
-    made = values["__init__"]
-    for attribute in ("__annotations__", "__qualname__", "__module__"):
-        setattr(made, attribute, getattr(cls.__init__, attribute))
-    setattr(cls, "__init__", made)  # noqa: B010
+    # A pickle has the values in order; `dataclasses` sets them one by one again.
+    restored = ["self = _new(_open)", *(f"self.{name} = {name}" for name in names), "self.__class__ = _cls"]
+    sources = {
+        "__init__": (parameters, lines),
+        "_restored": (names, [*restored, "return self"]),
+        "__reduce__": (["self"], [f"return _restored, ({''.join(f'self.{name}, ' for name in names)})"]),
+    }
+    for name, (arguments, statements) in sources.items():
+        exec(f"def {name}({', '.join(arguments)}):\n  " + "\n  ".join(statements), values)
+        made = values[name]
+        for attribute, value in (
+            ("__qualname__", f"{cls.__qualname__}.{name}"),
+            ("__module__", cls.__module__),
+        ):
+            setattr(made, attribute, value)
+        if name == "__init__":
+            made.__annotations__ = annotations
+        setattr(cls, name, staticmethod(made) if name == "_restored" else made)  # type: ignore[arg-type]
     return cls

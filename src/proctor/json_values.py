@@ -6,7 +6,7 @@ arguments of an accessor are the path of names to the value: `as_text(event, "er
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from proctor.session import Usage
@@ -42,10 +42,11 @@ def compact_encoder(*, sort_keys: bool = False) -> Callable[[object], str]:
     As `JSONEncoder.encode`, which makes an encoder for each call.
     """
     exact = json.JSONEncoder(sort_keys=sort_keys, separators=(",", ":"), ensure_ascii=False)
-    if json.encoder.c_make_encoder is None:  # type: ignore[attr-defined]
+    make = vars(json.encoder).get("c_make_encoder")
+    if make is None:
         return exact.encode
     # None: cycles are not looked for, and exceed the depth.
-    chunks = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+    chunks: Callable[[object, int], Iterable[str]] = make(
         None, exact.default, json.encoder.encode_basestring, None, ":", ",", sort_keys, False, True
     )
 
@@ -76,14 +77,15 @@ def _finite(digits: str) -> float | None:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_nothing, parse_float=_finite)
+_scan: Callable[[str, int], tuple[object, int]] = vars(_DECODER)["scan_once"]
 
 
 def _decoded(text: str) -> object:
     try:
         # Without looking for spaces around it, which takes as long as reading a short text.
-        value, end = _DECODER.scan_once(text, 0)  # type: ignore[attr-defined]
+        value, end = _scan(text, 0)
     except StopIteration:
-        end = -1
+        return _DECODER.decode(text)
     return value if end == len(text) else _DECODER.decode(text)
 
 

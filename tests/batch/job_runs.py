@@ -3,6 +3,7 @@
 import asyncio
 import re
 import sqlite3
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing
 from pathlib import Path
@@ -14,9 +15,13 @@ from proctor.batch.engines import Engine, LocalEngine
 from proctor.bootstrap import open_context
 from proctor.context import People, RunContext
 from proctor.job import Job, PlanText, make_overrides
+from proctor.jobs.benchmark.job import JOB as BENCHMARK
 from proctor.jobs.coding.job import JOB as CODING
 from proctor.jobs.dialogue.job import JOB as DIALOGUE
+from proctor.jobs.evaluation.job import JOB as EVALUATION
+from proctor.jobs.scenario.job import JOB as SCENARIO
 from proctor.store import Scope, Store
+from proctor.testing import make_git_repository
 
 
 class Stopping(lifecycle.Observer):
@@ -64,9 +69,13 @@ class StoppingAfterTurns(lifecycle.Observer):
 class Runs:
     """Runs of one plan text: in this process, and with workers elsewhere."""
 
+    coding_defaults = "{}"
+    """`defaults` of coding plans."""
+
     def __init__(self, folder: Path, make_engine: Callable[[], Engine], job: Job = CODING) -> None:
         self.folder = folder
         self.job = job
+        self.make_engine = make_engine
         self.far = make_engine()
         self.people: People | None = None
 
@@ -194,3 +203,153 @@ def files_of(folder: Path) -> dict[str, str]:
         for path in sorted((folder / "runs").rglob("*"))
         if path.is_file()
     }
+
+
+TASK = """---
+start: start
+check: sh check.sh
+check_files: checks
+---
+Write hello to answer.txt
+"""
+
+
+def git(repository: Path, *arguments: str) -> str:
+    """The output of a git command."""
+    command = ["git", "-C", str(repository), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+async def check_prompts(runs: Runs) -> None:
+    """Prompts that succeed and fail have the same outcome."""
+    local, far = await runs.both("""
+        concurrency: 4
+        defaults: {retries: 1}
+        matrix:
+          - {prompt: hello, model: scripted/echo, runs: 300, expect: {contains: hello}}
+          - {prompt: good bye, model: scripted/echo, runs: 5, expect: {contains: hello}}
+    """)
+
+    assert local == far
+    assert far["end"].status == "completed"
+    assert [item["status"] for item in far["items"]] == ["success"] * 300 + ["fail"] * 5
+
+
+async def check_coding(runs: Runs) -> None:
+    """Coding sessions leave branches, and what passes is merged."""
+    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
+    local, far = await runs.both(f"""
+        concurrency: 3
+        defaults: {runs.coding_defaults}
+        matrix:
+          - repo: ./shop
+            prompt: Fix the sum.
+            agent: command
+            command: "echo 'total = 1 + 1' > shop.py"
+            scriptCommand: grep -q + shop.py
+            runs: 2
+          - {{repo: ./shop, prompt: Do nothing., agent: command, command: "true"}}
+    """)
+
+    assert local == far
+    assert [item["reason"] for item in far["items"]] == ["completed", "completed", "no_changes"]
+    with Store(runs.store) as store:
+        rows = store.read.sessions(Scope(run_id="far"), limit=10)
+    assert {row["repo"] for row in rows} == {str(repository)}
+    for row in rows:
+        if row["endReason"] == "completed":
+            assert "total = 1 + 1" in git(repository, "show", f"{row['branch']}:shop.py")
+
+    merged = await runs.run(
+        """
+        concurrency: 3
+        defaults: {mergeOnPass: true, agent: command, scriptCommand: test -f shop.py}
+        matrix:
+          - {repo: ./shop, prompt: one, command: "echo 1 > one.txt"}
+          - {repo: ./shop, prompt: two, command: "echo 2 > two.txt"}
+          - {repo: ./shop, prompt: three, command: "echo 3 > three.txt"}
+        """,
+        runs.make_engine(),
+        "merged",
+    )
+    assert [item["reason"] for item in merged["items"]] == ["completed"] * 3
+    assert {"one.txt", "two.txt", "three.txt"} <= {path.name for path in repository.iterdir()}
+
+
+async def check_dialogues(runs: Runs) -> None:
+    """Dialogues have the same turns."""
+    runs.job = DIALOGUE
+    (runs.folder / "talking.yaml").write_text(TALKING)
+
+    local, far = await runs.both(DIALOGUES)
+
+    assert local == far
+    assert [item["status"] for item in far["items"]] == ["success"] * 4
+
+
+async def check_scenarios(runs: Runs) -> None:
+    """Scenarios have the same turns and files."""
+    runs.job = SCENARIO
+    add_scenario(runs.folder)
+
+    local, far = await runs.both(EXPERIMENT)
+
+    assert local == far
+    assert [item["status"] for item in far["items"]] == ["success"] * 2
+    assert files_of(runs.folder / "local") == files_of(runs.folder / "far")
+
+
+async def check_evaluations(runs: Runs) -> None:
+    """Sessions get the same scores, by a judge and by a function that imports another module."""
+    await runs.run("matrix: [{prompt: hello, model: scripted/echo, runs: 6}]", LocalEngine(), "prompts")
+    (runs.folder / "judge.yaml").write_text(JUDGE)
+    (runs.folder / "checks.py").write_text(
+        "import words\ndef short(event):\n    return {'label': words.LABEL, 'value': 1.0}\n"
+    )
+    (runs.folder / "words.py").write_text("LABEL = 'short'\n")
+    runs.job = EVALUATION
+
+    local, far = await runs.both("""
+        batchEvaluationName: RUN
+        evaluators: [Builtin.Helpfulness, 'checks:short']
+        judge: scripted/judge
+        dataSourceConfig: {store: {runIds: [prompts]}}
+    """)
+
+    assert [item["status"] for item in far["items"]] == ["success"] * 12
+    assert sorted(local["scores"], key=str) == sorted(far["scores"], key=str)
+    assert len(far["scores"]) == 12
+
+
+async def check_benchmark(runs: Runs) -> None:
+    """A task with starting files and files of its check has the same outcome."""
+    runs.job = BENCHMARK
+    task = runs.folder / "tasks" / "words.md"
+    for name, text in {"start/answer.txt": "hello", "checks/check.sh": "grep -q hello answer.txt"}.items():
+        path = task.parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    task.write_text(TASK)
+    facts = {}
+    for run_id, engine in (("local", LocalEngine()), ("far", runs.far)):
+        with runs.context() as ctx:
+            values = {"noop": True, "parallel": 2, "runs": 3, "output": str(runs.folder / run_id)}
+            plan = BENCHMARK.read(
+                PlanText(text="", path=task, folder=task.parent), make_overrides(BENCHMARK, values), ctx
+            )
+            result = await lifecycle.start(BENCHMARK, plan, ctx, run_id=run_id, engine=engine)
+            facts[run_id] = {"end": result.end, **runs.facts(ctx.store, run_id)}
+
+    assert facts["local"] == facts["far"]
+    assert [item["status"] for item in facts["far"]["items"]] == ["success"] * 3
+
+
+JOB_CHECKS = {
+    "prompts": check_prompts,
+    "coding": check_coding,
+    "dialogues": check_dialogues,
+    "scenarios": check_scenarios,
+    "evaluations": check_evaluations,
+    "benchmark": check_benchmark,
+}
+"""What every engine must pass, by job."""

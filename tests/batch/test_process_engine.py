@@ -12,38 +12,32 @@ from typing import Any
 
 import pytest
 from job_runs import (
-    DIALOGUES,
-    EXPERIMENT,
-    JUDGE,
-    TALKING,
+    JOB_CHECKS,
     Runs,
     Stopping,
-    add_scenario,
-    files_of,
+    check_prompts,
 )
 
 import proctor as library
 from databases import query
 from proctor.batch import lifecycle
-from proctor.batch.engines import LocalEngine, processes
+from proctor.batch.engines import processes
 from proctor.batch.engines.processes import ProcessEngine
 from proctor.bootstrap import open_context
 from proctor.context import Notice
 from proctor.item import Item
 from proctor.job import PlanText, make_overrides
-from proctor.jobs.benchmark.job import JOB as BENCHMARK
-from proctor.jobs.dialogue.job import JOB as DIALOGUE
-from proctor.jobs.evaluation.job import JOB as EVALUATION
-from proctor.jobs.scenario.job import JOB as SCENARIO
 from proctor.processes.warden import children_of, descendants_of, is_alive
 from proctor.store import Store
-from proctor.testing import eventually, make_git_repository
+from proctor.testing import eventually
 from proctor.testing.model_server import ModelServer, reply
 from waiting import while_running
 
 
 class Processes(Runs):
     """Runs in this process and with two workers."""
+
+    coding_defaults = "{keep: always}"
 
     def __init__(self, folder: Path) -> None:
         self.notes = list[str]()
@@ -64,18 +58,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Processes:
 @pytest.mark.parametrize("forks", [True, False])
 async def test_prompts_have_the_same_outcome_in_two_workers(runs, forks, monkeypatch):
     monkeypatch.setattr(processes, "can_fork", lambda: forks)
-    local, far = await runs.both("""
-        concurrency: 4
-        defaults: {retries: 1}
-        matrix:
-          - {prompt: hello, model: scripted/echo, runs: 300, expect: {contains: hello}}
-          - {prompt: good bye, model: scripted/echo, runs: 5, expect: {contains: hello}}
-    """)
-
-    assert local == far
-    assert far["end"].status == "completed"
-    assert [item["status"] for item in far["items"]] == ["success"] * 300 + ["fail"] * 5
+    await check_prompts(runs)
     assert not runs.notes
+
+
+@pytest.mark.parametrize("job", [job for job in JOB_CHECKS if job != "prompts"])
+async def test_a_job_has_the_same_outcome_in_two_workers(runs, job):
+    await JOB_CHECKS[job](runs)
 
 
 async def test_failed_attempts_are_retried_in_whichever_worker_is_free(runs):
@@ -132,104 +121,6 @@ async def test_a_limit_on_concurrent_calls_holds_for_all_workers_together(runs, 
 
         assert Counter(item["status"] for item in far["items"]) == {"success": 60}
         assert server.most_at_once <= 4
-
-
-async def test_coding_sessions_work_and_merge_in_two_workers(runs):
-    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
-    local, far = await runs.both("""
-        concurrency: 2
-        defaults: {keep: always}
-        matrix:
-          - repo: ./shop
-            prompt: Fix the sum.
-            agent: command
-            command: "echo 'total = 1 + 1' > shop.py"
-            scriptCommand: grep -q + shop.py
-            runs: 2
-          - {repo: ./shop, prompt: Do nothing., agent: command, command: "true"}
-    """)
-    assert local == far
-    assert [item["reason"] for item in far["items"]] == ["completed", "completed", "no_changes"]
-
-    merged = await runs.run(
-        """
-        concurrency: 3
-        defaults: {mergeOnPass: true, agent: command, scriptCommand: test -f shop.py}
-        matrix:
-          - {repo: ./shop, prompt: one, command: "echo 1 > one.txt"}
-          - {repo: ./shop, prompt: two, command: "echo 2 > two.txt"}
-        """,
-        runs.engine(),
-        "merged",
-    )
-    assert [item["reason"] for item in merged["items"]] == ["completed"] * 2
-    assert {"one.txt", "two.txt"} <= {path.name for path in repository.iterdir()}
-
-
-async def test_dialogues_have_the_same_outcome_in_two_workers(runs):
-    runs.job = DIALOGUE
-    (runs.folder / "talking.yaml").write_text(TALKING)
-
-    local, far = await runs.both(DIALOGUES)
-
-    assert local == far
-    assert [item["status"] for item in far["items"]] == ["success"] * 4
-
-
-async def test_scenarios_have_the_same_outcome_and_files_in_two_workers(runs):
-    runs.job = SCENARIO
-    add_scenario(runs.folder)
-
-    local, far = await runs.both(EXPERIMENT)
-
-    assert local == far
-    assert [item["status"] for item in far["items"]] == ["success"] * 2
-    assert files_of(runs.folder / "local") == files_of(runs.folder / "far")
-
-
-async def test_sessions_are_evaluated_in_two_workers(runs):
-    await runs.run("matrix: [{prompt: hello, model: scripted/echo, runs: 6}]", LocalEngine(), "prompts")
-    (runs.folder / "judge.yaml").write_text(JUDGE)
-    (runs.folder / "checks.py").write_text("def short(event):\n    return {'label': 'short', 'value': 1.0}\n")
-    runs.job = EVALUATION
-
-    local, far = await runs.both("""
-        batchEvaluationName: RUN
-        evaluators: [Builtin.Helpfulness, 'checks:short']
-        judge: scripted/judge
-        dataSourceConfig: {store: {runIds: [prompts]}}
-    """)
-
-    assert [item["status"] for item in far["items"]] == ["success"] * 12
-    assert sorted(local["scores"], key=str) == sorted(far["scores"], key=str)
-    assert len(far["scores"]) == 12
-
-
-TASK = """---
-check: test -s answer.txt
-empty: true
----
-Write hello to answer.txt
-"""
-
-
-async def test_a_benchmark_has_the_same_outcome_in_two_workers(runs):
-    runs.job = BENCHMARK
-    task = runs.folder / "tasks" / "words.md"
-    task.parent.mkdir()
-    task.write_text(TASK)
-    found = {}
-    for run_id, engine in (("local", LocalEngine()), ("far", runs.far)):
-        with runs.context() as ctx:
-            values = {"noop": True, "parallel": 2, "runs": 3, "output": str(runs.folder / run_id)}
-            plan = BENCHMARK.read(
-                PlanText(text="", path=task, folder=task.parent), make_overrides(BENCHMARK, values), ctx
-            )
-            result = await lifecycle.start(BENCHMARK, plan, ctx, run_id=run_id, engine=engine)
-            found[run_id] = {"end": result.end, **runs.facts(ctx.store, run_id)}
-
-    assert found["local"] == found["far"]
-    assert len(found["far"]["items"]) == 3
 
 
 async def test_two_workers_stop_when_told_to_and_the_run_resumes(runs):

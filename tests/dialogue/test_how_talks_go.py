@@ -1,6 +1,10 @@
 """A conversation is opened, reminded and ended by a moderator, and either side can end it."""
 
 import random
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
 
 from proctor.dialogue.conversation import (
     Conversation,
@@ -9,9 +13,19 @@ from proctor.dialogue.conversation import (
     converse,
     repeating,
 )
-from proctor.dialogue.participant import Participant, Role, Utterance
+from proctor.dialogue.participant import (
+    MOST_TOOL_ROUNDS,
+    BrokenRole,
+    Participant,
+    Role,
+    RolePrompt,
+    SideClient,
+    Utterance,
+)
 from proctor.dialogue.steps import answer, swap_person
 from proctor.dialogue.templating import distance, nearest
+from proctor.model import Answer, Request, ToolRequest
+from proctor.session import ModelCall
 
 TITLES = {"client": "Client", "therapist": "Therapist"}
 
@@ -167,3 +181,62 @@ def test_the_highest_keyword_answers_with_the_words_turned_round() -> None:
 
 def test_words_are_turned_round_whole() -> None:
     assert swap_person("I am in my Miami home.", RULES["swap"]) == "you are in your Miami home"
+
+
+class CallingModel:
+    """Calls a tool so many times before it says something."""
+
+    def __init__(self, calls: int) -> None:
+        self.left, self.requests = calls, list[Request]()
+
+    async def answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        self.left -= 1
+        asked = (ToolRequest(id="c1", name="look", arguments="{}"),) if self.left >= 0 else ()
+        return Answer(text="let me see" if asked else "found", call=ModelCall(model="m"), tool_requests=asked)
+
+
+class Exchanges:
+    """Tools of a side that note what they are given."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[object, ...]] = []
+
+    def definitions(self) -> list[dict[str, str]]:
+        return [{"type": "function"}]
+
+    async def exchange(self, text: str, requests: Sequence[ToolRequest], number: int) -> list[dict[str, str]]:
+        self.given.append((text, [each.name for each in requests], number))
+        return [{"role": "tool", "content": "a door"}]
+
+
+def side_client(models: CallingModel) -> SideClient:
+    services = SimpleNamespace(models=models, record=lambda event: None)
+    return SideClient("client", "m", {"temperature": 1}, services, 7)  # type: ignore[arg-type]
+
+
+async def test_a_side_calls_its_tools_until_it_says_something() -> None:
+    models, tools = CallingModel(2), Exchanges()
+    prompt = RolePrompt(
+        messages=[{"role": "user", "content": "go"}],
+        parameters={"top_p": 0.5},
+        is_inner=True,
+        tools=tools,  # type: ignore[arg-type]
+        number=3,
+    )
+
+    assert await side_client(models).ask(prompt) == "found"
+
+    assert tools.given == [("let me see", ["look"], 3)] * 2
+    assert len(models.requests) == 3 and len(models.requests[-1].messages) == 3
+    last = models.requests[-1]
+    assert (last.model, last.seed, last.parameters) == ("m", 7, {"temperature": 1, "top_p": 0.5})
+    assert list(last.tools) == [{"type": "function"}]
+
+
+async def test_a_side_that_only_calls_tools_is_broken() -> None:
+    models, tools = CallingModel(1000), Exchanges()
+    prompt = RolePrompt(messages=[], parameters={}, is_inner=True, tools=tools)  # type: ignore[arg-type]
+    with pytest.raises(BrokenRole, match=r"the client called tools in \d+ successive answers"):
+        await side_client(models).ask(prompt)
+    assert len(tools.given) == len(models.requests) == MOST_TOOL_ROUNDS

@@ -280,6 +280,16 @@ async def test_when_the_judge_answers_nothing_at_all_that_is_an_error_of_the_who
         await evaluator("Refusal", Judge(RateLimited("slow down"))).judge(weather())
 
 
+async def test_when_all_turns_fail_the_first_failure_is_told():
+    def failing(request):
+        raise RateLimited("the second turn" if "museum" in str(request.messages) else "the first turn")
+
+    with pytest.raises(RateLimited, match="the first turn"):
+        await evaluator("Refusal", Judge(failing)).judge(weather())
+    with pytest.raises(RateLimited, match="alone"):
+        await evaluator("Refusal", Judge(RateLimited("alone"))).judge(session(turn(1, "Hi", "Hello")))
+
+
 async def test_a_spent_budget_is_not_taken_for_a_verdict():
     with pytest.raises(CostLimit):
         await evaluator("Refusal", Judge(CostLimit("no money left"))).judge(weather())

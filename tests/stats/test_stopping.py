@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import StopRule
 from proctor.stats import stopping
+from proctor.stats.comparison import compare_within
 from proctor.stats.sequential import DifferenceGoal, RankGoal, WidthGoal
 from proctor.stats.stopping import (
     StopFollower,
@@ -261,3 +263,37 @@ def test_a_follower_sees_items_that_have_ended_since(store):
         writer.change("batch_items", ("run", item.id), {"status": "success", "reason": "completed"})
     writer.close()
     assert [each["tasks"] for each in follower.document(4, 4)["intervals"]] == [2, 2]
+
+
+def test_a_comparison_of_a_run_that_could_stop_early_is_valid_at_any_time(store):
+    """Metrics on a scale and costs have confidence sequences; of others a remark says that there are none."""
+    ordered, _ = started(store, items("ab", 40), StopRule(decided=True))
+    writer = store.writer()
+    for number, item in enumerate(ordered):
+        session = f"s{number}"
+        row = {"id": session, "runId": "run", "itemId": item.id, "job": "coding", "status": "success"}
+        writer.add("sessions", (session,), row)
+        depth = 10.0 * number + (5.0 if item.model == "a" else 0.0)
+        writer.append("metrics", (session, 1, 0, "depth", depth, None))
+        status = "success" if item.model == "a" or number % 3 else "fail"
+        cost = (0.5 if item.model == "a" else 0.25) * (1 + number % 3 / 10)
+        changes = {"status": status, "reason": "completed", "costUsd": cost, "sessionId": session}
+        writer.change("batch_items", ("run", item.id), changes)
+    writer.close()
+
+    compared = compare_within(
+        store.read,
+        "run",
+        "model",
+        datetime(2026, 3, 2, tzinfo=UTC),
+        metrics=["success", "cost", "metric:depth"],
+    )
+
+    found = {
+        contrast.metric: (
+            contrast.difference.is_anytime,
+            any("too narrow" in each for each in contrast.remarks),
+        )
+        for contrast in compared.contrasts
+    }
+    assert found == {"success": (True, False), "cost": (True, False), "metric:depth": (False, True)}

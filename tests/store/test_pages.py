@@ -11,6 +11,7 @@ from proctor.score import Score
 from proctor.session import Iteration, Message, Metric, ModelCall, ToolCall
 from proctor.store import items as pages
 from proctor.store import timestamp, transcripts
+from proctor.store.item_lists import ItemQuery, factor_levels, listing
 
 ENDS = ("success", "fail", "queued")
 HARM = 'a"\\\x01'
@@ -44,17 +45,17 @@ def made(store):
 
 
 def test_an_order_holds_every_item_of_the_batch_and_no_other(store, made):
-    found = pages.listing(store.read, "run", "", "position", descending=True)
+    found = listing(store.read, "run", ItemQuery(order="position", descending=True))
 
     assert list(found.positions) == list(range(11, -1, -1))
     assert found.counts() == {**dict.fromkeys(STATUSES, 0), "success": 4, "fail": 4, "queued": 4}
-    assert len(pages.listing(store.read, "nothing", "", "position", descending=False).positions) == 0
+    assert len(listing(store.read, "nothing", ItemQuery(order="position", descending=False)).positions) == 0
 
 
 @pytest.mark.parametrize("descending", [True, False])
 def test_what_an_item_does_not_have_is_sorted_last(store, made, descending):
-    by_cost = pages.listing(store.read, "run", "", "costUsd", descending=descending)
-    by_time = pages.listing(store.read, "run", "", "seconds", descending=descending)
+    by_cost = listing(store.read, "run", ItemQuery(order="costUsd", descending=descending))
+    by_time = listing(store.read, "run", ItemQuery(order="seconds", descending=descending))
 
     assert by_cost.positions[-1] == 4
     assert list(by_time.positions[-4:]) == [2, 5, 8, 11]
@@ -62,25 +63,36 @@ def test_what_an_item_does_not_have_is_sorted_last(store, made, descending):
 
 
 def test_items_are_sorted_by_a_factor_whatever_it_is_called(store, made):
-    by_size = pages.listing(store.read, "run", "", "factor:size", descending=False)
-    by_harm = pages.listing(store.read, "run", "", f"factor:{HARM}", descending=True)
+    by_size = listing(store.read, "run", ItemQuery(order="factor:size", descending=False))
+    by_harm = listing(store.read, "run", ItemQuery(order=f"factor:{HARM}", descending=True))
 
     assert list(by_size.positions) == [2, 5, 8, 11, 1, 4, 7, 10, 0, 3, 6, 9]
     assert list(by_harm.positions[:6]) == [1, 3, 5, 7, 9, 11]
-    with pytest.raises(NotFound, match="no column"):
-        pages.listing(store.read, "run", "", 'id" DESC; --', descending=False)
+    with pytest.raises(NotFound, match="cannot be sorted by"):
+        listing(store.read, "run", ItemQuery(order='id" DESC; --', descending=False))
 
 
 def test_a_window_is_cut_out_of_the_items_in_some_statuses(store, made):
-    found = pages.listing(store.read, "run", "QUESTION 1", "position", descending=False)
+    found = listing(store.read, "run", ItemQuery(search="QUESTION 1", order="position", descending=False))
 
-    positions, total = found.window(["success", "fail"], 1, 5)
+    positions = found.of(["success", "fail"])
 
-    assert (list(found.positions), list(positions), total) == ([1, 10, 11], [10], 2)
+    assert (list(found.positions), list(positions)) == ([1, 10, 11], [1, 10])
+    assert list(found.only({11}).of(["queued"])) == [11]
     rows = pages.rows_at(store.read, "run", [11, 0, 99])
     assert [(row["position"], row["factors"]["size"]) for row in rows] == [(11, "L"), (0, "S")]
     assert [row["position"] for row in pages.first_rows(store.read, "run", offset=10, limit=5)] == [10, 11]
     assert pages.rows_at(store.read, "run", []) == []
+
+
+def test_items_are_filtered_by_levels_of_factors_whatever_they_are_called(store, made):
+    def positions(*factors):
+        return list(listing(store.read, "run", ItemQuery(factors=factors)).positions)
+
+    assert positions(("size", "S"), ("size", "L")) == [0, 2, 3, 5, 6, 8, 9, 11]
+    assert positions(("size", "S"), (HARM, "1")) == [3, 9]
+    assert positions((HARM, "' OR 1 = 1; --")) == []
+    assert factor_levels(store.read, "run", "size") == [{"value": level, "items": 4} for level in "SML"]
 
 
 def test_what_was_begun_lately_and_what_is_under_way_is_found_without_reading_all(store, made):

@@ -15,7 +15,7 @@ from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.session import Iteration, Message, ModelCall, Usage
 from proctor.store import ItemFilter, Scope, Store, item_of, timestamp
-from proctor.store import items as pages
+from proctor.store.item_lists import ItemQuery, listing
 from proctor.store.writer import this_process
 
 
@@ -72,17 +72,17 @@ def test_items_come_in_pages_in_the_order_of_the_plan(store):
 def test_items_can_be_ordered_by_any_column_and_by_no_other_thing(store):
     add_batch(store, count=5)
 
-    down = pages.listing(store.read, "run", "", "prompt", descending=True)
+    down = listing(store.read, "run", ItemQuery(order="prompt", descending=True))
     assert list(down.positions) == [4, 3, 2, 1, 0]
     with pytest.raises(NotFound):
-        pages.listing(store.read, "run", "", 'position"; DROP TABLE "batches"; --', descending=False)
+        listing(store.read, "run", ItemQuery(order='position"; DROP TABLE "batches"; --', descending=False))
 
 
 @pytest.mark.parametrize("descending", [False, True])
 def test_equal_values_keep_the_order_of_the_plan(store, descending):
     add_batch(store, count=30)
 
-    found = pages.listing(store.read, "run", "", "status", descending=descending)
+    found = listing(store.read, "run", ItemQuery(order="status", descending=descending))
 
     assert list(found.positions) == list(range(30))
 

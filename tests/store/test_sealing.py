@@ -28,7 +28,7 @@ from proctor.session import (
     TimedEvent,
     ToolCall,
 )
-from proctor.store import ItemFilter, Resource, Store
+from proctor.store import ItemFilter, Resource, Store, item_lists
 from proctor.store.annotations import Annotation
 from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord
@@ -319,6 +319,25 @@ def test_search_passes_over_what_is_sealed_and_never_finds_ciphertext(store, url
         assert sealed.read.count_items("run", ItemFilter(search="sealed")) == 0
         assert sealed.read.count_items("run", ItemFilter(search="question")) == 0
         assert sealed.read.count_items("run", ItemFilter(search="echo")) == 5
+
+
+def test_items_are_filtered_and_listed_by_what_is_sealed(sealed):
+    fill(sealed)
+    sealed.annotate(Annotation(session_ids=["s1"], kind="tag", text=SECRET), NOW)
+
+    def positions(**members):
+        return list(item_lists.listing(sealed.read, "run", item_lists.ItemQuery(**members)).positions)
+
+    assert positions(factors=[("task", SECRET), ("model", "m")], tags=[SECRET]) == [0]
+    assert positions(factors=[("task", "another")]) == positions(tags=["another"]) == []
+    assert item_lists.factor_levels(sealed.read, "run", "task") == [{"value": SECRET, "items": 1}]
+    outcome = item_lists.outcomes(sealed.read, ["s1"], characters=len(SECRET))["s1"]
+    assert (outcome.answer, sorted(outcome.tags)) == (SECRET, [f"tag {SECRET}", SECRET])
+    writer = sealed.writer()
+    writer.change("batch_items", ("run", sealed.read.items("run")[0]["id"]), {"status": "error"})
+    writer.close()
+    failures = item_lists.failure_texts(sealed.read, "run", characters=7)
+    assert [row["error"] for row in failures] == [SECRET[:7]]
 
 
 def test_a_value_that_was_moved_or_changed_does_not_open(tmp_path):

@@ -1,6 +1,7 @@
 """Which sessions an evaluation is about, by what was received or by what ran here."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -132,9 +133,14 @@ def test_the_content_of_a_session_is_counted_and_digested(tmp_path):
             store.save_imported(received(name, 0, steps=steps), NOW)
             for name, steps in (("a", [step, Step(trace_id="u")]), ("b", [step]), ("c", [step]), ("d", []))
         ]
-        first, second, third, empty = session_contents(store.read, ids).values()
+        for changed in (replace(events[2], result="failed"), Message(role="user", content="bye")):
+            parts = [*events[:2], changed] if isinstance(changed, ToolCall) else [changed, *events[1:]]
+            step = Step(trace_id="t", events=[TimedEvent(event=event) for event in parts])
+            ids.append(store.save_imported(received(f"e{len(ids)}", 0, steps=[step]), NOW))
+        first, second, third, empty, *others = session_contents(store.read, ids).values()
     assert (first.characters, first.tool_calls, first.traces) == (5 + 5000 + 4 + len('{"a": 1}'), 1, 2)
     assert second.digest == third.digest != first.digest and len(first.digest) == 32
+    assert len({content.digest for content in (first, second, empty, *others)}) == 5, "each part counts"
     assert (empty.characters, empty.tool_calls, empty.traces) == (0, 0, 0)
 
 

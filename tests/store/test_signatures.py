@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from proctor.errors import ModelError
+from proctor.runner import Outcome
+from proctor.score import Score
+from proctor.session import ModelCall, Usage
 from proctor.store import Store, signatures
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
 from proctor.store.signatures import SignatureCheck
@@ -50,6 +54,30 @@ async def test_results_that_proctor_wrote_are_signed(workshop):
     result = check(workshop.store)
 
     assert (result.items, result.is_signed, result.is_forged, result.notes()) == (3, True, False, [])
+
+
+class Recording:
+    """A runner of items with several calls and scores, whose numbers are whole, fractions or missing."""
+
+    async def run(self, item, services):
+        for cost in (0, 1, None, 0.25):
+            services.record(
+                ModelCall(model="m", usage=Usage(input_tokens=True, output_tokens=2), cost_usd=cost)
+            )
+        for value in (1, None, 0.5):
+            services.score(Score(evaluator="tidy", value=value, label="ünder"))
+        if services.attempt == 1 and item.prompt == "two":
+            raise ModelError("once more")
+        return Outcome()
+
+
+async def test_numbers_are_signed_as_the_store_returns_them(workshop):
+    plan = PLAN.replace("expect: {contains: one}", "retries: 2")
+
+    await workshop.run(plan, find_runner=lambda name: Recording())
+
+    result = check(workshop.store)
+    assert (result.items, result.is_signed, result.notes()) == (3, True, [])
 
 
 FORGERIES = {

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +13,7 @@ from proctor.session import ModelCall, ToolCall, Unreadable
 from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import sessions_of
 from proctor.telemetry.exports import time_of
-from proctor.telemetry.sources import read_documents, recognises
+from proctor.telemetry.sources import files_in, read_documents, recognises
 
 LATER = "2026-04-23T07:37:{:02d}.500000"
 
@@ -267,3 +268,31 @@ def test_output_that_breaks_off_is_named_by_its_line(tmp_path):
 
     assert isinstance(last, Unreadable)
     assert last.line > 1 and "breaks off" in last.problem
+
+
+def test_tables_of_spans_are_found_in_a_folder_and_other_tables_are_left_alone(tmp_path):
+    header = "context.trace_id,context.span_id,name,start_time,attributes.openinference.span.kind\n"
+    row = f"{'ab' * 16},{'cd' * 8},run,2026-04-23 07:37:44.011000+00:00,AGENT\n"
+    (tmp_path / "spans.csv").write_text(header + row)
+    (tmp_path / "spans.csv.gz").write_bytes(gzip.compress((header + row).encode()))
+    (tmp_path / "results.csv").write_text("task,score\na,1\n")
+    (tmp_path / "results.parquet").write_bytes(b"PAR1 of something else PAR1")
+
+    assert [file.name for file in files_in(tmp_path)] == ["spans.csv", "spans.csv.gz"]
+    for file in files_in(tmp_path):
+        (document,) = read_documents(file)
+        assert (document["spanId"], document["startTimeUnixNano"]) == ("cd" * 8, 1776929864011000000)
+
+
+def test_a_table_that_cannot_be_read_says_why(tmp_path, monkeypatch):
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 context.trace_id PAR1")
+    (tmp_path / "spans.csv").write_text('context.trace_id,context.span_id,start_time\n"ab\n')
+
+    (broken,) = read_documents(tmp_path / "broken.parquet")
+    (cut,) = read_documents(tmp_path / "spans.csv")
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    (missing,) = read_documents(tmp_path / "broken.parquet")
+
+    assert isinstance(broken, Unreadable) and "not Parquet that can be read" in broken.problem
+    assert isinstance(cut, Unreadable) and cut.line == 2
+    assert isinstance(missing, Unreadable) and "pip install 'proctor[parquet]'" in missing.problem

@@ -1,7 +1,7 @@
 """Runs and sessions put into a store by hand, for tests of the pages that show them."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -102,3 +102,48 @@ def add_score(writer: Writer, session_id: str, minute: int = 0, **members: Any) 
         "inputTokens": 0, "outputTokens": 0, "ignored": "[]", "votes": "[]",
     }  # fmt: skip
     writer.append("scores", tuple(row.values()))
+
+
+def finish(store: Store, run_id: str, items: Sequence[Item], is_success: Callable[[int, Item], bool]) -> None:
+    """Give items their results."""
+    writer = store.writer()
+    for number, item in enumerate(items):
+        ok = is_success(number, item)
+        start = NOW + timedelta(seconds=number)
+        writer.change(
+            "batch_items",
+            (run_id, item.id),
+            {
+                "status": "success" if ok else "fail",
+                "reason": "completed" if ok else "checks_failed",
+                "startedAt": timestamp(start),
+                "finishedAt": timestamp(start + timedelta(seconds=2)),
+                "costUsd": 0.01 if item.model == "dear/model" else 0.001,
+            },
+        )
+    writer.close()
+
+
+def duel(count: int) -> list[Item]:
+    """Two models on the same tasks."""
+    return [
+        Item(runner="prompt", prompt=f"Task {n}", model=model, agent="", factors={"model": model})
+        for n in range(count)
+        for model in ("dear/model", "cheap/model")
+    ]
+
+
+def add_duel(
+    store: Store,
+    run_id: str,
+    count: int,
+    is_success: Callable[[int, Item], bool],
+    *,
+    finished: int | None = None,
+    **batch: Any,
+) -> None:
+    """A run of two models, of whose tasks the first ones have finished."""
+    items = duel(count)
+    row = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
+    store.create_batch({**row, "finishedAt": timestamp(NOW), **batch}, items)
+    finish(store, run_id, items[: 2 * (count if finished is None else finished)], is_success)

@@ -1,8 +1,10 @@
 """Comparisons over HTTP: what a difference is worth, where two disagree, and what cannot be said."""
 
+from urllib.parse import quote
+
 import pytest
 from stocked_judgements import compared_run
-from stocked_runs import HOSTILE
+from stocked_runs import HOSTILE, add_duel
 
 BETTER = {f"task {n}": "success" for n in range(20)}
 WORSE = {f"task {n}": "success" if n < 6 else "fail" for n in range(20)}
@@ -152,3 +154,57 @@ def test_a_gate_that_cannot_be_read_says_what_one_looks_like(served, runs):
     assert refused.status == 400
     assert refused.json["error"]["problem"] == "`faster` is no gate"
     assert "cost<=10%" in refused.json["error"]["remedy"]
+
+
+def test_trends_list_plans_that_ran_twice_and_mark_what_changed(serve_shared):
+    served = serve_shared()
+    store = served.site.store
+    for number in range(3):
+        add_duel(
+            store,
+            f"trend-{number}",
+            60,
+            lambda n, _, number=number: n % 10 < (9 if number < 2 else 3),
+            planPath="/plans/trend.yaml",
+            createdAt=f"2026-03-0{number + 1}T12:00:00+00:00",
+        )
+    add_duel(store, "alone", 5, lambda *_: True, planPath="/plans/alone.yaml")
+    trends = [
+        each for each in served.get("/api/trends").json["trends"] if "alone" in each["name"] + each["key"]
+    ]
+    assert trends == []
+    (line,) = [each for each in served.get("/api/trends").json["trends"] if each["name"] == "trend.yaml"]
+    assert (line["job"], line["runs"]) == ("coding", 3)
+
+    answer = served.get(f"/api/trends/line?key={quote(line['key'])}").json
+    assert (answer["metric"], answer["runs"]) == ("success", ["trend-0", "trend-1", "trend-2"])
+    (change,) = answer["changes"]
+    assert (change["runId"], change["before"], change["isRegression"]) == ("trend-2", "trend-1", True)
+    assert change["words"].startswith("−60.0 pp (95% CI ")
+    assert "latest regression: trend-2" in answer["summary"]
+    assert [mark["label"] for mark in answer["chart"]["marks"]] == answer["runs"]
+    assert answer["chart"]["svg"].count("c-fail") == 1
+    where = f"run={change['before']}&run={change['runId']}&metric=success&direction={change['direction']}"
+    assert served.get(f"/api/compare/items?{where}").json["total"] == 72
+    # The cost of an item is no success: more of it is worse.
+    costs = served.get(f"/api/trends/line?key={quote(line['key'])}&metric=cost").json
+    assert costs["metric"] == "cost" and costs["changes"] == []
+    assert served.get("/api/trends/line?key=nothing").status == 404
+    assert served.get(f"/api/trends/line?key={quote(line['key'])}&metric=luck").status == 404
+
+
+def test_a_comparison_is_summed_up_in_one_sentence_with_figures_behind_its_marks(serve_shared):
+    served = serve_shared()
+    add_duel(served.site.store, "worse", 60, lambda n, _: n % 10 < 4)
+    add_duel(served.site.store, "better", 60, lambda n, _: n % 10 < 9)
+    answer = served.get("/api/compare?run=worse&run=better&metric=success").json
+    assert answer["summary"].startswith("better succeeds more often than worse: +50.0 pp (95% CI ")
+    assert answer["isBetter"] is True
+    (chart,) = answer["charts"]
+    (mark,) = chart["marks"]
+    assert (mark["label"], mark["n"], mark["unit"]) == ("better", 120, "paired task")
+    assert 'data-mark="0"' in chart["svg"]
+    listed = served.get("/api/compare/items?run=worse&run=better&metric=success&direction=all&limit=5").json
+    assert (listed["total"], len(listed["items"])) == (120, 5)
+    several = served.get("/api/compare?run=worse&by=model&metric=success").json
+    assert several["summary"].startswith("cheap/model and dear/model do not differ significantly in success")

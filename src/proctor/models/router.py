@@ -268,7 +268,7 @@ class ModelRouter:
         name = f"{endpoint.provider}/{endpoint.model}"
         find_price = partial(price_of, name, declared, at=self._priced_at)
         if local.is_ours(model, self._environment):
-            local.require(self._environment)
+            local.require(self._environment, self.pools.notify)
 
             def at(url: str) -> RemoteRoute:
                 return self._remote(replace(endpoint, base_url=url), find_price)

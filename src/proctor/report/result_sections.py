@@ -99,7 +99,8 @@ def overall_sections(results: Results) -> list[Section]:
 def leaderboard(factor: FactorFigures) -> ResultTable:
     """The levels of a factor, best success rate first, with ranks and intervals."""
     levels = factor.levels[:MOST_LEVELS]
-    scores = list(dict.fromkeys(name for level in levels for name in level.scores))[:MOST_SCORES]
+    named = dict.fromkeys(name for level in levels for name in level.scores)
+    scores = [name for name in named if not _copies_success(levels, name)][:MOST_SCORES]
     columns = [
         ResultColumn(title="Rank", is_numeric=True),
         ResultColumn(title=factor.name.capitalize()),
@@ -118,6 +119,11 @@ def leaderboard(factor: FactorFigures) -> ResultTable:
         + (" With errors counted as failures the order is another one." if factor.errors_decide else ""),
         omitted=len(factor.levels) - len(levels),
     )
+
+
+def _copies_success(levels: Sequence[Figures], score: str) -> bool:
+    """Whether a score is what decides success, so that it would be listed twice."""
+    return all(level.scores[score].value == level.success.value for level in levels if score in level.scores)
 
 
 def _score_title(metric: str) -> str:
@@ -232,12 +238,17 @@ FindChanges = Callable[[Sequence[str]], Changes]
 
 
 def change_finder(read: StoreReader, run_id: str) -> FindChanges:
-    """Finds what items of a run changed: `3 files +12 −4`."""
+    """Finds what items of a run changed: `3 files +12 −4`. Nothing where no item changed a file."""
 
     def find(ids: Sequence[str]) -> Changes:
+        rows = change_sizes(read, run_id, ids)
+        if not any(row["files"] for row in rows):
+            return {}
         return {
             row["id"]: f"{plural(row['files'], 'file')} +{row['added']:,} −{row['removed']:,}"
-            for row in change_sizes(read, run_id, ids)
+            if row["files"]
+            else "no change"
+            for row in rows
         }
 
     return find

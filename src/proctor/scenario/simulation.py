@@ -486,19 +486,14 @@ async def _meet(state: TurnState, models: ScenarioModels, name: str, room: Room)
     for number in range(room.rounds):
         has_spoken = False
         for actor in members:
-            answer = await models.ask(
-                actor.short_name,
-                "word in a room",
-                model=model_of(actor),
-                system=state.system(actor),
-                prompt=state.prompt(
-                    "room",
-                    actor,
-                    members=", ".join(member.name for member in members),
-                    purpose=room.description.strip(),
-                    messages=[(state.scenario.actors[who].name, text) for who, text in messages],
-                ),
-                turn=state.turn,
+            answer = await _ask_member(
+                state,
+                models,
+                actor,
+                ("word in a room", "room"),
+                members,
+                purpose=room.description.strip(),
+                messages=messages,
                 about=f"{name} {number}",
             )
             fields = sections(answer, _IN_ROOM)
@@ -587,36 +582,30 @@ async def _form(
     state: TurnState, models: ScenarioModels, actor: Actor, invited: list[Actor], purpose: str
 ) -> None:
     members = [actor, *invited]
-    names = ", ".join(member.name for member in members)
+    stated = purpose or "not said"
     agreed = True
     for member in invited:
-        answer = await models.ask(
-            member.short_name,
-            "answer to a coalition",
-            model=model_of(member),
-            system=state.system(member),
-            prompt=state.prompt(
-                "coalition_answer", member, sender=actor, members=names, purpose=purpose or "not said"
-            ),
-            turn=state.turn,
+        answer = await _ask_member(
+            state,
+            models,
+            member,
+            ("answer to a coalition", "coalition_answer"),
+            members,
+            purpose=stated,
             about=actor.short_name,
+            sender=actor,
         )
         agreed = is_yes(sections(answer, ("DECISION", "REASONING")).get("DECISION", "")) and agreed
     messages: list[tuple[str, str]] = []
     for member in members if agreed else ():
-        message = await models.ask(
-            member.short_name,
-            "word to a coalition",
-            model=model_of(member),
-            system=state.system(member),
-            prompt=state.prompt(
-                "coalition_message",
-                member,
-                members=names,
-                purpose=purpose or "not said",
-                messages=[(state.scenario.actors[who].name, text) for who, text in messages],
-            ),
-            turn=state.turn,
+        message = await _ask_member(
+            state,
+            models,
+            member,
+            ("word to a coalition", "coalition_message"),
+            members,
+            purpose=stated,
+            messages=messages,
             about=actor.short_name,
         )
         messages.append((member.short_name, message.strip()))
@@ -628,6 +617,38 @@ async def _form(
             purpose=purpose,
             outcome="formed" if agreed else "rejected",
         )
+    )
+
+
+async def _ask_member(
+    state: TurnState,
+    models: ScenarioModels,
+    member: Actor,
+    call: tuple[str, str],
+    members: Sequence[Actor],
+    *,
+    purpose: str,
+    about: str,
+    messages: Sequence[tuple[str, str]] = (),
+    **values: object,
+) -> str:
+    """The answer of a member of a room or a coalition; `call` is the name of the call and its template."""
+    name, template = call
+    return await models.ask(
+        member.short_name,
+        name,
+        model=model_of(member),
+        system=state.system(member),
+        prompt=state.prompt(
+            template,
+            member,
+            members=", ".join(each.name for each in members),
+            purpose=purpose,
+            messages=[(state.scenario.actors[who].name, text) for who, text in messages],
+            **values,
+        ),
+        turn=state.turn,
+        about=about,
     )
 
 

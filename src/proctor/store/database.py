@@ -92,6 +92,10 @@ class Connection(Protocol):
     def signing_key(self) -> "SigningKey | None":
         """The key that results are signed with; None: they are not signed."""
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether rows are encrypted, so that digests in them are read otherwise than they were written."""
+
     def purge(self) -> None:
         """Remove deleted and overwritten data from the disk. Nobody else may be writing."""
 
@@ -368,6 +372,10 @@ class SqliteConnection:
     def signing_key(self) -> None:
         """No keys here."""
 
+    @property
+    def is_encrypted(self) -> bool:
+        return False
+
     def purge(self) -> None:
         # Overwritten data remains in free pages and in the write-ahead log.
         for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
@@ -522,6 +530,10 @@ class PostgresConnection:
 
     def signing_key(self) -> None:
         """No keys here."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        return False
 
     def purge(self) -> None:
         self.run("VACUUM FULL")

@@ -230,6 +230,10 @@ class SealedConnection:
     def signing_key(self) -> SigningKey | None:
         return self._sealer.signing_key()
 
+    @property
+    def is_encrypted(self) -> bool:
+        return self._sealer.is_active
+
     def purge(self) -> None:
         self._connection.purge()
 

@@ -11,35 +11,44 @@ import hashlib
 import itertools
 import marshal
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from operator import itemgetter
+from typing import TYPE_CHECKING, cast
 
 from proctor.formatting import plural
 from proctor.item import FINISHED, RUNNING
 from proctor.store.database import Connection, id_pages, insertion, literals, places
+from proctor.store.tables import COLUMNS
+
+if TYPE_CHECKING:
+    from proctor.store.writer import RowGroups
 
 _COLUMNS = ("runId", "position", "itemId", "digest", "keyId", "mac")
 _INSERT = insertion("signatures", _COLUMNS)
-_ITEMS = (
+_ITEM_COLUMNS = (
     'SELECT i."id", i."digest", i."status", i."reason", i."sessionId", i."iterSha", i."tokensTotal", '
-    'i."toolCalls", i."costUsd", i."finishedAt", COALESCE(s."agentSeconds", s."workSeconds"), s."standIn" '
+    'i."toolCalls", i."costUsd", i."finishedAt"'
+)
+_ITEMS = (
+    f'{_ITEM_COLUMNS}, COALESCE(s."agentSeconds", s."workSeconds"), s."standIn" '
     'FROM "batch_items" i '
     'LEFT JOIN "sessions" s ON s."id" = i."sessionId" WHERE i."runId" = ?'
 )
-_SCORES = (
-    'SELECT c."sessionId", c."evaluator", c."evaluatorDigest", c."level", c."target", c."value", c."label", '
-    'c."dimension", c."judgedSessionId" FROM "scores" c'
+_OF_SCORE = (
+    *("sessionId", "evaluator", "evaluatorDigest", "level", "target", "value", "label", "dimension"),
+    "judgedSessionId",
 )
+_SCORES = "SELECT " + ", ".join(map('c."{}"'.format, _OF_SCORE)) + ' FROM "scores" c'
 _ATTEMPTS = (
     'SELECT s."id", s."itemId", s."attempt", s."status", s."endReason", s."costUsd", s."totalTokens", '
     's."modelCalls" FROM "sessions" s WHERE s."runId" = ?'
 )
-_CALLS = (
-    'SELECT m."sessionId", m."position", m."provider", m."model", m."status", m."promptTokens", '
-    'm."cachedTokens", m."completionTokens", m."reasoningTokens", m."costUsd", m."priceSource" '
-    'FROM "model_calls" m'
+_OF_CALL = (
+    *("sessionId", "position", "provider", "model", "status", "promptTokens", "cachedTokens"),
+    *("completionTokens", "reasoningTokens", "costUsd", "priceSource"),
 )
+_CALLS = "SELECT " + ", ".join(map('m."{}"'.format, _OF_CALL)) + ' FROM "model_calls" m'
 _CALL_ORDER = 'ORDER BY m."sessionId", m."position"'
 _PAGE_OF_SESSIONS = (
     'SELECT s."id" FROM "sessions" s JOIN "batch_items" i ON i."runId" = s."runId" AND i."id" = s."itemId" '
@@ -156,26 +165,99 @@ def sign_end(connection: Connection, run_id: str) -> None:
         _append(connection, run_id, [("", _digest_of_end(connection, run_id))])
 
 
-def sign_items(connection: Connection, run_id: str, item_ids: Iterable[str]) -> None:
-    """Sign results that were written in this transaction. Nothing happens without a key."""
+def sign_items(
+    connection: Connection, run_id: str, item_ids: Iterable[str], rows: "RowGroups | None" = None
+) -> None:
+    """Sign results that were written in this transaction. Nothing happens without a key.
+
+    `rows` are those that were written in it: what is in them is not read again.
+    """
     if connection.signing_key() is None:
         return
+    written = None if rows is None or connection.is_encrypted else _WrittenAttempts.of(rows, run_id)
     digests = list[tuple[str, str]]()
     for page in id_pages(item_ids):
-        items = connection.tuples(f'{_ITEMS} AND i."id" IN ({places(page)})', (run_id, *page))
-        sessions = [item[_SESSION] for item in items if item[_SESSION]]
-        by_session = _by_session(
-            connection.tuples(f'{_SCORES} WHERE c."sessionId" IN ({places(sessions)}) {_IN_ORDER}', sessions)
-        )
-        attempts = connection.tuples(f'{_ATTEMPTS} AND s."itemId" IN ({places(page)})', (run_id, *page))
-        calls = list[tuple[object, ...]]()
-        for ids in id_pages(str(attempt[0]) for attempt in attempts):
-            calls += connection.tuples(f'{_CALLS} WHERE m."sessionId" IN ({places(ids)}) {_CALL_ORDER}', ids)
-        by_item = _by_item(attempts, calls)
-        digests += [
-            (str(item[0]), _digest(item, by_session, by_item)) for item in items if item[_STATUS] in FINISHED
-        ]
+        rest: Sequence[str] = page
+        if written is not None and (known := [each for each in page if each in written.sessions]):
+            items = connection.tuples(
+                f'{_ITEM_COLUMNS} FROM "batch_items" i WHERE i."runId" = ? AND i."id" IN ({places(known)})',
+                (run_id, *known),
+            )
+            signed = [(str(item[0]), digest) for item in items if (digest := written.digest(item))]
+            digests += signed
+            rest = [*set(page).difference(item_id for item_id, _ in signed)]
+        if rest:
+            digests += _digests_of(connection, run_id, rest)
     _append(connection, run_id, digests)
+
+
+def _digests_of(connection: Connection, run_id: str, page: Sequence[str]) -> list[tuple[str, str]]:
+    """The digests of finished items, read from the store."""
+    items = connection.tuples(f'{_ITEMS} AND i."id" IN ({places(page)})', (run_id, *page))
+    sessions = [item[_SESSION] for item in items if item[_SESSION]]
+    by_session = _by_session(
+        connection.tuples(f'{_SCORES} WHERE c."sessionId" IN ({places(sessions)}) {_IN_ORDER}', sessions)
+    )
+    attempts = connection.tuples(f'{_ATTEMPTS} AND s."itemId" IN ({places(page)})', (run_id, *page))
+    calls = list[tuple[object, ...]]()
+    for ids in id_pages(str(attempt[0]) for attempt in attempts):
+        calls += connection.tuples(f'{_CALLS} WHERE m."sessionId" IN ({places(ids)}) {_CALL_ORDER}', ids)
+    by_item = _by_item(attempts, calls)
+    return [(str(item[0]), _digest(item, by_session, by_item)) for item in items if item[_STATUS] in FINISHED]
+
+
+_score_values = itemgetter(*map(COLUMNS["scores"].index, _OF_SCORE))
+_call_values = itemgetter(*map(COLUMNS["model_calls"].index, _OF_CALL))
+_VALUE, _CALL_COST = _OF_SCORE.index("value"), _OF_CALL.index("costUsd")
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenAttempts:
+    """First attempts whose rows are all written in one transaction, as the store would return them."""
+
+    sessions: Mapping[str, Mapping[str, object]]
+    """By item."""
+    scores: dict[object, list[tuple[object, ...]]]
+    calls: dict[object, list[tuple[object, ...]]]
+
+    @classmethod
+    def of(cls, rows: "RowGroups", run_id: str) -> "_WrittenAttempts":
+        sessions = {
+            str(row["itemId"]): row
+            for (table, _), row in rows.added.items()
+            if table == "sessions"
+            and row.get("attempt") == 1
+            and row.get("finishedAt")
+            and row.get("runId") == run_id
+        }
+        scores = (_with_real(_score_values(row), _VALUE) for row in rows.appended.get("scores", ()))
+        calls = (_with_real(_call_values(row), _CALL_COST) for row in rows.appended.get("model_calls", ()))
+        return cls(sessions, _by_session(scores), _by_session(calls))
+
+    def digest(self, item: tuple[object, ...]) -> str:
+        """The digest of an item's result; empty: it is not finished, or with another session."""
+        session = self.sessions[str(item[0])]
+        if item[_SESSION] != session["id"] or item[_STATUS] not in FINISHED:
+            return ""
+        seconds = session.get("agentSeconds")
+        seconds = session.get("workSeconds") if seconds is None else seconds
+        attempt = (
+            *(session["id"], session["itemId"], session["attempt"], session["status"], session["endReason"]),
+            *(_real(session["costUsd"]), session["totalTokens"], session["modelCalls"]),
+        )
+        calls = self.calls.get(session["id"], ())
+        return _digest(
+            (*item, _real(seconds), session["standIn"]), self.scores, {item[0]: [(attempt, calls)]}
+        )
+
+
+def _real(value: object) -> object:
+    """A number as a column of real numbers returns it."""
+    return float(value) if isinstance(value, int) else value
+
+
+def _with_real(values: tuple[object, ...], at: int) -> tuple[object, ...]:
+    return (*values[:at], float(values[at]), *values[at + 1 :]) if isinstance(values[at], int) else values  # type: ignore[arg-type]
 
 
 def check_run(

@@ -294,7 +294,7 @@ class Writer:
             if table == "batch_items" and values.get("status") in FINISHED:
                 ended[key[0]].append(key[1])
         for run_id, item_ids in ended.items():
-            sign_items(connection, run_id, item_ids)
+            sign_items(connection, run_id, item_ids, batch)
 
     def _statement(self, group: tuple[str, str, tuple[str, ...]]) -> str:
         if group not in self._statements:

@@ -7,6 +7,7 @@ of the GenAI conventions, so that one dialect reads them.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from proctor.json_values import (
@@ -18,6 +19,7 @@ from proctor.json_values import (
     as_map,
     as_text,
     maps_in,
+    parse_json,
     parsed_integer,
 )
 
@@ -37,6 +39,7 @@ _LANGFUSE_OPERATIONS = {
     "EMBEDDING": "embeddings",
 }
 _LANGSMITH_OPERATIONS = {"llm": "chat", "tool": "execute_tool", "retriever": "retrieval"}
+_LANGFUSE_TYPE, _LANGSMITH_KIND = "langfuse.observation.type", "langsmith.span.kind"
 _LANGSMITH_SESSIONS = ("session_id", "thread_id", "conversation_id")
 # One part of LangSmith's dotted order: the time of a run and its id.
 _ORDERED_RUN = re.compile(r"\d{8}T\d+Z([0-9a-f-]{36})$")
@@ -48,6 +51,74 @@ def exported(value: JsonMap) -> list[JsonMap] | None:
         if recognizes(value):
             return list(documents(value))
     return None
+
+
+def conventional(attributes: JsonMap, name: str, parent_id: str) -> JsonMap:
+    """Attributes of a span of the SDKs of Langfuse or LangSmith, with those of the GenAI conventions.
+
+    Other attributes are returned as they are: such an SDK may mark spans that another instrumentation wrote.
+    """
+    if any(name in attributes for name in ("gen_ai.input.messages", "openinference.span.kind")):
+        return attributes
+    if _LANGFUSE_TYPE in attributes and "gen_ai.operation.name" not in attributes:
+        documents = _from_langfuse(_langfuse_observation(attributes, name, parent_id))
+    elif _LANGSMITH_KIND in attributes:
+        documents = _from_langsmith(_langsmith_run(attributes, name, parent_id))
+    else:
+        return attributes
+    return {**attributes, **as_map(next(documents), "attributes")}
+
+
+def _langfuse_observation(attributes: JsonMap, name: str, parent_id: str) -> JsonMap:
+    """An observation from the attributes of its span."""
+    prefix = "langfuse.observation."
+    given = _json(attributes.get(f"{prefix}input"))
+    messages = given if isinstance(given, list) else []
+    # Definitions of tools stand among the messages of a model call.
+    tools = [as_map(each, "content") for each in messages if _is_definition(each)]
+    metadata = f"{prefix}metadata."
+    return {
+        "type": attributes[_LANGFUSE_TYPE],
+        "name": name,
+        "traceId": "",
+        "parentObservationId": parent_id,
+        "input": [each for each in messages if not _is_definition(each)] if messages else given,
+        "output": _json(attributes.get(f"{prefix}output")),
+        "model": attributes.get(f"{prefix}model.name"),
+        "usageDetails": _json(attributes.get(f"{prefix}usage_details")),
+        "costDetails": _json(attributes.get(f"{prefix}cost_details")),
+        "tools": tools,
+        "agent": _json(attributes.get(f"{metadata}lc_agent_name")),
+        "toolCallId": _json(attributes.get(f"{metadata}tool_call_id")),
+    }
+
+
+def _is_definition(message: object) -> bool:
+    return as_text(message, "role") == "tool" and as_text(message, "content", "type") == "function"
+
+
+def _langsmith_run(attributes: JsonMap, name: str, parent_id: str) -> JsonMap:
+    """A run from the attributes of its span."""
+    prefix = "langsmith.metadata."
+    metadata = {
+        key.removeprefix(prefix): _json(value) for key, value in attributes.items() if key.startswith(prefix)
+    }
+    return {
+        "id": "",
+        "run_type": attributes[_LANGSMITH_KIND],
+        "name": name,
+        "parent_run_id": parent_id,
+        "inputs": _json(attributes.get("gen_ai.prompt")),
+        "outputs": _json(attributes.get("gen_ai.completion")),
+        "extra": {"metadata": metadata},
+    }
+
+
+def _json(value: object) -> object:
+    if isinstance(value, str) and value[:1] in ("{", "[", '"'):
+        with suppress(ValueError):
+            return parse_json(value)
+    return value
 
 
 def _is_context(value: JsonMap) -> bool:
@@ -207,6 +278,10 @@ def _from_langfuse(value: JsonMap) -> Iterator[JsonMap]:
                 or usage.get("cache_read_input_tokens"),
                 # Totals of a parent repeat its children.
                 "operation.cost": as_cost(cost) if operation == "chat" else None,
+                "gen_ai.tool.definitions": value.get("tools") or None,
+                "gen_ai.tool.call.id": value.get("toolCallId"),
+                # The outermost chain of LangGraph is its agent.
+                **({"gen_ai.agent.name": value.get("agent")} if operation == "invoke_workflow" else {}),
             }
         ),
     }
@@ -221,6 +296,9 @@ def _from_langsmith(value: JsonMap) -> Iterator[JsonMap]:
         operation = "invoke_workflow"
     metadata, trace_id = as_map(value, "extra", "metadata"), value.get("trace_id") or value["id"]
     error, inputs = value.get("error"), as_map(value, "inputs")
+    # Exports of the server have counts of their own; the client knows those of the message.
+    usage, is_workflow = as_map(metadata, "usage_metadata"), operation == "invoke_workflow"
+    tools = as_map(value, "extra", "invocation_params").get("tools")
     given = inputs["input"] if operation == "execute_tool" and set(inputs) == {"input"} else inputs
     yield {
         "traceId": trace_id,
@@ -238,8 +316,10 @@ def _from_langsmith(value: JsonMap) -> Iterator[JsonMap]:
                 "gen_ai.request.model": metadata.get("ls_model_name")
                 or as_map(value, "extra", "invocation_params").get("model"),
                 "gen_ai.provider.name": metadata.get("ls_provider"),
-                "gen_ai.usage.input_tokens": value.get("prompt_tokens"),
-                "gen_ai.usage.output_tokens": value.get("completion_tokens"),
+                "gen_ai.usage.input_tokens": value.get("prompt_tokens") or usage.get("input_tokens"),
+                "gen_ai.usage.output_tokens": value.get("completion_tokens") or usage.get("output_tokens"),
+                "gen_ai.tool.definitions": tools if operation == "chat" else None,
+                **({"gen_ai.agent.name": metadata.get("lc_agent_name")} if is_workflow else {}),
                 "operation.cost": as_cost(value, "total_cost") if operation == "chat" else None,
             }
         ),

@@ -64,7 +64,7 @@ def args_of(value: object) -> JsonObject:
     """Arguments of a tool call as an object, from JSON, a Python literal, or plain text."""
     parsed = parse_nested(value)
     if isinstance(parsed, str):
-        parsed = _literal(parsed)
+        parsed = literal_of(parsed)
     if isinstance(parsed, Mapping):
         return {str(key): each for key, each in parsed.items()}
     return {} if parsed in (None, "", []) else {"input": parsed}
@@ -180,7 +180,7 @@ def _first(mapping: JsonMap, *names: str) -> object:
     return next((mapping[name] for name in names if mapping.get(name) not in (None, "")), None)
 
 
-def _literal(text: str) -> object:
+def literal_of(text: str) -> object:
     """A Python literal: some frameworks write `{'city': 'Bonn'}`."""
     stripped = text.strip()
     if stripped[:1] not in ("{", "[") or len(stripped) > LONGEST_LITERAL:

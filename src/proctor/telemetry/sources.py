@@ -29,11 +29,14 @@ from proctor.telemetry.documents import (
 )
 from proctor.telemetry.exports import exported
 from proctor.telemetry.otlp import LOGS, TRACES, DecodedSpans, decode_message, decode_protobuf, signal_of
+from proctor.telemetry.span_tables import COLUMN, is_csv, is_parquet, rows_of_csv, rows_of_parquet
 
 MOST_BYTES = 256 * 1024 * 1024
 """Of one line, or of a file that is one value. A collector's largest message is a few megabytes."""
 HEAD_BYTES = 64 * 1024
 """Of a file that are looked at to tell what it is."""
+TABLE_SUFFIXES = (".csv", ".parquet")
+"""Of files in a folder that are looked at if they are tables of spans."""
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".log", ".pb", ".bin", ".binpb", ".otlp", ".gz")
 """Of files in a folder that are looked at."""
 _TELLTALES = (
@@ -54,7 +57,12 @@ def files_in(path: Path) -> list[Path]:
     """The files at a path that may hold spans: itself, or all in a folder and below, in order."""
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(SUFFIXES))
+    return sorted(
+        file
+        for file in path.rglob("*")
+        if file.is_file()
+        and (file.name.endswith(SUFFIXES) or (file.name.endswith(TABLE_SUFFIXES) and recognises(file)))
+    )
 
 
 def recognises(path: Path) -> bool:
@@ -64,20 +72,39 @@ def recognises(path: Path) -> bool:
         head = _head(path) if path.is_file() else b""
     except (OSError, EOFError, zlib.error):
         return False
+    if is_parquet(head):
+        return COLUMN in path.read_bytes()[-HEAD_BYTES:]
+    if is_csv(head):
+        return True
     return any(word in head for word in _TELLTALES) or (_is_binary(head) and path.suffix in SUFFIXES)
 
 
 def read_documents(path: Path) -> Iterator[Document | Unreadable]:
     """The documents in a file, and what of it could not be read."""
     try:
-        is_binary = _is_binary(_head(path))
+        head = _head(path)
+        is_binary = _is_binary(head)
+        if is_parquet(head):
+            yield from _rows(rows_of_parquet(path), path)
+            return
         with _open(path) as stream:
-            if is_binary:
+            if is_csv(head):
+                yield from _rows(rows_of_csv(stream), path)
+            elif is_binary:
                 yield from _documents_in(path, 0, _from_protobuf(stream.read(MOST_BYTES)))
             else:
                 yield from _read(stream, path)
     except (OSError, EOFError, zlib.error) as error:
         yield Unreadable(path=str(path), problem=str(getattr(error, "strerror", None) or error))
+
+
+def _rows(rows: Iterator[JsonObject], path: Path) -> Iterator[Document | Unreadable]:
+    number = 1
+    try:
+        for number, row in enumerate(rows, start=2):
+            yield from _documents_in(path, number, row)
+    except ValueError as error:
+        yield Unreadable(path=str(path), line=number, problem=str(error))
 
 
 def documents_in(value: object) -> DecodedSpans:

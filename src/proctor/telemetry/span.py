@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypedDict
 from proctor.json_values import JsonMap, as_cost, as_map, as_text, as_whole_number, maps_in, parsed_integer
 from proctor.session import ModelCall, ToolCall, Usage
 from proctor.telemetry.documents import Document, nanoseconds
+from proctor.telemetry.exports import conventional
 from proctor.telemetry.messages import ParsedMessage
 
 
@@ -88,14 +89,15 @@ class SpanDialect(Protocol):
 
 def span_of(document: Document, records: Sequence[Document]) -> Span:
     """A span from its document and event records."""
-    started, attributes = nanoseconds(document["startTimeUnixNano"]), as_map(document, "attributes")
+    started, name = nanoseconds(document["startTimeUnixNano"]), as_text(document["name"])
+    attributes = conventional(as_map(document, "attributes"), name, as_text(document["parentSpanId"]))
     has_failed = as_map(document, "status")["code"] == "ERROR" or bool(attributes.get("error.type"))
     return Span(
         trace_id=as_text(document["traceId"]),
         span_id=as_text(document["spanId"]),
         parent_id=as_text(document["parentSpanId"]),
         scope=as_text(as_map(document, "scope")["name"]),
-        name=as_text(document["name"]),
+        name=name,
         started=started,
         ended=max(started, nanoseconds(document["endTimeUnixNano"])),
         has_failed=has_failed,

@@ -37,8 +37,9 @@ from proctor.stats.comparison import (
     compare_groups,
     disagreements,
     gate_of,
+    groups_by,
     groups_of_runs,
-    groups_within,
+    with_stop_rule,
 )
 from proctor.stats.evaluation import high_is_bad
 from proctor.store import items as pages
@@ -204,7 +205,10 @@ class _RecentComparisons:
 
         def make() -> Groups:
             if query.by:
-                return groups_within(read, query.runs[0], query.by, now, pair=query.pair)
+                # Loaded already if the page of the run was looked at.
+                run_id = read.batch(query.runs[0], now)["runId"]
+                groups = groups_by(self._site.results.of(run_id), query.by, pair=query.pair)
+                return with_stop_rule(groups, read, run_id, query.by)
             return groups_of_runs(read, query.runs, now, pair=query.pair)
 
         return self._cached(self._groups, query, query, make)

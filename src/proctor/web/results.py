@@ -15,6 +15,7 @@ from proctor.cache import LruCache
 from proctor.errors import ProctorError
 from proctor.formatting import percent, whole
 from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
+from proctor.job import STOP_RULE
 from proctor.jobs import job_of_run
 from proctor.results_view import (
     ResultCell,
@@ -29,6 +30,7 @@ from proctor.store.runs import last_change
 from proctor.store.tables import BatchRow
 from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import ResultFigureShape, RowModel, RunId
+from proctor.web.runs import LIVE_REMARK
 from proctor.web.state import AppState
 
 WAIT_SECONDS = 0.3
@@ -41,6 +43,10 @@ LARGE = 20_000
 """Finished items from which a request does not wait."""
 MOST_CACHED = 50
 MOST_LISTED = 40
+EARLY_REMARK = (
+    "The run could stop early. The intervals of `stop_when` take account of that, those of tables and charts "
+    "do not."
+)
 MOST_COMPARED = 12
 """Levels of which the leader is named: every pair of them is followed."""
 
@@ -219,6 +225,10 @@ class RunResults:
         view = job.results_view(run_id, self._site.context)
         if view is None:
             view = general_view(self._site.results.of(run_id), change_finder(read, run_id))
+        if batch["status"] == RUNNING and view.sections:
+            return replace(view, remarks=[LIVE_REMARK, *view.remarks])
+        if read.resource(run_id, STOP_RULE) is not None:
+            return replace(view, remarks=[EARLY_REMARK, *view.remarks])
         return view
 
     def _counted(self, batch: BatchRow) -> ResultsAnswer:

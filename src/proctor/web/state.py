@@ -36,19 +36,24 @@ class LoadedResults:
         self._context = context
         self._cache: LruCache[str, tuple[object, Results]] = LruCache(MOST_RESULTS)
         self._lock = Lock()
+        self._loading: dict[str, Lock] = {}
 
     def of(self, run_id: str) -> "Results":
         """The results of a run, by its whole ID. Loading a hundred thousand items takes seconds."""
         # numpy is loaded with the first results, not with the server.
         from proctor.stats.results import load_results
 
-        # One at a time, so that pages of one run do not load it several times.
+        # Once for each run, so that its pages do not load it several times.
         with self._lock:
+            loading = self._loading.setdefault(run_id, Lock())
+        with loading:
             state = self.state(run_id)
-            cached = self._cache.get(run_id)
+            with self._lock:
+                cached = self._cache.get(run_id)
             if cached is None or cached[0] != state:
                 cached = (state, load_results(self._context.store.read, [run_id], self._context.now()))
-                self._cache.put(run_id, cached)
+                with self._lock:
+                    self._cache.put(run_id, cached)
             return cached[1]
 
     def state(self, run_id: str) -> tuple[object, ...]:

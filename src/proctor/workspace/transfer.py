@@ -172,8 +172,8 @@ def _text_of(path: Path) -> str:
         return ""
 
 
-def _pack(source: SourceRepository, wanted: Collection[str], have: Collection[str]) -> bytes:
-    revisions = "".join(f"{sha}\n" for sha in (*wanted, *(f"^{each}" for each in have)))
+def _pack(source: SourceRepository, commits: Collection[str], have: Collection[str]) -> bytes:
+    revisions = "".join(f"{sha}\n" for sha in (*commits, *(f"^{each}" for each in have)))
     with tempfile.TemporaryDirectory(prefix="proctor-pack-") as folder:
         name = source.git("pack-objects", "--quiet", "--revs", f"{folder}/pack", stdin=revisions).strip()
         return Path(folder, f"pack-{name}.pack").read_bytes()

@@ -65,7 +65,7 @@ def unjudged_items(read: StoreReader, run_id: str, items: Iterable[Item]) -> lis
     """
     planned = {item.id: item for item in items if item.settings.get("evaluators")}
     rows = [*finished_items(read, run_id), *_started(read, run_id)] if planned else []
-    found = list[Item]()
+    unjudged = list[Item]()
     for row in rows:
         item = planned.get(row["id"])
         session = read.session(row["sessionId"]) if item and row["sessionId"] else None
@@ -76,8 +76,8 @@ def unjudged_items(read: StoreReader, run_id: str, items: Iterable[Item]) -> lis
             continue
         known = json.loads(row["settings"]).get("evaluators") or []
         if row["status"] == QUEUED or any(each not in known for each in item.settings["evaluators"]):
-            found.append(replace(item, settings={**item.settings, JUDGED_SESSION: session["id"]}))
-    return found
+            unjudged.append(replace(item, settings={**item.settings, JUDGED_SESSION: session["id"]}))
+    return unjudged
 
 
 def finished_checkpoint(read: StoreReader, session_id: str, under_test: str) -> Checkpoint:

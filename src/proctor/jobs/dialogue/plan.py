@@ -602,8 +602,8 @@ def _world_problems(
     for each in combinations:
         sides = {CLIENT: each.client.role.tools, THERAPIST: each.therapist.role.tools}
         under_test = str(config["under_test"])
-        found = world_problems(world or {}, each.tasks, sides[under_test], sides[_other(under_test)])
-        messages.update(dict.fromkeys(found))
+        problems = world_problems(world or {}, each.tasks, sides[under_test], sides[_other(under_test)])
+        messages.update(dict.fromkeys(problems))
     return [settings.problem((), message) for message in messages]
 
 
@@ -680,8 +680,8 @@ def _paired(
             if label not in known:
                 remedy = did_you_mean(label, known) or f"There are: {', '.join(known)}."
                 problems.append(settings.problem(("pairs", number), f"there is no {side} `{label}`", remedy))
-    wanted = {tuple(pair) for pair in pairs}
-    return [each for each in combinations if (each.client.label, each.therapist.label) in wanted]
+    allowed = {tuple(pair) for pair in pairs}
+    return [each for each in combinations if (each.client.label, each.therapist.label) in allowed]
 
 
 def _problems_at(settings: DialogueSettings, path: KeyPath, error: UsageError) -> list[Problem]:

@@ -7,8 +7,7 @@ event records and everything else in the groups they were sent to.
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from proctor.json_values import JsonMap, JsonObject
 from proctor.telemetry.documents import mark_of, normalised
@@ -18,23 +17,13 @@ from proctor.web.agentcore import service as paging
 from proctor.web.agentcore.errors import LogsError
 from proctor.web.agentcore.logs import all_streams, events_of, log_operation
 from proctor.web.agentcore.request_shapes import GET_QUERY_RESULTS, START_QUERY, STOP_QUERY
-from proctor.web.agentcore.service import Service
+from proctor.web.agentcore.service import QueryAnswer, Service
 from proctor.web.agentcore.shapes import Members
 
 KEPT_QUERIES = 100
 KEPT_FOR = timedelta(minutes=30)
 MOST_IN_PAGE = 10_000
 _SESSION = "attributes.session.id"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryAnswer:
-    """The rows of a query, as the client gets them."""
-
-    rows: Sequence[Sequence[JsonMap]]
-    scanned: int
-    scanned_bytes: int
-    at: datetime
 
 
 def start_query(service: Service, request: Members) -> JsonMap:

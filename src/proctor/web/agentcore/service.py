@@ -119,6 +119,16 @@ class RateBuckets:
             self._left[operation] = (available - 1, now)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryAnswer:
+    """The rows of a log query, as the client gets them."""
+
+    rows: Sequence[Sequence[JsonMap]]
+    scanned: int
+    scanned_bytes: int
+    at: datetime
+
+
 @dataclass(frozen=True)
 class Service:
     """The server, for operations."""
@@ -171,7 +181,7 @@ class Service:
         return self.site.make_models()
 
     @cached_property
-    def queries(self) -> dict[str, Any]:
+    def queries(self) -> dict[str, QueryAnswer]:
         """Answers of log queries by id, the oldest first."""
         return {}
 

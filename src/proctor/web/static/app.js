@@ -66,7 +66,7 @@ document.addEventListener("keydown", (event) => {
 // `/` focuses the search field, unless the user is typing.
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
-  const search = document.querySelector("input[type=search]");
+  const search = [...document.querySelectorAll("input[type=search]")].find((one) => one.checkVisibility());
   if (event.key === "/" && !typing && search && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
     search.focus();

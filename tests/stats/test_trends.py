@@ -1,0 +1,78 @@
+"""Runs of one plan over time: what changed beyond chance, and what did not."""
+
+import random
+from datetime import UTC, datetime
+
+import pytest
+
+from proctor.item import Item
+from proctor.stats.results import load_results
+from proctor.stats.trends import trend_metrics, trend_of
+from proctor.store import Store, timestamp
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def add_run(store, run_id, rate, seed, tasks=120):
+    """A run whose tasks succeed with this probability."""
+    items = [
+        Item(runner="prompt", prompt=f"Task {n}", model="m", factors={"model": "m"}) for n in range(tasks)
+    ]
+    row = {"runId": run_id, "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "coding"}
+    store.create_batch({**row, "status": "completed"}, items)
+    rng, writer = random.Random(seed), store.writer()
+    for item in items:
+        status = "success" if rng.random() < rate else "fail"
+        writer.change(
+            "batch_items", (run_id, item.id), {"status": status, "reason": "completed", "costUsd": 0.1}
+        )
+    writer.close()
+
+
+def points_of(store, run_ids):
+    return trend_of(load_results(store.read, run_ids, NOW), "success")
+
+
+def test_a_regression_is_told_from_chance_and_from_the_recovery(tmp_path):
+    store = Store(str(tmp_path / "store.db"))
+    rates = [0.8, 0.8, 0.5, 0.8]
+    for number, rate in enumerate(rates):
+        add_run(store, f"run-{number}", rate, number)
+    points = points_of(store, [f"run-{number}" for number in range(4)])
+
+    assert [point.run_id for point in points] == ["run-0", "run-1", "run-2", "run-3"]
+    assert [point.estimate.value for point in points] == pytest.approx(rates, abs=0.1)
+    assert all(point.estimate.low < point.estimate.value < point.estimate.high for point in points)
+    assert points[0].change is None
+    assert [point.change.is_significant for point in points[1:]] == [False, True, True]
+    assert [(point.change.baseline, point.change.pairs) for point in points[2:]] == [
+        ("run-1", 120),
+        ("run-2", 120),
+    ]
+    assert points[2].change.difference.value < 0 < points[3].change.difference.value
+    # One family: every p is corrected for all three comparisons.
+    for point in points[1:]:
+        one = point.change
+        assert one.p_corrected == pytest.approx(min(1.0, 3 * one.difference.p))
+
+
+def test_equal_runs_rarely_show_a_change(tmp_path):
+    """Of 30 trends without a change, at most four have one: 5% are expected."""
+    store = Store(str(tmp_path / "store.db"))
+    marked = 0
+    for trend in range(30):
+        ids = [f"t{trend}-{number}" for number in range(5)]
+        for number, run_id in enumerate(ids):
+            add_run(store, run_id, 0.6, 100 * trend + number, tasks=30)
+        marked += any(point.change and point.change.is_significant for point in points_of(store, ids))
+    assert marked <= 4
+
+
+def test_a_trend_offers_success_before_scores_and_costs(tmp_path):
+    store = Store(str(tmp_path / "store.db"))
+    add_run(store, "one", 0.5, 1, tasks=10)
+    results = load_results(store.read, ["one"], NOW)
+    assert trend_metrics(results)[:2] == ["success", "cost"]
+    # A single run has a figure and nothing to compare with.
+    (point,) = trend_of(results, "success")
+    assert point.change is None and point.estimate.n == 10
