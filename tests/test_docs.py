@@ -240,10 +240,9 @@ def test_every_page_is_in_the_index(page: str) -> None:
 
 def test_the_readme_begins_with_a_command_that_needs_no_key() -> None:
     readme = _text("README.md")
-    first = next(line for line in readme.splitlines() if line.startswith("$ "))
+    commands = [line for line in readme.splitlines() if line.startswith("$ ")]
 
-    assert first == "$ make demo"
-    assert "`make test`" in readme
+    assert commands[:2] == ["$ make demo", "$ make test"]
 
 
 def test_pictures_in_the_manual_are_small() -> None:

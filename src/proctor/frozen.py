@@ -64,5 +64,5 @@ def fast_init(cls: type[T]) -> type[T]:
             setattr(made, attribute, value)
         if name == "__init__":
             made.__annotations__ = annotations
-        setattr(cls, name, staticmethod(made) if name == "_restored" else made)  # type: ignore[arg-type]
+        setattr(cls, name, staticmethod(made) if name == "_restored" else made)
     return cls

@@ -123,12 +123,16 @@ def test_the_message_names_file_problem_and_fix(tmp_path):
         Store(str(store))
 
 
+SCHEMA_PAGES = 120
+"""Pages at the beginning of a new store: the schema, and the first page of each table and index."""
+
+
 def test_a_page_that_was_overwritten_is_reported_when_it_is_read(tmp_path, proctor: Command):
     _filled(tmp_path / "proctor.db")
     with (tmp_path / "proctor.db").open("r+b") as file:
         # Leave the first pages, which hold the schema.
-        file.seek(4096 * 80)
-        file.write(b"\xee" * ((tmp_path / "proctor.db").stat().st_size - 4096 * 80))
+        file.seek(4096 * SCHEMA_PAGES)
+        file.write(b"\xee" * ((tmp_path / "proctor.db").stat().st_size - 4096 * SCHEMA_PAGES))
 
     result = proctor("runs", "--limit", "1000", "--store", str(tmp_path / "proctor.db"))
 

@@ -79,6 +79,7 @@ ITEM = Item(
 OTHER = Item(runner="prompt", prompt="other", model="m", settings=SETTINGS, factors={"task": "fix"})
 FAILED = Item(runner="prompt", prompt="failed", model="m", settings=SETTINGS)
 QUEUED = Item(runner="prompt", prompt="later", model="m", settings=SETTINGS)
+CUT_OFF = Item(runner="prompt", prompt="cut off", model="m", settings=SETTINGS)
 LATE_NAMES = {"Level": Level}
 """Types that the store does not load at run time."""
 QUERIES = {"rows", "stream", "columns", "of_items", "of_sessions", "of_events", "of_few_events"}
@@ -164,11 +165,12 @@ def filled(request, tmp_path) -> Iterator[Store]:
 def fill(store: Store) -> None:
     row = {"createdAt": timestamp(NOW), "planPath": "plan.yaml", "planDigest": "d", "owner": "me"}
     batch = {"runId": "run", "job": "scenario", "status": "running", "budgetUsd": 1.0}
-    store.create_batch(row | batch | {"heartbeatAt": timestamp(NOW)}, [ITEM, OTHER, FAILED, QUEUED])
+    store.create_batch(row | batch | {"heartbeatAt": timestamp(NOW)}, [ITEM, OTHER, FAILED, QUEUED, CUT_OFF])
     writer = store.writer(owned("run", "me"))
     record(writer, "s1", ITEM, "success")
     record(writer, "s2", OTHER, "")
     record(writer, "s3", FAILED, "fail")
+    writer.change("batch_items", ("run", CUT_OFF.id), {"status": "error", "reason": "aborted"})
     writer.close()
     figures = {"limit": 4.0, "inUse": 1, "waiting": 0, "calls": 9, "limited": 0, "waitedSeconds": 0.5}
     pool = {"name": "openai/m", "runId": "run", "heldUntil": None, "cutAt": None} | figures
@@ -349,6 +351,9 @@ def reader_queries(read: StoreReader) -> tuple[Any, ...]:
         ),
         *(runs.batches_of_job(read, "scenario"), runs.run_ids_of_job(read, "scenario")),
         runs.last_change(read),
+        *(runs.trend_runs(read, NOW), runs.cut_off_counts(read, ["run"])),
+        items.task_results(read, ["benchmark", "scenario", "coding"]),
+        *(items.change_sizes(read, "run", [ITEM.id]), items.status_counts_by(read, "run", "model")),
     )
 
 

@@ -8,7 +8,6 @@ import { PAGE, PagedGrid } from "./paged_grid.js";
 import { badge } from "./status.js";
 import { visible } from "./texts.js";
 
-const REFRESH = 1500;
 const SELECT_WIDTH = "36px";
 /** Items that can be selected at once: more than anybody reads. */
 const MOST_SELECTED = 500;
@@ -125,7 +124,7 @@ export class ItemGrid extends PagedGrid {
         { role: "columnheader", class: column.numeric ? "n" : null, title: column.title, "aria-sort": order === column.key ? (descending ? "descending" : "ascending") : null },
         column.sortable === false ? visible(column.title) : el("button", { type: "button", class: "sort", onclick: () => this.sortBy(column.key) }, visible(column.title)),
       );
-    return [el("div", { role: "columnheader", class: "select" }, this.all), ...this.columns.map(heading)];
+    return [el("div", { role: "gridcell", class: "select" }, this.all), ...this.columns.map(heading)];
   }
 
   drawHeading() {
@@ -184,21 +183,6 @@ export class ItemGrid extends PagedGrid {
     }
     if (!this.isUnfiltered || hasFinished) this.refresh();
     this.draw();
-  }
-
-  /** Reload the visible pages, throttled: the order or the number of items may have changed. */
-  refresh() {
-    if (this.refreshing) return;
-    this.refreshing = setTimeout(async () => {
-      this.refreshing = 0;
-      const [first, last] = this.visibleRange();
-      const filters = this.filters;
-      for (const page of [...this.pages.keys()]) if (page < Math.floor(first / PAGE) || page > Math.floor(last / PAGE)) this.pages.delete(page);
-      for (let page = Math.floor(first / PAGE); page <= Math.floor(last / PAGE); page++) {
-        const response = await this.fetchPage(page).catch(() => null);
-        if (response && filters === this.filters) this.store(page, response);
-      }
-    }, REFRESH);
   }
 
   // ---- Selection

@@ -260,7 +260,7 @@ let matrix = null;
 /** The matrix and its code are loaded when its tab is opened. */
 async function showMatrix() {
   const { MatrixPanel } = await import("./matrix.js");
-  matrix ||= new MatrixPanel(run);
+  matrix ||= new MatrixPanel(run, () => run);
   matrix.open();
 }
 
