@@ -266,6 +266,9 @@ def test_two_sessions_differ_in_answers_and_patches_and_a_failed_one_is_not_offe
     expect(differing.locator(".dl.removed")).to_contain_text("+total = 1 + 1")
     expect(differing.locator(".dl.added")).to_contain_text("+total = 2")
 
+    page.get_by_role("region", name="Right").get_by_role("link").first.click()
+    back = page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Compare")
+    expect(back).to_have_attribute("href", re.compile(rf"/compare/sessions\?left={ids[0]}"))
     page.goto(f"{served.url}/sessions/{ids[1]}#changes")
     head = page.locator(".branch-head")
     expect(head).to_contain_text("The check failed")
