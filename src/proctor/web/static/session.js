@@ -130,8 +130,9 @@ async function checkSignatures() {
 
 // ---- Place in the list this page was opened from
 
-const LIST = new URLSearchParams(location.search).get("from") || "";
-const listPage = () => (LIST.startsWith("/") ? LIST : `/runs/${encodeURIComponent(session.runId)}${LIST ? `?${LIST}` : ""}`);
+const ORIGIN = new URLSearchParams(location.search).get("from");
+const LIST = ORIGIN || "";
+const listPage = () => (LIST.startsWith("/") ? LIST : `/runs/${encodeURIComponent(session.runId)}${LIST ? `?${LIST}` : ""}${ORIGIN === null ? "" : "#items"}`);
 let neighbors = { previous: null, next: null };
 
 const PAGES = { compare: "Compare", trends: "Trends", evaluations: "Evaluation", tasks: "Tasks" };
