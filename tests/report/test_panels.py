@@ -193,6 +193,15 @@ def test_wrapped_lines_have_all_of_a_text(text, width):
     assert all(text_width(line, 12) * SPACIOUS <= width or len(line) == 1 for line in lines)
 
 
+@pytest.mark.parametrize("name", ["anthropic/claude-opus-4.5", "bedrock/us.meta.llama4-17b-v1:0", "qwen3:8b"])
+def test_names_of_models_are_broken_between_their_parts(name):
+    lines = wrapped(name, text_width("anthropic/claude-opus-4.", 12) * SPACIOUS, 12)
+
+    assert "".join(lines) == name
+    assert all(line[-1] in "/-." for line in lines[:-1])
+    assert lines[-1] not in ("5", "0", "b")
+
+
 CAPTION = (
     "trust by variation. Mean of the last value of each run; 95% CI: Student's t; n = 8 runs per variation."
 )

@@ -36,6 +36,14 @@ NAMELESS = """() => {
   const isNameless = (one) => !names(one).some((given) => given && given.trim());
   return seen.filter(isNameless).map((one) => one.outerHTML.slice(0, 160));
 }"""
+EMPTY_HEADERS = """() => {
+  const isSeen = (node) => node.textContent.trim() && !node.parentElement.closest(".unseen");
+  const texts = (one) => [...one.querySelectorAll("*"), one].flatMap((each) => [...each.childNodes]);
+  const isEmpty = (one) => !texts(one).some((node) => node.nodeType === Node.TEXT_NODE && isSeen(node));
+  const heads = [...document.querySelectorAll("th, [role=columnheader], [role=rowheader]")];
+  const empty = heads.filter((one) => one.checkVisibility() && isEmpty(one));
+  return empty.map((one) => one.outerHTML.slice(0, 160));
+}"""
 REPEATED = """() => {
   const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
   return ids.filter((id, place) => ids.indexOf(id) !== place);
@@ -71,6 +79,15 @@ def test_every_text_can_be_told_from_what_it_stands_on(theme):
     assert {pair: ratio for pair, ratio in poor.items() if ratio < ENOUGH} == {}
 
 
+def test_no_table_of_a_report_has_an_empty_header_cell():
+    templates = list(files("proctor.report").joinpath("templates").iterdir())
+
+    empty = [one.name for one in templates if re.search(r"<th\b[^>]*>\s*</th>", one.read_text())]
+
+    assert empty == []
+    assert len(templates) > 5
+
+
 @pytest.mark.browser
 def test_whatever_can_be_reached_on_a_page_has_a_name(served, site, open_page):
     items = stock(site.store)
@@ -89,6 +106,7 @@ def test_whatever_can_be_reached_on_a_page_has_a_name(served, site, open_page):
         assert page.locator("main h1").count() == 1, where
         assert page.evaluate(NAMELESS) == [], where
         assert page.evaluate(REPEATED) == [], where
+        assert page.evaluate(EMPTY_HEADERS) == [], where
 
 
 @pytest.mark.browser
@@ -162,7 +180,6 @@ MOST_SHIFTED = 0.1
 def test_pages_do_not_move_while_they_load_and_what_scrolls_is_reached_by_keyboard(
     served, site, proctor, open_page, width
 ):
-    items = stock(site.store)
     long = (
         "\x1b[31m"
         + "a line of output that is longer than a phone is wide, and wider than most tables\n" * 200
@@ -173,19 +190,21 @@ def test_pages_do_not_move_while_they_load_and_what_scrolls_is_reached_by_keyboa
         Message(role="assistant", content="```\n" + "wide " * 200 + "\n```\n| a | b |\n|---|---|\n| 1 | 2 |"),
         Iteration(test_result="fail", test_exit_code=1, test_output=long),
     ]
-    add_session(site.store, "talk", said, "stocked", itemId=items[0].id)
+    add_session(site.store, "talk", said)
     bring_sessions(proctor)
     job = served.post("/api/evaluations", wanted()).json["id"]
     ended(served, job)
     shutil.copy(EXAMPLES / "geography.yaml", proctor.folder)
     shutil.copy(EXAMPLES / "prompts.yaml", proctor.folder)
     proctor("batch", "prompts.yaml")
+    session = served.get("/api/runs/prompts/items").json["items"][0]["sessionId"]
     page = open_page(f"{served.url}/settings", viewport={"width": width, "height": 844})
     page.add_init_script(SHIFTS)
     for where in (
         *("/", "/new", "/compare", "/compare?run=prompts", "/evaluations", "/evaluations/new"),
         *(f"/evaluations/{job}", "/runs/prompts", "/runs/prompts#items", f"/runs/{job}"),
         *("/sessions/talk", "/sessions/talk#check", "/sessions/talk#details", "/settings"),
+        *(f"/sessions/{session}?from=order%3Dposition", f"/sessions/{session}#details"),
         "/compare/sessions?left=talk&right=talk",
     ):
         page.goto("about:blank")

@@ -96,9 +96,9 @@ def init(
         raise UsageError(f"{out} exists\nChoose another file with --out, or pass --force to replace it.")
     git = _repository()
     defaults = _defaults(git)
-    given = Answers(who=who, prompt=prompt, check=check, repeats=repeats, budget=budget)
+    options = Answers(who=who, prompt=prompt, check=check, repeats=repeats, budget=budget)
     asks = not yes and not as_json and sys.stdin.isatty()
-    answers = _asked(given, defaults, is_coding=git is not None, asks=asks)
+    answers = _completed(options, defaults, is_coding=git is not None, asks=asks)
     plan = coding_plan(git, answers) if git else prompt_plan(answers)
     text = _text(plan, out, git)
     job = recognize(text)
@@ -146,7 +146,7 @@ def _defaults(git: Git | None) -> Answers:
     return Answers(who=",".join(installed or models), prompt=prompt, check=check, repeats=2, budget=5.0)
 
 
-def _asked(given: Answers, defaults: Answers, *, is_coding: bool, asks: bool) -> Answers:
+def _completed(options: Answers, defaults: Answers, *, is_coding: bool, asks: bool) -> Answers:
     """The answers of the command line, then of the person, else the defaults."""
     questions = {
         "who": "Which agents or models" + (" work on the repository?" if is_coding else " answer?"),
@@ -159,7 +159,7 @@ def _asked(given: Answers, defaults: Answers, *, is_coding: bool, asks: bool) ->
     }
     answers = {}
     for name, question in questions.items():
-        value, default = getattr(given, name), getattr(defaults, name)
+        value, default = getattr(options, name), getattr(defaults, name)
         if not value and asks:
             value = typer.prompt(question, default=default, type=type(default), err=True)
         answers[name] = value or default
@@ -267,11 +267,11 @@ def schema_text(job: str) -> str:
 
 def made_schema(job: str) -> str:
     """The schema of a job's plans, from its models."""
-    found = find_job(job)
+    implementation = find_job(job)
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **found.schema(),
-        "title": f"Proctor: {found.title}",
+        **implementation.schema(),
+        "title": f"Proctor: {implementation.title}",
     }
     return json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 

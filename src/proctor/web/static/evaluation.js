@@ -143,7 +143,7 @@ function showSessions(response) {
       const row = sessionRow(one, columns);
       return opened.has(one.sessionId) ? [row, kept.get(one.sessionId) || reasonsRow(one, heads.length)] : [row];
     });
-    byId("sessions").replaceChildren(el("div", { class: "table-frame" }, el("table", { "aria-label": "Sessions", class: "judged" }, el("thead", {}, el("tr", {}, heads.map((head, place) => el("th", { scope: "col", class: place && place < heads.length - 1 ? "n" : null }, head || el("span", { class: "unseen" }, "Details"))))), el("tbody", {}, rows))));
+    byId("sessions").replaceChildren(el("div", { class: "table-frame" }, el("table", { "aria-label": "Sessions", class: "judged" }, el("thead", {}, el("tr", {}, heads.map((head, place) => el("th", { scope: "col", class: place && place < heads.length - 1 ? "n" : null }, head || "Details")))), el("tbody", {}, rows))));
   }
   const last = response.offset + response.sessions.length;
   byId("pager").hidden = response.total <= SIZE;

@@ -296,6 +296,7 @@ byId("run-search").addEventListener("input", debounced(loadRuns, 200));
 const from = new URLSearchParams(location.search).getAll("run");
 for (const run of from) selected.runs.add(run);
 byId("session-ids").value = new URLSearchParams(location.search).getAll("session").join("\n");
+if (byId("session-ids").value) byId("session-ids").closest("details").open = true;
 if (from.length) document.querySelector("input[value=runs]").checked = true;
 chooseKind();
 showSelection();

@@ -8,7 +8,6 @@ import { PAGE, PagedGrid } from "./paged_grid.js";
 import { badge } from "./status.js";
 import { visible } from "./texts.js";
 
-const REFRESH = 1500;
 const SELECT_WIDTH = "36px";
 /** Items that can be selected at once: more than anybody reads. */
 const MOST_SELECTED = 500;
@@ -97,6 +96,8 @@ export class ItemGrid extends PagedGrid {
     this.all = el("input", { type: "checkbox", "aria-label": "Select all items", onclick: () => this.selectAll(this.all.checked) });
     this.build("Items", { multiselectable: true });
     setInterval(() => this.tick(), 1000);
+    // Shift extends the selection of items, not that of text.
+    this.tall.addEventListener("mousedown", (event) => event.shiftKey && event.target.closest(".select") && event.preventDefault());
     this.setColumns(columns);
     this.pages.set(0, null);
     first.then((response) => this.store(0, this.rowsOf(response))).then(() => this.restorePlace()).catch((error) => this.failed(0, error));
@@ -125,7 +126,7 @@ export class ItemGrid extends PagedGrid {
         { role: "columnheader", class: column.numeric ? "n" : null, title: column.title, "aria-sort": order === column.key ? (descending ? "descending" : "ascending") : null },
         column.sortable === false ? visible(column.title) : el("button", { type: "button", class: "sort", onclick: () => this.sortBy(column.key) }, visible(column.title)),
       );
-    return [el("div", { role: "columnheader", class: "select" }, this.all), ...this.columns.map(heading)];
+    return [el("div", { role: "gridcell", class: "select" }, this.all), ...this.columns.map(heading)];
   }
 
   drawHeading() {
@@ -184,21 +185,6 @@ export class ItemGrid extends PagedGrid {
     }
     if (!this.isUnfiltered || hasFinished) this.refresh();
     this.draw();
-  }
-
-  /** Reload the visible pages, throttled: the order or the number of items may have changed. */
-  refresh() {
-    if (this.refreshing) return;
-    this.refreshing = setTimeout(async () => {
-      this.refreshing = 0;
-      const [first, last] = this.visibleRange();
-      const filters = this.filters;
-      for (const page of [...this.pages.keys()]) if (page < Math.floor(first / PAGE) || page > Math.floor(last / PAGE)) this.pages.delete(page);
-      for (let page = Math.floor(first / PAGE); page <= Math.floor(last / PAGE); page++) {
-        const response = await this.fetchPage(page).catch(() => null);
-        if (response && filters === this.filters) this.store(page, response);
-      }
-    }, REFRESH);
   }
 
   // ---- Selection

@@ -44,6 +44,8 @@ export class ItemsPanel {
       chose: (selected) => this.showSelection(selected),
       first,
     });
+    // At once, so that nothing moves when the items arrive.
+    this.showFilters();
     matchMedia(NARROW_SCREEN).addEventListener("change", () => this.grid.setColumns(this.chosenColumns()));
     byId("search").addEventListener("input", debounced(({ target }) => this.grid.reload({ search: target.value.trim() }), 200));
     byId("search").addEventListener("keydown", (event) => {

@@ -14,6 +14,8 @@ const DIFF_ROW = 152;
 /** Characters of an answer in a cell, and where two columns are compared. */
 const SHORT = 300;
 const LONG = 2000;
+/** How often the matrix of a running run is loaded anew, in milliseconds. */
+const REFRESH = 10_000;
 const PARAMETERS = { by: "", task: "", evaluator: "", disagree: "", left: "", right: "" };
 
 const digits = (value) => String(Number(value.toFixed(2)));
@@ -131,8 +133,9 @@ class MatrixGrid extends PagedGrid {
 customElements.define("matrix-grid", MatrixGrid);
 
 export class MatrixPanel {
-  constructor(run) {
-    Object.assign(this, { run, address: `/api/runs/${encodeURIComponent(run.runId)}/matrix` });
+  /** `current()` returns the run as it is now. */
+  constructor(run, current) {
+    Object.assign(this, { run, current, address: `/api/runs/${encodeURIComponent(run.runId)}/matrix` });
     const parameters = new URLSearchParams(location.search);
     this.choice = Object.fromEntries(Object.keys(PARAMETERS).map((name) => [name, parameters.get(name) || ""]));
   }
@@ -152,6 +155,7 @@ export class MatrixPanel {
     byId("matrix-task").addEventListener("input", debounced(({ target }) => this.choose({ task: target.value.trim() }), 200));
     for (const side of ["left", "right"]) byId(`matrix-${side}`).addEventListener("change", ({ target }) => this.choose({ [side]: target.value }));
     this.applyPair();
+    setInterval(() => this.current().status === "running" && !document.hidden && this.grid.offsetParent && this.grid.refresh(), REFRESH);
     this.grid.begin({ fetch: (page, options) => this.fetch(choice, page, options), changed: (response) => this.changed(response), openCell: (...cell) => this.showDrawer(...cell) });
   }
 
@@ -193,12 +197,20 @@ export class MatrixPanel {
     history.replaceState(history.state, "", `${location.pathname}${text ? `?${text}` : ""}${location.hash}`);
   }
 
+  /** The list of the items of a cell. */
+  itemsAddress(task, level) {
+    const named = ["task", "scenario"].find((name) => this.run.factors.includes(name) && name !== this.choice.by);
+    const levels = [`${this.choice.by}=${level}`, ...(named ? [`${named}=${task}`] : [])];
+    return `/runs/${encodeURIComponent(this.run.runId)}${query({ factor: levels, search: named ? "" : task.slice(0, 200) })}#items`;
+  }
+
   async showDrawer(cell, task, level) {
     const close = el("button", { type: "button", class: "quiet icon", "aria-label": "Close" }, "×");
     const facts = el("p", { class: "soft" }, visible(level));
     const body = el("div", { class: "drawer-body", tabindex: "0", role: "region", "aria-label": "Session" }, el("p", { class: "loading" }, "Loading session…"));
     const link = el("a", { class: "button compact", href: `/sessions/${encodeURIComponent(cell.sessionId)}` }, "Open session");
-    const drawer = el("dialog", { class: "drawer", "aria-labelledby": "drawer-title" }, el("header", {}, el("div", {}, el("h2", { id: "drawer-title" }, visible(task)), facts), link, close), body);
+    const all = cell.items > 1 ? el("a", { class: "button compact", href: this.itemsAddress(task, level) }, `All ${plural(cell.items, "item")}`) : null;
+    const drawer = el("dialog", { class: "drawer", "aria-labelledby": "drawer-title" }, el("header", {}, el("div", {}, el("h2", { id: "drawer-title" }, visible(task)), facts), all, link, close), body);
     close.addEventListener("click", () => drawer.close());
     drawer.addEventListener("click", (event) => event.target === drawer && drawer.close());
     drawer.addEventListener("close", () => {

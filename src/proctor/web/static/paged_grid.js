@@ -9,6 +9,7 @@ const TALLEST = 8_000_000;
 const BAR = 52;
 const HEADING = 36;
 const LEAST_ROWS = 4;
+const REFRESH = 1500;
 
 /** The least width of a column such as `112px` or `minmax(110px, 1fr)`. */
 const leastWidth = (width) => Number(/\d+/.exec(width)?.[0] || 0);
@@ -128,6 +129,21 @@ export class PagedGrid extends HTMLElement {
     this.empty.hidden = false;
   }
 
+  /** Reload the visible pages, throttled: the order or the number of items may have changed. */
+  refresh() {
+    if (this.refreshing) return;
+    this.refreshing = setTimeout(async () => {
+      this.refreshing = 0;
+      const [first, last] = this.visibleRange();
+      const revision = this.revision;
+      for (const page of [...this.pages.keys()]) if (page < Math.floor(first / PAGE) || page > Math.floor(last / PAGE)) this.pages.delete(page);
+      for (let page = Math.floor(first / PAGE); page <= Math.floor(last / PAGE); page++) {
+        const response = await this.fetchPage(page).catch(() => null);
+        if (response && revision === this.revision) this.store(page, response);
+      }
+    }, REFRESH);
+  }
+
   rowAt(index) {
     return this.pages.get(Math.floor(index / PAGE))?.[index % PAGE];
   }
@@ -157,7 +173,8 @@ export class PagedGrid extends HTMLElement {
   }
 
   draw() {
-    if (this.total === null) return;
+    // A hidden grid is drawn when its tab is opened.
+    if (this.total === null || !this.offsetParent) return;
     this.tall.style.height = `${Math.max(LEAST_ROWS * this.rowHeight, Math.min(TALLEST, this.total * this.rowHeight))}px`;
     const [first, last] = this.visibleRange();
     for (let page = Math.floor(first / PAGE); page <= Math.floor(Math.max(last, 0) / PAGE); page++) this.load(page);

@@ -23,7 +23,7 @@ export class DataTable {
         const { key, descending } = this.order;
         const sorting = key === column.key ? (descending ? "descending" : "ascending") : null;
         const title = column.sort ? el("button", { type: "button", class: "sort", onclick: () => this.sortBy(column.key) }, column.title) : column.title;
-        return el("th", { scope: "col", class: classOf(column), "aria-sort": sorting }, title || el("span", { class: "unseen" }, "Actions"));
+        return el("th", { scope: "col", class: classOf(column), "aria-sort": sorting }, title || "Actions");
       }),
     );
   }
