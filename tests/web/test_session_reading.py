@@ -133,7 +133,7 @@ def test_a_session_is_read_with_diffs_outline_check_neighbors_and_notes(served, 
     expect(page.locator("#place-words")).to_have_text(re.compile(r"2 of \d+"))
     expect(
         page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="reading")
-    ).to_have_attribute("href", re.compile(r"/runs/reading\?status=fail&order=position$"))
+    ).to_have_attribute("href", re.compile(r"/runs/reading\?status=fail&order=position#items$"))
     page.keyboard.press("j")
     expect(page).to_have_url(re.compile(r"/sessions/r2\?from="))
     expect(page.locator("#place-words")).to_have_text(re.compile(r"3 of \d+"))
@@ -266,6 +266,9 @@ def test_two_sessions_differ_in_answers_and_patches_and_a_failed_one_is_not_offe
     expect(differing.locator(".dl.removed")).to_contain_text("+total = 1 + 1")
     expect(differing.locator(".dl.added")).to_contain_text("+total = 2")
 
+    page.get_by_role("region", name="Right").get_by_role("link").first.click()
+    back = page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Compare")
+    expect(back).to_have_attribute("href", re.compile(rf"/compare/sessions\?left={ids[0]}"))
     page.goto(f"{served.url}/sessions/{ids[1]}#changes")
     head = page.locator(".branch-head")
     expect(head).to_contain_text("The check failed")
