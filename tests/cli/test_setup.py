@@ -222,4 +222,7 @@ async def test_an_assistant_starts_watches_shows_and_compares(proctor: Command, 
         assert "cannot read the plan none.yaml" in await call("start", plan="none.yaml")
         assert "no run, item or session nothing" in await call("show", id="nothing")
         assert "not a name" in await call("show", id="--help")
+        assert "not a name" in await call("compare", runs=["sums", f"--html={tmp_path / 'written'}"])
+        assert "NUL character" in await call("show", id="s\0")
+    assert not (tmp_path / "written").exists()
     eventually(lambda: proctor.json("top") == {"runs": []})

@@ -6,7 +6,7 @@ Each tool returns the JSON document that the command of its name prints with `--
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -95,7 +95,7 @@ class Tools:
 
     async def runs(self, limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 20) -> str:
         """List runs, newest first: status, items by status, tokens, cost. As `proctor runs --json`."""
-        return await self._command("runs", f"--limit={limit}")
+        return await self._command("runs", options=[f"--limit={limit}"])
 
     async def check(self, plan: Plan) -> str:
         """Check a plan and everything it names, and estimate its cost and time. Nothing runs or is paid."""
@@ -126,7 +126,7 @@ class Tools:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:
-            document = parse_document(await self._command("show", run, "--limit=1"))
+            document = parse_document(await self._command("show", run, options=["--limit=1"]))
             document.pop("items", None)
             if document.get("status") != RUNNING or loop.time() >= deadline:
                 return _document(document)
@@ -143,9 +143,10 @@ class Tools:
     ) -> str:
         """Show a run with its items, an item with its attempts, or a session with its transcript, check
         output, and scores. As `proctor show --json`."""
-        options = [f"--status={status}"] if status else []
+        options = [f"--limit={limit}"]
+        options += [f"--status={status}"] if status else []
         options += [f"--search={text}"] if text else []
-        return await self._command("show", id, f"--limit={limit}", *options)
+        return await self._command("show", id, options=options)
 
     async def compare(
         self,
@@ -160,7 +161,7 @@ class Tools:
         and corrected p-values. As `proctor compare --json`."""
         options = [f"--by={by}"] if by else []
         options += [f"--metric={metric}", *(f"--gate={each}" for each in gate or ())]
-        return await self._command("compare", *runs, *options)
+        return await self._command("compare", *runs, options=options)
 
     async def search(
         self,
@@ -168,13 +169,13 @@ class Tools:
         limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 20,
     ) -> str:
         """Search the transcripts of all sessions. As `proctor search --json`."""
-        return await self._command("search", text, f"--limit={limit}")
+        return await self._command("search", text, options=[f"--limit={limit}"])
 
     async def abort(self, run: Run) -> str:
         """Stop a run. Finished items are saved, and the run can be resumed. As `proctor abort-run --json`."""
         return await self._command("abort-run", run)
 
-    # How they are carried out
+    # Implementation
 
     def _typed(self, plan: str, site: AppState, overrides: Mapping[str, object]) -> TypedPlan:
         try:
@@ -189,16 +190,18 @@ class Tools:
             typed = self._typed(plan, AppState(context=ctx, command=()), {})
             return typed.validate().model_dump_json(by_alias=True, indent=2)
 
-    async def _command(self, name: str, *arguments: str) -> str:
-        """The document that a command prints."""
-        words = list(arguments)
-        if wrong := next((word for word in words if word.startswith("-") and "=" not in word), ""):
+    async def _command(self, name: str, *arguments: str, options: Sequence[str] = ()) -> str:
+        """The document that a command prints. `arguments` are the assistant's: none may be an option."""
+        if wrong := next((word for word in arguments if word.startswith("-")), ""):
             raise UsageError(f"{wrong} is not a name\nNames do not begin with a dash.")
+        if any("\0" in word for word in (*arguments, *options)):
+            raise UsageError("a name or text has a NUL character\nRemove it.")
         process = await asyncio.create_subprocess_exec(
             *_program(),
             *(f"--{option}={value}" for option, value in self._options.items()),
             name,
-            *words,
+            *arguments,
+            *options,
             "--json",
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

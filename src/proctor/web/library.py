@@ -5,6 +5,7 @@ Test cases are examples of the datasets that the evaluation API has too; the pla
 """
 
 import json
+import re
 import secrets
 from collections.abc import Iterable
 from typing import Annotated
@@ -31,6 +32,8 @@ MOST_CASES = 10_000
 """Test cases of which a plan is made."""
 SCHEMA_TYPE = "AGENTCORE_EVALUATION_PREDEFINED_V1"
 """Type of datasets that hold test cases: the prompts of a session, with the responses that are expected."""
+# Characters that JSON may contain as they are, and YAML may not.
+_UNPRINTABLE = re.compile("[\x7f-\x9f\ufeff\ufffe\uffff]")
 DatasetName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,47}$")]
 
 
@@ -171,7 +174,9 @@ def router(site: AppState) -> APIRouter:
                 site, ["tasks", "list", path, "--json"], seconds=READING_SECONDS
             )
         except TimeoutError:
-            raise ProctorError(f"reading the tasks took more than {READING_SECONDS} s") from None
+            raise ProctorError(
+                f"reading the tasks took more than {READING_SECONDS} s\nPass the path of a part of them."
+            ) from None
         if not document or "error" in document:
             raise UsageError(error_message(document, messages) or "the command failed without a message")
         return TasksAnswer.model_validate(document)
@@ -274,9 +279,13 @@ def plan_of(cases: Iterable[TestCaseShape], models: list[str]) -> str:
         for case in cases
     ]
     # Written as JSON where YAML would fold long texts: every JSON document is YAML.
-    lines = [f"  - {json.dumps(entry, ensure_ascii=False)}" for entry in entries]
+    lines = [f"  - {_UNPRINTABLE.sub(_escaped, json.dumps(entry, ensure_ascii=False))}" for entry in entries]
     defaults = yaml.safe_dump({"defaults": {"model": models}}, allow_unicode=True) if models else ""
     return "concurrency: 4\n" + defaults + "matrix:\n" + "\n".join(lines) + "\n"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
 def _jobs_with_tasks() -> list[str]:
