@@ -146,7 +146,7 @@ class Tools:
         options = [f"--limit={limit}"]
         options += [f"--status={status}"] if status else []
         options += [f"--search={text}"] if text else []
-        return await self._command("show", [f"--limit={limit}", *options], id)
+        return await self._command("show", options, id)
 
     async def compare(
         self,
