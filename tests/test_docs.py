@@ -13,7 +13,7 @@ import pytest
 from proctor.agents import agent_names
 from proctor.agents.scripted import KINDS
 from proctor.cli.main import COMMANDS
-from proctor.config import ENCRYPTION, EVALUATION, SECTIONS, SERVE, TOKEN
+from proctor.config import ENCRYPTION, EVALUATION, SECTIONS, SERVE, TOKEN, WATCH
 from proctor.jobs.coding.plan import read_plan
 from proctor.jobs.coding.schema import json_schema
 from proctor.models.providers import PROVIDERS
@@ -107,6 +107,7 @@ def test_each_runner_is_in_the_record(runner: str) -> None:
         *SECTIONS.items(),
         ("serve", (*SERVE, "access_keys", "tokens", *TOKEN)),
         ("evaluation", EVALUATION),
+        ("[watch]", WATCH),
         ("encryption", ENCRYPTION),
         ("budget", ("usd",)),
     ],

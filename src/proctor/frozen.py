@@ -1,7 +1,8 @@
 """Faster construction of frozen dataclasses that are made for every item of a run."""
 
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar
+from types import FunctionType
+from typing import TypeVar, cast
 
 T = TypeVar("T")
 _IS_OMITTED = object()
@@ -19,15 +20,15 @@ def fast_init(cls: type[T]) -> type[T]:
     slots = cls.__dict__["__slots__"]
     open_class = type(cls.__name__, (), {"__slots__": slots})
     # Names of a single underscore: a field cannot be called so.
-    annotations = cls.__init__.__annotations__
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "_cls": cls,
         "_open": open_class,
         "_set": object.__setattr__,
         "_new": object.__new__,
+        "_reduced": object.__reduce_ex__,
         "_": _IS_OMITTED,
     }
-    parameters, lines = ["self"], ['_set(self, "__class__", _open)']
+    parameters, lines, slow_lines = ["self"], ['_set(self, "__class__", _open)'], list[str]()
     every = fields(cls)  # type: ignore[arg-type]
     names = [field.name for field in every]
     for number, field in enumerate(sorted(every, key=lambda each: bool(each.kw_only))):
@@ -44,25 +45,33 @@ def fast_init(cls: type[T]) -> type[T]:
             parameters.append(name)
         made_anew = f"{default}() if {name} is _ else " if field.default_factory is not MISSING else ""
         lines.append(f"self.{name} = {made_anew}{name}")
-    lines.append("self.__class__ = _cls")
+        slow_lines.append(f'  _set(self, "{name}", {made_anew}{name})')
+    # A subclass may have another layout.
+    lines = ["if self.__class__ is not _cls:", *slow_lines, "else:", *(f"  {line}" for line in lines)]
+    lines.append("  self.__class__ = _cls")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     # A pickle has the values in order; `dataclasses` sets them one by one again.
     restored = ["self = _new(_open)", *(f"self.{name} = {name}" for name in names), "self.__class__ = _cls"]
-    sources = {
+    functions = {
         "__init__": (parameters, lines),
         "_restored": (names, [*restored, "return self"]),
-        "__reduce__": (["self"], [f"return _restored, ({''.join(f'self.{name}, ' for name in names)})"]),
+        "__reduce_ex__": (
+            ["self", "protocol"],
+            [
+                "if self.__class__ is not _cls: return _reduced(self, protocol)",
+                f"return _restored, ({''.join(f'self.{name}, ' for name in names)})",
+            ],
+        ),
     }
-    for name, (arguments, statements) in sources.items():
-        exec(f"def {name}({', '.join(arguments)}):\n  " + "\n  ".join(statements), values)
-        made = values[name]
-        for attribute, value in (
-            ("__qualname__", f"{cls.__qualname__}.{name}"),
-            ("__module__", cls.__module__),
-        ):
-            setattr(made, attribute, value)
+    source = (
+        f"def {name}({', '.join(head)}):\n  " + "\n  ".join(body) for name, (head, body) in functions.items()
+    )
+    exec("\n".join(source), values)
+    for name in functions:
+        made = cast(FunctionType, values[name])
+        made.__qualname__, made.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
         if name == "__init__":
-            made.__annotations__ = annotations
+            made.__annotations__ = cls.__init__.__annotations__
         setattr(cls, name, staticmethod(made) if name == "_restored" else made)
     return cls

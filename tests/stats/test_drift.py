@@ -92,6 +92,21 @@ def test_a_margin_leaves_small_changes_out_and_a_reference_takes_the_place_of_th
     assert first_crossing(DriftMonitor(DriftSettings(reference=0.8)), [0.8, 0.9, 0.7] * 100) is None
 
 
+def test_a_mean_that_stays_away_from_its_reference_is_reported_once_and_again_when_it_is_back():
+    settings = DriftSettings(reference=0.9, margin=0.1)
+    values = [0.5, 0.4, 0.6] * 100 + [0.9, 1.0, 0.9] * 100 + [0.5, 0.4, 0.6] * 40
+    monitor, crossings = DriftMonitor(settings), []
+    for start in range(0, len(values), 20):
+        if crossing := monitor.add(values[start : start + 20]):
+            crossings.append(crossing)
+            # A program that starts anew goes on in the same way.
+            after = crossing.after
+            monitor = DriftMonitor(settings, position=crossing.position, latest=(after.low, after.high))
+
+    assert [each.direction for each in crossings] == ["down", "up", "down"]
+    assert [each.position // 300 for each in crossings] == [0, 1, 2]
+
+
 def test_scores_outside_of_the_scale_count_as_its_ends():
     monitor = DriftMonitor(DriftSettings())
     monitor.add([2.0, -1.0, 0.5])

@@ -249,3 +249,33 @@ def test_an_older_store_is_migrated_once_and_a_newer_one_refused(tmp_path: Path)
     with pytest.raises(StoreUnavailable) as refused:
         Store(str(path))
     assert f"newer Proctor (version {newest + 1}, this one knows {newest})" in str(refused.value)
+
+
+def test_a_store_in_a_read_only_folder_is_read_unless_changes_are_missing_from_its_file(
+    tmp_path, monkeypatch
+):
+    """As for a user who may write neither the file nor the files beside it."""
+    database = SqliteDatabase(tmp_path / "a.db")
+    database.connect().close()
+    real, code = sqlite3.connect, [sqlite3.SQLITE_CANTOPEN]
+
+    class Unwritable:
+        def execute(self, statement):
+            error = sqlite3.OperationalError("unable to open database file")
+            error.sqlite_errorcode = code[0]
+            raise error
+
+        def close(self):
+            pass
+
+    def connect(address, **options):
+        return real(address, **options) if "immutable" in address else Unwritable()
+
+    monkeypatch.setattr("proctor.store.database.sqlite3.connect", connect)
+    database._open_for_reading().close()
+    (tmp_path / "a.db-wal").write_bytes(b"changes")
+    with pytest.raises(StoreUnavailable, match=r"a\.db-wal holds changes that are not in the file yet"):
+        database._open_for_reading()
+    code[0] = sqlite3.SQLITE_IOERR
+    with pytest.raises(sqlite3.OperationalError):
+        database._open_for_reading()

@@ -180,7 +180,6 @@ MOST_SHIFTED = 0.1
 def test_pages_do_not_move_while_they_load_and_what_scrolls_is_reached_by_keyboard(
     served, site, proctor, open_page, width
 ):
-    items = stock(site.store)
     long = (
         "\x1b[31m"
         + "a line of output that is longer than a phone is wide, and wider than most tables\n" * 200
@@ -191,19 +190,21 @@ def test_pages_do_not_move_while_they_load_and_what_scrolls_is_reached_by_keyboa
         Message(role="assistant", content="```\n" + "wide " * 200 + "\n```\n| a | b |\n|---|---|\n| 1 | 2 |"),
         Iteration(test_result="fail", test_exit_code=1, test_output=long),
     ]
-    add_session(site.store, "talk", said, "stocked", itemId=items[0].id)
+    add_session(site.store, "talk", said)
     bring_sessions(proctor)
     job = served.post("/api/evaluations", wanted()).json["id"]
     ended(served, job)
     shutil.copy(EXAMPLES / "geography.yaml", proctor.folder)
     shutil.copy(EXAMPLES / "prompts.yaml", proctor.folder)
     proctor("batch", "prompts.yaml")
+    session = served.get("/api/runs/prompts/items").json["items"][0]["sessionId"]
     page = open_page(f"{served.url}/settings", viewport={"width": width, "height": 844})
     page.add_init_script(SHIFTS)
     for where in (
         *("/", "/new", "/compare", "/compare?run=prompts", "/evaluations", "/evaluations/new"),
         *(f"/evaluations/{job}", "/runs/prompts", "/runs/prompts#items", f"/runs/{job}"),
         *("/sessions/talk", "/sessions/talk#check", "/sessions/talk#details", "/settings"),
+        *(f"/sessions/{session}?from=order%3Dposition", f"/sessions/{session}#details"),
         "/compare/sessions?left=talk&right=talk",
     ):
         page.goto("about:blank")

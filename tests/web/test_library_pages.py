@@ -43,6 +43,14 @@ def test_a_test_case_is_saved_listed_made_a_plan_and_deleted(served, models):
     assert left["datasets"][0]["examples"] == 1
 
 
+def test_characters_that_yaml_refuses_stay_in_the_plan_of_a_test_case(served):
+    prompt = "del \x7f csi \x9b2J next \x85 \u2028 mark \ufeff none \uffff \U0001f600 ${HOME} 'q' \\ \x1b[0m"
+    served.post("/api/test-cases", {"prompt": prompt, "expected": prompt})
+    text = served.get("/api/datasets/test_cases/plan").json["text"]
+
+    assert yaml.safe_load(text)["matrix"] == [{"prompt": prompt, "expect": {"contains": prompt}}]
+
+
 @pytest.mark.parametrize(
     ("case", "status"),
     [

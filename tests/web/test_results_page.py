@@ -6,7 +6,10 @@ import re
 
 import pytest
 from playwright.sync_api import expect
+from stocked_judgements import ended
 from stocked_runs import add_duel, stock
+
+from proctor.testing import eventually
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=30_000)
@@ -156,3 +159,61 @@ def test_a_run_is_deleted_on_its_page_after_asking(serve, site, open_page):
     dialog.get_by_role("button", name="Delete").click()
     expect(page).to_have_url(f"{served.url}/")
     assert served.get("/api/runs/stocked").status == 404
+
+
+CUT_OFF = """
+runId: cut
+concurrency: 2
+budget: 100
+prices: {scripted/quick: {input: 1000, output: 1000}, scripted/slow: {input: 1000, output: 1000}}
+matrix:
+  - {prompt: one, model: scripted/quick}
+  - {prompt: [two, three, four], model: scripted/slow}
+"""
+
+
+def test_after_an_abort_the_cost_is_the_money_spent_and_aborted_items_are_not_finished(
+    served, proctor, slow_model, open_page
+):
+    (proctor.folder / "quick.yaml").write_text("rules: [{reply: done}]\n")
+    (proctor.folder / "plan.yaml").write_text(CUT_OFF)
+    running = proctor.start("batch", "plan.yaml")
+    served.wait_for("cut", "running")
+    eventually(lambda: served.get("/api/runs/cut").json["counts"]["success"] == 1)
+    eventually(lambda: served.get("/api/runs/cut").json["reservedUsd"] > 1)
+    assert served.post("/api/runs/cut/abort").status == 200
+    running.wait(timeout=20)
+
+    page = open_page(f"{served.url}/runs/cut")
+    expect(page.locator("#done")).to_have_text("1 of 4 items, 3 aborted")
+    run = served.get("/api/runs/cut").json
+    assert run["spentUsd"] > 10 * run["costUsd"] > 0
+    cost = page.locator("#tiles .tile", has_text="cost").locator("b").inner_text()
+    expect(page.locator("#budget")).to_contain_text(f"{cost} of $100.00 spent")
+    expect(page.locator("#budget")).to_contain_text(re.compile(r"up to \$[\d.]+ more for interrupted calls"))
+
+
+def test_a_run_and_its_evaluation_link_to_each_other_and_low_scores_name_their_evaluator(
+    served, proctor, open_page
+):
+    (proctor.folder / "talker.yaml").write_text("rules: [{reply: right}]\n")
+    (proctor.folder / "plan.yaml").write_text(
+        "runId: judged\nmatrix: [{prompt: one, model: scripted/talker}]\n"
+    )
+    assert proctor("batch", "plan.yaml").returncode == 0
+    (proctor.folder / "checks.py").write_text(
+        "def low(session):\n    return 0.0\n\n\ndef high(session):\n    return 1.0\n"
+    )
+    source = {"kind": "runs", "runIds": ["judged"]}
+    body = {"name": "later", "source": source, "evaluators": ["checks:low", "checks:high"]}
+    reply = served.post("/api/evaluations", body)
+    assert reply.status == 201, reply.text
+    evaluation = ended(served, reply.json["id"])["id"]
+
+    page = open_page(f"{served.url}/runs/judged")
+    page.get_by_role("link", name=evaluation).click()
+    expect(page).to_have_url(f"{served.url}/evaluations/{evaluation}")
+    lowest = page.get_by_role("table", name="Sessions").locator("td[data-title=Lowest]")
+    expect(lowest).to_have_text(re.compile(r"^0\.00 .*low"))
+    page.get_by_role("link", name="judged", exact=True).click()
+    expect(page).to_have_url(f"{served.url}/runs/judged")

@@ -62,7 +62,7 @@ def rows(page):
 
 def cells(page, column):
     """What the rows in sight show in one column, from top to bottom."""
-    heads = page.get_by_role("columnheader").all_inner_texts()
+    heads = page.locator(".grid-heading > *").all_inner_texts()
     place = heads.index(column)
     looked = "(rows, place) => rows.map((row) => [Number(row.ariaRowIndex), row.children[place].innerText])"
     found = rows(page).evaluate_all(looked, place)
@@ -91,8 +91,14 @@ def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(serve
     expect(page.get_by_role("button", name="Abort")).to_be_visible()
     expect(page.locator("#done")).to_have_text("1 of 6 items")
 
+    # The results follow as well.
+    results = open_page(f"{served.url}/runs/talk")
+    expect(results.locator("#results")).to_contain_text("100% of 1 task succeeded")
+
     (proctor.folder / "open").touch()
     expect(page.locator("#done")).to_have_text("6 of 6 items")
+    expect(results.locator("#results")).to_contain_text("scripted/talker")
+    expect(results.get_by_role("region", name="Tasks by model")).to_be_visible()
     expect(page.locator("#status")).to_contain_text("completed")
     expect(rows(page).filter(has_text="success")).to_have_count(6)
     expect(chip(page, "success")).to_contain_text("6")

@@ -303,3 +303,24 @@ def test_people_write_notes_stars_tags_and_ratings_about_any_session(served, sit
     assert served.post("/api/annotations", {"kind": "star", "sessionIds": [ids[0], "gone"]}).status == 404
     assert served.ask("DELETE", "/api/runs/notes").status == 200
     assert served.get("/api/tags").json == {"tags": []}
+
+
+def test_the_outline_of_a_session_has_its_events_in_short_with_tokens_and_cost(served, site):
+    add_session(
+        site.store,
+        "outlined",
+        [
+            Message(role="user", content="x" * 9000),
+            ModelCall(model="m", usage=Usage(input_tokens=90, output_tokens=10), cost_usd=0.01),
+            ToolCall(name="run", args={"command": HOSTILE}, success=False, result="none"),
+        ],
+    )
+
+    answer = served.get("/api/sessions/outlined/outline").json
+
+    user, call, tool = answer["entries"]
+    assert (user["kind"], user["role"], user["text"]) == ("message", "user", "x" * 160)
+    assert (call["promptTokens"], call["completionTokens"], call["costUsd"]) == (90, 10, 0.01)
+    assert (tool["kind"], tool["name"], tool["success"], tool["position"]) == ("tool_call", "run", False, 3)
+    assert answer["isCut"] is False
+    assert served.get("/api/sessions/nobody/outline").status == 404

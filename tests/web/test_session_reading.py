@@ -54,6 +54,17 @@ ATTACKS = [
     "# " * 5000,
     "a\n" * 30_000,
 ]
+SLOW = [
+    "|\n" + " " * 1300 + "-" + " " * 2600 + "x",
+    ("# a" + " " * 4900 + "b\n") * 80,
+    ("```" + " " * 4900 + "`\n") * 80,
+    "a\n\n" * 133_000,
+    "- a\n" + " b\n" * 130_000,
+    "- \n" * 133_000,
+    ("|" * 50 + "\n|-\n" + "|\n" * 500) * 350,
+    "```py\n" + ("1 " * 100 + "\n") * 1950,
+]
+"""Up to the longest piece of a text: for expressions that backtrack, calls with too many arguments."""
 EDITS = [
     ("Edit", {"file_path": "a.py", "old_string": "x = 1\ny = 2", "new_string": "x = 1\ny = 3"}),
     ("MultiEdit", {"file_path": "b.py", "edits": [{"old_string": "p", "new_string": "q"}]}),
@@ -133,7 +144,7 @@ def test_a_session_is_read_with_diffs_outline_check_neighbors_and_notes(served, 
     expect(page.locator("#place-words")).to_have_text(re.compile(r"2 of \d+"))
     expect(
         page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="reading")
-    ).to_have_attribute("href", re.compile(r"/runs/reading\?status=fail&order=position$"))
+    ).to_have_attribute("href", re.compile(r"/runs/reading\?status=fail&order=position#items$"))
     page.keyboard.press("j")
     expect(page).to_have_url(re.compile(r"/sessions/r2\?from="))
     expect(page.locator("#place-words")).to_have_text(re.compile(r"3 of \d+"))
@@ -205,6 +216,22 @@ def test_no_text_does_harm_or_takes_long_when_it_is_formatted(served, site, open
         [text.replace("\x00", "") for text in ATTACKS],
     )
     assert milliseconds < 8000
+    counts = page.evaluate(
+        """async (texts) => {
+          const { richText } = await import("/static/richtext.js");
+          const start = performance.now();
+          const counts = texts.map((text) => {
+            const box = document.createElement("div");
+            for (const node of richText(text)) box.append(node);
+            return box.getElementsByTagName("*").length;
+          });
+          return [performance.now() - start, ...counts];
+        }""",
+        SLOW,
+    )
+    assert counts[0] < 15_000
+    # All but highlighted code is bounded by a number of blocks and cells.
+    assert max(counts[1:-1]) < 12_000
 
 
 def test_the_palette_finds_actions_runs_and_words_with_the_keyboard_alone(served, run, open_page):
@@ -266,6 +293,9 @@ def test_two_sessions_differ_in_answers_and_patches_and_a_failed_one_is_not_offe
     expect(differing.locator(".dl.removed")).to_contain_text("+total = 1 + 1")
     expect(differing.locator(".dl.added")).to_contain_text("+total = 2")
 
+    page.get_by_role("region", name="Right").get_by_role("link").first.click()
+    back = page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Compare")
+    expect(back).to_have_attribute("href", re.compile(rf"/compare/sessions\?left={ids[0]}"))
     page.goto(f"{served.url}/sessions/{ids[1]}#changes")
     head = page.locator(".branch-head")
     expect(head).to_contain_text("The check failed")

@@ -126,6 +126,16 @@ def test_a_good_plan_is_told_with_what_it_is_going_to_take(served):
     assert second["forecast"]["basis"] == "From 4 earlier sessions of the same agents and models."
 
 
+def test_the_cost_of_a_plan_is_never_that_of_another_plans_prices(served):
+    dear = f"{PROMPTS}\nprices: {{scripted/echo: {{input: 1000000, output: 1000000}}}}\n"
+    run_id = served.start(dear)
+    served.wait_for(run_id, "completed")
+    assert served.get(f"/api/runs/{run_id}").json["costUsd"] > 1
+
+    assert served.post("/api/plans/validate", {"text": dear}).json["forecast"]["costUsd"] > 1
+    assert served.post("/api/plans/validate", {"text": PROMPTS}).json["forecast"]["costUsd"] == 0.0
+
+
 def test_an_evaluation_is_estimated_from_its_sessions_and_imports_nothing(served):
     text = next(
         each["text"] for each in served.get("/api/plans/examples").json if each["job"] == "evaluation"

@@ -95,7 +95,7 @@ class Tools:
 
     async def runs(self, limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 20) -> str:
         """List runs, newest first: status, items by status, tokens, cost. As `proctor runs --json`."""
-        return await self._command("runs", options=[f"--limit={limit}"])
+        return await self._command("runs", [f"--limit={limit}"])
 
     async def check(self, plan: Plan) -> str:
         """Check a plan and everything it names, and estimate its cost and time. Nothing runs or is paid."""
@@ -126,7 +126,7 @@ class Tools:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:
-            document = parse_document(await self._command("show", run, options=["--limit=1"]))
+            document = parse_document(await self._command("show", ["--limit=1"], run))
             document.pop("items", None)
             if document.get("status") != RUNNING or loop.time() >= deadline:
                 return _document(document)
@@ -146,7 +146,7 @@ class Tools:
         options = [f"--limit={limit}"]
         options += [f"--status={status}"] if status else []
         options += [f"--search={text}"] if text else []
-        return await self._command("show", id, options=options)
+        return await self._command("show", options, id)
 
     async def compare(
         self,
@@ -161,7 +161,7 @@ class Tools:
         and corrected p-values. As `proctor compare --json`."""
         options = [f"--by={by}"] if by else []
         options += [f"--metric={metric}", *(f"--gate={each}" for each in gate or ())]
-        return await self._command("compare", *runs, options=options)
+        return await self._command("compare", options, *runs)
 
     async def search(
         self,
@@ -169,11 +169,11 @@ class Tools:
         limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 20,
     ) -> str:
         """Search the transcripts of all sessions. As `proctor search --json`."""
-        return await self._command("search", text, options=[f"--limit={limit}"])
+        return await self._command("search", [f"--limit={limit}"], text)
 
     async def abort(self, run: Run) -> str:
         """Stop a run. Finished items are saved, and the run can be resumed. As `proctor abort-run --json`."""
-        return await self._command("abort-run", run)
+        return await self._command("abort-run", [], run)
 
     # Implementation
 
@@ -190,19 +190,19 @@ class Tools:
             typed = self._typed(plan, AppState(context=ctx, command=()), {})
             return typed.validate().model_dump_json(by_alias=True, indent=2)
 
-    async def _command(self, name: str, *arguments: str, options: Sequence[str] = ()) -> str:
-        """The document that a command prints. `arguments` are the assistant's: none may be an option."""
-        if wrong := next((word for word in arguments if word.startswith("-")), ""):
-            raise UsageError(f"{wrong} is not a name\nNames do not begin with a dash.")
+    async def _command(self, name: str, options: Sequence[str], *arguments: str) -> str:
+        """The document that a command prints."""
         if any("\0" in word for word in (*arguments, *options)):
             raise UsageError("a name or text has a NUL character\nRemove it.")
         process = await asyncio.create_subprocess_exec(
             *_program(),
             *(f"--{option}={value}" for option, value in self._options.items()),
             name,
-            *arguments,
-            *options,
             "--json",
+            *options,
+            # What the assistant wrote is never an option: some options write files.
+            "--",
+            *arguments,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

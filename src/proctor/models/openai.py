@@ -80,8 +80,8 @@ def read(answer: JsonMap) -> WireAnswer:
     choice, others = choices[0], choices[1:]
     message = require_map(choice["message"])
     content = message.get("content")
-    refusal = require_text(message.get("refusal") or "")
-    tool_calls = message.get("tool_calls")
+    refusal, tool_calls = message.get("refusal"), message.get("tool_calls")
+    refusal = require_text(refusal) if refusal else ""
     return WireAnswer(
         content if isinstance(content, str) else _joined(content) or refusal,
         _usage(as_map(answer, "usage")),

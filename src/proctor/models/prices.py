@@ -32,6 +32,7 @@ FASTER: Mapping[str, Mapping[str, float]] = {
     "speed": {"fast": 6.0},
 }
 """Parameters for faster answers, and how many times the usual price these cost at most."""
+_ABOUT_SPEED = frozenset(FASTER)
 
 
 class Rates(NamedTuple):
@@ -70,9 +71,11 @@ class Price:
 
     def for_request(self, body: JsonMap) -> "Price":
         """The price of a request, in any format: providers ask more for faster answers."""
+        # Looks before it reads: called for every call, of which few have any of these.
+        if _ABOUT_SPEED.isdisjoint(body):
+            return self
         factor = 1.0
         for name, factors in FASTER.items():
-            # Looks before it reads: called for every call, of which few have any of these.
             if name in body:
                 factor *= factors.get(as_text(body, name).lower(), 1.0)
         if factor == 1.0:
@@ -180,6 +183,7 @@ COMPLETION_COUNTS = ("n", "best_of", "num_return_sequences", "candidateCount", "
 """Parameters that make the provider generate, and bill, several answers to one request."""
 PARAMETER_GROUPS = ("generationConfig", "generation_config", "extra_body")
 """Members of a request that hold parameters."""
+_ABOUT_ANSWERS = frozenset((*COMPLETION_COUNTS, *PARAMETER_GROUPS))
 THINKING_BUDGETS = (
     ("thinking", "budget_tokens"),
     ("reasoning", "max_tokens"),
@@ -278,6 +282,8 @@ def worst_case_of(
 def answer_count(body: JsonMap) -> int:
     """How many answers a request, in any format, makes the provider generate."""
     # Looks before it reads: called for every call, of which few have any of these.
+    if _ABOUT_ANSWERS.isdisjoint(body):
+        return 1
     groups = (body, *(as_map(body, name) for name in PARAMETER_GROUPS if name in body))
     counts = [group[name] for group in groups for name in COMPLETION_COUNTS if name in group]
     return max(positive(count) or 1 for count in counts) if counts else 1

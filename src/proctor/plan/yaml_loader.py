@@ -7,7 +7,7 @@ collected; only those that make the rest meaningless stop the loader.
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
@@ -369,6 +369,15 @@ def read_source(text: str | bytes, *, file: str, loader: type[yaml.SafeLoader] =
     return PlanSource(file, written, data, None, locate=partial(_read_with_places, written, file, loader))
 
 
+def _events(text: str, loader: type[yaml.SafeLoader]) -> Iterator[Any]:
+    """As `yaml.parse`, which asks before each event whether there is one."""
+    parser = loader(text)
+    try:
+        yield from iter(parser.get_event, None)
+    finally:
+        parser.dispose()
+
+
 class _Unusual(Exception):
     """The text has a problem, or something that only the complete loader supports."""
 
@@ -384,7 +393,7 @@ def _plain_data(text: str, loader: type[yaml.SafeLoader]) -> object:
     key: str | None = None
     count = documents = 0
     shared: dict[str, str] = {}
-    for event in yaml.parse(text, Loader=loader):
+    for event in _events(text, loader):
         kind = type(event)
         if kind is ScalarEvent:
             value: Any = event.value

@@ -459,7 +459,7 @@ def trend(
     `changes` are -1 and 1 for points that are significantly worse or better than the one before: triangles
     that point down and up. Shares have the whole scale in sight, other values their own range.
     """
-    left, right, base, plot_top = 54.0, 20.0, 200.0, 14.0
+    left, right, base, plot_top = 54.0, 28.0, 200.0, 14.0
     values = [end for point in points for end in (point.y, point.low, point.high) if end is not None]
     is_share = bool(values) and min(values) >= 0 and max(values) <= 1
     y_steps = ticks(1.0 if is_share else max(0.0, _top(values)), 4, bottom=_bottom(values))
@@ -486,8 +486,7 @@ def trend(
         else:
             drawn.append(circle_mark(x, y, 5, "c-fill c-main", point.label, mark=point.mark))
         if (len(points) - 1 - number) % every == 0:
-            anchor = "end" if number == len(points) - 1 and len(points) > 1 else "middle"
-            drawn.append(text_mark(x, base + 17, names[number], "c-tick", anchor))
+            drawn.append(text_mark(x, base + 17, names[number], "c-tick", "middle"))
     return svg(title, base + 26, drawn)
 
 

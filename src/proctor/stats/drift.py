@@ -104,9 +104,14 @@ class DriftMonitor:
     'down'
     """
 
-    def __init__(self, settings: DriftSettings, position: int = 0) -> None:
-        """`position` is the number of observations before the first line, which is unknown here."""
+    def __init__(
+        self, settings: DriftSettings, position: int = 0, latest: tuple[float, float] | None = None
+    ) -> None:
+        """`position` is the number of observations before the first line, which are unknown here. `latest` is
+        the interval after the crossing at this position."""
         self.settings = settings
+        self._outside = self._side(*latest) if latest else None
+        """On which side of the reference the mean was at the last crossing."""
         self.position = position
         """Number of observations so far."""
         self.clipped = 0
@@ -198,13 +203,28 @@ class DriftMonitor:
         )
 
     def _from_reference(self) -> Crossing | None:
+        """A mean that leaves the reference, or that comes back to it: while it stays away, nothing is new."""
+        low, high, outside = self._low_window, self._high_window, self._outside
+        reference, margin = self.settings.reference or 0.0, self.settings.margin
+        lower = reference + margin if outside == "up" else reference - margin
+        upper = reference - margin if outside == "down" else reference + margin
+        if high and outside != "down" and high.high < lower:
+            crossing = Crossing(position=self.position, direction="down", before=None, after=high)
+        elif low and outside != "up" and low.low > upper:
+            crossing = Crossing(position=self.position, direction="up", before=None, after=low)
+        else:
+            return None
+        self._outside = self._side(crossing.after.low, crossing.after.high)
+        return crossing
+
+    def _side(self, low: float, high: float) -> Direction | None:
+        """On which side of the reference an interval is, beyond the margin; None: not beyond it."""
         settings = self.settings
-        assert settings.reference is not None
-        if self._high_window and self._high < settings.reference - settings.margin:
-            return Crossing(position=self.position, direction="down", before=None, after=self._high_window)
-        if self._low_window and self._low > settings.reference + settings.margin:
-            return Crossing(position=self.position, direction="up", before=None, after=self._low_window)
-        return None
+        if settings.reference is None:
+            return None
+        if high < settings.reference - settings.margin:
+            return "down"
+        return "up" if low > settings.reference + settings.margin else None
 
 
 class _Sequence:

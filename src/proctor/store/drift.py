@@ -179,8 +179,8 @@ class Drift:
             _change(connection, row, {"attempts": row["attempts"] + 1, "nextAt": timestamp(now + until)})
             return extended(DriftCrossingRow, row, attempts=row["attempts"] + 1)
 
-        taken = self._transaction(work)
-        return extended(DriftCrossingRow, taken) if isinstance(taken, Mapping) else None
+        row = self._transaction(work)
+        return extended(DriftCrossingRow, row) if isinstance(row, Mapping) else None
 
     def settle_alert(
         self, crossing: DriftCrossingRow, alert: str, *, next_at: datetime | None = None, problem: str = ""

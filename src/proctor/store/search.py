@@ -169,7 +169,7 @@ class SearchIndex:
     def update(
         self, *, seconds: float | None = None, on_progress: Callable[[IndexState], None] = lambda _: None
     ) -> IndexState:
-        """Index sessions that are not indexed yet, the newest first, for at most so many seconds."""
+        """Index sessions that are not indexed yet, the newest first: all, or for about so many seconds."""
         self.check()
         deadline = None if seconds is None else time.monotonic() + seconds
         connection = self._plain.connection()
@@ -179,13 +179,15 @@ class SearchIndex:
             return state
         try:
             self._prepare(connection)
-            ids = [row["id"] for row in connection.rows(f'SELECT s."id" {_PENDING} {_NEWEST_FIRST}')]
-            while ids and (deadline is None or time.monotonic() < deadline):
-                page = ids[:PAGE_SESSIONS]
-                done = in_transaction(connection, partial(self._add, connection, page))
-                ids = ids[done:]
-                state = IndexState(indexed=state.indexed + done, pending=len(ids))
-                on_progress(state)
+            while ids := [row["id"] for row in connection.rows(f'SELECT s."id" {_PENDING} {_NEWEST_FIRST}')]:
+                while ids:
+                    done = in_transaction(connection, partial(self._add, connection, ids[:PAGE_SESSIONS]))
+                    ids = ids[done:]
+                    state = IndexState(indexed=state.indexed + done, pending=max(0, state.pending - done))
+                    on_progress(state)
+                    # Looked at after a page, so that every call makes some progress.
+                    if deadline is not None and time.monotonic() >= deadline:
+                        return state
         finally:
             self._updating.release()
         return state
@@ -365,7 +367,7 @@ _PENDING = (
     'FROM "sessions" s LEFT JOIN "search_sessions" x ON x."sessionId" = s."id" '
     f'WHERE x."sessionId" IS NULL AND s."status" <> \'{RUNNING}\''
 )
-_NEWEST_FIRST = 'ORDER BY s."startedAt" DESC'
+_NEWEST_FIRST = f'ORDER BY s."startedAt" DESC LIMIT {20 * PAGE_SESSIONS}'
 
 
 def snippet(text: str, terms: Sequence[SearchTerm]) -> tuple[SnippetPart, ...]:

@@ -32,8 +32,8 @@ MOST_CASES = 10_000
 """Test cases of which a plan is made."""
 SCHEMA_TYPE = "AGENTCORE_EVALUATION_PREDEFINED_V1"
 """Type of datasets that hold test cases: the prompts of a session, with the responses that are expected."""
-# Characters that JSON may contain as they are, and YAML may not.
-_UNPRINTABLE = re.compile("[\x7f-\x9f\ufeff\ufffe\uffff]")
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+"""Characters that JSON strings may have, and YAML refuses or takes as line ends."""
 DatasetName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,47}$")]
 
 
@@ -279,7 +279,7 @@ def plan_of(cases: Iterable[TestCaseShape], models: list[str]) -> str:
         for case in cases
     ]
     # Written as JSON where YAML would fold long texts: every JSON document is YAML.
-    lines = [f"  - {_UNPRINTABLE.sub(_escaped, json.dumps(entry, ensure_ascii=False))}" for entry in entries]
+    lines = [f"  - {_NOT_IN_YAML.sub(_escaped, json.dumps(entry, ensure_ascii=False))}" for entry in entries]
     defaults = yaml.safe_dump({"defaults": {"model": models}}, allow_unicode=True) if models else ""
     return "concurrency: 4\n" + defaults + "matrix:\n" + "\n".join(lines) + "\n"
 

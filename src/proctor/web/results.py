@@ -3,9 +3,10 @@
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
@@ -39,6 +40,8 @@ REFRESH_SECONDS = 3.0
 REFRESH_SHARE = 10
 """Results of a running run are at least so old before they are computed again, and computing them takes at
 most one part in so many of the time."""
+THREADS = 2
+"""So that the results of a small run do not wait for those of a large one."""
 LARGE = 20_000
 """Finished items from which a request does not wait."""
 MOST_CACHED = 50
@@ -147,7 +150,7 @@ class _Computed:
 
 
 class RunResults:
-    """Results of runs, computed by one thread so that pages stay quick; thread-safe."""
+    """Results of runs, computed by threads of their own so that pages stay quick; thread-safe."""
 
     def __init__(self, site: AppState) -> None:
         self._site = site
@@ -156,7 +159,8 @@ class RunResults:
         self._counts: LruCache[str, tuple[State, ResultsAnswer]] = LruCache(MOST_CACHED)
         self._pending: dict[str, Future[None]] = {}
         self._decisions = _Decisions(site)
-        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="results")
+        self._queue: SimpleQueue[tuple[BatchRow, State, Future[None]]] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
 
     def of(self, run_id: str, wait: float) -> ResultsAnswer:
         """The results of a run: current ones if they come within `wait` seconds, else the last ones."""
@@ -193,8 +197,23 @@ class RunResults:
                 rest = max(REFRESH_SECONDS, REFRESH_SHARE * last.seconds)
                 if time.monotonic() - last.ended < rest:
                     return None
-            self._pending[run_id] = self._threads.submit(self._compute, batch, state)
-            return self._pending[run_id]
+            pending = self._pending[run_id] = Future()
+            self._queue.put((batch, state, pending))
+            if len(self._threads) < THREADS:
+                # Daemons: the server does not wait for figures that nobody will see.
+                self._threads.append(threading.Thread(target=self._work, daemon=True, name="results"))
+                self._threads[-1].start()
+            return pending
+
+    def _work(self) -> None:
+        while True:
+            batch, state, pending = self._queue.get()
+            try:
+                self._compute(batch, state)
+            except Exception as error:
+                pending.set_exception(error)
+            else:
+                pending.set_result(None)
 
     def _compute(self, batch: BatchRow, state: State) -> None:
         run_id, began = batch["runId"], time.monotonic()
@@ -260,6 +279,7 @@ class _Decisions:
 
     def __init__(self, site: AppState) -> None:
         self._site = site
+        self._lock = threading.Lock()
         self._followers: LruCache[str, object] = LruCache(MOST_CACHED)
 
     def sentences(self, batch: BatchRow) -> list[ResultSentence]:
@@ -270,16 +290,16 @@ class _Decisions:
         read, run_id = self._site.store.read, batch["runId"]
         counts = stored_items.status_counts(read, run_id)
         total, finished = sum(counts.values()), sum(counts[status] for status in FINISHED)
-        rule = stored_rule(read, run_id)
-        has_rule = rule is not None and rule.ranks is not None
-        if not has_rule:
+        rule = own = stored_rule(read, run_id)
+        if own is None or own.ranks is None:
             rule = job_of_run(batch["job"]).decision_rule(self._varied(run_id))
         if rule is None or not finished:
             return []
-        follower = self._followers.get(run_id)
-        if not isinstance(follower, StopFollower):
-            follower = StopFollower(rule, read, run_id)
-            self._followers.put(run_id, follower)
+        with self._lock:
+            follower = self._followers.get(run_id)
+            if not isinstance(follower, StopFollower):
+                follower = StopFollower(rule, read, run_id)
+                self._followers.put(run_id, follower)
         try:
             standing = follower.monitor(total, finished).standing()
         except ProctorError:
@@ -288,7 +308,8 @@ class _Decisions:
         if standing is None:
             return []
         is_running = batch["status"] == RUNNING
-        return [decision_sentence(standing, is_running=is_running, is_random=has_rule)]
+        # With a rule of their own, runs have their tasks in random order.
+        return [decision_sentence(standing, is_running=is_running, is_random=own is not None)]
 
     def _varied(self, run_id: str) -> list[str]:
         """Which of agent and model vary, with few enough levels to compare every pair."""

@@ -224,3 +224,11 @@ def test_a_watch_is_read_and_a_nearer_file_replaces_it(tmp_path):
         ("b", 0.01, None),
     ]
     assert watches[0].command == ("page", "me")
+
+
+def test_a_watch_in_a_working_folder_is_refused(proctor):
+    (proctor.folder / "proctor.toml").write_text("[[watch]]\nname = 'a'\ncommand = ['page', 'me']")
+
+    done = proctor("runs")
+
+    assert done.returncode == 2 and "a proctor.toml in a working folder has a [[watch]]" in done.stderr

@@ -13,6 +13,7 @@ from proctor.config import WatchSection
 from proctor.errors import UsageError
 from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch, does_match, is_sampled
 from proctor.store import timestamp
+from proctor.store.drift import LineKey
 from proctor.store.writer import this_process
 from proctor.telemetry import normalised
 from proctor.testing import eventually
@@ -487,10 +488,17 @@ def test_a_watch_section_is_a_configuration_that_the_server_keeps(serve, tmp_pat
         serve(watches=(replace(watch, name="other", evaluators=("Nobody",)),), **options)
 
 
-def test_sessions_of_a_watched_service_become_a_drift_line(serve, tmp_path):
+def test_sessions_of_a_watched_service_become_a_drift_line_and_an_alert(serve, tmp_path):
     (tmp_path / "checks.py").write_text("def fine(event, context=None):\n    return True\n")
     watch = WatchSection(
-        name="support", service=SERVICE, log_groups=(GROUP,), evaluators=("checks:fine",), sample_percent=100
+        name="support",
+        service=SERVICE,
+        log_groups=(GROUP,),
+        evaluators=("checks:fine",),
+        # A mean of 0 is ruled out at once.
+        reference=0.0,
+        alpha=0.5,
+        command=("/bin/sh", "-c", "cat >> alerts.json"),
     )
     limits = {"watch_seconds": 0.2, "session_timeout_seconds": 0}
     served = serve(watches=(watch,), evaluation={"limits": limits})
@@ -499,3 +507,14 @@ def test_sessions_of_a_watched_service_become_a_drift_line(serve, tmp_path):
     eventually(lambda: [line["sessions"] for line in served.store.drift.lines()] == [3])
     (line,) = served.store.drift.lines()
     assert line["evaluator"] == "checks:fine"
+    alerts = tmp_path / "alerts.json"
+    eventually(lambda: alerts.exists() and alerts.read_text().endswith("}"))
+    document = json.loads(alerts.read_text())
+    assert (document["watch"], document["direction"], document["meanAfter"]) == ("support", "up", 1.0)
+    (crossing,) = served.store.drift.crossings(LineKey(line["configId"], "checks:fine", ""))
+    eventually(
+        lambda: (
+            served.store.drift.crossings(LineKey(line["configId"], "checks:fine", ""))[0]["alert"] == "sent"
+        )
+    )
+    assert crossing["attempts"] == 1

@@ -24,7 +24,7 @@ from proctor.batch.rate_limit_sync import adopt_limits, share_limits
 from proctor.budget.allocation import BatchBudget, LedgerClient
 from proctor.context import AttemptContext, evaluator_registry, make_attempt_context, make_models
 from proctor.errors import AttemptError, ProctorError
-from proctor.item import Item
+from proctor.item import SUCCESS, Item
 from proctor.models import ModelRouter
 from proctor.models.rate_limits import PoolState
 from proctor.processes import undisturbed
@@ -260,14 +260,16 @@ class Worker:
 
     def _end(self, work: WorkItem, attempt: Attempt, outcome: Outcome) -> AttemptEnd:
         settings = work.item.settings
-        delay = self._spec.retry.delay(
-            status=outcome.status,
-            reason=outcome.reason,
-            tries=work.tries,
-            retries=settings.get("retries", 0),
-            retry_on=settings.get("retryOn", ("error", "timeout")),
-            rng=self._rng,
-        )
+        delay = None
+        if outcome.status != SUCCESS:
+            delay = self._spec.retry.delay(
+                status=outcome.status,
+                reason=outcome.reason,
+                tries=work.tries,
+                retries=settings.get("retries", 0),
+                retry_on=settings.get("retryOn", ("error", "timeout")),
+                rng=self._rng,
+            )
         halted_by = ""
         if outcome.reason == "cost_limit" and _halts_at_limit(work.item):
             halted_by = "cost_limit"

@@ -430,6 +430,7 @@ class BenchmarkJob(Job):
     has_tasks = True
     command = "bench"
     title = "Benchmark task"
+    analysis_title = "Open ranking"
     noun = "run"
     plan_suffix = ".md"
     overrides = BenchmarkOverrides

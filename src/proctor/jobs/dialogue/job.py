@@ -322,6 +322,7 @@ class DialogueJob(Job):
     name = "dialogue"
     command = "simulate"
     title = "Dialogues"
+    analysis_title = "Open variance analysis"
     noun = "dialogue"
     overrides = DialogueOverrides
     has_checkpoints = True

@@ -97,9 +97,10 @@ class DriftWatch:
         """The state of a line after its stored scores, from its last crossing on."""
         crossings = self._store.drift.crossings(key)
         start = crossings[-1]["position"] if crossings else 0
+        latest = (crossings[-1]["afterLow"], crossings[-1]["afterHigh"]) if crossings else None
         watch = self._watches.get(config["name"])
         monitor = DriftMonitor(
-            drift_settings(watch, scale_of(self._store, config, key, watch)), position=start
+            drift_settings(watch, scale_of(self._store, config, key, watch)), position=start, latest=latest
         )
         crossing = monitor.add(self._store.drift.values(key, after=start))
         monitor.points.clear()

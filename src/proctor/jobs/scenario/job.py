@@ -218,6 +218,7 @@ class ScenarioJob(Job):
 
     name = JOB_NAME
     title = "Scenario experiment"
+    analysis_title = "Open variation analysis"
     noun = "run"
     command = "experiment"
     overrides = ExperimentOverrides

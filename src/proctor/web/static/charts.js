@@ -66,13 +66,21 @@ export function chartCard({ caption, svg: text, marks = [], title = "" }, { run 
 
 // ---- Marks
 
+/** The mark whose figures are shown. */
+let tipped = null;
 const tip = el("div", { class: "chart-tip", role: "tooltip", id: "chart-tip", hidden: true });
 
 function showTip(shape, one, canOpen) {
   if (!tip.isConnected) document.body.append(tip);
   tip.replaceChildren(el("b", {}, visible(one.label)), ...figureWords(one).map((words) => el("span", {}, words)), canOpen ? el("span", { class: "soft" }, "Click to list the items") : "");
   tip.hidden = false;
-  const place = shape.getBoundingClientRect();
+  tipped = shape;
+  placeTip();
+}
+
+function placeTip() {
+  if (tip.hidden) return;
+  const place = tipped.getBoundingClientRect();
   const [width, height] = [tip.offsetWidth, tip.offsetHeight];
   const left = Math.min(Math.max(8, place.left + place.width / 2 - width / 2), document.documentElement.clientWidth - width - 8);
   const above = place.top - height - 8;
@@ -81,7 +89,8 @@ function showTip(shape, one, canOpen) {
 }
 
 const hideTip = () => (tip.hidden = true);
-addEventListener("scroll", hideTip, { passive: true, capture: true });
+// Focusing a mark may scroll to it.
+addEventListener("scroll", placeTip, { passive: true, capture: true });
 
 /** Make the marks of a plot show their figures. One of them is in the tab order; arrow keys go to the others. */
 function answer(plot, marks, open) {

@@ -96,6 +96,8 @@ export class ItemGrid extends PagedGrid {
     this.all = el("input", { type: "checkbox", "aria-label": "Select all items", onclick: () => this.selectAll(this.all.checked) });
     this.build("Items", { multiselectable: true });
     setInterval(() => this.tick(), 1000);
+    // Shift extends the selection of items, not that of text.
+    this.tall.addEventListener("mousedown", (event) => event.shiftKey && event.target.closest(".select") && event.preventDefault());
     this.setColumns(columns);
     this.pages.set(0, null);
     first.then((response) => this.store(0, this.rowsOf(response))).then(() => this.restorePlace()).catch((error) => this.failed(0, error));

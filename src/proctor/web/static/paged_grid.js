@@ -173,7 +173,8 @@ export class PagedGrid extends HTMLElement {
   }
 
   draw() {
-    if (this.total === null) return;
+    // A hidden grid is drawn when its tab is opened.
+    if (this.total === null || !this.offsetParent) return;
     this.tall.style.height = `${Math.max(LEAST_ROWS * this.rowHeight, Math.min(TALLEST, this.total * this.rowHeight))}px`;
     const [first, last] = this.visibleRange();
     for (let page = Math.floor(first / PAGE); page <= Math.floor(Math.max(last, 0) / PAGE); page++) this.load(page);

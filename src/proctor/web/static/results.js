@@ -99,7 +99,7 @@ export class ResultsPanel {
 
   matrix({ title, caption, rowTitle, columns, rows, omitted }) {
     const heads = [rowTitle, ...columns].map((name) => el("th", { scope: "col" }, visible(name)));
-    const line = ([name, cells]) => el("tr", {}, el("th", { scope: "row", title: visible(name) }, visible(name)), cells.map((cell) => el("td", {}, this.verdict(cell))));
+    const line = ([name, cells]) => el("tr", {}, el("th", { scope: "row", title: visible(name) }, el("span", { class: "task-name" }, visible(name))), cells.map((cell) => el("td", {}, this.verdict(cell))));
     return el("section", { class: "card result-matrix" },
       el("h2", {}, visible(title)),
       el("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": visible(title) }, el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows.map(line)))),

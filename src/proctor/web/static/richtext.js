@@ -8,6 +8,8 @@ import { pretty, terminal, visible } from "./texts.js";
 const LONGEST_TEXT = 400_000;
 const LONGEST_LINE = 5000;
 const MOST_BLOCKS = 4000;
+/** Cells of all tables of a text: rows of one character have as many as their head. */
+const MOST_CELLS = 5000;
 /** Nested lists, quotations, and emphasis below this depth are shown as text. */
 const DEEPEST = 6;
 const LANGUAGE_NAMES = { python: "py", python3: "py", javascript: "js", typescript: "ts", shell: "sh", console: "sh", zsh: "sh", golang: "go", rust: "rs", "c++": "cpp", csharp: "cs", "c#": "cs", kotlin: "kt", ruby: "rb", jsonc: "json", json5: "json", docker: "sh", dockerfile: "sh", makefile: "mk", htm: "html" };
@@ -56,16 +58,16 @@ function patchLine(line) {
 
 // ---- Markdown blocks
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]{0,30})[^`]*$/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
+// Each takes linear time: no two neighboring parts can match the same characters.
+const FENCE = /^ {0,3}(`{3,}|~{3,}(?!~))([^`]*)$/;
+const HEADING = /^ {0,3}(#{1,6})\s+(.*)$/;
 const RULE = /^ {0,3}(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,})$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const QUOTE = /^ {0,3}>\s?(.*)$/;
-const TABLE_RULE = /^\s*\|?\s*:?-{1,}:?\s*(\|\s*:?-{1,}:?\s*)*\|?\s*$/;
 
 /** Markdown as nodes. Line ends stay, HTML is shown as text, and images are not loaded. */
 export function markdownNodes(text) {
-  return blocks(visible(text).split("\n"), 0, { left: MOST_BLOCKS });
+  return blocks(visible(text).split("\n"), 0, { left: MOST_BLOCKS, cells: MOST_CELLS });
 }
 
 function blocks(lines, depth, budget) {
@@ -78,7 +80,7 @@ function blocks(lines, depth, budget) {
   };
   for (let at = 0; at < lines.length; ) {
     if (budget.left-- <= 0) {
-      paragraph.push(...lines.slice(at));
+      paragraph = paragraph.concat(lines.slice(at));
       break;
     }
     const next = depth > DEEPEST ? null : blockAt(lines, at, depth, budget);
@@ -105,18 +107,28 @@ function blockAt(lines, at, depth, budget) {
   const line = lines[at];
   if (line.length > LONGEST_LINE) return null;
   const fence = FENCE.exec(line);
-  if (fence) return fenced(lines, at, fence);
+  if (fence) return fenced(lines, at, fence[1], /^[\w+#.-]{0,30}/.exec(fence[2].trimStart())[0]);
   const heading = HEADING.exec(line);
   // No heading elements: the outline of the page is ours, not the text's.
-  if (heading) return { node: el("p", { class: `rich-heading rich-h${heading[1].length}`, dir: "auto" }, inlineText(heading[2])), end: at + 1 };
+  if (heading) return { node: el("p", { class: `rich-heading rich-h${heading[1].length}`, dir: "auto" }, inlineText(headingText(heading[2]))), end: at + 1 };
   if (RULE.test(line)) return { node: el("hr"), end: at + 1 };
   if (QUOTE.test(line)) return quoted(lines, at, depth, budget);
   if (ITEM.test(line)) return listed(lines, at, depth, budget);
-  if (line.includes("|") && TABLE_RULE.test(lines[at + 1] ?? "") && lines[at + 1].includes("-") && lines[at + 1].length <= LONGEST_LINE) return tabled(lines, at);
+  if (line.includes("|") && budget.cells > 0 && isTableRule(lines[at + 1] ?? "")) return tabled(lines, at, budget);
   return null;
 }
 
-function fenced(lines, at, [, marks, name]) {
+/** A heading without the marks that may close it. */
+function headingText(text) {
+  let end = text.trimEnd().length;
+  while (end && text[end - 1] === "#") end--;
+  return text.slice(0, end).trimEnd();
+}
+
+const rowCells = (line) => line.trim().replace(/^\||\|$/g, "").split("|");
+const isTableRule = (line) => line.length <= LONGEST_LINE && rowCells(line).every((cell) => /^:?-+:?$/.test(cell.trim()));
+
+function fenced(lines, at, marks, name) {
   let end = at + 1;
   while (end < lines.length && !(lines[end].trim().startsWith(marks) && /^[`~]+\s*$/.test(lines[end].trim()))) end++;
   return { node: codeBlock(lines.slice(at + 1, end).join("\n"), name), end: end + 1 };
@@ -135,18 +147,20 @@ function listed(lines, at, depth, budget) {
   const isOrdered = /\d/.test(mark);
   const items = [];
   let end = at;
-  for (; end < lines.length; end++) {
+  for (; end < lines.length && budget.left > 0; end++) {
     const item = lines[end].length <= LONGEST_LINE ? ITEM.exec(lines[end]) : null;
     const isEmpty = !lines[end].trim();
-    if (item && item[1].length <= indent.length + 1 && /\d/.test(item[2]) === isOrdered && item[1].length >= indent.length) items.push([item[3]]);
-    else if (!isEmpty && /^\s/.test(lines[end]) && lines[end].search(/\S/) > indent.length) items.at(-1).push(lines[end]);
+    if (item && item[1].length <= indent.length + 1 && /\d/.test(item[2]) === isOrdered && item[1].length >= indent.length) {
+      items.push([item[3]]);
+      budget.left--;
+    } else if (!isEmpty && /^\s/.test(lines[end]) && lines[end].search(/\S/) > indent.length) items.at(-1).push(lines[end]);
     else if (isEmpty && /^\s+\S/.test(lines[end + 1] ?? "") && lines[end + 1].search(/\S/) > indent.length) items.at(-1).push("");
     else break;
   }
   const first = isOrdered ? Number.parseInt(mark, 10) : 1;
   const content = (parts) => {
     const rest = parts.slice(1);
-    const deeper = Math.min(...rest.filter((line) => line.trim()).map((line) => line.search(/\S/)), 1e9);
+    const deeper = rest.reduce((least, line) => (line.trim() ? Math.min(least, line.search(/\S/)) : least), 1e9);
     const nested = rest.length ? blocks(rest.map((line) => line.slice(Math.min(deeper, line.length))), depth + 1, budget) : [];
     const task = /^\[([ xX])\]\s+(.*)$/s.exec(parts[0]);
     return el("li", {}, task ? [task[1] === " " ? "☐ " : "☑ ", ...inlineText(task[2])] : inlineText(parts[0]), nested);
@@ -154,12 +168,15 @@ function listed(lines, at, depth, budget) {
   return { node: el(isOrdered ? "ol" : "ul", { dir: "auto", start: isOrdered && first !== 1 ? first : null }, items.map(content)), end };
 }
 
-function tabled(lines, at) {
-  const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|").slice(0, 50).map((cell) => cell.trim());
+function tabled(lines, at, budget) {
+  const cells = (line) => rowCells(line).slice(0, 50).map((cell) => cell.trim());
   const heads = cells(lines[at]);
   let end = at + 2;
   const rows = [];
-  while (end < lines.length && lines[end].includes("|") && lines[end].length <= LONGEST_LINE && rows.length < 500) rows.push(cells(lines[end++]));
+  while (end < lines.length && lines[end].includes("|") && lines[end].length <= LONGEST_LINE && rows.length < 500 && budget.cells > 0) {
+    rows.push(cells(lines[end++]));
+    budget.cells -= heads.length;
+  }
   const row = (tag, content) => el("tr", {}, heads.map((_, place) => el(tag, tag === "th" ? { scope: "col" } : {}, inlineText(content[place] ?? "") )));
   const hasHead = heads.every(Boolean);
   const table = el("table", {}, hasHead ? el("thead", {}, row("th", heads)) : null, el("tbody", {}, hasHead ? null : row("td", heads), rows.map((each) => row("td", each))));

@@ -20,11 +20,6 @@ const TABLES = [
   ["tool_calls", "Tool calls"], ["model_calls", "Model calls"], ["scores", "Scores"], ["metrics", "Metrics"],
 ];
 const FORMATS = { json: "JSON", ndjson: "NDJSON", csv: "CSV", parquet: "Parquet" };
-const ANALYSES = {
-  benchmark: "Open ranking",
-  scenario: "Open variation analysis",
-  dialogue: "Open variance analysis",
-};
 
 let run = null;
 let seenAt = 0;
@@ -251,7 +246,7 @@ function makeMenus() {
     el("a", { ...downloads, href: `${ADDRESS}/report?format=html&download=true` }, "Download as HTML"),
     el("a", { ...downloads, href: `${ADDRESS}/report?format=portable` }, "Download with all items"),
     el("a", { ...downloads, href: `${ADDRESS}/report?format=md&download=true` }, "Download as Markdown"),
-    run.hasAnalysis ? el("a", { ...opens, href: `${ADDRESS}/analysis` }, ANALYSES[run.job]) : null,
+    run.hasAnalysis ? el("a", { ...opens, href: `${ADDRESS}/analysis` }, page.dataset.analysis) : null,
   ]);
 }
 
@@ -286,8 +281,11 @@ function makeGrouping() {
   const groupBy = remembered("proctor-group-by", "model");
   byId("by").append(...run.factors.map((name) => el("option", { value: name, selected: name === groupBy }, name)));
   byId("by").closest(".tools").hidden = !run.factors.length;
+  const setLink = () => (byId("compare-link").href = urlOf(`/compare${query({ run: RUN, by: byId("by").value })}`));
+  setLink();
   byId("by").addEventListener("change", () => {
     remember("proctor-group-by", byId("by").value);
+    setLink();
     drawCharts();
   });
   setInterval(() => {

@@ -130,9 +130,23 @@ async function checkSignatures() {
 
 // ---- Place in the list this page was opened from
 
-const LIST = new URLSearchParams(location.search).get("from") || "";
-const listPage = () => (LIST.startsWith("/") ? LIST : `/runs/${encodeURIComponent(session.runId)}${LIST ? `?${LIST}` : ""}`);
+const ORIGIN = new URLSearchParams(location.search).get("from");
+const LIST = ORIGIN || "";
+const listPage = () => (LIST.startsWith("/") ? LIST : `/runs/${encodeURIComponent(session.runId)}${LIST ? `?${LIST}` : ""}${ORIGIN === null ? "" : "#items"}`);
 let neighbors = { previous: null, next: null };
+
+const PAGES = { compare: "Compare", trends: "Trends", evaluations: "Evaluation", tasks: "Tasks" };
+
+/** Lead back to another page of this server that a link was followed from, such as a comparison. */
+function showOrigin() {
+  const root = document.documentElement.dataset.root || "";
+  if (LIST || !document.referrer.startsWith(`${location.origin}${root}/`)) return;
+  const name = PAGES[document.referrer.slice(location.origin.length + root.length + 1).split(/[/?#]/)[0]];
+  const crumb = document.querySelector(".crumbs a");
+  if (!name || !crumb) return;
+  crumb.textContent = name;
+  crumb.setAttribute("href", document.referrer);
+}
 
 /** Lead back to the list with its filters, and to the sessions before and after this one in it. */
 async function showPlace() {
@@ -306,6 +320,7 @@ async function begin() {
     return;
   }
   checkSignatures();
+  showOrigin();
   showPlace();
   const first = hasTurns ? "world" : evaluates && session.scores.length ? "scores" : "transcript";
   tabs.open(linkedTo() ? "transcript" : location.hash.slice(1) || first);
