@@ -217,16 +217,19 @@ export class ItemsPanel {
   }
 
   async showValues(field, box) {
+    // Of several requests, only the answer to the last is shown.
+    this.shownField = field;
     if (field === "marks") return box.replaceChildren(...["noted", "starred"].map((name) => this.flagBox(name)));
     box.setAttribute("aria-busy", "true");
     try {
       const { levels } = await api.get(`${this.address}/levels${query({ of: field })}`);
+      if (this.shownField !== field) return undefined;
       const make = field === "score" ? (level) => this.rangeField(level) : (level) => this.levelBox(field, level);
       box.replaceChildren(...(levels.length ? levels.map(make) : [el("p", { class: "soft menu-note" }, field === "score" ? "No scores yet." : field === "tag" ? "No tags yet." : "No values.")]));
     } catch (error) {
-      box.replaceChildren(el("p", { class: "soft menu-note" }, error.message));
+      if (this.shownField === field) box.replaceChildren(el("p", { class: "soft menu-note" }, visible(error.message)));
     } finally {
-      box.removeAttribute("aria-busy");
+      if (this.shownField === field) box.removeAttribute("aria-busy");
     }
     return undefined;
   }
