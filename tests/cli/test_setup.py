@@ -227,5 +227,8 @@ async def test_an_assistant_starts_watches_shows_and_compares(proctor: Command, 
         written = f"--html={tmp_path / 'written.html'}"
         assert f"no run {written}" in await call("compare", runs=["sums", written])
         assert not (tmp_path / "written.html").exists()
+        elsewhere = f"--store={tmp_path / 'elsewhere.db'}"
+        assert f"no run, item or session {elsewhere}" in await call("show", id=elsewhere)
+        assert not (tmp_path / "elsewhere.db").exists()
         assert (await call("search", text="--reindex=x"))["text"] == "--reindex=x"
     eventually(lambda: proctor.json("top") == {"runs": []})

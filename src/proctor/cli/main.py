@@ -148,9 +148,11 @@ def _normalized(arguments: list[str]) -> list[str]:
 
 
 def _globals(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Split off the global options, which may stand anywhere."""
+    """Split off the global options, which may stand anywhere before `--`."""
     options, rest, waiting = {}, list[str](), ""
     for position, word in enumerate(arguments):
+        if word == "--" and not waiting:
+            return options, [*rest, *arguments[position:]]
         name, equals, value = word.partition("=")
         is_last = position + 1 == len(arguments) or arguments[position + 1].startswith("--")
         if waiting:
