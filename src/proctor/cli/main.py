@@ -149,7 +149,7 @@ def _normalized(arguments: list[str]) -> list[str]:
 
 def _globals(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     """Split off the global options, which may stand anywhere before `--`."""
-    options, rest, waiting = {}, list[str](), ""
+    options, rest, waiting = dict[str, str](), list[str](), ""
     for position, word in enumerate(arguments):
         if word == "--" and not waiting:
             return options, [*rest, *arguments[position:]]
