@@ -7,6 +7,7 @@ service always returns from its asynchronous operations; a Get after them says `
 import hashlib
 import hmac
 import json
+import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -430,7 +431,8 @@ def _from_bucket(service: Service, uri: str) -> list[JsonObject]:
         )
     root = (service.site.folder / Path(folder).expanduser()).resolve()
     path = (root / key).resolve()
-    if not path.is_relative_to(root) or not path.is_file():
+    # Also of a name that no file can have.
+    if not path.is_relative_to(root) or not os.path.isfile(path):
         raise validation_error([flaw("Member must be a file of the bucket")])
     if path.stat().st_size > service.limits.body_bytes:
         raise validation_error([flaw(f"Member must be at most {service.limits.body_bytes:,} bytes")])
