@@ -35,6 +35,10 @@ class Fast:
         object.__setattr__(self, "made", self.first + 1)
 
 
+class Below(Fast):
+    """Without slots: its layout is another."""
+
+
 def test_an_object_has_the_same_values_and_the_same_text():
     for arguments, names in (((1,), {}), ((1, "b"), {"only": 5}), ((), {"first": 2, "third": {"x": 1}})):
         assert repr(Fast(*arguments, **names)).replace("Fast", "Plain") == repr(Plain(*arguments, **names))
@@ -58,6 +62,15 @@ def test_objects_are_equal_copied_pickled_and_replaced_as_others_are():
     assert type(one) is Fast
 
 
+def test_a_subclass_is_made_and_pickled_as_one():
+    one = Below(1)
+
+    assert type(one) is Below
+    assert (one.third, one.made) == ({}, 2)
+    assert type(pickle.loads(pickle.dumps(one))) is Below
+    assert copy.copy(one) == one
+
+
 def test_wrong_arguments_are_named():
     assert list(inspect.signature(Fast).parameters) == list(inspect.signature(Plain).parameters)
     for arguments, names in (((), {}), ((1,), {"other": 2}), ((1, "b", {}, 4), {})):
@@ -73,5 +86,5 @@ def test_a_class_with_another_layout_is_rejected():
 
         @fast_init
         @dataclass(frozen=True, slots=True)
-        class Below(Plain):
+        class Lower(Plain):
             fourth: int = 4

@@ -25,9 +25,10 @@ def fast_init(cls: type[T]) -> type[T]:
         "_open": open_class,
         "_set": object.__setattr__,
         "_new": object.__new__,
+        "_reduced": object.__reduce_ex__,
         "_": _IS_OMITTED,
     }
-    parameters, lines = ["self"], ['_set(self, "__class__", _open)']
+    parameters, lines, slow_lines = ["self"], ['_set(self, "__class__", _open)'], list[str]()
     every = fields(cls)  # type: ignore[arg-type]
     names = [field.name for field in every]
     for number, field in enumerate(sorted(every, key=lambda each: bool(each.kw_only))):
@@ -44,7 +45,10 @@ def fast_init(cls: type[T]) -> type[T]:
             parameters.append(name)
         made_anew = f"{default}() if {name} is _ else " if field.default_factory is not MISSING else ""
         lines.append(f"self.{name} = {made_anew}{name}")
-    lines.append("self.__class__ = _cls")
+        slow_lines.append(f'  _set(self, "{name}", {made_anew}{name})')
+    # A subclass may have another layout.
+    lines = ["if self.__class__ is not _cls:", *slow_lines, "else:", *(f"  {line}" for line in lines)]
+    lines.append("  self.__class__ = _cls")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     # A pickle has the values in order; `dataclasses` sets them one by one again.
@@ -52,7 +56,13 @@ def fast_init(cls: type[T]) -> type[T]:
     functions = {
         "__init__": (parameters, lines),
         "_restored": (names, [*restored, "return self"]),
-        "__reduce__": (["self"], [f"return _restored, ({''.join(f'self.{name}, ' for name in names)})"]),
+        "__reduce_ex__": (
+            ["self", "protocol"],
+            [
+                "if self.__class__ is not _cls: return _reduced(self, protocol)",
+                f"return _restored, ({''.join(f'self.{name}, ' for name in names)})",
+            ],
+        ),
     }
     source = (
         f"def {name}({', '.join(head)}):\n  " + "\n  ".join(body) for name, (head, body) in functions.items()

@@ -221,6 +221,7 @@ async def test_an_assistant_starts_watches_shows_and_compares(proctor: Command, 
         assert "already a run called sums" in await call("start", plan="plan.yaml")
         assert "cannot read the plan none.yaml" in await call("start", plan="none.yaml")
         assert "no run, item or session nothing" in await call("show", id="nothing")
+        assert "NUL character" in await call("show", id="s\0")
         assert "no run, item or session --help" in await call("show", id="--help")
         assert "overrides.runId: String should match" in await call("start", plan="plan.yaml", run_id="../x")
         assert "null byte" in await call("show", id="a\0b")

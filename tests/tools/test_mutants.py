@@ -324,7 +324,7 @@ def test_a_hanging_test_kills_a_mutant_and_the_end_of_its_time_does_not(
         "def test_waits():\n    while not allowed(1, 1):\n        time.sleep(0.01)\n"
     )
     (project / "tests/test_others.py").write_text("import time\n\ndef test_slow():\n    time.sleep(60)\n")
-    copy = mutation_tests.WorkCopy(project, tmp_path / "copy", workers=1, test_seconds=3)
+    copy = mutation_tests.WorkCopy(project, tmp_path / "copy", workers=1, test_seconds=6)
     limit, unchecked = sorted(
         draw_sample(project, seed=1, count=9, packages=["money"]), key=lambda mutant: mutant.path
     )
@@ -334,7 +334,7 @@ def test_a_hanging_test_kills_a_mutant_and_the_end_of_its_time_does_not(
     assert sampler.test(limit) == mutants.Result(limit, killed=True, killer=hang, is_hang=True)
 
     # Were it slow without the mutant too, the hang could be the machine's.
-    sampler.unchanged[hang] = mutation_tests.TestRun(passed=True, seconds=1)
+    sampler.unchanged[hang] = mutation_tests.TestRun(passed=True, seconds=2)
     assert not sampler._is_kill(hang, mutation_tests.TestRun(passed=False, is_hang=True))
     assert sampler._is_kill(hang, mutation_tests.TestRun(passed=False))
 

@@ -105,6 +105,17 @@ def test_tasks_of_a_file_are_listed_and_a_wrong_path_is_an_error(served, proctor
     assert wrong.status == 400
     assert "missing.jsonl" in wrong.json["error"]["problem"]
     assert served.ask("GET", "/api/tasks?path=--help").status == 400
+    assert served.ask("GET", "/api/tasks?path=set%00.jsonl").status == 400
+
+
+def test_the_plan_of_test_cases_has_their_prompts_unchanged(served):
+    prompts = ["a\x7fb", "a\x85b\x9f", "\ufeffx", "one\u2028two", "\U0001f600", "tab\t: {x} #\r\n"]
+    for prompt in prompts:
+        served.post("/api/test-cases", {"prompt": prompt})
+
+    text = served.get("/api/datasets/test_cases/plan").json["text"]
+
+    assert [entry["prompt"] for entry in yaml.safe_load(text)["matrix"]] == prompts
 
 
 @pytest.mark.browser

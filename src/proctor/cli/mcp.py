@@ -147,9 +147,10 @@ class Tools:
     ) -> str:
         """Show a run with its items, an item with its attempts, or a session with its transcript, check
         output, and scores. As `proctor show --json`."""
-        options = [f"--status={status}"] if status else []
+        options = [f"--limit={limit}"]
+        options += [f"--status={status}"] if status else []
         options += [f"--search={text}"] if text else []
-        return await self._command("show", [f"--limit={limit}", *options], id)
+        return await self._command("show", options, id)
 
     async def compare(
         self,
@@ -178,7 +179,7 @@ class Tools:
         """Stop a run. Finished items are saved, and the run can be resumed. As `proctor abort-run --json`."""
         return await self._command("abort-run", [], run)
 
-    # How they are carried out
+    # Implementation
 
     def _typed(self, plan: str, site: AppState, overrides: Mapping[str, object]) -> TypedPlan:
         try:
@@ -195,6 +196,8 @@ class Tools:
 
     async def _command(self, name: str, options: Sequence[str], *arguments: str) -> str:
         """The document that a command prints."""
+        if any("\0" in word for word in (*arguments, *options)):
+            raise UsageError("a name or text has a NUL character\nRemove it.")
         process = await asyncio.create_subprocess_exec(
             *_program(),
             *(f"--{option}={value}" for option, value in self._options.items()),

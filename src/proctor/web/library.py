@@ -174,7 +174,9 @@ def router(site: AppState) -> APIRouter:
                 site, ["tasks", "list", path, "--json"], seconds=READING_SECONDS
             )
         except TimeoutError:
-            raise ProctorError(f"reading the tasks took more than {READING_SECONDS} s") from None
+            raise ProctorError(
+                f"reading the tasks took more than {READING_SECONDS} s\nPass the path of a part of them."
+            ) from None
         if not document or "error" in document:
             raise UsageError(error_message(document, messages) or "the command failed without a message")
         return TasksAnswer.model_validate(document)

@@ -67,7 +67,7 @@ class NamedSessionShape(RowModel):
     started_at: str | None
 
 
-class FoundAnswer(RowModel):
+class StoreSearchAnswer(RowModel):
     """Runs, sessions and events of transcripts that match."""
 
     runs: list[NamedRunShape] = Field(description="Newest first; only on the first page.")
@@ -97,10 +97,10 @@ def router(site: AppState) -> APIRouter:
         run: Annotated[str, Query(max_length=200, description="Only transcripts of this run.")] = "",
         offset: Annotated[int, Query(ge=0, le=DEEPEST)] = 0,
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    ) -> FoundAnswer:
+    ) -> StoreSearchAnswer:
         """Searches fill the index: the first one of a large store may return less than a later one."""
         text, run = text.replace("\0", ""), run.replace("\0", "")
-        answer = FoundAnswer(
+        answer = StoreSearchAnswer(
             runs=_runs(site, text) if not (offset or run) else [],
             sessions=_sessions(site, text) if not (offset or run) else [],
             hits=[],

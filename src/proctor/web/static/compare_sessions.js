@@ -2,7 +2,7 @@
 
 import { api, attempt, badge, byId, el, format, go, query, urlOf } from "./app.js";
 import { diffLines, filesOf } from "./diff.js";
-import { lineDiff, near, wordDiff } from "./linediff.js";
+import { lineDiff, marked, near, wordDiff } from "./text_diff.js";
 import { visible } from "./texts.js";
 import "./transcript.js";
 
@@ -121,11 +121,6 @@ async function showAnswers() {
         ? diffLines(near(lineDiff(one, other)))
         : el("div", { class: "two" }, ["removed", "added"].map((kind, at) => el("p", { class: "word-diff", dir: "auto", "aria-label": `${sides[at].name} answer` }, marked(wordDiff(one, other), kind))));
   byId("differences").append(el("section", { class: "card", "aria-label": "Answers" }, el("h2", {}, "Answers"), words ? el("p", { class: "soft small" }, words) : null, content));
-}
-
-/** One side of a difference: its own words marked, those of the other left out. */
-function marked(parts, kind) {
-  return parts.filter((part) => part.kind === "same" || part.kind === kind).map((part) => (part.kind === "same" ? visible(part.text) : el(kind === "added" ? "ins" : "del", {}, visible(part.text))));
 }
 
 async function showPatches() {

@@ -1,6 +1,6 @@
 // Edits of files in tool calls of several agents, as lines of a diff.
 
-import { lineDiff } from "./linediff.js";
+import { lineDiff } from "./text_diff.js";
 
 const PATH = ["file_path", "path", "filePath", "target_file", "notebook_path", "absolute_path", "filename", "file"];
 const OLD = ["old_string", "old_str", "oldString", "oldText", "find", "search"];

@@ -7,7 +7,7 @@ import { PAGE, PagedGrid } from "./paged_grid.js";
 import { badge } from "./status.js";
 import { visible } from "./texts.js";
 import "./transcript.js";
-import { marked, wordDiff } from "./word_diff.js";
+import { marked, wordDiff } from "./text_diff.js";
 
 const ROW = 60;
 const DIFF_ROW = 152;
@@ -64,15 +64,15 @@ class MatrixGrid extends PagedGrid {
   }
 
   headings() {
-    const heading = (title) => el("div", { role: "columnheader", title }, visible(title));
+    const heading = (title) => el("div", { role: "columnheader", title: visible(title) }, visible(title));
     return [heading("Task"), ...this.columns.map(heading)];
   }
 
   cells(row) {
     if (!row) return [null, ...this.columns].map(() => el("div", { role: "gridcell" }, el("span", { class: "bone" })));
-    const found = this.columns.map((level) => row.cells[this.levels.indexOf(level)]);
-    const answers = this.pair && found[0] && found[1] ? wordDiff(found[0].answer, found[1].answer) : null;
-    const words = (cell, index) => (answers ? marked(index ? answers.right : answers.left, index ? "ins" : "del") : visible(cell.answer));
+    const chosen = this.columns.map((level) => row.cells[this.levels.indexOf(level)]);
+    const answers = this.pair && chosen[0] && chosen[1] ? wordDiff(chosen[0].answer, chosen[1].answer) : null;
+    const words = (cell, index) => (answers ? marked(answers, index ? "added" : "removed") : visible(cell.answer));
     const cell = (one, index) =>
       el(
         "div",
@@ -80,11 +80,11 @@ class MatrixGrid extends PagedGrid {
         one
           ? [
               el("span", { class: "matrix-line" }, verdict(one), one.score === null ? null : el("b", { class: "figures" }, digits(one.score)), el("span", { class: "soft figures" }, money(one.costUsd))),
-              el("span", { class: "matrix-answer", title: answers ? null : one.answer }, words(one, index)),
+              el("span", { class: "matrix-answer", title: answers ? null : visible(one.answer) }, words(one, index)),
             ]
           : el("span", { class: "soft" }, "–"),
       );
-    return [el("div", { role: "rowheader", class: "matrix-task", title: row.task }, visible(row.task)), ...found.map(cell)];
+    return [el("div", { role: "rowheader", class: "matrix-task", title: visible(row.task) }, visible(row.task)), ...chosen.map(cell)];
   }
 
   drawRow(index, y) {

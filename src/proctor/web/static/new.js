@@ -129,7 +129,7 @@ function showValid(response) {
     el(
       "div",
       { class: "notice good good-plan" },
-      el("h3", {}, "Plan is valid. Nothing was started."),
+      el("h2", {}, "Plan is valid. Nothing was started."),
       el(
         "div",
         { class: "tiles" },

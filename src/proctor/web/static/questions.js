@@ -49,7 +49,7 @@ class Questions extends HTMLElement {
       this.append(this.status);
     });
     const prompt = el("details", { open: question.prompt.length < 1500 }, el("summary", {}, "Question"), el("pre", { class: "question-text" }, question.prompt));
-    return el("section", { class: "card question", "aria-label": `Question to ${question.actor}` }, el("h3", {}, `You are ${question.actor}`), el("p", { class: "soft small" }, `asked ${ago(question.askedAt)} · ${question.itemId}`), prompt, form);
+    return el("section", { class: "card question", "aria-label": `Question to ${question.actor}` }, el("h2", {}, `You are ${question.actor}`), el("p", { class: "soft small" }, `asked ${ago(question.askedAt)} · ${question.itemId}`), prompt, form);
   }
 }
 customElements.define("proctor-questions", Questions);

@@ -281,8 +281,11 @@ function makeGrouping() {
   const groupBy = remembered("proctor-group-by", "model");
   byId("by").append(...run.factors.map((name) => el("option", { value: name, selected: name === groupBy }, name)));
   byId("by").closest(".tools").hidden = !run.factors.length;
+  const setLink = () => (byId("compare-link").href = urlOf(`/compare${query({ run: RUN, by: byId("by").value })}`));
+  setLink();
   byId("by").addEventListener("change", () => {
     remember("proctor-group-by", byId("by").value);
+    setLink();
     drawCharts();
   });
   setInterval(() => {

@@ -45,19 +45,19 @@ export class Turns extends HTMLElement {
 }
 customElements.define("scenario-turns", Turns);
 
-const paragraph = (title, text) => (text ? [el("h4", {}, title), el("pre", { class: "said", dir: "auto" }, visible(text))] : []);
+const paragraph = (title, text) => (text ? [el("h3", {}, title), el("pre", { class: "said", dir: "auto" }, visible(text))] : []);
 
 function turnCard(turn) {
   const metrics = Object.entries(turn.metrics || {});
   return el(
     "article",
     { class: "card turn", id: `turn-${turn.number}`, "aria-label": `Turn ${turn.number}` },
-    el("div", { class: "turn-head" }, el("h3", {}, `Turn ${turn.number}`), (turn.events || []).map(eventTag)),
+    el("div", { class: "turn-head" }, el("h2", {}, `Turn ${turn.number}`), (turn.events || []).map(eventTag)),
     metrics.length ? el("dl", { class: "metrics" }, metrics.map(metric)) : null,
     ...paragraph("World state", turn.world_state),
     ...paragraph("Key changes", turn.key_changes),
     ...paragraph("Consequences", turn.consequences),
-    el("h4", {}, "Decisions"),
+    el("h3", {}, "Decisions"),
     el("div", { class: "decisions" }, Object.entries(turn.decisions).map(([actor, choice]) => decision(actor, choice))),
     ...(turn.talks || []).map(talk),
     (turn.issues || []).length ? el("ul", { class: "issues" }, turn.issues.map(issueLine)) : null,

@@ -1,4 +1,7 @@
-// Differences of two texts by lines, and of two lines by words.
+// Differences of two texts by lines or by words.
+
+import { el } from "./dom.js";
+import { visible } from "./texts.js";
 
 /** Larger differences are shown as removed and added as a whole. */
 const MOST_CELLS = 4_000_000;
@@ -58,10 +61,13 @@ export function wordDiff(before, after) {
   return joined;
 }
 
-/** Only lines near a change; what is left out becomes a line of the kind `gap`. */
+/** One side of a difference by words as nodes: what only it has is marked, what only the other has is left out. `kind` is "removed" (the first text) or "added". */
+export const marked = (parts, kind) => parts.filter((part) => part.kind === "same" || part.kind === kind).map((part) => (part.kind === "same" ? visible(part.text) : el(kind === "added" ? "ins" : "del", {}, visible(part.text))));
+
+/** Only lines near a change; those left out are counted in a line of the kind `hunk`. */
 export function near(diff, context = 3) {
   const shown = new Set();
-  for (const [at, { kind }] of diff.entries()) if (kind !== "same") for (let near = at - context; near <= at + context; near++) shown.add(near);
+  for (const [at, { kind }] of diff.entries()) if (kind !== "same") for (let place = at - context; place <= at + context; place++) shown.add(place);
   const result = [];
   let left = 0;
   for (const [at, line] of diff.entries()) {
