@@ -40,20 +40,22 @@ def figure(value: float | None) -> str:
 
 UNKNOWN = "–"
 
-# Control characters but for line ends and tabs; marks that reverse or hide text.
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+# Marks that reverse or hide text, and characters without a picture: a sentence of tags (U+E0000 and on) is
+# read by a model, and not seen by a person.
+_HIDING = (
+    "\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff"
 )
+# With control characters but for line ends and tabs.
+_INVISIBLE = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{_HIDING}]")
 _SPACE = re.compile(r"\s+")
 
 # Marks that mean something anywhere; those that do at the start of a line, between words, or in a link.
 _MARKDOWN = re.compile(
     r"[\\`*\[\]|~$]|\A[#+=-]|\A\d+(?=[.)])|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.|@", re.IGNORECASE
 )
-_TERMINAL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-_TERMINAL_BUT_LINES = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
-)
+_TERMINAL = re.compile(f"[\x00-\x1f\x7f-\x9f{_HIDING}]")
+_TERMINAL_BUT_LINES = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_HIDING}]")
 
 
 def printable(text: object, *, width: int | None = None, lines: bool = False) -> str:

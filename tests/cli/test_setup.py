@@ -223,6 +223,7 @@ async def test_an_assistant_starts_watches_shows_and_compares(proctor: Command, 
         assert "no run, item or session nothing" in await call("show", id="nothing")
         assert "NUL character" in await call("show", id="s\0")
         assert "no run, item or session --help" in await call("show", id="--help")
+        assert "overrides.runId: String should match" in await call("start", plan="plan.yaml", run_id="../x")
         # What the assistant writes is a name or a word, never an option: `compare --html` writes a file.
         written = f"--html={tmp_path / 'written.html'}"
         assert f"no run {written}" in await call("compare", runs=["sums", written])

@@ -220,3 +220,10 @@ def test_a_command_that_takes_long_shows_how_far_it_is(monkeypatch: Any) -> None
 
 def test_a_command_that_ends_soon_shows_no_progress_bar(monkeypatch: Any) -> None:
     assert _shown_by(lambda working: working.update(1), monkeypatch, after=30) == "END"
+
+
+@pytest.mark.parametrize("command", [("tasks", "list"), ("compare", "x"), ("sessions", "import")])
+def test_a_text_in_place_of_a_path_is_refused_without_a_traceback(proctor, command):
+    done = proctor(*command, "long " * 1000)
+
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)

@@ -153,6 +153,19 @@ def test_deleted_and_pruned_texts_leave_the_index(filled):
     assert query(filled, 'SELECT COUNT(*) AS "n" FROM "search_texts"') == [{"n": 0}]
 
 
+def test_words_of_pruned_texts_are_removed_from_the_file(tmp_path):
+    with Store(str(tmp_path / "s.db")) as store:
+        for run, word in (("run", "confidential"), ("other", "public")):
+            add_batch(store, run, owner="me")
+            record(store, run, f"a {word} cat", run=run)
+            assert ids(store, word) == [run]
+        store.delete_texts("run")
+        store.purge()
+        # Words are stored without what they have in common with the one before.
+        assert b"onfidential" not in (tmp_path / "s.db").read_bytes()
+        assert ids(store, "public") == ["other"]
+
+
 def test_an_encrypted_store_is_not_searchable_and_its_index_is_deleted(url):
     with Store(url) as store:
         add_batch(store, "run", owner="me")

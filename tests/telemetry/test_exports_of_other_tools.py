@@ -5,6 +5,7 @@ import json
 import sys
 from datetime import UTC, datetime
 
+import duckdb
 import pytest
 from spans_by_hand import as_json, said
 from written_dialects import ANSWERED, ASKED, genai_inline
@@ -14,6 +15,7 @@ from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import sessions_of
 from proctor.telemetry.exports import time_of
 from proctor.telemetry.sources import files_in, read_documents, recognises
+from proctor.telemetry.span_tables import rows_of_parquet
 
 LATER = "2026-04-23T07:37:{:02d}.500000"
 
@@ -282,6 +284,21 @@ def test_tables_of_spans_are_found_in_a_folder_and_other_tables_are_left_alone(t
     for file in files_in(tmp_path):
         (document,) = read_documents(file)
         assert (document["spanId"], document["startTimeUnixNano"]) == ("cd" * 8, 1776929864011000000)
+
+
+def test_values_of_parquet_that_json_does_not_have_are_left_out(tmp_path):
+    path = tmp_path / "spans.parquet"
+    with duckdb.connect() as connection:
+        connection.execute(
+            'COPY (SELECT \'ab\' AS "context.trace_id", \'infinity\'::DOUBLE AS "a""; DROP", '
+            "[1.5, 'nan'::DOUBLE] AS b, [TIMESTAMP '2026-01-01 00:00:00'] AS c, DATE 'infinity' AS d) "
+            f"TO '{path}' (FORMAT parquet)"
+        )
+    (row,) = rows_of_parquet(path)
+
+    assert row == {
+        "context.trace_id": "ab", "b": [1.5, None], "c": ["2026-01-01T00:00:00"], "d": "9999-12-31"
+    }  # fmt: skip
 
 
 def test_a_table_that_cannot_be_read_says_why(tmp_path, monkeypatch):

@@ -110,6 +110,12 @@ def test_items_are_filtered_and_sorted_by_score(judged):
     assert positions(judged, "order=score:tone&descending=true")[:9] == [5, 6, 7, 4, 3, 2, 1, 0, 8]
     assert judged.get("/api/runs/stocked/items?score=tone").status == 400
     assert judged.get("/api/runs/stocked/items?score=tone%3D1.1.1..").status == 400
+    # More conditions than a database takes are refused before it is asked.
+    for several in ("factor=f{}%3Da", "score=s{}%3D0..1"):
+        query = "&".join(several.format(number) for number in range(1100))
+        assert judged.get(f"/api/runs/stocked/items?{query}").status == 400
+    levels = "&".join(f"factor=task%3D{number}" for number in range(1100))
+    assert judged.get(f"/api/runs/stocked/items?{levels}").status == 200
 
 
 def test_values_to_filter_by_are_listed_with_their_numbers_of_items(judged):

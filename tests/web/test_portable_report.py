@@ -15,6 +15,8 @@ from proctor.store import Scope, timestamp
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 
+HIDDEN = "wrong: \u202egpj.exe \x1b[8m \U000e0041"
+
 
 @pytest.fixture
 def filled(tmp_path):
@@ -43,7 +45,7 @@ def filled(tmp_path):
             message = Message(role="assistant", content=f"answer {number} {HOSTILE}")
             columns = {"position": 1, "role": message.role, "content": message.content}
             writer.add("messages", (session, "1"), {"sessionId": session, **columns})
-            values = {"status": status, "sessionId": session, "error": "wrong" if status == "fail" else ""}
+            values = {"status": status, "sessionId": session, "error": HIDDEN if status == "fail" else ""}
             times = {"startedAt": timestamp(NOW), "finishedAt": timestamp(NOW), "costUsd": 0.01 * number}
             writer.change("batch_items", ("nightly", item.id), {**values, **times})
         writer.close()
@@ -56,6 +58,8 @@ def test_every_item_is_in_the_data_with_its_answer_and_each_text_once(filled):
     assert table["count"] == 60
     assert len(table["columns"]["answer"]) == 60
     assert table["texts"].count("openai/small") == 1
+    # Nothing in it is reversed or hidden.
+    assert "wrong: \ufffdgpj.exe \ufffd[8m \ufffd" in table["texts"]
     answers = {table["texts"][number] for number in table["columns"]["answer"]}
     assert f"answer 59 {HOSTILE}" in answers
     assert {table["texts"][number] for number in table["factors"]["size"]} == {"1", "2"}

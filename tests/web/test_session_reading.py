@@ -216,6 +216,11 @@ def test_no_text_does_harm_or_takes_long_when_it_is_formatted(served, site, open
         [text.replace("\x00", "") for text in ATTACKS],
     )
     assert milliseconds < 8000
+    shown = page.evaluate(
+        "async (text) => (await import('/static/texts.js')).visible(text)",
+        "a\U000e0041b\u00adc\u3164\U0001f600",
+    )
+    assert shown == "a⟨U+E0041⟩b⟨U+00AD⟩c⟨U+3164⟩\U0001f600"
     counts = page.evaluate(
         """async (texts) => {
           const { richText } = await import("/static/richtext.js");

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from proctor import __version__
 from proctor.api.launch import parse_document
@@ -75,7 +75,11 @@ def _with_messages(
     async def called(**arguments: Any) -> str:
         try:
             return await tool(**arguments)
-        except ProctorError as error:
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise tool_error(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        except (ProctorError, OSError, ValueError) as error:
+            # Also arguments that are no text of a command: with NUL, or longer than the system takes.
             raise tool_error(str(error)) from None
 
     return called

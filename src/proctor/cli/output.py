@@ -3,6 +3,7 @@
 The library raises; only this module turns an error into a message and an exit code.
 """
 
+import errno
 import json
 import os
 import sys
@@ -125,6 +126,12 @@ def exit_on_error(*, as_json: bool) -> Iterator[ExitReason]:
         # The reader of the output has closed it (`| head`), so typer exits; Python would report it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         end.code = SUCCEEDED
+    except OSError as error:
+        # Any argument may be a path; a text in its place is longer than one can be.
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        message = f"{str(error.filename)[:60]}… is too long for the path of a file"
+        end.code = _print_error(message, BAD_USAGE, as_json=as_json)
 
 
 PLACEHOLDERS = {"int": "N", "float": "N", "Path": "PATH"}

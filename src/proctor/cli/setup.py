@@ -99,7 +99,7 @@ def init(
     options = Answers(who=who, prompt=prompt, check=check, repeats=repeats, budget=budget)
     asks = not yes and not as_json and sys.stdin.isatty()
     answers = _completed(options, defaults, is_coding=git is not None, asks=asks)
-    plan = coding_plan(git, answers) if git else prompt_plan(answers)
+    plan = coding_plan(git, answers, out.resolve().parent) if git else prompt_plan(answers)
     text = _text(plan, out, git)
     job = recognize(text)
     _check(text, out, context.obj)
@@ -166,8 +166,8 @@ def _completed(options: Answers, defaults: Answers, *, is_coding: bool, asks: bo
     return Answers(**answers)
 
 
-def coding_plan(git: Git, answers: Answers) -> JsonObject:
-    """A plan that lets agents, or models behind the agent `builtin`, work on a repository."""
+def coding_plan(git: Git, answers: Answers, folder: Path) -> JsonObject:
+    """A plan in a folder that lets agents, or models behind the agent `builtin`, work on a repository."""
     known = set(agent_names())
     names = _names(answers.who)
     agents = [name for name in names if name in known]
@@ -177,7 +177,7 @@ def coding_plan(git: Git, answers: Answers) -> JsonObject:
             f"there is no agent {wrong[0]}\n`proctor agents` lists them; models are written provider/model."
         )
     branch = git("rev-parse", "--abbrev-ref", "HEAD").strip()
-    entry: JsonObject = {"repo": os.path.relpath(git.folder), "prompt": answers.prompt}
+    entry: JsonObject = {"repo": os.path.relpath(git.folder, folder), "prompt": answers.prompt}
     entries = [{**entry, "agent": agents}] if agents else []
     entries += [{**entry, "agent": "builtin", "model": models}] if models else []
     defaults = {
@@ -207,7 +207,7 @@ def _names(text: str) -> list[str]:
 def _text(plan: JsonMap, out: Path, git: Git | None) -> str:
     body = yaml.safe_dump(dict(plan), sort_keys=False, allow_unicode=True, width=110)
     job = recognize(body).name
-    what = f"the repository {git.folder.name}" if git else "one prompt"
+    what = f"the repository {printable(git.folder.name)}" if git else "one prompt"
     return (
         f"# yaml-language-server: $schema={SCHEMA_FOLDER}/{job}.schema.json\n"
         f"# A first plan for {what}. Check it without running anything:  proctor batch {out} --dry-run\n"

@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import cache
 from importlib.resources import files
 
+from proctor.formatting import printable
 from proctor.json_values import JsonObject
 from proctor.store import StoreReader
 from proctor.store.item_lists import ItemOutcome, outcomes
@@ -54,7 +55,7 @@ def items_table(read: StoreReader, run_id: str) -> JsonObject:
     scores: dict[str, list[object]] = {}
 
     def number(text: str) -> int:
-        return texts.setdefault(text[:TEXT_CHARACTERS], len(texts))
+        return texts.setdefault(printable(text[:TEXT_CHARACTERS], lines=True), len(texts))
 
     count = 0
     for row, outcome in _items(read, run_id):
@@ -73,7 +74,7 @@ def items_table(read: StoreReader, run_id: str) -> JsonObject:
             if name not in COLUMNS:
                 _padded(factors.setdefault(name, []), count).append(number(str(level)))
         for name, score in outcome.scores.items():
-            value = score["value"] if score["value"] is not None else score["label"]
+            value = score["value"] if score["value"] is not None else printable(score["label"], lines=True)
             _padded(scores.setdefault(name, []), count).append(value)
         count += 1
     for column in (*factors.values(), *scores.values()):

@@ -377,6 +377,9 @@ class SqliteConnection:
         return False
 
     def purge(self) -> None:
+        # Words of deleted texts remain in the search index until its parts are merged.
+        if self.rows('SELECT 1 FROM "sqlite_master" WHERE "name" = \'search_texts\''):
+            self.run('INSERT INTO "search_texts" ("search_texts") VALUES (\'optimize\')')
         # Overwritten data remains in free pages and in the write-ahead log.
         for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
             self.rows(statement)

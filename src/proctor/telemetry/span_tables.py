@@ -60,7 +60,9 @@ def rows_of_parquet(path: Path) -> Iterator[JsonObject]:
             names = [column[0] for column in described]
             # Times with a zone need a package of their own; nanoseconds do not.
             columns = ", ".join(
-                f"epoch_ns({_quoted(name)})" if kind.startswith("TIMESTAMP") else _quoted(name)
+                f"epoch_ns({_quoted(name)})"
+                if kind.startswith("TIMESTAMP") and not kind.endswith("]")
+                else _quoted(name)
                 for name, kind, *_ in described
             )
             answer = connection.execute(f"SELECT {columns} FROM read_parquet(?)", [str(path)])
@@ -89,7 +91,7 @@ def _plain(value: object) -> object:
     """A value of Parquet as JSON has it."""
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, float) and math.isnan(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
         # A structure has the members of all rows.

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from proctor.stats.matrix import LevelCell, Matrix, MatrixRow
 
 MOST_ROWS = 500
+MOST_CONDITIONS = 50
+"""Factors, and scores, that one list is filtered by: a database takes about a thousand conditions."""
 MOST_CACHED = 24
 """Each takes nine bytes per item: a megabyte for a run of a hundred thousand."""
 LIVE = timedelta(seconds=3)
@@ -89,14 +91,18 @@ def item_query(
     for one in status or ():
         if one not in STATUSES:
             raise NotFound(f"there is no status {one}\nThere are: {', '.join(STATUSES)}.")
+    factors = tuple(_level(one) for one in _cleaned(factor))
+    scores = tuple(_range(one) for one in _cleaned(score))
+    if max(len({name for name, _ in factors}), len(scores)) > MOST_CONDITIONS:
+        raise UsageError(f"items are filtered by at most {MOST_CONDITIONS} factors and as many scores")
     return ItemQuery(
         search=_clean(search),
         statuses=tuple(status or ()),
         models=_cleaned(model),
         agents=_cleaned(agent),
         reasons=_cleaned(reason),
-        factors=tuple(_level(one) for one in _cleaned(factor)),
-        scores=tuple(_range(one) for one in _cleaned(score)),
+        factors=factors,
+        scores=scores,
         tags=_cleaned(tag),
         is_noted=noted,
         is_starred=starred,

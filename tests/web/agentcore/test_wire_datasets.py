@@ -264,7 +264,8 @@ def test_a_bucket_is_a_folder_of_the_settings(serve, tmp_path):
 
     dataset_id = create(served, source=source("examples.jsonl"))
     assert scenarios(served, dataset_id) == ["one", "two"]
-    for wrong in ("none.jsonl", "../secret.jsonl", "broken.jsonl"):
+    (tmp_path / "bucket" / "out.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    for wrong in ("none.jsonl", "../secret.jsonl", "out.jsonl", "broken.jsonl", "x" * 1000):
         members = {"datasetName": "w", "schemaType": PREDEFINED, "source": source(wrong)}
         assert refused(served.control.create_dataset, **members)[0] == "ValidationException"
     elsewhere = {"datasetName": "w", "schemaType": PREDEFINED, "source": source("x", "elsewhere")}

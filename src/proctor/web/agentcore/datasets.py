@@ -430,9 +430,14 @@ def _from_bucket(service: Service, uri: str) -> list[JsonObject]:
         )
     root = (service.site.folder / Path(folder).expanduser()).resolve()
     path = (root / key).resolve()
-    if not path.is_relative_to(root) or not path.is_file():
+    try:
+        size = path.stat().st_size if path.is_relative_to(root) and path.is_file() else None
+    except OSError:
+        # A name that no file can have.
+        size = None
+    if size is None:
         raise validation_error([flaw("Member must be a file of the bucket")])
-    if path.stat().st_size > service.limits.body_bytes:
+    if size > service.limits.body_bytes:
         raise validation_error([flaw(f"Member must be at most {service.limits.body_bytes:,} bytes")])
     return _lines(path.read_bytes(), flaw)
 

@@ -6,7 +6,7 @@ import { api, query } from "./api.js";
 import { attempt } from "./dialogs.js";
 
 // Control characters except line ends and tabs; characters that reverse, hide, or join text.
-const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb\u{e0000}-\u{e0fff}]/gu;
 
 /** The text with each invisible character replaced by a visible one. */
 export function visible(text) {
