@@ -71,7 +71,9 @@ class LaunchRequest:
         return cls(
             **{
                 **members,
-                "retry": RetrySelection(**members["retry"]),
+                "retry": RetrySelection(
+                    **{**members["retry"], "item_ids": tuple(members["retry"].get("item_ids", ()))}
+                ),
                 "changes": BatchChanges(**members["changes"]),
                 "engine": EngineOptions(**members["engine"]),
             }

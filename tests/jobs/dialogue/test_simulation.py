@@ -291,7 +291,8 @@ def pairs_by(simulation: DialoguePlan, factor: str) -> dict[str, set[int]]:
     reader, items = InputReader(), list(simulation.items(""))
     for item in items:
         top = {"runner": item.runner, "agent": item.agent, "model": item.model, "prompt": item.prompt}
-        reader.add({**top, "digest": item.digest, "details": json.dumps(dict(item.details))})
+        row = {**top, "digest": item.digest, "details": json.dumps(dict(item.details))}
+        reader.add({name: [value] for name, value in row.items()})
     inputs, levels = reader.inputs(), Labels.of(item.factors.get(factor) for item in items)
     varied = inputs.varied(levels.codes)
     tasks = inputs.coded(*(path for path in inputs.paths if path not in varied))
