@@ -376,6 +376,8 @@ class _ProcessWorker:
         if error is not None:
             # Only what ends the batch is raised.
             self._fail(error)
+        # Items that arrived after this task had taken its last one, and before this call, found no room.
+        self._start_waiting()
         self._end_if_idle()
 
     def _fail(self, error: BaseException) -> None:
