@@ -2,8 +2,6 @@
 
 import math
 import statistics
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -101,19 +99,3 @@ def test_the_interval_for_every_look_is_wider_than_that_for_one_and_ends_at_0_an
     assert anytime_rate(0, 0).value is None
     narrow, wide = anytime_rate(8, 10, level=0.5), anytime_rate(8, 10)
     assert wide.low < narrow.low < narrow.high < wide.high
-
-
-def test_analyses_load_the_special_functions_of_scipy_without_its_package():
-    program = (
-        "import sys\n"
-        "from proctor.stats import comparison, special\n"
-        "assert 'scipy.special' not in sys.modules\n"
-        "import scipy.special\n"
-        "names = [name for name in vars(special) if hasattr(scipy.special, name) and name[0] != '_']\n"
-        "assert len(names) == 8, names\n"
-        "assert all(getattr(special, name) is getattr(scipy.special, name) for name in names)\n"
-    )
-
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-
-    assert done.stderr == ""
