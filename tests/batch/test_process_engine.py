@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from job_runs import (
 import proctor as library
 from databases import query
 from proctor.batch import lifecycle
-from proctor.batch.engines import processes
+from proctor.batch.engines import processes, worker_process
 from proctor.batch.engines.processes import ProcessEngine
 from proctor.bootstrap import open_context
 from proctor.context import Notice
@@ -328,3 +329,35 @@ async def test_workers_that_die_again_and_again_end_the_run(runs, monkeypatch):
             ),
             60,
         )
+
+
+class _InstantWorker:
+    """Ends every attempt at once."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    async def run(self, work: str) -> "_InstantWorker":
+        self.ran.append(work)
+        return self
+
+    def pack(self) -> str:
+        return self.ran[-1]
+
+
+async def test_items_that_arrive_as_the_last_attempt_ends_are_started():
+    """Its task has ended, and has not been taken off the list: there seems to be no room."""
+    process = worker_process._ProcessWorker(None, SimpleNamespace(concurrency=1))
+    process._worker = worker = _InstantWorker()
+    process._waiting.append("first")
+    process._start_waiting()
+    # The attempt ends, and what follows its end is due after this.
+    await asyncio.sleep(0)
+    assert [task.done() for task in process._attempts] == [True]
+
+    process._waiting.append("second")
+    process._start_waiting()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert worker.ran == ["first", "second"]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
-from proctor.stats import special
 from proctor.stats.intervals import CONFIDENCE, wilson_limits
 from proctor.stats.samples import FloatArray, f_tail
 

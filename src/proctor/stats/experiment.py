@@ -275,7 +275,8 @@ def _clustered_by_seed(
     The blocks of a seed are then alike, and the standard error is that between seeds, with a degree of
     freedom for each seed but one. Fewer than six seeds are too few for that: a note says so.
     """
-    from proctor.stats import special
+    from scipy import special
+
     from proctor.stats.differences import adjust
 
     if result.se is None or not result.spread:

@@ -5,8 +5,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import special
 
-from proctor.stats import special
 from proctor.stats.intervals import CONFIDENCE, FEWEST_TASKS
 from proctor.stats.samples import common_means, plus_interval, sample, samples_of_sides, t_quantile
 

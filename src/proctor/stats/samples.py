@@ -11,8 +11,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-
-from proctor.stats import special
+from scipy import special
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

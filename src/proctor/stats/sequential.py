@@ -251,7 +251,7 @@ def asymptotic_reach(n: int, alpha: float) -> float:
     alpha = 5 % the true ratio is ever excluded in 2.6 % of simulations with normal logarithms, 2.1 % with
     t(4), 4.8 % with logarithms of gamma(0.5) and 6.9 % with exponential ones: it is approximate.
     """
-    from proctor.stats.special import ndtri, stdtrit
+    from scipy.special import ndtri, stdtrit
 
     odds = -2 * math.log(alpha)
     rho2 = (odds + math.log(odds + 1)) / TUNED_FOR

@@ -737,8 +737,7 @@ def _weights(levels: Sequence[str], weights: Mapping[str, float]) -> "Array":
 def _effect(fit: _Fit, weights: "Array", level: float, *, tested: bool = False) -> Estimate:
     """A linear combination of level means, with Satterthwaite's degrees of freedom."""
     import numpy as np
-
-    from proctor.stats.special import stdtr, stdtrit
+    from scipy.special import stdtr, stdtrit
 
     runs = int(fit.counts[weights != 0].sum()) if len(fit.counts) else 0
     if not len(fit.means):

@@ -64,7 +64,7 @@ class TasksAnswer(RowModel):
 
 
 class TaskHistory(RowModel):
-    """Results of a task over all runs of the store."""
+    """Results of a task over the newest runs of the store."""
 
     task: str
     items: int = Field(description="Finished items of models and agents; oracle and noop are not counted.")
@@ -181,7 +181,7 @@ def router(site: AppState) -> APIRouter:
             raise UsageError(error_message(document, messages) or "the command failed without a message")
         return TasksAnswer.model_validate(document)
 
-    @routes.get("/api/tasks/history", summary="Results by task, over all runs", responses=ERRORS)
+    @routes.get("/api/tasks/history", summary="Results by task, over the newest runs", responses=ERRORS)
     def history() -> HistoryAnswer:
         return HistoryAnswer(tasks=_histories(store_items.task_results(site.store.read, _jobs_with_tasks())))
 

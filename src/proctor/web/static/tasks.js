@@ -1,4 +1,4 @@
-// Tasks of files with their results over all runs, and datasets of test cases.
+// Tasks of files with their results over the newest runs, and datasets of test cases.
 
 import { api, attempt, byId, confirmed, DataTable, debounced, el, format, go, query, remember, remembered } from "./app.js";
 import { itemsAddress } from "./charts.js";
