@@ -9,7 +9,6 @@ from stocked_runs import HOSTILE, add_session, stock
 from proctor.session import Iteration, Message, ModelCall, ToolCall, Usage
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)
 
 MARKDOWN = """# Plan
 
