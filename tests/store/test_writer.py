@@ -229,7 +229,7 @@ def test_the_heartbeat_goes_on_while_nothing_happens(store):
     writer.flush().result(WAIT)
     (first,) = query(store, 'SELECT "heartbeatAt" FROM "batches"')
 
-    eventually(lambda: query(store, 'SELECT "heartbeatAt" FROM "batches"') != [first], timeout=5)
+    eventually(lambda: query(store, 'SELECT "heartbeatAt" FROM "batches"') != [first])
     writer.close()
 
 
@@ -268,7 +268,10 @@ def test_an_abort_is_seen_within_two_heartbeats_and_told_once(store, url):
     with Store(url) as other:
         other.request_abort("run", NOW)
 
-    assert heard.wait(2), "the writer did not notice"
+    beats = set()
+    while not heard.wait(0.01):
+        beats.add(query(store, 'SELECT "heartbeatAt" FROM "batches"')[0]["heartbeatAt"])
+    assert len(beats) <= 3
     writer.flush().result(WAIT)
     writer.close()
     assert len(told) == 1
