@@ -24,7 +24,7 @@ from proctor.cli import output
 from proctor.cli.run import terminal_context
 from proctor.errors import ProctorError, UsageError
 from proctor.item import RUNNING
-from proctor.json_values import JsonObject, as_text
+from proctor.json_values import JsonMap, as_text
 from proctor.web.plans import PlanRequest, TypedPlan, check_in_process
 from proctor.web.state import AppState
 
@@ -272,5 +272,5 @@ def _folder(plan: str) -> Path:
     return Path(plan).resolve().parent
 
 
-def _document(document: JsonObject) -> str:
+def _document(document: JsonMap) -> str:
     return json.dumps(document, ensure_ascii=False, indent=2, default=str)
