@@ -42,13 +42,20 @@ def programs(tmp_path_factory: pytest.TempPathFactory, command_server: CommandSe
     return folder
 
 
+@pytest.fixture(scope="module")
+def models() -> Iterator[str]:
+    """The address of a server that answers for models."""
+    with TOOL.models_on_loopback() as address:
+        yield address
+
+
 @pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in TOOL.PAGES])
 def test_the_output_in_the_manual_is_what_its_commands_print(
-    page: str, programs: Path, tmp_path: Path
+    page: str, programs: Path, models: str, tmp_path: Path
 ) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
 
-    renewed = TOOL.PageRunner(tmp_path, programs).run(text)
+    renewed = TOOL.PageRunner(tmp_path, programs, models).run(text)
 
     assert TOOL.shape(renewed).splitlines() == TOOL.shape(text).splitlines(), "run: make docs"
 
