@@ -57,6 +57,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("GET /api/sessions/{session_id}/labels", "GET /api/sessions/{session_id}/annotations"),
         *("GET /api/tags", "GET /api/search", "GET /api/sessions/{session_id}/outline"),
         *("GET /api/compare", "GET /api/compare/report", "GET /api/compare/items"),
+        *("GET /api/compare/counts", "GET /api/runs/{run_id}/matrix/items"),
         *("GET /trends", "GET /api/trends", "GET /api/trends/line"),
         *("GET /api/evaluations", "GET /api/evaluations/{evaluation_id}"),
         *("GET /api/evaluations/evaluators", "GET /api/evaluations/sources"),
