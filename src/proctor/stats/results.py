@@ -29,12 +29,15 @@ from proctor.store.results import (
     ScoreColumns,
     ScoredSessions,
     evaluator_source,
+    first_columns,
+    first_positions,
     metric_columns,
     of_runs,
     of_selection,
     result_columns,
     score_columns,
     selected_columns,
+    without_digest,
 )
 from proctor.store.tables import IMPORTED
 
@@ -55,6 +58,8 @@ SIDES = ("client", "therapist")
 OF_SIDES = ("combination", "model", "prompt")
 """Inputs of a dialogue that only name its sides."""
 CACHED_INPUTS = 20_000
+FIRST_ROWS, LEAST_FIRST_ROWS = 4_000, 100
+"""Rows of a first look at a large run, and of each agent and model in it."""
 _STATUS_CODES = {status: code for code, status in enumerate(FINISHED)}
 
 
@@ -409,6 +414,21 @@ def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Resu
     return reader.results(ids)
 
 
+def load_first_results(read: StoreReader, run_id: str) -> Results:
+    """The first finished items of each agent and model of a run, without scores: for a first look at a large
+    run while all of it is loaded. Cells are complete where repeats follow each other in the plan."""
+    reader = _Reader()
+    starts = first_positions(read, run_id)
+    limit = max(LEAST_FIRST_ROWS, FIRST_ROWS // max(1, len(starts)))
+    for start in starts:
+        pages = list(first_columns(read, run_id, start, limit))
+        rows = sum(len(page["id"]) for page in pages)
+        # The last task may have more repeats than were read.
+        last = pages[-1]["digest"][-1] if rows == limit else ""
+        reader.add(without_digest(page, last) for page in pages if set(page["digest"]) != {last})
+    return reader.results([run_id])
+
+
 def load_scope(read: StoreReader, scope: Scope, now: datetime) -> Results:
     """The finished items of a scope, and its finished sessions of no run, which have the run `""`."""
     if scope.run_id:
@@ -483,16 +503,14 @@ class _Scores:
             codes = [self._codes[each] for each in versions]
             chosen = np.flatnonzero(there & np.isin(version, codes))
             if len(np.unique(at[chosen])) < len(chosen):
-                yield from self._means_of_several(chosen, at, values)
+                yield from self._means_of_several(chosen, values)
                 continue
             for each, code in zip(versions, codes, strict=True):
                 own = chosen[version[chosen] == code]
                 yield each, at[own], values[own]
 
-    def _means_of_several(
-        self, chosen: Ints, at: Ints, values: Floats
-    ) -> Iterator[tuple[_Version, Ints, Floats]]:
-        """The same where rows have several scores: those of one evaluation are averaged, the last one counts."""
+    def _means_of_several(self, chosen: Ints, values: Floats) -> Iterator[tuple[_Version, Ints, Floats]]:
+        """The same where rows have several scores: each evaluation's are averaged, the last one counts."""
         names = list(self._codes)
         groups: dict[tuple[int, int, str], list[int]] = {}
         for place in chosen.tolist():

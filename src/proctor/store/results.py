@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from itertools import compress
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from proctor.item import FINISHED, QUEUED
 from proctor.store.batches import RetrySelection, executed_again
@@ -126,6 +127,46 @@ def result_columns(read: StoreReader, run_ids: Sequence[str]) -> Iterator[Result
             f'{_COLUMNS}WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
             (run_id,),
         )
+
+
+class FirstPosition(TypedDict):
+    """Where the items of an agent and model begin in a run."""
+
+    agent: str
+    model: str
+    position: int
+
+
+def first_positions(read: StoreReader, run_id: str) -> list[FirstPosition]:
+    """The agents and models of a run in plan order; at most 50."""
+    return read.rows(
+        FirstPosition,
+        'SELECT "agent", "model", MIN("position") AS "position" FROM "batch_items" WHERE "runId" = ? '
+        'GROUP BY "agent", "model" ORDER BY "position" LIMIT 50',
+        (run_id,),
+    )
+
+
+def first_columns(
+    read: StoreReader, run_id: str, start: FirstPosition, limit: int
+) -> Iterator[ResultColumns]:
+    """The first finished items of an agent and model of a run, in plan order."""
+    yield from read.columns(
+        ResultColumns,
+        f'{_COLUMNS}WHERE i."runId" = ? AND i."position" >= ? AND i."agent" = ? AND i."model" = ? '
+        f'AND i."status" IN ({_FINISHED}) ORDER BY i."position" LIMIT ?',
+        (run_id, start["position"], start["agent"], start["model"], limit),
+    )
+
+
+def without_digest(page: ResultColumns, digest: str) -> ResultColumns:
+    """The rows of a page that have another digest."""
+    chosen = [each != digest for each in page["digest"]]
+    # Columns have the types they had.
+    return cast(
+        "ResultColumns",
+        {name: tuple(compress(cast("Sequence[object]", values), chosen)) for name, values in page.items()},
+    )
 
 
 def selected_columns(selection: "Selection") -> Iterator[ResultColumns]:
