@@ -1,17 +1,17 @@
 # What pages of the manual need before their commands: functions for `<!-- setup: … -->`.
 
 # name WORD VALUE: from here on, WORD in the commands of the page means VALUE.
-name() { mkdir -p "$HOME/.names" && printf '%s' "$2" > "$HOME/.names/$1"; }
+name() { printf '%s\t%s\n' "$1" "${2:?no value of $1}" >> "$HOME/.names"; }
 
 # run RUN…: runs of the same six questions on two scripted models; the second model answers half of them.
 run() {
   printf 'rules: [{reply: a timeout; permission denied pip install}]' > "$HOME/always.yaml"
-  printf 'rules: [{match: "[135]", reply: a timeout}, {reply: no}]' > "$HOME/half.yaml"
+  printf 'rules: [{match: "[135]", reply: a timeout}, {reply: nothing}]' > "$HOME/half.yaml"
   for id; do
     printf '%s\n' "runId: $id" 'matrix:' \
       '- {prompt: [q1, q2, q3, q4, q5, q6], model: [scripted/always, scripted/half], expect: {contains: timeout}}' \
       > "$HOME/.run.yaml"
-    proctor batch "$HOME/.run.yaml" 2>/dev/null >&2 || [ $? = 1 ] || return
+    proctor batch "$HOME/.run.yaml" >/dev/null 2>&1 || [ $? = 1 ] || return
   done
 }
 
@@ -25,7 +25,7 @@ session() { proctor show "$1" --json | python3 -c 'import json, sys; print(json.
 evaluation() {
   printf 'def fixed(event):\n    return {"label": "Yes", "value": 1.0}\n' > "$HOME/fixed.py"
   proctor evaluate start --name "$1" --run "$2" --evaluator fixed:fixed --json 2>/dev/null |
-    python3 -c 'import json, sys; print(json.load(sys.stdin)["runId"])'
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["batchEvaluationId"])'
 }
 
 # repository FOLDER: a git repository with one commit.
@@ -48,7 +48,7 @@ history() {
 # records EXPRESSION FILE: a record of another tool, as the tests of its reader have it.
 records() {
   mkdir -p "$(dirname "$2")" &&
-    PYTHONPATH="$(dirname "${BASH_SOURCE[0]}")/../tests/records" python3 -c "
+    PYTHONPATH="$(dirname "${BASH_SOURCE[0]}")/../tests/records" "$PYTHON" -c "
 import json, sys, records_by_hand as by_hand
 record = by_hand.$1
 print('\n'.join(map(json.dumps, record)) if isinstance(record, list) else json.dumps(record))" > "$2"

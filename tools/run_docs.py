@@ -55,6 +55,7 @@ NOT_RUN = {
 SETUP = ROOT / "tools" / "docs_setup.sh"
 PORT = re.compile(r" --port \d+")
 SERVER_SECONDS = 120.0
+MODELS = "gpt-4o gpt-4o-mini gpt-4.1-mini gpt-5 gpt-5-mini claude-haiku-4-5 claude-sonnet-4-5 llama3 my-model"
 BLOCK = re.compile(
     r"^<!-- setup: (?P<setup>[^\n]*?) -->$"
     r"|(?P<head>(?:^<!-- (?P<notes>[^\n]*?) -->\n)?^```(?P<info>[^\n]*)\n)(?P<body>.*?)(?P<tail>^```$)",
@@ -90,7 +91,7 @@ class PageRunner:
 
     def _renewed(self, block: re.Match[str]) -> str:
         if block["setup"] is not None:
-            self._output(f". {SETUP}\n{block['setup']}", 0)
+            self._output(f"PYTHON='{sys.executable}'\n. {SETUP}\n{block['setup']}", 0)
             return block[0]
         title = TITLE.search(block["info"])
         if title is not None:
@@ -121,8 +122,8 @@ class PageRunner:
         # One shell, so that variables stay set; each command may end with 1: some items did not succeed.
         limit = 1 if code is None else code
         checked = [
-            f'{line}\ncode=$?; [ $code -le {limit} ] || {{ echo "code $code: $BASH_COMMAND"; exit $code; }}'
-            for line in lines
+            f"{line}\ncode=$?; [ $code -le {limit} ] || {{ echo 'command {n} failed'; exit $code; }}"
+            for n, line in enumerate(lines, 1)
         ]
         self._output(self._named("\n".join(checked)), code, variables)
 
@@ -158,11 +159,9 @@ class PageRunner:
     def _named(self, command: str) -> str:
         """A command with the values of the names that the setup of the page has defined."""
         names = self.folder / ".names"
-        for file in sorted(names.iterdir()) if names.is_dir() else ():
-            value = file.read_text(encoding="utf-8").strip()
-            command = re.sub(
-                rf"(?<![\w-]){re.escape(file.name)}(?![\w-])", value.replace("\\", r"\\"), command
-            )
+        for line in names.read_text(encoding="utf-8").splitlines() if names.is_file() else ():
+            word, value = line.split("\t")
+            command = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", lambda _, value=value: value, command)
         return command
 
     def _output(self, command: str, code: int | None, variables: Mapping[str, str] = NO_VARIABLES) -> str:
@@ -210,7 +209,7 @@ class ModelsOnLoopback(BaseHTTPRequestHandler):
     """Answers as models of OpenAI and Anthropic would, with a word, or with what a schema wants."""
 
     def do_GET(self) -> None:
-        self._send({"data": [{"id": "llama3"}, {"id": "mistral"}, {"id": "my-model"}]})
+        self._send({"data": [{"id": name} for name in MODELS.split()]})
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
