@@ -9,6 +9,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,11 @@ from proctor.report import charts, panels
 from proctor.report.charts import Bar, Point, Stem
 from proctor.report.panels import HeatCell, Panel, TableRow
 from proctor.report.print_figures import print_pdf, print_svg
-from proctor.report.text_layout import text_width
+from proctor.report.text_layout import SPACIOUS, text_width, wrapped
+from proctor.results_view import FigureList
+from proctor.stats.figures import FactorFigures, Figures, PassAtK
+from proctor.stats.intervals import Estimate
+from proctor.stats.usage import Bin, Durations, ModelUsage
 
 RECORDED = Path(__file__).parent / "recorded"
 LONG = "anthropic/claude-3-5-sonnet-20241022 with the prompt »Give way wherever you can«"
@@ -73,6 +78,41 @@ HEATS = {
     for column in range(9)
     if (index, column) != (1, 4)
 }
+
+AXIS = "x" * 250
+MIXED = [point(f"{n}: {LONG}" if n % 3 else f"{n}: calm", 0.5 + n / 99, 3, None) for n in range(1, 9)]
+
+
+def level(name: str, rate: float, reach: float | None, cost: float | None = None) -> Figures:
+    def around(value: float | None) -> Estimate:
+        if value is None or reach is None:
+            return Estimate(value=value, n=4, note="Few tasks.")
+        return Estimate(value=value, low=value - reach, high=value + reach / 2, n=9)
+
+    def series(sign: int) -> tuple[PassAtK, ...]:
+        values = (*(around(rate + sign * k / 20) for k in range(3)), Estimate(value=None))
+        return tuple(PassAtK(k + 1, each) for k, each in enumerate(values))
+
+    return Figures(
+        name=name,
+        counts={},
+        unchecked=0,
+        success=around(rate),
+        with_errors=around(rate),
+        pass_at=series(1),
+        pass_hat=series(-1),
+        cost_usd=around(cost),
+        typical_cost_usd=around(cost),
+        seconds=around(90 * rate),
+        typical_seconds=around(rate),
+        cost_per_success_usd=around(cost),
+        scores={},
+        metrics={},
+    )
+
+
+LEVELS = (level("a", 0.75, 0.25, 0.125), level("", 0.5, None, 0.25), level("c", 0.25, 0.5))
+FACTOR = FactorFigures(name="model", levels=LEVELS, front=("a",))
 
 DRAWINGS: dict[str, Callable[[], str]] = {
     "bars": lambda: charts.bars("Bars", BARS),
@@ -219,6 +259,117 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     ),
 }
 
+DRAWINGS |= {
+    "bars-none": lambda: charts.bars("Bars", []),
+    "bars-words": lambda: charts.bars(
+        "Bars", [Bar(label="x" * 80, value=1, low=0.0, high=2.0), Bar(label="a bb " * 12, value=1, high=3.0)]
+    ),
+    "histogram-none": lambda: charts.histogram("None", [], []),
+    "histogram-eight": lambda: charts.histogram(
+        "Eight", [(n, n + 1.0) for n in range(8)], [5, 1, 1, 1, 1, 1, 1, 2]
+    ),
+    "scatter-none": lambda: charts.scatter("Scatter", [], x_axis="x", y_axis="y"),
+    "scatter-mixed": lambda: charts.scatter("Scatter", MIXED, x_axis=AXIS, y_axis=AXIS),
+    "scatter-beside": lambda: charts.scatter(
+        "Scatter", [point(f"name {n}", 1 + n / 9, 1 + n / 40, 0.05) for n in range(4)], x_axis="x", y_axis="y"
+    ),
+    "legend": lambda: charts.svg(
+        "Legend",
+        100,
+        charts.legend_marks([(str(n), "word " * (1 + 9 * (n % 2))) for n in range(7)], 20, width=700)[0],
+        width=700,
+    ),
+    "curves-some": lambda: charts.curves(
+        "Curves", {"pass@k": [point(f"pass@{k}", k, k / 30, 0.05) for k in range(3, 27)]}, x_axis="k"
+    ),
+    "curves-one": lambda: charts.curves("Curves", {"pass@k": [point("pass@1", 1, 0.5, 0.05)]}, x_axis="k"),
+    "trend-zero": lambda: charts.trend(
+        "Trend", [point("a", 0, 0.0, None), point("b", 1, 0.5, None)], ["1", "2"], [0, 0], say_y=percent
+    ),
+    "trend-below": lambda: charts.trend(
+        "Trend", [point("a", 0, -0.5, None), point("b", 1, 0.5, None)], ["1", "2"], [0, 0], say_y=percent
+    ),
+    "forest-none": lambda: charts.forest("Forest", []),
+    "forest-zero": lambda: charts.forest("Forest", [Stem(label="", value=0.0, low=0.0)]),
+    "dots-flat": lambda: panels.dots("Dots", {"": [bar("a", 2.0, None)]}, axis=AXIS),
+    "dots-flat-zero": lambda: panels.dots("Dots", {"": [bar("a", 0.0, None)]}),
+    "dots-flat-below": lambda: panels.dots("Dots", {"": [bar("a", -3.0, None), bar("b", -3.0, None)]}),
+    "dots-none": lambda: panels.dots("Dots", {}),
+    "dots-opposite": lambda: panels.dots("Dots", {"": [bar("a", -2.0, None), bar("b", 1.5, None)]}),
+    "dot-table-tall": lambda: panels.dot_table(
+        "Table",
+        [LONG, "b", "c"],
+        [
+            TableRow(cells=[f"{LONG} {LONG}", LONG, f"{LONG} {index}"], entry=Bar(label="", value=index))
+            for index in range(3)
+        ],
+        axis=AXIS,
+    ),
+    "dot-table-none": lambda: panels.dot_table("Table", ["n"], []),
+    "multiples-axes": lambda: panels.small_multiples("Multiples", PANELS[:1], x_axis=AXIS, y_axis=AXIS),
+    "grid-axes": lambda: panels.small_multiples(
+        "Grid", [Panel(label="", points=LINE[:1], row="a", column="b")], x_axis="x", y_axis=AXIS
+    ),
+    "interaction-axes": lambda: panels.interaction(
+        "Interaction",
+        "port",
+        {"a": {"b": HeatCell(value=1.0, low=0.5)}, LONG * 2: {"b": HeatCell(value=1.0, high=0.5)}},
+        by=AXIS,
+        axis=AXIS,
+    ),
+    "heat-map-axes": lambda: panels.heat_map(
+        "Heat",
+        {("a", "b"): HeatCell(value=1.0, low=0.5), ("a", "c"): HeatCell(value=1.6, high=2.0)},
+        rows=["a"],
+        columns=["b", "c"],
+        row_axis=AXIS,
+        column_axis=AXIS,
+    ),
+    "outcomes": lambda: charts.outcome_bar(
+        {status: 10 - n for n, status in enumerate(charts.ORDER)}, FigureList()
+    ),
+    "outcomes-none": lambda: charts.outcome_bar(dict.fromkeys(charts.ORDER, 0)),
+    "rates": lambda: charts.rates(FACTOR, FigureList()),
+    "pass-curves": lambda: charts.pass_curves(LEVELS[0]),
+    "durations": lambda: charts.duration_histogram(
+        Durations(
+            items=3,
+            mean=None,
+            std=None,
+            median=None,
+            p90=None,
+            longest=None,
+            bins=(Bin(low=0.0, high=60.0, count=2), Bin(low=60.0, high=120.0, count=1)),
+        )
+    ),
+    "cost-against-success": lambda: charts.cost_against_success(FACTOR, {"a": 1, "": 2}),
+    "tokens": lambda: charts.tokens_by_model(
+        [
+            ModelUsage(
+                model=f"m{n}",
+                calls=1,
+                failed_calls=0,
+                prompt_tokens=n * 1000,
+                cached_tokens=0,
+                completion_tokens=n,
+                reasoning_tokens=0,
+                cost_usd=None,
+                unpriced_calls=0,
+            )
+            for n in range(17)
+        ]
+    ),
+    "factor": lambda: "".join(f"{each.title}\n{each.svg}\n{each.marks}\n" for each in charts.plots(FACTOR)),
+}
+
+
+def test_charts_without_figures_are_left_out() -> None:
+    assert charts.plots(replace(FACTOR, levels=())) == []
+    assert charts.cost_against_success(replace(FACTOR, levels=LEVELS[:1])) == ""
+    assert charts.pass_curves(replace(LEVELS[0], pass_hat=())) == ""
+    unknown = replace(LEVELS[0], cost_usd=Estimate(value=None), seconds=Estimate(value=None))
+    assert [each.title for each in charts.plots(replace(FACTOR, levels=(unknown,)))] == ["Success rate"]
+
 
 def elements(drawing: str) -> str:
     """One element a line, for a difference that can be read."""
@@ -255,6 +406,23 @@ def test_a_pdf_is_as_recorded() -> None:
         text = re.sub(rb"/Length \d+|\d{10} 00000 n|startxref\n\d+", b"-", text)
         texts.append(text.decode("latin-1"))
     compare(RECORDED / "pages.txt", "\n".join(texts))
+
+
+@pytest.mark.parametrize(
+    ("text", "letters", "lines"),
+    [
+        ("xxxxxxxxxx", 4, ["xxxx", "xxxx", "xx"]),
+        ("xxxxxxxxxx", 5, ["xxxxx", "xxxxx"]),
+        ("xxxxx", 4, ["xxxx", "x"]),
+        ("xx xx", 0, ["x", "x", "x", "x"]),
+        ("xx xx xx", 6, ["xx xx", "xx"]),
+        ("xx/xx-xx_xx", 6, ["xx/xx-", "xx_xx"]),
+        (" xx  \n xx ", 9, ["xx xx"]),
+        ("", 9, []),
+    ],
+)
+def test_a_line_has_as_many_letters_as_fit(text: str, letters: int, lines: list[str]) -> None:
+    assert wrapped(text, text_width("x" * letters, 12) * SPACIOUS + 1e-9, 12) == lines
 
 
 def test_widths_of_letters_are_those_of_helvetica() -> None:
