@@ -549,3 +549,12 @@ def test_a_seed_is_of_the_combination_and_the_repeat_or_of_the_attempt() -> None
     ]
     assert len(set(seeds)) == 6 and all(0 <= seed < 2**31 for seed in seeds)
     assert runner.seed_of(item, "s9") == seeds[0] == 1839781324
+
+
+async def test_both_sides_know_the_turn_and_how_many_are_left(tmp_path: Path) -> None:
+    counting = {"q": "{{ turn }} of {{ turns_left }}"}
+    client = replace(CLIENT, steps=[{"say": "q"}], templates=counting)
+    played = Played(tmp_path, client, replace(THERAPIST, templates=counting), maxTurns=3)
+    await played.run()
+    texts = [each.content for each in played.of(Message) if each.name in ("client", "therapist")]
+    assert texts == ["1 of 3", "1 of 3", "2 of 2", "2 of 2", "3 of 1", "3 of 1"]
