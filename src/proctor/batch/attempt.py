@@ -274,7 +274,8 @@ class Attempt:
             message = f"{type(error).__name__}: {error}"
             return Outcome(status=ERROR, reason="internal_error", error=message)
         finally:
-            self._context.gateway.shut(self._token)
+            if self._token:
+                self._context.gateway.shut(self._token)
 
     def _check_answer(self, item: Item, outcome: Outcome) -> Outcome:
         """Check the agent's last message against `expect`, when everything else has passed."""
@@ -446,9 +447,10 @@ class Attempt:
 
     def _answered_model(self) -> str:
         """The model that an agent with a service of its own has used, if it is not the requested one."""
-        model, requested = self._recorder.main_model, self._work.item.model
-        is_own = self._agent_was_called and self._reservation.is_blind and not self._stand_in
-        return model if is_own and model and not is_same_model(requested, model) else ""
+        if not self._agent_was_called or not self._reservation.is_blind or self._stand_in:
+            return ""
+        model = self._recorder.main_model
+        return model if model and not is_same_model(self._work.item.model, model) else ""
 
     def _spent(self, totals: Totals) -> float | None:
         """The cost of the attempt; None when it is unknown whether more was spent."""

@@ -85,7 +85,11 @@ class WorkQueue:
                     self.skipped += 1
                     continue
                 self._in_progress += 1
-                return await self._with_checkpoint(work)
+                if self._load_checkpoint and work.id in self._attempted_before:
+                    # One at a time, not with the page: a checkpoint may be large.
+                    self._attempted_before.remove(work.id)
+                    work.checkpoint = await self._load_checkpoint(work.id)
+                return work
             if not self._exhausted:
                 await self._load()
             elif self._in_progress:
@@ -148,13 +152,6 @@ class WorkQueue:
                 self._exhausted = True
                 if not self._in_progress:
                     self._wake_all()
-
-    async def _with_checkpoint(self, work: WorkItem) -> WorkItem:
-        # One at a time, not with the page: a checkpoint may be large.
-        if self._load_checkpoint and work.id in self._attempted_before:
-            self._attempted_before.remove(work.id)
-            work.checkpoint = await self._load_checkpoint(work.id)
-        return work
 
     async def _wait(self) -> None:
         # One future per waiter, so that an item that comes back wakes one task and not a thousand.

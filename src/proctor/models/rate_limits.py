@@ -232,9 +232,13 @@ class RatePool:
 
     def answered(self) -> None:
         """Return a slot after a successful call."""
-        self.reached()
+        outage = self._outage
+        if outage.failures or outage.error:
+            self.reached()
         self._succeed()
-        self._release()
+        self._in_use -= 1
+        if self._queue:
+            self._admit()
 
     def failed(self, slot: Slot | None = None) -> None:
         """Return a slot after a failure that says nothing about the limit; `slot`: nor about an outage."""

@@ -34,8 +34,8 @@ GATHER_SECONDS = 0.02
 """Pause before a commit, which costs about as much as writing two hundred rows."""
 MANY_ROWS = 50
 BUSY_SECONDS = 0.08
-"""Further pause when more than `MANY_ROWS` have arrived: short items then begin and end in one commit, so that
-their rows are written once and signed without being read again."""
+"""Further pause when more than `MANY_ROWS` have arrived: short items then begin and end in one commit. Their
+rows are written once, and signed without being read again."""
 HEARTBEAT_SECONDS = 1.0
 KEYS = {"batches": ("runId",), "batch_items": ("runId", "id"), "sessions": ("id",)}
 """Tables whose rows change after they are written, with their primary keys."""
