@@ -641,9 +641,8 @@ class _Reader:
             scale = _declared_scale(read, evaluator, dimension, judging_session)
             self._scales.setdefault(score_name(evaluator, dimension), set()).add(scale)
         for measured in metric_columns(read, sources):
-            at = [rows.get(session, -1) for session in measured["sessionId"]]
-            names = np.asarray(measured["name"])
-            places, values = np.asarray(at), np.asarray(measured["value"], dtype=np.float64)
+            places = np.asarray([rows.get(session, -1) for session in measured["sessionId"]])
+            names, values = np.asarray(measured["name"]), np.asarray(measured["value"], dtype=np.float64)
             for name in dict.fromkeys(measured["name"]):
                 chosen = (names == name) & (places >= 0)
                 # Of several values in one session the last is assigned last.

@@ -71,6 +71,7 @@ class ColumnShape(RowModel):
     title: str
     is_numeric: bool
     limits: tuple[float, float] | None = Field(description="Scale on which figures are drawn. Null: none.")
+    is_optional: bool = Field(description="Whether pages show it on demand only.")
 
 
 class CellShape(RowModel):

@@ -86,13 +86,15 @@ class LoadedResults:
         Results of a large run are loaded by a thread of their own, so that no request waits for them.
         """
         run_id = batch["runId"]
-        state, cached = self.state(run_id), self._cached(run_id)
+        # Counting the items of a large run takes a while: once.
+        counts = status_counts(self._context.store.read, run_id)
+        state, cached = self._state(batch, counts), self._cached(run_id)
         if cached is not None:
             age = self._context.monotonic() - cached.ended
             is_recent = age < max(REFRESH_SECONDS, REFRESH_SHARE * cached.seconds)
             if cached.state == state or (batch["status"] == RUNNING and is_recent):
                 return cached.results, True
-        if sum(status_counts(self._context.store.read, run_id)[status] for status in FINISHED) <= LARGE:
+        if sum(counts[status] for status in FINISHED) <= LARGE:
             return self.of(run_id), True
         pending = self._start(run_id)
         wait([pending], timeout=seconds)
@@ -130,8 +132,11 @@ class LoadedResults:
     def state(self, run_id: str) -> tuple[object, ...]:
         """A value that changes whenever the results may have changed, also by later evaluations."""
         read = self._context.store.read
-        batch, last = read.batch(run_id, self._context.now()), last_change(read)
-        return batch["finishedAt"], *status_counts(read, run_id).values(), last["at"], last["end"]
+        return self._state(read.batch(run_id, self._context.now()), status_counts(read, run_id))
+
+    def _state(self, batch: BatchRow, counts: Mapping[str, int]) -> tuple[object, ...]:
+        last = last_change(self._context.store.read)
+        return batch["finishedAt"], *counts.values(), last["at"], last["end"]
 
 
 @dataclass(frozen=True, kw_only=True)
