@@ -39,7 +39,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     page
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    for page in (
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+        *sorted((ROOT / "examples").rglob("README.md")),
+    )
     if re.search(r"^```(console|sh)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 ]
 NOT_RUN = {
