@@ -51,6 +51,7 @@ from proctor.runner import Outcome
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, Unreadable, Usage
 from proctor.store import Drawn, Store, timestamp
 from proctor.store.writer import RowGroups
+from proctor.telemetry import normalised
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -967,17 +968,9 @@ def test_a_file_without_sessions_says_what_it_holds(monkeypatch):
     content = ingest.FileContent()
     assert content.reason() == "no session: it holds no spans and no event records"
     monkeypatch.setattr(ingest, "MOST_SEEN", 2)
-    spans = [
-        {
-            "spanId": "s",
-            "traceId": "t",
-            "name": name,
-            "kind": 1,
-            "scope": {"name": "lib"},
-            "startTimeUnixNano": 1,
-        }
-        for name in "abca"
-    ]
+    times = {"startTimeUnixNano": 1, "endTimeUnixNano": 2, "parentSpanId": "", "status": {"code": "OK"}}
+    span = {"spanId": "s", "traceId": "t", "scope": {"name": "lib"}, "kind": "INTERNAL", "attributes": {}}
+    spans = [normalised(span | times | {"name": name}) for name in "abca"]
     assert list(content.seen(spans)) == spans
     assert (content.spans, content.has_work) == (4, False)
     assert content.reason() == (
