@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from databases import new_database
 from proctor.errors import StoreDisconnected, StoreError, StoreUnavailable
 from proctor.store import Store, database
 from proctor.store.database import (
@@ -547,3 +548,36 @@ def test_errors_of_others_stay_what_they_are():
 class Failing:
     def rows(self, *_):
         raise StoreError("store error: disk")
+
+
+def test_postgresql_reads_rows_in_every_form(server):
+    connection = PostgresDatabase(new_database(server)).connect()
+    connection.run('CREATE TABLE "t" ("a" BIGINT, "b" TEXT)')
+    for count in (7, 8):
+        connection.run_many(insertion("t", ["a", "b"]), [(number, "x") for number in range(count)])
+    wanted = 'SELECT "a", SUM("a") AS "s" FROM "t" WHERE "a" < ? AND "b" = ? GROUP BY "a" ORDER BY "a"'
+    rows = [{"a": 0, "s": 0}, {"a": 1, "s": 2}]
+    parameters = (2, "x")
+    assert connection.rows(wanted, parameters) == list(connection.stream(wanted, parameters)) == rows
+    assert connection.tuples(wanted, parameters) == [(0, 0), (1, 2)]
+    assert list(connection.columns(wanted, parameters)) == [{"a": (0, 1), "s": (0, 2)}]
+    assert connection.run('UPDATE "t" SET "b" = ? WHERE "a" = ?', ("y", 1)) == 2
+    assert connection.rows('UPDATE "t" SET "b" = ?', ("z",)) == []
+    with pytest.raises(StoreError, match=r"store error: .* does not exist"):
+        connection.rows('SELECT * FROM "none"')
+    connection.close()
+
+
+def test_damage_and_errors_of_sqlite_are_told_apart(tmp_path):
+    for code, text in (
+        (sqlite3.SQLITE_CORRUPT, r"a\.db is damaged: broken"),
+        (sqlite3.SQLITE_NOTADB, r"a\.db is damaged: broken"),
+        (sqlite3.SQLITE_READONLY, "is read-only here"),
+        (sqlite3.SQLITE_BUSY, "^store error: broken$"),
+    ):
+        error = sqlite3.OperationalError("broken")
+        error.sqlite_errorcode = code
+        with pytest.raises(StoreError, match=text), _store_errors(tmp_path / "a.db"):
+            raise error
+        with pytest.raises(StoreError, match=r"^store error: broken$"), _store_errors():
+            raise error

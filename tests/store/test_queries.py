@@ -1,5 +1,6 @@
 """Queries on a small store: exact figures, boundaries and orders."""
 
+import json
 import shutil
 from datetime import timedelta
 
@@ -16,8 +17,9 @@ from proctor.store import Recorder, Store, aggregates, batches, runs, scores, ti
 from proctor.store.item_lists import ItemQuery, Listing, ScoreRange, listing
 from proctor.store.items import status_counts
 from proctor.store.reader import summed
-from proctor.store.recorder import _LineCleaner
+from proctor.store.recorder import _LineCleaner, _writable
 from proctor.store.session_selection import session_contents
+from proctor.store.tables import MOST, whole
 from proctor.store.writer import RowGroups
 
 LONG = "long text " * 1000
@@ -447,3 +449,47 @@ def test_an_imported_session_of_spans_is_built_again_only_when_its_spans_change(
     assert len(store.arrivals.build_sessions(build, NOW).sessions) == 1
     assert store.arrivals.build_sessions(build, NOW).sessions == []
     assert built == ["ext"]
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(0, 0), (-1, 0), (3, 3), (2.9, 2), (MOST, MOST), (MOST + 1, MOST), ("x", 0)],
+)
+def test_counts_are_whole_and_within_limits(number, expected):
+    assert whole(number) == expected
+
+
+def test_counts_that_cannot_be_are_corrected_one_by_one():
+    usage = Usage(input_tokens=-1, cached_tokens=2, output_tokens=3, reasoning_tokens=4)
+    assert _writable(usage) == Usage(input_tokens=0, cached_tokens=2, output_tokens=3, reasoning_tokens=4)
+    assert _writable(good := Usage(output_tokens=MOST)) is good
+
+
+def test_an_imported_session_is_an_item_of_its_task_agent_and_model(store):
+    store.imported_runs.begin("run", NOW, "0")
+    session = Session(
+        external_id="x", source="s", task="fix", agent="amp", model="m", factors={"tone": "calm"}
+    )
+    store.save_imported(session, NOW, "run")
+    (row,) = store.read.items("run")
+    assert (row["agent"], row["model"]) == ("amp", "m")
+    assert json.loads(row["factors"]) == {"task": "fix", "agent": "amp", "model": "m", "tone": "calm"}
+
+
+def test_a_session_whose_spans_tell_nothing_leaves_its_run(store):
+    def build(name, documents, left_out):
+        if documents[0].get("gone"):
+            return None
+        return Session(
+            external_id=name.external_id, source="otlp", service=name.service, log_group=name.log_group
+        )
+
+    store.arrivals.save([(mark(), {"a": 1})], NOW)
+    (session_id,) = store.arrivals.build_sessions(build, NOW).sessions
+    store.imported_runs.begin("run", NOW, "0")
+    assert not store.imported_runs.adopt("run", session_id)
+    assert len(store.read.items("run")) == 1
+    store.arrivals.save([(mark(), {"gone": True})], NOW)
+    assert store.arrivals.build_sessions(build, NOW).sessions == []
+    assert store.read.items("run") == []
+    assert query(store, 'SELECT "id" FROM "sessions"') == []
