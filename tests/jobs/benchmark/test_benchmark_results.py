@@ -168,6 +168,9 @@ def test_the_comparison_counts_and_lists_every_run(store: Store, tmp_path: Path)
     )
     assert one["runs_planned"] == 2 and len(one["runs"]) == 1  # type: ignore[arg-type]
 
+    written = results.write_result(tmp_path / "new", "m_result.json", comparison, comparison.models[0])
+    assert written == tmp_path / "new" / "m_result.json"
+    assert json.loads(written.read_text()) == whole[comparison.models[0].name]
     write_comparison(tmp_path, comparison, {}, NOW)
     with (tmp_path / "comparison_report.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
