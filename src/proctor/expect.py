@@ -122,11 +122,16 @@ def problems_of(expect: object) -> list[str]:
     return problems
 
 
+_CONTAINED = ExpectationResult("contains", True, "found")
+
+
 def _contains(expected: str | Sequence[str], answer: str) -> ExpectationResult:
-    texts = [expected] if isinstance(expected, str) else expected
-    missing = [text for text in texts if text not in answer]
+    if isinstance(expected, str):
+        missing = [] if expected in answer else [expected]
+    else:
+        missing = [text for text in expected if text not in answer]
     if not missing:
-        return ExpectationResult("contains", True, "found")
+        return _CONTAINED
     return ExpectationResult(
         "contains",
         False,

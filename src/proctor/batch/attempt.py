@@ -141,10 +141,11 @@ class _WorkLimit:
 
     async def __aenter__(self) -> None:
         # Starts now, which may be later than this object was made.
-        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None
         self._task, self._before = task, task.cancelling()
-        self.when = asyncio.get_running_loop().time() + self._seconds
+        self.when = loop.time() + self._seconds
         self._timers.start(self)
         self._limits.append(self)
 
@@ -318,7 +319,7 @@ class Attempt:
             access=self._access,
             agent=self._agent,
             home=self._context.home,
-            environment=self._environment(self._work.item),
+            environment=self._environment(self._work.item) if self._work.item.agent else {},
             now=self._context.now,
             time_limit=self._clock.time_limit,
             phase=self._clock.phase,
@@ -413,8 +414,6 @@ class Attempt:
         return agent
 
     def _environment(self, item: Item) -> dict[str, str]:
-        if not item.agent:
-            return {}
         named = secrets.referenced(map(str, item.details.get("env", {}).values()))
         visible = secrets.visible(self._context.environment, named={"HOME", *named})
         return {**visible, **self._work.variables}

@@ -228,8 +228,9 @@ class Recorder:
         """The current time; never before an earlier event of this session."""
         moment = self._now()
         # The clock of a batch returns the same object within a millisecond.
-        if moment is self._last_moment:
-            return self._last_stamp
+        return self._last_stamp if moment is self._last_moment else self._new_stamp(moment)
+
+    def _new_stamp(self, moment: datetime) -> str:
         self._last_moment = moment
         stamp = timestamp(moment)
         if stamp < self._last_stamp:
@@ -242,7 +243,10 @@ class Recorder:
 
     def _head(self) -> tuple[str, int, int, str]:
         self._position = position = self._position + 1
-        return self.session_id, position, self._step, self._stamp()
+        # As `_stamp`: called three times an item.
+        moment = self._now()
+        stamp = self._last_stamp if moment is self._last_moment else self._new_stamp(moment)
+        return self.session_id, position, self._step, stamp
 
     def _text(self, text: str) -> tuple[str, str | None]:
         if not text:
@@ -287,8 +291,8 @@ class Recorder:
             *(usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens),
             *(cost, source, _price_json(tuple(event.price.items()))),
             *(finite(event.latency_ms), finite(event.waiting_ms) or 0.0),
-            *(status, self.line(event.error), *request, *response),
-            *(self.line(event.call_id), speaker, purpose),
+            *(status, self.line(event.error) if event.error else "", *request, *response),
+            *(self.line(event.call_id) if event.call_id else "", speaker, purpose),
         )
         self._writer.append("model_calls", row)
 

@@ -74,9 +74,10 @@ class RowGroups:
 
     def change(self, table: str, key: Key, values: Mapping[str, object]) -> None:
         """Change some columns of a row."""
-        row = self.added.get((table, key)) or self.changed.get((table, key))
+        place = table, key
+        row = self.added.get(place) or self.changed.get(place)
         if row is None:
-            self.changed[table, key] = dict(values)
+            self.changed[place] = dict(values)
             self.count += 1
         else:
             row.update(values)

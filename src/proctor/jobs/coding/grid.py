@@ -234,7 +234,6 @@ class _ItemBuilder:
             # A setting of the agent, which not every agent has.
             self.fixed["settings"] = {**self.fixed.get("settings", {}), "login": grid.settled["login"]}
         self.script = grid.settled.get("script")
-        self.marks = self._marks(earlier)
         self.tasks = {prompt: task_of(prompt) for prompt in grid.axes[PROMPT]}
         self.settings: dict[tuple[float, str | None], JsonObject] = {}
 
@@ -247,8 +246,18 @@ class _ItemBuilder:
         Eight bytes of digest: a collision would only number an item as a second repeat; its id stays unique.
         """
         fixed = _mark_of(self.fixed)
+        if self.grid.is_prompt:
+            for combination in self.grid.combinations():
+                _, prompt, _, model, _, _, _, _, seed, system, _ = combination
+                # As text: -1 and -2 have the same hash.
+                yield combination, hash((fixed, prompt, model, repr(seed), system))
+            return
+        marks = [
+            _NO_MARK if values is _NO_VALUE else [self._mark(axis, value) for value in values]
+            for axis, values in enumerate(self.grid.axes)
+        ]
         is_whole = self.grid.is_whole
-        every = zip(itertools.product(*self.grid.axes), itertools.product(*self.marks), strict=True)
+        every = zip(itertools.product(*self.grid.axes), itertools.product(*marks), strict=True)
         for combination, parts in every:
             if is_whole or self.grid.has(combination):
                 # A command is part of an item only where it is the agent.
@@ -257,20 +266,6 @@ class _ItemBuilder:
                 )
                 digest = hashlib.blake2b("|".join((fixed, *relevant)).encode(), digest_size=8).digest()
                 yield combination, int.from_bytes(digest)
-
-    def _marks(self, earlier: "_ItemBuilder | None") -> list[Sequence[str]]:
-        """The marks of the values on each axis. Entries share the axes that they do not set."""
-        axes = self.grid.axes
-        if earlier is None or self.script != earlier.script:
-            return [self._marks_of(axis, values) for axis, values in enumerate(axes)]
-        before = earlier.grid.axes
-        return [
-            mark if values is before[axis] else self._marks_of(axis, values)
-            for axis, (values, mark) in enumerate(zip(axes, earlier.marks, strict=True))
-        ]
-
-    def _marks_of(self, axis: int, values: Sequence[Any]) -> Sequence[str]:
-        return _NO_MARK if values is _NO_VALUE else [self._mark(axis, value) for value in values]
 
     def _mark(self, axis: int, value: Any) -> str:
         # The timeout is not part of an item's identity.
