@@ -246,6 +246,18 @@ def test_no_text_does_harm_or_takes_long_when_it_is_formatted(served, site, open
     assert max(counts[1:-1]) < 12_000
 
 
+def test_what_is_typed_while_the_palette_loads_is_in_its_field(served, run, open_page):
+    page = open_page(f"{served.url}/")
+    held = []
+    page.route("**/static/palette.js", lambda route: held.append(route))
+    page.keyboard.press("Control+k")
+    page.keyboard.type("reading?")
+    while not held:
+        page.wait_for_timeout(20)
+    held[0].continue_()
+    expect(page.get_by_role("dialog", name="Search").get_by_role("combobox")).to_have_value("reading?")
+
+
 def test_the_palette_finds_actions_runs_and_words_with_the_keyboard_alone(served, run, open_page):
     page = open_page(f"{served.url}/")
     page.keyboard.press("Control+k")
