@@ -17,6 +17,7 @@ import yaml
 
 from command_server import CommandServer
 from proctor.cli.main import COMMANDS, _normalized
+from waiting import TIME_LIMIT_SECONDS
 
 ROOT = Path(__file__).parents[1]
 PLACEHOLDER = re.compile(r"[A-Z]{3,}|…")
@@ -217,7 +218,7 @@ def _run_steps(steps: list[str], folder: Path, programs: Path, variables: dict[s
             cwd=folder,
             env={"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(folder), "LANG": "C.UTF-8", **variables},
             capture_output=True,
-            timeout=120,
+            timeout=TIME_LIMIT_SECONDS,
         )
         codes.append(done.returncode)
     return codes

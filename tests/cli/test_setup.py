@@ -19,6 +19,7 @@ from commands import Command
 from proctor.cli.setup import made_schema, schema_text
 from proctor.jobs import jobs
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLANS = [path for path in sorted((EXAMPLES / "plans").glob("*.yaml")) if "\nmatrix:" in path.read_text()]
@@ -113,7 +114,7 @@ def test_five_questions_are_asked_on_a_terminal(proctor: Command, tmp_path: Path
         while question not in seen:
             seen += os.read(ours, 4096).decode()
         os.write(ours, f"{answer}\n".encode())
-    assert process.wait(30) == 0
+    assert process.wait(TIME_LIMIT_SECONDS) == 0
     os.close(ours)
     plan = yaml.safe_load((tmp_path / "proctor-plan.yaml").read_text())
     assert (plan["budget"], plan["matrix"][0]["runs"], plan["matrix"][0]["model"]) == (0.5, 2, ["scripted/a"])

@@ -254,9 +254,9 @@ def test_the_server_ends_with_a_command_that_is_killed(proctor, tmp_path):
         "matrix: [{prompt: Tell a story.}]\n"
     )
     with proctor.start("batch", "plan.yaml") as process:
-        eventually(lambda: servers(tmp_path), timeout=60)
+        eventually(lambda: servers(tmp_path))
         process.kill()
-        eventually(lambda: not servers(tmp_path), timeout=60)
+        eventually(lambda: not servers(tmp_path))
 
 
 @pytest.mark.slow
