@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from proctor.stats.comparison import Contrast, Mean, _direction, _reason, _verdict, _while_running, gate_of
-from proctor.stats.differences import FAIL, INCONCLUSIVE, PASS, Difference, GateVerdict, difference
+from proctor.stats.differences import FAIL, INCONCLUSIVE, PASS, Difference, GateVerdict, difference, gate
 
 
 def contrast(change: Difference | None, baseline: float | None = 0.5, **more: object) -> Contrast:
@@ -135,3 +135,35 @@ def test_errors_decide_where_counting_them_as_failures_changes_the_direction() -
     assert contrast(BETTER).p_corrected == BETTER.p_adjusted
     assert contrast(BETTER, with_errors=WORSE).if_errors_failed == WORSE.value
     assert contrast(BETTER).if_errors_failed is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "n", "verdict", "note"),
+    [
+        (-0.1, 0.1, 0.2, 40, PASS, "Within the margin."),
+        (-0.1, 0.0, 0.2, 40, PASS, "Within the margin."),
+        (-0.1, -0.05, 0.2, 40, PASS, "Worse, but within the margin."),
+        (-0.1, 0.1, 0.1, 40, INCONCLUSIVE, None),
+        (0.0, 0.1, 0.0, 40, INCONCLUSIVE, None),
+        (0.01, 0.1, 0.0, 40, PASS, "Within the margin."),
+        (-0.3, -0.2, 0.1, 40, FAIL, "Significantly worse."),
+        (-0.3, 0.0, 0.1, 40, INCONCLUSIVE, None),
+        (0.3, 0.4, -0.2, 40, PASS, "Improved as required."),
+        (0.0, 0.1, -0.2, 40, FAIL, "The required improvement is excluded."),
+        (0.0, 0.2, -0.2, 40, INCONCLUSIVE, None),
+        (-0.3, -0.2, 0.1, 6, FAIL, "Significantly worse."),
+        (-0.3, -0.2, 0.1, 5, INCONCLUSIVE, None),
+        (-0.1, 0.1, 1.0, 1, PASS, "No loss can exceed the margin."),
+        (None, None, 0.1, 40, INCONCLUSIVE, "No interval."),
+    ],
+)
+def test_a_gate_is_decided_by_the_ends_of_the_interval(
+    low: float | None, high: float | None, margin: float, n: int, verdict: str, note: str | None
+) -> None:
+    change = replace(SAME, low=low, high=high, n=n, note="", needs=None)
+    result = gate(change, margin)
+    assert result.verdict == verdict
+    assert note is None or result.note == note
+    if low is not None and high is not None:
+        mirrored = replace(change, value=0.0, low=-high, high=-low)
+        assert gate(mirrored, margin, lower_is_better=True).verdict == verdict
