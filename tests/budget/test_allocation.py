@@ -14,6 +14,7 @@ from proctor.errors import StoreError
 from proctor.models.prices import SpendingRequest
 from proctor.store import Drawn
 from proctor.store.ledger import ROUNDING_USD
+from waiting import TIME_LIMIT_SECONDS
 
 REFUSED = Drawn(usd=0.0, short_of="budget")
 OTHERS_HOLD = Drawn(usd=0.0, short_of="store_budget", others_hold=True)
@@ -405,7 +406,7 @@ async def test_a_row_of_the_ledger_names_session_item_run_and_process() -> None:
 async def test_a_kind_of_which_one_has_ended_without_a_call_is_known() -> None:
     budget, _ = budget_of(MemoryLedger(1.0))
     (await open_attempt(budget, "first")).close(0.0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIME_LIMIT_SECONDS):
         await open_attempt(budget, "second")
         await open_attempt(budget, "third")
 

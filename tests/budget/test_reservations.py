@@ -11,6 +11,7 @@ from proctor.budget.reservation import Hold, Reservation
 from proctor.errors import CostLimit
 from proctor.models.prices import SpendingRequest
 from proctor.store.ledger import ROUNDING_USD
+from waiting import TIME_LIMIT_SECONDS
 
 
 class Purse:
@@ -259,7 +260,7 @@ async def test_two_calls_that_wait_do_not_wait_for_each_other():
         reservation.charge(0.4)
 
     calls = {one: asyncio.create_task(one.hold(worst(0.3))), two: asyncio.create_task(two.hold(worst(0.3)))}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIME_LIMIT_SECONDS):
         (granted,), (left,) = await asyncio.wait(calls.values(), return_when=asyncio.FIRST_COMPLETED)
         assert granted.result() == Hold(pytest.approx(0.2), output_limit=666)
         winner = next(reservation for reservation, call in calls.items() if call is granted)
