@@ -5,8 +5,9 @@ import pytest
 from proctor.errors import UsageError
 from proctor.evaluator import Evidence, Trace
 from proctor.evaluators.definition import _dimensions, _ratings, problems_of
-from proctor.evaluators.event import evidence_of_document, reference_of
+from proctor.evaluators.event import evidence_of_document, reference_of, scored
 from proctor.evaluators.rendering import NOTHING, calls_of, happened, numbered, tools, turns_of
+from proctor.score import Score
 from proctor.session import Message, ToolCall
 
 USER, ANSWER = Message(role="user", content="hi"), Message(role="assistant", content="ho")
@@ -179,6 +180,67 @@ def test_a_definition_is_a_map_with_a_name_a_level_and_a_short_description():
         *(({"level": "session"}, 1), ({"evaluatorName": "x" * 48}, 0), ({"evaluatorName": "x" * 49}, 1)),
     ):
         assert len(problems(valid | change)) == count, change
-    assert [str(each) for each in problems_of(valid | {"description": ""}, wire=True)][0] == (
+    assert str(next(iter(problems_of(valid | {"description": ""}, wire=True)))) == (
         "description: should be 1 to 200 characters of text"
     )
+
+
+def test_a_session_of_a_document_has_what_its_events_say_where_it_says_nothing():
+    events = [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "first"},
+        {"tool": "run", "args": {"a": 1}, "result": "ok", "success": True, "spanId": "c"},
+        {"role": "odd", "content": "last", "name": "Ann"},
+    ]
+    document = {
+        "sessionId": "s",
+        "turns": [{"events": events}, {"traceId": "t", "prompt": "p", "answer": "a"}],
+    }
+    evidence = evidence_of_document(document | {"systemPrompt": "be kind", "tools": [{"name": "run"}, 3]})
+    first, second = evidence.traces
+    assert (first.id, first.prompt, first.answer) == ("turn-1", "one", "last")
+    assert (second.id, second.prompt, second.answer) == ("t", "p", "a")
+    (call,) = evidence.tool_calls
+    assert (call.name, call.args, call.result, call.success, call.call_id) == (
+        "run",
+        {"a": 1},
+        "ok",
+        True,
+        "c",
+    )
+    assert [(each.role, each.name) for each in first.messages][-1] == ("assistant", "Ann")
+    assert (evidence.system_prompt, list(evidence.tools)) == ("be kind", [{"name": "run"}])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "value", "label", "error", "code"),
+    [
+        (True, 1.0, "pass", "", ""),
+        (False, 0.0, "fail", "", ""),
+        (0.5, 0.5, "", "", ""),
+        ("good", None, "good", "", ""),
+        ("x" * 1001, None, "x" * 1000, "", ""),
+        ({"label": "good", "value": 1}, 1, "good", "", ""),
+        ({"errorCode": "C", "errorMessage": "m"}, None, "", "m", "C"),
+        ({"errorCode": "C"}, None, "", "C", "C"),
+        ({"errorMessage": "m"}, None, "", "m", "EvaluatorError"),
+    ],
+)
+def test_the_result_of_a_function_is_a_score(outcome, value, label, error, code):
+    score = scored(Score(evaluator="e"), outcome)
+    assert (score.value, score.label, score.error, score.error_code) == (value, label, error, code)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "problem"),
+    [
+        (None, "it is nothing"),
+        ([], "it is list"),
+        (" ", "no label"),
+        ({}, "it has neither label nor value"),
+        ({"label": []}, "its label is not text"),
+    ],
+)
+def test_what_is_no_score_says_why(outcome, problem):
+    score = scored(Score(evaluator="e"), outcome)
+    assert problem in score.error and score.error_code == "InvalidResult"

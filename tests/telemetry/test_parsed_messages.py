@@ -1,5 +1,6 @@
 """Messages, tool calls and results in every form that frameworks write them, and exports by their members."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -9,9 +10,11 @@ from botocore.exceptions import ClientError
 
 from proctor.errors import NotFound, UsageError
 from proctor.session import Unreadable
-from proctor.telemetry import exports, sources
+from proctor.telemetry import exports, sources, span_tables
 from proctor.telemetry.dialects import PROMPT, RESPONSE, is_transport, read_span
+from proctor.telemetry.documents import says_something
 from proctor.telemetry.messages import (
+    DEEPEST,
     args_of,
     as_text,
     calls_of,
@@ -21,7 +24,7 @@ from proctor.telemetry.messages import (
     parse_messages,
 )
 from proctor.telemetry.sources import documents_in, logs_client, read_documents
-from proctor.telemetry.span import Span
+from proctor.telemetry.span import Span, _error
 
 
 def told(message):
@@ -394,3 +397,73 @@ def test_two_attributes_say_what_an_agent_was_asked_and_answered():
     chat = read(**{"gen_ai.operation.name": "chat", PROMPT: "hi"})
     assert (chat.kind, chat.inputs) == ("inference", [])
     assert read() is None
+
+
+def test_a_trace_of_langfuse_lasts_as_long_as_its_observations():
+    observations = [
+        {"id": "a", "type": "SPAN", "startTime": 5, "endTime": 9},
+        {"id": "b", "type": "SPAN", "startTime": 7, "parentObservationId": "a"},
+        {"id": "c", "type": "SPAN"},
+    ]
+    trace = {"id": "t", "name": "n", "sessionId": "s", "input": "hi", "observations": observations}
+    root, first, second = exports._from_langfuse_trace(trace)
+    assert (root["startTimeUnixNano"], root["endTimeUnixNano"]) == (
+        *(exports.time_of(5), exports.time_of(9)),
+    )
+    assert (root["spanId"], first["parentSpanId"], second["parentSpanId"]) == ("t", "t", "a")
+    assert root["attributes"]["gen_ai.operation.name"] == "invoke_workflow"
+    assert first["attributes"]["session.id"] == "s"
+    (alone,) = exports._from_langfuse_trace({"id": "t", "timestamp": 5})
+    assert alone["startTimeUnixNano"] == alone["endTimeUnixNano"] == exports.time_of(5)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"body": {}}, True),
+        ({"body": []}, True),
+        ({"body": "line"}, False),
+        ({"eventName": "gen_ai.choice"}, True),
+        ({"eventName": "other", "attributes": {"event.name": "gen_ai.choice"}}, False),
+        ({"attributes": {"event.name": "gen_ai.choice"}}, True),
+        ({"attributes": {"gen_ai.system": "x"}}, True),
+        ({"attributes": {"other": "x"}}, False),
+    ],
+)
+def test_ordinary_log_lines_are_told_from_records(document, expected):
+    assert says_something(document) is expected
+
+
+@pytest.mark.parametrize(
+    ("status", "events", "attributes", "expected"),
+    [
+        ({"message": "m"}, [], {"error.type": "T"}, "m"),
+        ({}, [("exception", "boom")], {"error.type": "T"}, "boom"),
+        ({}, [("other", "boom")], {"error.type": "T"}, "T"),
+        ({}, [], {}, "it failed"),
+    ],
+)
+def test_the_error_of_a_span_is_the_first_that_is_named(status, events, attributes, expected):
+    named = [{"name": name, "attributes": {"exception.message": text}} for name, text in events]
+    assert _error({"status": status, "events": named, "attributes": attributes}) == expected
+
+
+def test_rejected_parts_of_lists_in_lists_are_added_up():
+    found = documents_in([3, {"spans": [3, 4]}])
+    assert (found.documents, found.rejected) == ([], 3)
+
+
+def test_a_table_that_is_no_csv_says_so(monkeypatch):
+    monkeypatch.setattr(span_tables, "MOST_CELL", 10)
+    text = b"context.span_id,name\n" + b"x" * 100 + b",n\n"
+    with pytest.raises(ValueError, match="it is not CSV: "):
+        list(span_tables.rows_of_csv(io.BytesIO(text)))
+
+
+def test_messages_that_are_wrapped_too_often_are_left_out():
+    value = {"lc": 1, "id": ["HumanMessage"], "kwargs": {"content": "deep"}}
+    assert [message.text for message in parse_messages(value, "user")] == ["deep"]
+    assert parse_messages(value, "user", DEEPEST) == []
+    for _ in range(DEEPEST + 2):
+        value = {"messages": [value]}
+    assert parse_messages(value, "user") == []
