@@ -327,7 +327,7 @@ class Relay:
 
 
 def frame(message: object) -> bytes:
-    data = pickle.dumps(message)
+    data = pickle.dumps(message, protocol=5)
     return HEADER.pack(len(data)) + data
 
 
