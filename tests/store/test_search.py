@@ -7,6 +7,7 @@ import pytest
 from stocked import add_batch, owned, session
 
 from databases import query
+from proctor.batch.deletion import delete_run, forget_sessions
 from proctor.errors import UsageError
 from proctor.session import Message, Session, Step, TimedEvent, ToolCall
 from proctor.store import Store, database, search
@@ -163,6 +164,34 @@ def test_words_of_pruned_texts_are_removed_from_the_file(tmp_path):
         store.purge()
         # Words are stored without what they have in common with the one before.
         assert b"onfidential" not in (tmp_path / "s.db").read_bytes()
+        assert ids(store, "public") == ["other"]
+
+
+def test_words_of_deleted_sessions_are_removed_from_the_index(tmp_path):
+    imported = Session(
+        external_id="x",
+        source="otlp",
+        steps=[
+            Step(trace_id="t", events=[TimedEvent(event=Message(role="user", content="an unlisted cat"))])
+        ],
+    )
+    with Store(str(tmp_path / "s.db")) as store:
+        for run, word in (("run", "confidential"), ("other", "public")):
+            add_batch(store, run, owner="me")
+            record(store, run, f"a {word} cat", run=run)
+            assert ids(store, word) == [run]
+        imported_id = store.save_imported(imported, NOW)
+        assert ids(store, "unlisted") == [imported_id]
+
+        delete_run(store, "run", tmp_path, {}, branches=False)
+        forget_sessions(store, [imported_id])
+
+        index = b"".join(
+            bytes(row["block"]) for row in query(store, 'SELECT "block" FROM "search_texts_data"')
+        )
+        # Words are stored without what they have in common with the one before.
+        assert b"ublic" in index
+        assert b"onfidential" not in index and b"nlisted" not in index
         assert ids(store, "public") == ["other"]
 
 

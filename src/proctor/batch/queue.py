@@ -80,7 +80,9 @@ class WorkQueue:
         """The next item, waiting for it if necessary; None when all is done or the queue is stopped."""
         while not self._stopped:
             if work := self._pop_needed():
-                return await self._with_checkpoint(work)
+                if work.id in self._attempted_before:
+                    await self._add_checkpoint(work)
+                return work
             if not self._exhausted:
                 await self._load()
             elif self._in_progress:
@@ -100,7 +102,9 @@ class WorkQueue:
         items = [first] if first else []
         # Not `next`: where the others turn out not to be needed, it would wait for the first one to end.
         while items and len(items) < limit and (work := self._pop_needed()):
-            items.append(await self._with_checkpoint(work))
+            if work.id in self._attempted_before:
+                await self._add_checkpoint(work)
+            items.append(work)
         return items
 
     def _pop_needed(self) -> WorkItem | None:
@@ -112,6 +116,12 @@ class WorkQueue:
                 return work
             self.skipped += 1
         return None
+
+    async def _add_checkpoint(self, work: WorkItem) -> None:
+        # One at a time, not with the page: a checkpoint may be large.
+        assert self._load_checkpoint
+        self._attempted_before.remove(work.id)
+        work.checkpoint = await self._load_checkpoint(work.id)
 
     def done(self) -> None:
         """Mark an item that `next` returned as finished."""
@@ -152,13 +162,6 @@ class WorkQueue:
                 self._exhausted = True
                 if not self._in_progress:
                     self._wake_all()
-
-    async def _with_checkpoint(self, work: WorkItem) -> WorkItem:
-        # One at a time, not with the page: a checkpoint may be large.
-        if self._load_checkpoint and work.id in self._attempted_before:
-            self._attempted_before.remove(work.id)
-            work.checkpoint = await self._load_checkpoint(work.id)
-        return work
 
     async def _wait(self) -> None:
         # One future per waiter, so that an item that comes back wakes one task and not a thousand.
