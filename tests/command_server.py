@@ -61,7 +61,7 @@ class CommandServer:
         folder: Path,
         environment: Mapping[str, str],
         stdin: str = "",
-        timeout: float = 120,
+        timeout: float = 600,
     ) -> "subprocess.CompletedProcess[str]":
         """Run one command to its end; may be called from several threads."""
         request = {"words": words, "folder": str(folder), "environment": dict(environment)}
@@ -105,7 +105,7 @@ class CommandServer:
         self._listener.close()
         if self._process and self._process.stdin:
             self._process.stdin.close()
-            self._process.wait(timeout=60)
+            self._process.wait(timeout=600)
         self._folder.cleanup()
 
     def _ask(self, request: Mapping[str, Any], files: Sequence[int], timeout: float) -> int:

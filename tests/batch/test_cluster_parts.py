@@ -23,6 +23,7 @@ from proctor.processes.warden import is_alive
 from proctor.secrets import on_machine
 from proctor.store import Store
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 GIB = 2**30
 
@@ -223,13 +224,17 @@ asyncio.run(main())
 """
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_SECONDS,
     )
 
     assert done.returncode == 1, done.stderr
     started = [int(pid) for pid in done.stdout.split()]
     assert len(started) >= 2
-    eventually(lambda: not [pid for pid in started if is_alive(pid)], timeout=10)
+    eventually(lambda: not [pid for pid in started if is_alive(pid)])
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from proctor.store.writer import this_process
 from proctor.tasks.markdown import read_task
 from proctor.tasks.task import Task, TaskCheck, TaskStep, texts_of
 from proctor.workspace.test_reports import Verdict
+from waiting import TIME_LIMIT_SECONDS
 
 HEAD = "# Task: Fix the sum\n\n## Success Criteria\n- [ ] The sum is right\n- [ ] The tests pass\n"
 FIX = [{"edit": {"path": "sum.py", "find": "1 - 1", "replace": "1 + 1"}}, {"say": "It is 2 now."}]
@@ -212,7 +213,7 @@ async def test_an_agent_that_gives_up_without_a_change_has_failed(bench: Bench) 
 async def test_a_check_that_does_not_end_is_ended_and_is_a_timeout(bench: Bench) -> None:
     task = bench.task("start: start\ncheck_timeout: 0.5\ncheck: sleep 60")
 
-    seen = await asyncio.wait_for(bench.run(task, FIX), 30)
+    seen = await asyncio.wait_for(bench.run(task, FIX), TIME_LIMIT_SECONDS)
 
     assert seen["outcome"] == ("timeout", "timeout")
 

@@ -17,6 +17,7 @@ from proctor.session import Iteration, Message, ModelCall, Usage
 from proctor.store import ItemFilter, Scope, Store, item_of, timestamp
 from proctor.store.item_lists import ItemQuery, listing
 from proctor.store.writer import this_process
+from waiting import TIME_LIMIT_SECONDS
 
 
 @pytest.fixture
@@ -276,7 +277,7 @@ def test_a_batch_whose_process_died_is_interrupted_at_once(store, url):
         "store = Store(sys.argv[1]); row = {'runId': 'run', 'createdAt': 'x', 'job': 'coding', "
         "'status': 'running', 'owner': this_process()}; store.create_batch(row, []); os._exit(0)"
     )
-    subprocess.run([sys.executable, "-c", program, url], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program, url], check=True, timeout=TIME_LIMIT_SECONDS)
 
     found = store.read.batch("run", NOW)
     assert (found["status"], found["reason"]) == ("interrupted", "its process died")

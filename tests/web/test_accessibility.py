@@ -13,8 +13,6 @@ from stocked_runs import add_session, stock
 
 from proctor.session import Iteration, Message, ToolCall
 
-expect.set_options(timeout=30_000)
-
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
 
 ENOUGH = 4.5

@@ -10,7 +10,6 @@ from stocked_runs import HOSTILE, add_session
 from proctor.session import Message
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)
 
 BETTER = {f"task {n}": "success" for n in range(30)}
 WORSE = {f"task {n}": "success" if n < 10 else "fail" for n in range(30)}

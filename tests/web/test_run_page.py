@@ -9,9 +9,9 @@ from stocked_runs import HOSTILE, NOW, stock
 
 from proctor.item import Item
 from proctor.store import timestamp
+from waiting import TIME_LIMIT_SECONDS
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 TALK = """
@@ -106,7 +106,7 @@ def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(serve
     expect(page.get_by_text("Mock run.")).to_be_visible()
     # In place: the page was never loaded anew.
     assert page.evaluate("window.same") is True
-    assert running.wait(timeout=20) == 0
+    assert running.wait(timeout=TIME_LIMIT_SECONDS) == 0
 
 
 def test_a_run_that_stopped_early_shows_valid_intervals_and_runs_the_rest(served, proctor, open_page):
@@ -244,7 +244,7 @@ def test_an_abort_asks_first_then_the_run_goes_on_and_what_failed_is_tried_again
     page.get_by_role("dialog").get_by_role("button", name="Abort run").click()
     expect(page.locator("#status")).to_contain_text("aborted")
     expect(chip(page, "error")).to_contain_text("6")
-    assert running.wait(timeout=20) == 3
+    assert running.wait(timeout=TIME_LIMIT_SECONDS) == 3
 
     talker(proctor, "wrong", 0)
     page.get_by_role("button", name="Resume").click()
@@ -282,7 +282,7 @@ def test_an_answer_that_was_long_on_its_way_does_not_replace_what_is_newer(serve
     # Of something that must not happen there is nothing to wait for but the next thing that does.
     page.evaluate("new Promise(requestAnimationFrame)")
     expect(page.locator("#status")).to_contain_text("aborted")
-    assert running.wait(timeout=20) == 3
+    assert running.wait(timeout=TIME_LIMIT_SECONDS) == 3
 
 
 def test_everything_can_be_reached_by_keyboard(served, proctor, open_page):

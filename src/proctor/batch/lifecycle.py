@@ -35,7 +35,7 @@ from proctor.job import (
 )
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader
-from proctor.store.batches import moment
+from proctor.store.batches import ABORTED, moment
 from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class RunSummary(TypedDict):
     itemCount: int
     successCount: int
     uncheckedCount: NotRequired[int]
+    abortedCount: NotRequired[int]
     """Successes that nothing checked; missing: none."""
     failCount: int
     timeoutCount: int
@@ -570,6 +571,10 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     }
     if unchecked:
         summary["uncheckedCount"] = unchecked
+    if batch["status"] == ABORTED:
+        # They count as errors, but none of them failed.
+        ended = ItemFilter(statuses=(ERROR,), reasons=(ABORTED,))
+        summary["abortedCount"] = store.read.count_items(batch["runId"], ended)
     if store.read.resource(batch["runId"], STOP_RULE) is not None:
         from proctor.stats.stopping import stop_document
 

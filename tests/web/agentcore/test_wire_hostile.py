@@ -14,6 +14,7 @@ from test_wire_online import RULE, SOURCE
 from wire_server import servers
 
 from proctor.web.agentcore import LOG_OPERATIONS, OPERATIONS, logs
+from waiting import TIME_LIMIT_SECONDS
 
 TARGETS = [f"{logs.TARGET}{name}" for name in LOG_OPERATIONS]
 START = {
@@ -54,7 +55,7 @@ class Caller:
     """Sends requests that no client would, over one connection."""
 
     def __init__(self, served):
-        self._connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=60)
+        self._connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=TIME_LIMIT_SECONDS)
 
     def status(self, method, path, body=b"", headers=None):
         try:

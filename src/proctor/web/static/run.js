@@ -263,15 +263,19 @@ async function showMatrix() {
 
 let drawnFor = "";
 
-async function drawCharts() {
+/** Seconds that the server may take for the charts of a large run, once those that are there are shown. */
+const CHARTS_WAIT = 20;
+
+async function drawCharts(wait = 0) {
   const by = byId("by").value;
   const box = byId("charts");
   try {
-    const [all, grouped] = await Promise.all([api.get(`${ADDRESS}/charts`), by ? api.get(`${ADDRESS}/charts${query({ by })}`) : null]);
+    const [all, grouped] = await Promise.all([api.get(`${ADDRESS}/charts`), by ? api.get(`${ADDRESS}/charts${query({ by, wait })}`) : null]);
     if (by !== byId("by").value) return;
     const cards = [...all.charts, ...(grouped?.charts || [])].map((chart) => chartCard(chart, { run: RUN }));
     box.replaceChildren(...cards, ...(grouped?.remark ? [el("p", { class: "soft" }, grouped.remark)] : []));
     drawnFor = JSON.stringify(run.counts);
+    if (grouped && !grouped.isCurrent) drawCharts(CHARTS_WAIT);
   } catch (error) {
     box.replaceChildren(el("div", { class: "notice bad" }, el("p", {}, error.message)));
   }
