@@ -111,6 +111,8 @@ def run(site):
 
 def test_a_session_is_read_with_diffs_outline_check_neighbors_and_notes(served, run, open_page):
     page = open_page(f"{served.url}/sessions/r1?from=status%3Dfail%26order%3Dposition")
+    # An age that stays current.
+    expect(page.locator("#facts time[data-since=started]")).to_have_text(re.compile("^started "))
     said = page.locator(".role-assistant .rich")
     expect(said.locator("strong")).to_have_text(["sum", "2"])
     expect(said.locator("ol > li").nth(1).locator("ul > li")).to_have_count(2)
