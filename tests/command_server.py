@@ -61,7 +61,7 @@ class CommandServer:
         folder: Path,
         environment: Mapping[str, str],
         stdin: str = "",
-        timeout: float = 120,
+        timeout: float = 600,
     ) -> "subprocess.CompletedProcess[str]":
         """Run one command to its end; may be called from several threads."""
         request = {"words": words, "folder": str(folder), "environment": dict(environment)}
@@ -105,7 +105,7 @@ class CommandServer:
         self._listener.close()
         if self._process and self._process.stdin:
             self._process.stdin.close()
-            self._process.wait(timeout=60)
+            self._process.wait(timeout=600)
         self._folder.cleanup()
 
     def _ask(self, request: Mapping[str, Any], files: Sequence[int], timeout: float) -> int:
@@ -338,10 +338,14 @@ def _become(request: Mapping[str, Any]) -> NoReturn:
 
 def _load(name: str) -> None:
     try:
-        import_module(name)
+        module = import_module(name)
     except Exception:
         # A module of the command's own folder, or one that is not installed.
-        pass
+        return
+    if name == "proctor.report.render":
+        # Compiling the template of a report takes longer than most commands.
+        for template in module._TEMPLATES:
+            module._environment(escaped=".html" in template).get_template(template)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from command_server import CommandServer, StartedCommand
 from proctor.bootstrap import SIGNING_KEY
 from proctor.store import Store
 from proctor.store.keys import Keys, SigningKeyFile
+from waiting import TIME_LIMIT_SECONDS
 
 
 class Command:
@@ -42,7 +43,7 @@ class Command:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=TIME_LIMIT_SECONDS,
         )
 
     def start(

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from proctor.testing.model_server import ModelServer
+from waiting import TIME_LIMIT_SECONDS
 
 SOURCE = Path(__file__).parents[1] / "src" / "proctor"
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -313,7 +314,7 @@ def loaded(tmp_path: Path, *words: str, **variables: str) -> set[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=TIME_LIMIT_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return set(done.stderr.rpartition("LOADED ")[2].split())

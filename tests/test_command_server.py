@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 PLAN = "runId: {name}\nmatrix: [{{prompt: hello, model: scripted/{model}, runs: {runs}}}]\n"
 
@@ -110,7 +111,7 @@ def test_who_kills_a_program_that_forwards_kills_the_command(proctor):
 def test_a_started_command_is_a_process_that_can_be_waited_for_and_killed(proctor):
     (proctor.folder / "slow.yaml").write_text("{latency_seconds: 60, rules: [{reply: late}]}")
     done = proctor.start("batch", write(proctor, "short"))
-    output, _ = done.communicate(timeout=60)
+    output, _ = done.communicate(timeout=TIME_LIMIT_SECONDS)
     assert (done.returncode, done.poll()) == (0, 0) and "short completed" in output
 
     with proctor.start("batch", write(proctor, "long", "slow")) as running:
@@ -121,4 +122,4 @@ def test_a_started_command_is_a_process_that_can_be_waited_for_and_killed(procto
         with pytest.raises(subprocess.TimeoutExpired):
             running.communicate(0.01)
         running.kill()
-        assert running.wait(60) == -9
+        assert running.wait(TIME_LIMIT_SECONDS) == -9

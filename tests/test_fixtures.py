@@ -11,6 +11,7 @@ import pytest
 
 from proctor.testing import eventually, eventually_async
 from proctor.testing.model_server import failure, reply
+from waiting import TIME_LIMIT_SECONDS
 
 TESTS_OF_A_USER = """
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ def ask(server, words):
     request = Request(
         f"{server.url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urlopen(request, timeout=10) as response:
+    with urlopen(request, timeout=TIME_LIMIT_SECONDS) as response:
         return json.loads(response.read())["choices"][0]["message"]["content"]
 
 

@@ -1,4 +1,4 @@
-"""What tests wait for with `eventually`."""
+"""How long tests wait, and what they wait for with `eventually`."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -6,6 +6,9 @@ from typing import TypeVar
 from command_server import StartedCommand
 
 Value = TypeVar("Value")
+
+TIME_LIMIT_SECONDS = 300.0
+"""For anything a test waits for: other work on the machine may make it ten times slower."""
 
 
 def while_running(process: StartedCommand, condition: Callable[[], Value]) -> Callable[[], Value]:

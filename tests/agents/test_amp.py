@@ -13,6 +13,7 @@ from proctor.agents.amp import Amp
 from proctor.errors import WorkspaceError
 from proctor.session import Intervention, Message, ModelCall, ToolCall, Workspace
 from proctor.testing import eventually_async
+from waiting import TIME_LIMIT_SECONDS
 
 KEY = "amp-secret-0123456789"
 HELP = """Options:
@@ -174,7 +175,7 @@ async def test_an_exit_with_an_error_is_a_failure_with_its_last_words(place, amp
 async def test_an_amp_that_asks_is_an_intervention_and_is_ended_rather_than_waited_for(place, amp, question):
     amp(INIT, question, then="time.sleep(60)")
 
-    done = await asyncio.wait_for(place.work(Amp(unanswered_seconds=0.2)), 20)
+    done = await asyncio.wait_for(place.work(Amp(unanswered_seconds=0.2)), TIME_LIMIT_SECONDS)
 
     assert len(place.recorded(Intervention)) == 1
     assert "from a human, and none is available" in done.failure
@@ -184,7 +185,7 @@ async def test_an_amp_that_asks_is_an_intervention_and_is_ended_rather_than_wait
 async def test_a_question_that_leaves_its_line_open_is_an_intervention_as_well(place, amp):
     amp(INIT, then="print('Run make? (y/n) ', end='', flush=True); time.sleep(60)")
 
-    done = await asyncio.wait_for(place.work(Amp(unanswered_seconds=0.2)), 20)
+    done = await asyncio.wait_for(place.work(Amp(unanswered_seconds=0.2)), TIME_LIMIT_SECONDS)
 
     assert [asked.text for asked in place.recorded(Intervention)] == ["Run make? (y/n)"]
     assert "from a human, and none is available" in done.failure

@@ -11,6 +11,7 @@ from databases import query
 from proctor.api.launch import Launcher, LaunchRequest
 from proctor.job import BatchChanges
 from proctor.store import RetrySelection
+from waiting import TIME_LIMIT_SECONDS
 
 SECRET = "sk-in-a-plan-0123456789"
 PLAN = f"matrix: [{{prompt: 'hello {SECRET}', model: scripted/echo}}]"
@@ -57,7 +58,7 @@ def test_the_plan_travels_on_standard_input_and_not_in_arguments(launcher):
 
     launched = launcher.launch(request, "one")
 
-    assert launched.process.wait(timeout=30) == 0
+    assert launched.process.wait(timeout=TIME_LIMIT_SECONDS) == 0
     document = launched.document
     assert not any(SECRET in word for word in (*document["arguments"], *map(str, launched.process.args)))
     assert LaunchRequest.from_json(document["request"]) == request
@@ -66,7 +67,7 @@ def test_the_plan_travels_on_standard_input_and_not_in_arguments(launcher):
 def test_a_detached_process_has_its_own_session_and_no_secrets_of_the_server(launcher):
     launched = launcher.launch(LaunchRequest(job="coding", plan_text=PLAN), "one")
 
-    assert launched.process.wait(timeout=30) == 0
+    assert launched.process.wait(timeout=TIME_LIMIT_SECONDS) == 0
     document = launched.document
     assert (document["token"], document["key"]) == (None, "kept")
     assert document["is_session_leader"]
@@ -77,14 +78,14 @@ def test_a_plan_larger_than_a_pipe_does_not_block_the_start(launcher):
 
     launched = launcher.launch(LaunchRequest(job="coding", plan_text=text), "large")
 
-    assert launched.process.wait(timeout=30) == 0
+    assert launched.process.wait(timeout=TIME_LIMIT_SECONDS) == 0
     log = launched.log.with_suffix(".json").read_text()
     assert len(LaunchRequest.from_json(json.loads(log)["request"]).plan_text or "") == len(text)
 
 
 def test_output_goes_to_named_files_unless_the_store_is_encrypted(launcher, tmp_path):
     launched = launcher.launch(LaunchRequest(job="coding", plan_text=PLAN), "open")
-    assert launched.process.wait(timeout=30) == 0
+    assert launched.process.wait(timeout=TIME_LIMIT_SECONDS) == 0
     assert launched.log.read_text() == launched.messages == "a message\n"
     assert sorted(path.name for path in launcher.logs.iterdir()) == ["open.json", "open.log"]
 
@@ -95,7 +96,7 @@ def test_output_goes_to_named_files_unless_the_store_is_encrypted(launcher, tmp_
         logs=tmp_path / "encrypted",
         is_encrypted=True,
     ).launch(LaunchRequest(job="coding", plan_text=PLAN), "closed")
-    assert encrypted.process.wait(timeout=30) == 0
+    assert encrypted.process.wait(timeout=TIME_LIMIT_SECONDS) == 0
     assert encrypted.messages == "a message\n"
     assert SECRET in encrypted.document["request"]
     assert list((tmp_path / "encrypted").iterdir()) == []

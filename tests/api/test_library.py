@@ -11,6 +11,7 @@ import pytest
 
 import proctor
 from proctor.errors import NotFound, UsageError
+from waiting import TIME_LIMIT_SECONDS
 
 PLAN = (
     "runId: nightly\nmatrix:\n  - {prompt: [first, second], model: [scripted/ok, scripted/echo], runs: 2}\n"
@@ -432,7 +433,7 @@ def test_a_run_is_evaluated_by_its_name_and_an_unknown_one_is_refused(library, p
 
 
 def test_synchronous_evaluators_run_at_the_same_time(library):
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=TIME_LIMIT_SECONDS)
 
     def meets_another(evidence):
         both.wait()

@@ -7,6 +7,8 @@ from array import array
 
 from stand_ins import doing, echo
 
+from waiting import TIME_LIMIT_SECONDS
+
 
 async def test_five_thousand_items_a_thousand_at_a_time(workshop):
     at_once, all_there = 0, asyncio.Event()
@@ -16,7 +18,7 @@ async def test_five_thousand_items_a_thousand_at_a_time(workshop):
         at_once += 1
         if at_once == 1000:
             all_there.set()
-        await asyncio.wait_for(all_there.wait(), 30)
+        await asyncio.wait_for(all_there.wait(), TIME_LIMIT_SECONDS)
         at_once -= 1
 
     ending = await workshop.run(echo(5000, 1000), find_runner=doing(meet))

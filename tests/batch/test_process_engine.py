@@ -32,7 +32,7 @@ from proctor.processes.warden import children_of, descendants_of, is_alive
 from proctor.store import Store
 from proctor.testing import eventually
 from proctor.testing.model_server import ModelServer, reply
-from waiting import while_running
+from waiting import TIME_LIMIT_SECONDS, while_running
 
 
 class Processes(Runs):
@@ -207,7 +207,7 @@ def start_stuck(proctor, repository) -> tuple[Any, Path]:
     )
     process = proctor.start("batch", "plan.yaml")
     home = proctor.folder / "proctor-home"
-    eventually(while_running(process, lambda: len(list(home.rglob("started.txt"))) == 2), timeout=60)
+    eventually(while_running(process, lambda: len(list(home.rglob("started.txt"))) == 2))
     return process, go
 
 
@@ -219,7 +219,7 @@ def test_nothing_outlives_a_killed_driver_and_the_run_resumes(proctor, repositor
     process.wait()
     process.stdout.close()
 
-    eventually(lambda: not [pid for pid in started if is_alive(pid)], timeout=15)
+    eventually(lambda: not [pid for pid in started if is_alive(pid)])
     go.touch()
     resumed = proctor("batch", "plan.yaml", "--resume", "--workers", "2", "--json")
 
@@ -234,9 +234,9 @@ def test_what_agents_of_a_killed_worker_had_started_ends_and_its_item_runs_again
     assert len(started) >= 4
     os.kill(worker, signal.SIGKILL)
 
-    eventually(while_running(process, lambda: not [pid for pid in started if is_alive(pid)]), timeout=15)
+    eventually(while_running(process, lambda: not [pid for pid in started if is_alive(pid)]))
     go.touch()
-    process.communicate(timeout=30)
+    process.communicate(timeout=TIME_LIMIT_SECONDS)
 
     assert process.returncode == 0
     with proctor.open_store() as store:
@@ -253,7 +253,7 @@ def test_ctrl_c_and_abort_reach_the_workers(proctor):
             (proctor.folder / "plan.yaml").write_text(plan.replace("RUN", run_id))
             process = proctor.start("batch", "plan.yaml", "--workers", "2")
             sql = f'SELECT 1 FROM "sessions" WHERE "runId" = \'{run_id}\''
-            eventually(while_running(process, lambda sql=sql: len(query(store, sql)) == 4), timeout=60)
+            eventually(while_running(process, lambda sql=sql: len(query(store, sql)) == 4))
             started = descendants_of(process.pid)
             if run_id == "stopped":
                 # As a terminal does: to every process. The last ones may have ended with the first.
@@ -262,11 +262,11 @@ def test_ctrl_c_and_abort_reach_the_workers(proctor):
                         os.kill(pid, signal.SIGINT)
             else:
                 assert proctor("abort-run", run_id).returncode == 0
-            process.communicate(timeout=20)
+            process.communicate(timeout=TIME_LIMIT_SECONDS)
 
             assert process.returncode == code
             assert {row["status"] for row in store.read.items(run_id)} == {status}
-            eventually(lambda started=started: not [pid for pid in started if is_alive(pid)], timeout=5)
+            eventually(lambda started=started: not [pid for pid in started if is_alive(pid)])
 
 
 def test_a_function_that_can_be_imported_answers_in_the_workers(tmp_path, monkeypatch):
@@ -327,7 +327,7 @@ async def test_workers_that_die_again_and_again_end_the_run(runs, monkeypatch):
                 runs.engine(),
                 "far",
             ),
-            60,
+            TIME_LIMIT_SECONDS,
         )
 
 

@@ -41,6 +41,7 @@ import ray  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from proctor.batch.engines.ray import RayEngine  # noqa: E402
+from waiting import TIME_LIMIT_SECONDS  # noqa: E402
 
 STORE_BYTES = 80 * 2**20
 OTHER_MACHINE = Path(__file__).parent / "other_machine"
@@ -176,7 +177,7 @@ class StoppingWhenStarted(lifecycle.Observer):
 
     async def _wait(self, control: Any) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(TIME_LIMIT_SECONDS):
                 while len(list(self._folder.glob("stopped-*/worktrees/*/*/half.txt"))) < self._count:
                     await asyncio.sleep(0.05)
         control.interrupt()
@@ -283,7 +284,6 @@ def test_nothing_outlives_a_killed_driver_and_the_run_resumes_with_its_work(proc
     homes = cluster.folder / f"proctor-{os.getuid()}"
     eventually(
         while_running(process, lambda: len(list(homes.glob("killed-*/worktrees/*/*/half.txt"))) == 3),
-        timeout=60,
     )
     started = processes_with(f"HOME={homes}")
     assert len(started) >= 3 * 2
@@ -291,7 +291,7 @@ def test_nothing_outlives_a_killed_driver_and_the_run_resumes_with_its_work(proc
     process.wait()
     process.stdout.close()
 
-    eventually(lambda: not processes_with(f"HOME={homes}"), timeout=30)
+    eventually(lambda: not processes_with(f"HOME={homes}"))
     go.touch()
     resumed = proctor.process(*words, "--resume", "--json")
 

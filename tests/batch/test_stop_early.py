@@ -111,7 +111,7 @@ def test_a_decided_run_resumes_to_its_end_at_once_and_goes_on_only_when_told(pro
 def test_a_killed_run_decides_as_one_that_was_not(proctor):
     write_plan(proctor.folder, {"decided": True}, ["slow-bad", "slow-good"])
     process = proctor.start("batch", "plan.yaml")
-    eventually(while_running(process, lambda: finished_items(proctor) >= 6), timeout=60)
+    eventually(while_running(process, lambda: finished_items(proctor) >= 6))
     process.kill()
     process.wait()
     process.stdout.close()

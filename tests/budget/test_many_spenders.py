@@ -18,6 +18,7 @@ from proctor.models.prices import SpendingRequest
 from proctor.session import ModelCall, Usage
 from proctor.store import Drawn, MoneyLimits, Ownership, Store, ledger, timestamp
 from proctor.store.writer import this_process
+from waiting import TIME_LIMIT_SECONDS
 
 
 def now() -> datetime:
@@ -147,7 +148,7 @@ async def test_two_batches_on_one_store_spend_to_the_limit_and_not_beyond(store:
 
     seen = [0.0]
     watching = asyncio.create_task(watch(store, seen))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIME_LIMIT_SECONDS):
         await asyncio.gather(*(spender.spend() for spender in spenders))
     watching.cancel()
 
@@ -199,7 +200,7 @@ class SlowStore(Store):
 
     def draw_money(self, *args: Any, **kwargs: Any) -> Drawn:
         self.asked.set()
-        assert self.may_go_on.wait(20)
+        assert self.may_go_on.wait(TIME_LIMIT_SECONDS)
         return super().draw_money(*args, **kwargs)
 
 
@@ -306,7 +307,7 @@ async def spend(seed: int, overbills: float) -> None:
             if not await attempt_with(budget, provider, rng, f"{seed}-{left}"):
                 left = 0
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIME_LIMIT_SECONDS):
         await asyncio.gather(*(work() for _ in range(concurrency)))
         await budget.idle()
 

@@ -15,6 +15,7 @@ import pytest
 
 from proctor.store import RetrySelection
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 FIXES = (
     "script: [{say: on it}, {edit: {path: shop.py, find: 1 - 1, replace: 1 + 1}}, "
@@ -172,7 +173,7 @@ def test_a_run_is_aborted_from_another_process_and_nothing_is_left_running(proct
     eventually(lambda: sleepers.alive == 2)
     told = proctor.json("abort-run", "long")
     assert told == {"runId": "long", "status": "aborted"}
-    assert running.wait(20) == 3
+    assert running.wait(TIME_LIMIT_SECONDS) == 3
     assert sleepers.alive == 0
     shown = proctor.json("show", "long")
     assert {(item["status"], item["reason"]) for item in shown["items"]} == {("error", "aborted")}
@@ -182,7 +183,7 @@ def test_ctrl_c_stops_cleanly_and_resume_finishes_the_rest(proctor, sleepers):
     running = proctor.start("batch", "long.yaml")
     eventually(lambda: sleepers.alive == 2)
     running.send_signal(signal.SIGINT)
-    assert running.wait(20) == 130
+    assert running.wait(TIME_LIMIT_SECONDS) == 130
     assert sleepers.alive == 0
     assert proctor.json("runs")["runs"][0]["status"] == "interrupted"
     sleepers.go.touch()
@@ -270,7 +271,7 @@ def test_all_live_runs_are_shown_with_what_their_items_do(proctor, sleepers):
     assert proctor.json("watch")["runs"][0]["runId"] == "long"
     assert proctor("top").stdout.splitlines()[1].startswith("long ")
     proctor.json("abort-run", "long")
-    assert running.wait(20) == 3
+    assert running.wait(TIME_LIMIT_SECONDS) == 3
 
 
 def test_a_finished_run_can_be_watched_to_its_end(done):
@@ -414,7 +415,7 @@ def test_a_reader_who_has_gone_is_no_problem(proctor, words, unbuffered):
         stdout=writes,
         stderr=subprocess.PIPE,
         env=proctor.environment | {"PYTHONUNBUFFERED": unbuffered},
-        timeout=60,
+        timeout=TIME_LIMIT_SECONDS,
     )
     os.close(writes)
 
@@ -441,7 +442,7 @@ def test_times_models_and_unchecked_items_are_told_apart(proctor, repository):
     agent = f"sh {proctor.folder}/agent.sh"
     (proctor.folder / "agent.sh").write_text(f"echo done > result\necho '{usage}'\n")
     (proctor.folder / "plan.yaml").write_text(
-        f"runId: parts\ndefaults: {{setup: sleep 1.2, command: '{agent}', model: asked-1}}\n"
+        f"runId: parts\ndefaults: {{setup: sleep 0.5, command: '{agent}', model: asked-1}}\n"
         f"matrix:\n- {{repo: {repository}, prompt: One., scriptCommand: test -f result}}\n"
         f"- {{repo: {repository}, prompt: Two.}}\n"
     )
@@ -452,14 +453,14 @@ def test_times_models_and_unchecked_items_are_told_apart(proctor, repository):
     assert "1 of 2 items succeeded, 1 unchecked" in done.stderr
     sessions = proctor.json("sessions", "list", "--run", "parts")["sessions"]
     for session in sessions:
-        assert session["setupSeconds"] >= 1.2 > session["agentSeconds"] > 0
+        assert session["setupSeconds"] >= 0.5 and session["agentSeconds"] > 0
         assert session["workSeconds"] > session["setupSeconds"] + session["agentSeconds"]
         assert session["answeredModel"] == "other-1"
     assert sorted(session["checkSeconds"] is None for session in sessions) == [False, True]
     report = json.loads(proctor("report", "--run", "parts", "--format", "json").stdout)
     assert report["otherModels"] == [{"requested": "asked-1", "answered": "other-1", "items": 2}]
     assert (report["success"]["runs"], report["unchecked"], report["counts"]["success"]) == (1, 1, 2)
-    assert report["seconds"]["value"] < 1.2
+    assert report["seconds"]["value"] <= max(session["agentSeconds"] for session in sessions)
     page = proctor("report", "--run", "parts", "--format", "html").stdout
     assert "asked-1 was requested, other-1 answered (2 items)" in page and "1 unchecked" in page
     assert "unchecked" in proctor("show", "parts").stdout

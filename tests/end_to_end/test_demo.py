@@ -16,6 +16,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from waiting import TIME_LIMIT_SECONDS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -54,7 +56,7 @@ def _run(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIME_LIMIT_SECONDS,
         shell=isinstance(command, str),
     )
 
@@ -156,7 +158,9 @@ def test_the_web_app_it_points_to_shows_the_run(demo) -> None:
             address = re.search(r"(http://[\d.]+:\d+)/\?token=(\S+)", server.stderr.readline())
             assert address is not None
             headers = {"Authorization": f"Bearer {address[2].rstrip('.')}"}
-            with urlopen(Request(f"{address[1]}/api/runs/demo", headers=headers), timeout=30) as answer:
+            with urlopen(
+                Request(f"{address[1]}/api/runs/demo", headers=headers), timeout=TIME_LIMIT_SECONDS
+            ) as answer:
                 assert json.load(answer)["counts"]["success"] == 3
         finally:
             server.terminate()

@@ -10,6 +10,7 @@ from conversations import TALKING, read, said, split
 
 from databases import query
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 
 def test_ctrl_c_then_resume_finishes_the_rest_and_repeats_nothing(proctor, talking_desk) -> None:
@@ -18,7 +19,7 @@ def test_ctrl_c_then_resume_finishes_the_rest_and_repeats_nothing(proctor, talki
     running = proctor.start(*words)
     eventually(lambda: len(list(talking_desk.glob("outputs/batch/*/*_run*.json"))) >= 3)
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=30)
+    running.communicate(timeout=TIME_LIMIT_SECONDS)
     before = {path: path.stat().st_mtime_ns for path in talking_desk.glob("outputs/batch/*/*_run*.json")}
 
     resumed = proctor(*words, "--resume")
@@ -37,7 +38,7 @@ def test_after_a_kill_files_and_summary_are_made_again_from_the_store(proctor, t
     running = proctor.start(*words, "--output-dir", "out")
     eventually(lambda: len(list(talking_desk.glob("out/*_run*.json"))) >= 2)
     os.kill(running.pid, signal.SIGKILL)
-    running.communicate(timeout=30)
+    running.communicate(timeout=TIME_LIMIT_SECONDS)
     next(iter(talking_desk.glob("out/*_run*.json"))).unlink()
 
     resumed = proctor(*words, "--output-dir", "out", "--resume")
@@ -73,7 +74,7 @@ def test_a_dialogue_that_was_cut_off_goes_on_behind_its_last_turn_and_ends_as_it
     with proctor.open_store() as store:
         eventually(lambda: turns_of(store) >= 8 * 8 + 20)
     running.send_signal(how)
-    running.communicate(timeout=30)
+    running.communicate(timeout=TIME_LIMIT_SECONDS)
     (talking_desk / "slow.yaml").write_text(TALKING)
     unfinished = 8 - len(list(talking_desk.glob("cut/*_run*.json")))
 
@@ -103,7 +104,7 @@ def test_without_a_seed_a_dialogue_that_was_cut_off_keeps_the_luck_it_had(procto
     with proctor.open_store() as store:
         eventually(lambda: turns_of(store) >= 2)
         running.kill()
-        running.communicate(timeout=30)
+        running.communicate(timeout=TIME_LIMIT_SECONDS)
         (step, *_) = query(store, 'SELECT "output" FROM "iterations" ORDER BY "step" DESC LIMIT 1')
 
     resumed = proctor(*words, "--resume")
@@ -121,7 +122,7 @@ def test_proctor_resume_lets_a_dialogue_go_on_too(proctor, talking_desk) -> None
     with proctor.open_store() as store:
         eventually(lambda: turns_of(store) >= 2)
         running.kill()
-        running.communicate(timeout=30)
+        running.communicate(timeout=TIME_LIMIT_SECONDS)
         (batch,) = query(store, 'SELECT "runId" FROM "batches"')
 
     assert proctor("resume", batch["runId"]).returncode == 0
@@ -140,7 +141,7 @@ def test_a_run_whose_roles_are_files_of_an_earlier_version_goes_on_with_them(pro
     with proctor.open_store() as store:
         eventually(lambda: turns_of(store) >= 2)
         running.kill()
-        running.communicate(timeout=30)
+        running.communicate(timeout=TIME_LIMIT_SECONDS)
         (batch,) = query(store, 'SELECT "runId" FROM "batches"')
         roles = query(store, 'SELECT "digest", "content" FROM "run_resources"')
         store._transaction(lambda connection: connection.run('DELETE FROM "run_resources"'))
@@ -239,7 +240,7 @@ def test_a_role_that_is_changed_after_the_start_is_played_as_it_was(proctor, tal
     running = proctor.start(*words)
     eventually(lambda: len(list(talking_desk.glob("out/*_run*.json"))) >= 1)
     (talking_desk / "roles" / "landlord" / "templates" / "en" / "system.j2").write_text("Changed.")
-    running.communicate(timeout=60)
+    running.communicate(timeout=TIME_LIMIT_SECONDS)
 
     assert running.returncode == 0
     assert (

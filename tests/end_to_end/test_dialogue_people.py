@@ -8,6 +8,7 @@ import pytest
 from conversations import config, read
 
 from proctor import run_batch
+from waiting import TIME_LIMIT_SECONDS
 
 
 @pytest.mark.parametrize("side", ["client", "therapist"])
@@ -57,13 +58,13 @@ async def test_a_person_elsewhere_answers_through_the_store_and_repeated_words_a
     prompts = []
     with proctor.open_store() as store:
         for number in range(3):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(TIME_LIMIT_SECONDS):
                 while not (rows := store.open_questions("")):
                     await asyncio.sleep(0.02)
             prompts.append(rows[0]["prompt"])
             assert rows[0]["actor"] == "client"
             store.answer_question(rows[0]["runId"], rows[0]["id"], f"Answer {number}.", datetime.now(UTC))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(TIME_LIMIT_SECONDS):
                 while store.open_questions("") and not running.done():
                     await asyncio.sleep(0.02)
     (session,) = await running

@@ -17,7 +17,7 @@ from proctor.errors import StoreError
 from proctor.store import Store
 from proctor.store.keys import Keys, LocalKey
 from proctor.testing import eventually
-from waiting import while_running
+from waiting import TIME_LIMIT_SECONDS, while_running
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluation"
 SAID = "zanzibar-4711"
@@ -79,7 +79,7 @@ def telling(folder):
 
 
 def kill_after(process, what):
-    eventually(while_running(process, what), timeout=60)
+    eventually(while_running(process, what))
     process.kill()
     process.wait()
     process.stdout.close()
@@ -143,17 +143,17 @@ def test_what_comes_in_through_the_server_lies_open_nowhere(proctor, desk):
     def call(path, document):
         body = json.dumps(document).encode()
         request = Request(address + path, data=body, headers={"Content-Type": "application/json"})
-        with urlopen(request, timeout=60) as answer:
+        with urlopen(request, timeout=TIME_LIMIT_SECONDS) as answer:
             return json.loads(answer.read() or b"{}")
 
     def is_up():
         try:
-            urlopen(address, timeout=5).close()
+            urlopen(address, timeout=TIME_LIMIT_SECONDS).close()
         except OSError:
             return False
         return True
 
-    eventually(while_running(server, is_up), timeout=60)
+    eventually(while_running(server, is_up))
     for line in (desk / "evaluation" / "sessions.jsonl").read_text().splitlines():
         call("/v1/traces", json.loads(line))
     call("/api/runs", {"text": PLAN})
@@ -164,7 +164,7 @@ def test_what_comes_in_through_the_server_lies_open_nowhere(proctor, desk):
         assert 'placeholder="Session names are encrypted"' in page.read().decode()
     kill_after(server, lambda: finished(home) > 0)
 
-    eventually(lambda: all(run["status"] != "running" for run in proctor.json("runs")["runs"]), timeout=60)
+    eventually(lambda: all(run["status"] != "running" for run in proctor.json("runs")["runs"]))
     assert telling(home) == []
 
 

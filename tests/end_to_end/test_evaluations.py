@@ -13,6 +13,7 @@ import pytest
 from databases import query
 from proctor.store import Scope
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "evaluation"
 PLAN = "evaluation/evaluation.yaml"
@@ -243,7 +244,7 @@ def test_a_killed_job_goes_on_and_repeats_at_most_what_was_in_flight(proctor, de
     running = proctor.start("evaluate", "start", PLAN, "--concurrency", "3")
     eventually(lambda: finished(proctor) >= 20)
     os.kill(running.pid, signal.SIGKILL)
-    running.communicate(timeout=30)
+    running.communicate(timeout=TIME_LIMIT_SECONDS)
     job = only_job(proctor)
     before = finished(proctor)
 
@@ -275,7 +276,7 @@ def test_ctrl_c_stops_cleanly_and_resume_goes_on(proctor, desk):
     running = proctor.start("evaluate", "start", PLAN, "--concurrency", "3")
     eventually(lambda: finished(proctor) >= 10)
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=30)
+    running.communicate(timeout=TIME_LIMIT_SECONDS)
     job = only_job(proctor)
     shutil.copy(EXAMPLE / "judge.yaml", desk / "evaluation")
 
@@ -380,7 +381,7 @@ def test_a_server_finds_the_job_whose_process_was_killed(proctor, desk):
     running = proctor.start("evaluate", "start", PLAN, "--concurrency", "2")
     eventually(lambda: finished(proctor) >= 2)
     os.kill(running.pid, signal.SIGKILL)
-    running.communicate(timeout=30)
+    running.communicate(timeout=TIME_LIMIT_SECONDS)
 
     with proctor.open_store() as store:
         found = list(interrupted_evaluations(store, datetime.now(UTC)))

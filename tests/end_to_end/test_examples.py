@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from waiting import TIME_LIMIT_SECONDS
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLANS = sorted(path for path in (EXAMPLES / "plans").glob("*.yaml") if "matrix:" in path.read_text())
 
@@ -153,7 +155,7 @@ def test_both_sides_of_the_benchmark_carry_out_every_item(script: str, tmp_path:
         command = [sys.executable, path, str(tmp_path), "400", "8", "scripted/echo"]
     else:
         command = [sys.executable, path, str(tmp_path), str(prompts), "8"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS)
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

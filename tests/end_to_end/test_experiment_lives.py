@@ -14,6 +14,7 @@ from harbours import SCENARIO, in_the_harbour, write_config
 from databases import new_database, query
 from proctor.testing import eventually_async
 from proctor.testing.model_server import reply
+from waiting import TIME_LIMIT_SECONDS
 
 ONE = "variations: []"
 
@@ -62,7 +63,7 @@ async def test_ctrl_c_stops_and_resume_goes_on_at_the_turn(harbour):
     running = harbour.proctor.start("experiment", "again.yaml")
     await calls(harbour, 15)
     running.send_signal(signal.SIGINT)
-    said, _ = await asyncio.to_thread(running.communicate, timeout=30)
+    said, _ = await asyncio.to_thread(running.communicate, timeout=TIME_LIMIT_SECONDS)
 
     assert running.returncode == 130, said
     state = harbour.file("batch-state.json")
@@ -86,7 +87,7 @@ async def test_an_experiment_is_aborted_from_another_shell(harbour):
     (batch,) = (await harbour.run("runs"))["runs"]
 
     told = await asyncio.to_thread(harbour.proctor, "abort-run", batch["runId"])
-    said, _ = await asyncio.to_thread(running.communicate, timeout=30)
+    said, _ = await asyncio.to_thread(running.communicate, timeout=TIME_LIMIT_SECONDS)
 
     assert told.returncode == 0, told.stderr
     assert running.returncode == 3, said
@@ -172,7 +173,7 @@ async def test_a_person_elsewhere_is_asked_through_the_store_and_no_time_limit_r
             words = (asked["runId"], asked["id"], f"ACTION: answer {number} of turn {turn}")
             told = await asyncio.to_thread(harbour.proctor, "scenario", "answer", *words)
             assert told.returncode == 0, told.stderr
-    said, _ = await asyncio.to_thread(running.communicate, timeout=30)
+    said, _ = await asyncio.to_thread(running.communicate, timeout=TIME_LIMIT_SECONDS)
 
     assert running.returncode == 0, said
     texts = [path.read_text() for path in sorted((harbour.folder / "played").rglob("actor-ferry-00*.md"))]

@@ -17,6 +17,7 @@ import pytest
 from databases import query
 from proctor.testing import eventually_async
 from proctor.testing.model_server import ModelServer, ServerReply, failure, reply
+from waiting import TIME_LIMIT_SECONDS
 
 KEY = "sk-proj-T7pQ2vXw9LkR4mZs8JdN"
 PROGRAM = """
@@ -227,7 +228,7 @@ async def test_aborting_a_batch_closes_the_providers_connection(opened):
         with bureau.proctor.start("batch", bureau.plan("stopped", bureau.entry("1"))) as process:
             await eventually_async(lambda: server.at_once == 1)
             aborted = await asyncio.to_thread(bureau.proctor, "abort-run", "stopped")
-            await eventually_async(lambda: server.at_once == 0, timeout=15)
+            await eventually_async(lambda: server.at_once == 0)
             await eventually_async(lambda: process.poll() is not None)
 
     assert (aborted.returncode, process.returncode) == (0, 3)
@@ -271,7 +272,7 @@ async def test_two_processes_on_one_store_share_a_providers_limit(opened):
 async def _pools_while(processes: list[Any], bureau: Bureau) -> list[list[dict[str, Any]]]:
     seen = list[list[dict[str, Any]]]()
     store = bureau.proctor.folder / "proctor-home" / "proctor.db"
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + TIME_LIMIT_SECONDS
     while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
         if store.exists():
             seen.append(await asyncio.to_thread(bureau.query, 'SELECT * FROM "pools" ORDER BY "runId"'))

@@ -10,6 +10,7 @@ import pytest
 from proctor.evaluator import Evidence
 from proctor.expect import check_answer, problems_of
 from proctor.session import Message
+from waiting import TIME_LIMIT_SECONDS
 
 PERSON = {"type": "object", "required": ["name"], "properties": {"age": {"type": "integer"}}}
 
@@ -85,7 +86,7 @@ def test_a_schema_cannot_make_us_fetch_an_address():
         answered.start()
         with pytest.raises(TimeoutError):
             server.accept()
-        answered.join(10)
+        answered.join(TIME_LIMIT_SECONDS)
     (check,) = check_answer({"json_schema": schema}, "{}")
     assert not check.holds and "not in it" in check.explanation
 

@@ -9,6 +9,7 @@ from proctor.errors import ModelError, RateLimited
 from proctor.model import Request
 from proctor.models import ModelRouter
 from proctor.models.client import LARGEST_ANSWER_BYTES, CallRetryPolicy, Client
+from waiting import TIME_LIMIT_SECONDS
 
 # Of no known shape, so that only knowing it helps to hide it.
 KEY = "0123456789abcdefplain"
@@ -229,7 +230,7 @@ async def test_a_cancelled_call_closes_the_connection(provider, models):
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    await asyncio.wait_for(provider.disconnected.wait(), 5)
+    await asyncio.wait_for(provider.disconnected.wait(), TIME_LIMIT_SECONDS)
 
 
 async def test_a_silent_server_is_given_up(provider):

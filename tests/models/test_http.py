@@ -26,6 +26,7 @@ from proctor.models.http import (
     TimeLimits,
     proxy_of,
 )
+from waiting import TIME_LIMIT_SECONDS
 
 LIMITS = TimeLimits(total=10, connect=5, silence=5)
 LARGEST = 100_000
@@ -373,7 +374,7 @@ async def test_a_cancelled_call_closes_its_connection() -> None:
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), TIME_LIMIT_SECONDS)
         assert (await client.post(target(server), b"{}")).body == b"OK"
 
 

@@ -6,6 +6,7 @@ import json
 from aiohttp import web
 
 from proctor.models.discovery import discover
+from waiting import TIME_LIMIT_SECONDS
 
 
 class Listing:
@@ -72,7 +73,7 @@ async def test_servers_of_ones_own_are_asked_without_a_key_also_on_another_machi
 
 async def test_a_provider_of_ones_own_that_does_not_answer_is_named():
     found = await asyncio.wait_for(
-        discover({**NOWHERE, "ACME_BASE_URL": "http://127.0.0.1:9/v1"}, extra=["acme"]), 20
+        discover({**NOWHERE, "ACME_BASE_URL": "http://127.0.0.1:9/v1"}, extra=["acme"]), TIME_LIMIT_SECONDS
     )
     assert "acme" in found.silent
 

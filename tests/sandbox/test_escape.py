@@ -15,6 +15,7 @@ import pytest
 from commands import Command
 from proctor.sandbox import problem_of
 from proctor.testing import make_git_repository
+from waiting import TIME_LIMIT_SECONDS
 
 AGENT = Path(__file__).with_name("escape_agent.py")
 SECRET = "sk-canary-5f2c9d1e7a"
@@ -126,7 +127,7 @@ def run_escape(proctor: Command, targets: dict[str, object], sandbox: object) ->
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIME_LIMIT_SECONDS,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -24,6 +24,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from waiting import TIME_LIMIT_SECONDS
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDED = Path(__file__).parent / "recorded"
@@ -140,11 +142,11 @@ class Desk:
                 printed += line
                 with contextlib.suppress(json.JSONDecodeError):
                     url = json.loads(printed)["url"]
-            with urllib.request.urlopen(url.rstrip("/") + path, timeout=30) as response:
+            with urllib.request.urlopen(url.rstrip("/") + path, timeout=TIME_LIMIT_SECONDS) as response:
                 return json.load(response)
         finally:
             server.terminate()
-            server.wait(timeout=30)
+            server.wait(timeout=TIME_LIMIT_SECONDS)
             server.stdout.close()
 
     def path_without_agents(self) -> str:

@@ -13,6 +13,7 @@ from proctor.session import Message, ModelCall, ToolCall, Usage
 from proctor.store import Resource, RetrySelection, Store, timestamp
 from proctor.store.tables import OF_A_SESSION
 from proctor.store.writer import this_process
+from waiting import TIME_LIMIT_SECONDS
 
 LONG = "said by both batches\n" * 1000
 
@@ -69,7 +70,7 @@ def test_of_two_who_take_a_batch_at_once_one_gets_it(url):
     def take(number):
         with Store(url) as mine:
             mine.read.batch("run", NOW)
-            together.wait(30)
+            together.wait(TIME_LIMIT_SECONDS)
             try:
                 mine.resume_batch("run", f"me:{number}:1:x", RetrySelection(), NOW)
                 got.append(f"me:{number}:1:x")
@@ -269,11 +270,11 @@ def test_a_text_someone_is_about_to_refer_to_survives_the_deletion_of_all_others
         add_batch(store, "go")
         writer = store.writer()
         session(writer, "go-s", "go").record(Message(role="user", content=LONG))
-        writer.flush().result(10)
+        writer.flush().result(TIME_LIMIT_SECONDS)
         session(writer, "s1", "run").record(Message(role="user", content=LONG))
         # Inside the same transaction, after the message was written and before it is committed.
-        writer.submit(lambda connection: begun.set() or go_on.wait(10))
-        assert begun.wait(10)
+        writer.submit(lambda connection: begun.set() or go_on.wait(TIME_LIMIT_SECONDS))
+        assert begun.wait(TIME_LIMIT_SECONDS)
         deleting = threading.Thread(target=other.delete_batch, args=("go",))
         deleting.start()
         deleting.join(0.3)

@@ -13,6 +13,7 @@ from proctor.errors import StoreError
 from proctor.store import Store
 from proctor.store.database import migrate, open_database
 from proctor.store.tables import COLUMNS
+from waiting import TIME_LIMIT_SECONDS
 
 
 def test_a_new_store_has_every_table_with_the_columns_we_write(url):
@@ -130,7 +131,7 @@ def test_many_processes_may_create_one_store_at_once(url):
         process.stdin.close()
         process.stdin = None
 
-    told = [process.communicate(timeout=60) for process in processes]
+    told = [process.communicate(timeout=TIME_LIMIT_SECONDS) for process in processes]
 
     assert told == [("made\n", "")] * 6
 

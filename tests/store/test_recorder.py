@@ -28,6 +28,7 @@ from proctor.session import (
 from proctor.store import Recorder, Store
 from proctor.store.recorder import split_long_text
 from proctor.store.tables import COLUMNS
+from waiting import TIME_LIMIT_SECONDS
 
 ENDED = {"work_seconds": 1.0, "waiting_seconds": 0.0}
 SURROGATE = "half \ud800 of a pair"
@@ -42,12 +43,12 @@ def writer(store):
 
 
 def rows(store, writer, table, session_id="s1"):
-    writer.flush().result(10)
+    writer.flush().result(TIME_LIMIT_SECONDS)
     return store.read.of_session(table, session_id)
 
 
 def the_session(store, writer, session_id="s1"):
-    writer.flush().result(10)
+    writer.flush().result(TIME_LIMIT_SECONDS)
     return store.read.session(session_id)
 
 
@@ -124,7 +125,7 @@ def test_long_text_is_kept_once_however_often_it_is_said(store, writer):
         recorder = session(writer, name)
         recorder.record(Message(role="tool", content=text))
         recorder.record(ToolCall(name="read", args={"text": text}, result=text))
-    writer.flush().result(10)
+    writer.flush().result(TIME_LIMIT_SECONDS)
 
     assert {row["result"] for name in ("s1", "s2") for row in rows(store, writer, "tool_calls", name)} == {
         text
@@ -194,7 +195,7 @@ def test_token_counts_that_cannot_be_are_kept_as_something_that_adds_up(store, w
             recorder.record(ModelCall(model="m", usage=usage))
         recorder.record(Iteration())
         recorder.end("success", "completed", "", **ENDED)
-    writer.flush().result(10)
+    writer.flush().result(TIME_LIMIT_SECONDS)
 
     (found,) = query(
         store, 'SELECT SUM("totalTokens") AS "n", MIN("promptTokens") AS "least" FROM "sessions"'
@@ -547,3 +548,15 @@ def test_what_is_known_of_a_workspace_is_added_to_its_session():
         "sandbox": "x",
         "baseline": "pass",
     }
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_true_and_false_are_numbers_in_both_databases_however_many_there_are(store, writer, count):
+    recorder = session(writer, "s1")
+    for number in range(count):
+        recorder.score(Score(evaluator=f"e{number}", value=number % 2 == 0, votes=(True, False)))
+        recorder.record(Metric(name="ok", value=True))
+
+    scores = rows(store, writer, "scores")
+    assert [row["value"] for row in scores] == [float(number % 2 == 0) for number in range(count)]
+    assert {row["value"] for row in rows(store, writer, "metrics")} == {1.0}

@@ -13,6 +13,7 @@ from proctor.store import MoneyLimits, Ownership, Store, database
 from proctor.store.database import open_database
 from proctor.store.writer import this_process
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_readers_transactions_and_the_writer_go_on_when_the_server_is_back(resta
         ownership = Ownership(run_id="run", owner=owner, aborted=lambda: None, failed=failures.append)
         writer = store.writer(ownership)
         writer.append("ledger", ledger_row(0))
-        writer.flush().result(timeout=20)
+        writer.flush().result(timeout=TIME_LIMIT_SECONDS)
         commits = store.commits()
 
         restarting.stop()
@@ -53,10 +54,10 @@ def test_readers_transactions_and_the_writer_go_on_when_the_server_is_back(resta
         assert not flushed.done()
         restarting.start(waits=False)
 
-        flushed.result(timeout=60)
+        flushed.result(timeout=TIME_LIMIT_SECONDS)
         # What was committed meanwhile is unknown: pages look again.
         eventually(lambda: store.commits() != commits)
-        drawing.join(timeout=60)
+        drawing.join(timeout=TIME_LIMIT_SECONDS)
         assert drawn and drawn[0] >= 0.1
         assert store.read.batch("run", NOW)["runId"] == "run"
         writer.close()

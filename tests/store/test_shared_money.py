@@ -16,7 +16,7 @@ from proctor.store import MoneyLimits, RetrySelection, Store, batches, ledger
 from proctor.store.database import open_database
 from proctor.store.writer import this_process
 from proctor.testing import eventually
-from waiting import while_running
+from waiting import TIME_LIMIT_SECONDS, while_running
 
 DEAR = "{{latency_seconds: {latency}, rules: [{{reply: ok, usage: {{input_tokens: 1, output_tokens: 1}}}}]}}"
 PLAN = """
@@ -124,7 +124,7 @@ def test_a_batch_waits_for_what_another_process_may_yet_give_back(shop):
 
         ran = shop("batch", write(shop, "second", runs=2, more=", budget: 0.2"))
 
-        assert (ran.returncode, first.wait(30)) == (0, 0), ran.stderr
+        assert (ran.returncode, first.wait(TIME_LIMIT_SECONDS)) == (0, 0), ran.stderr
         first.stdout.close()
         assert total(store) == pytest.approx(0.03)
 
@@ -140,7 +140,7 @@ def test_several_processes_that_spend_for_one_batch_never_pass_its_budget(url):
     with Store(url) as store:
         assert total(store) == pytest.approx(sum(drawn))
     for process in running:
-        process.communicate(timeout=60)
+        process.communicate(timeout=TIME_LIMIT_SECONDS)
 
 
 def test_money_spent_before_there_was_a_shared_budget_counts(store):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.sandbox import container
+from waiting import TIME_LIMIT_SECONDS
 
 DOUBLE = 'def double(x: int) -> int:\n    """Twice x."""\n'
 FUNCTION = {
@@ -80,7 +81,10 @@ def repository(proctor: Any) -> Path:
     )
     for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "Start")):
         subprocess.run(
-            ["git", "-c", "user.name=A", "-c", "user.email=a@b.c", *words], cwd=folder, check=True, timeout=60
+            ["git", "-c", "user.name=A", "-c", "user.email=a@b.c", *words],
+            cwd=folder,
+            check=True,
+            timeout=TIME_LIMIT_SECONDS,
         )
     return folder
 
@@ -106,7 +110,12 @@ PATCH = """--- a/pkg.py
 
 def swebench_row(repository: Path, **more: object) -> dict[str, object]:
     head = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True, text=True, timeout=60
+        ["git", "rev-parse", "HEAD"],
+        cwd=repository,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_SECONDS,
     )
     return {
         "instance_id": "acme__pkg-1",

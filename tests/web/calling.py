@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any
 
-from typed import PATIENCE_SECONDS
-
 from proctor.testing import eventually
 from proctor.web.state import AppState
+from waiting import TIME_LIMIT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Served:
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
         """One request, with exactly these headers besides the necessary ones."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=TIME_LIMIT_SECONDS)
         sent = dict(headers or {})
         data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
         if data is not None:

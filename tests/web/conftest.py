@@ -9,15 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import route_cache
 from app_states import changed_state, make_state
 from calling import Served
 from threaded_server import ThreadedServer
-from typed import PATIENCE_SECONDS
 
 from command_server import CommandServer
 from commands import Command
 from proctor.web.app import create_app
 from proctor.web.state import AppState
+
+PAGE_SECONDS = 120.0
+"""For anything a test expects of a page."""
+CHROMIUM = (
+    "--no-sandbox",
+    # One process for all pages, one less for the network: a page takes a fifth less processor time.
+    "--renderer-process-limit=1",
+    "--disable-site-isolation-trials",
+    "--enable-features=NetworkServiceInProcess2",
+)
+
+route_cache.install()
 
 
 @dataclass
@@ -130,11 +142,12 @@ def chromium() -> Iterator[Chromium]:
     if program is None:
         pytest.skip("chromium is not installed")
     # Loaded late: tests without a browser need not wait for it.
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PAGE_SECONDS * 1000)
     manager = sync_playwright()
     playwright = manager.start()
-    browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    browser = playwright.chromium.launch(executable_path=program, args=[*CHROMIUM])
     started = Chromium(browser, asyncio._get_running_loop())
     asyncio._set_running_loop(None)
     yield started
@@ -154,7 +167,7 @@ def open_page(chromium: Chromium) -> Iterator[Callable[..., Any]]:
 
     def opened(url: str, **options: Any) -> Any:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
-        context.set_default_timeout(PATIENCE_SECONDS * 1000)
+        context.set_default_timeout(PAGE_SECONDS * 1000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(f"error: {error}"))

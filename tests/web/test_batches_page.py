@@ -11,6 +11,7 @@ from typed import PROMPTS, SLOW
 
 from proctor.store.writer import this_process
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 pytestmark = pytest.mark.browser
 
@@ -67,7 +68,7 @@ def test_a_run_of_the_command_line_shows_live_and_is_stopped_and_deleted_after_a
     row.get_by_text("aborted", exact=True).wait_for()
     # None has finished: the abort ended all of them.
     assert "0 of 4, 4 aborted" in row.inner_text()
-    assert shell.wait(timeout=20) == 3
+    assert shell.wait(timeout=TIME_LIMIT_SECONDS) == 3
     shell.stdout.close()
 
     row.get_by_role("button", name="Delete").click()

@@ -11,6 +11,8 @@ from typed import PROMPTS
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from waiting import TIME_LIMIT_SECONDS
+
 TOKEN = "a-token-behind-a-proxy"
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 LOCAL = [ipaddress.ip_network("127.0.0.0/8")]
@@ -143,7 +145,7 @@ def test_live_updates_come_through_a_proxy_below_the_path(below):
 
     with connect(address, additional_headers=headers, origin="https://team.example") as live:
         live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
-        assert json.loads(live.recv(timeout=10))["topic"] == "runs"
+        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["topic"] == "runs"
     with pytest.raises(InvalidStatus):
         connect(address, additional_headers=headers, origin="https://evil.example")
 
@@ -169,7 +171,9 @@ def test_the_server_speaks_tls_with_a_certificate_of_its_own(proctor):
     trusting = ssl.create_default_context(cafile=str(certificate))
     try:
         assert document["url"] == f"https://127.0.0.1:{document['port']}"
-        connection = HTTPSConnection("127.0.0.1", document["port"], timeout=20, context=trusting)
+        connection = HTTPSConnection(
+            "127.0.0.1", document["port"], timeout=TIME_LIMIT_SECONDS, context=trusting
+        )
         connection.request("GET", f"/models?token={document['token']}")
         reply = connection.getresponse()
         assert (reply.status, reply.headers["location"]) == (303, "/models")
@@ -177,7 +181,7 @@ def test_the_server_speaks_tls_with_a_certificate_of_its_own(proctor):
         connection.close()
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=TIME_LIMIT_SECONDS)
         server.stdout.close()
 
 

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from typed import PROMPTS
 
+from waiting import TIME_LIMIT_SECONDS
+
 # Of each operation; ten times as many with the profile `long` of `make chaos`.
 LIMITS = settings(max_examples=settings.default.max_examples // 20, suppress_health_check=list(HealthCheck))
 
@@ -31,7 +33,7 @@ def test_no_request_brings_the_server_down_and_every_answer_is_as_described(inte
 
     def attempt(case):
         tried.add(f"{case.method} {case.path}")
-        case.validate_response(case.call(timeout=30), checks=checks)
+        case.validate_response(case.call(timeout=TIME_LIMIT_SECONDS), checks=checks)
 
     for found in interface.get_all_operations():
         operation = found.ok()

@@ -14,7 +14,6 @@ from online_scores import add_online_config, judged
 from proctor.jobs.evaluation.drift import DriftWatch
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)
 WIDTH = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 

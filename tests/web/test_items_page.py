@@ -15,7 +15,6 @@ from proctor.store import timestamp
 from proctor.store.annotations import Annotation
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 ANSWERS = {

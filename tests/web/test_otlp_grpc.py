@@ -29,6 +29,7 @@ from databases import query
 from proctor.errors import UsageError
 from proctor.web import otlp
 from proctor.web.otlp_grpc import check_installed
+from waiting import TIME_LIMIT_SECONDS
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 RESOURCE = Resource({"service.name": "Calc.DEFAULT"})
@@ -54,7 +55,9 @@ def call(served: Any, body: bytes, **metadata: str) -> Any:
     """One message as it is: the response, or the status code of the error."""
     with grpc.insecure_channel(served.site.grpc_address) as channel:
         try:
-            return channel.unary_unary(EXPORT)(body, metadata=list(metadata.items()), timeout=20)
+            return channel.unary_unary(EXPORT)(
+                body, metadata=list(metadata.items()), timeout=TIME_LIMIT_SECONDS
+            )
         except grpc.RpcError as error:
             return error.code()
 
@@ -134,10 +137,10 @@ def test_what_is_broken_or_too_large_is_refused_and_the_server_goes_on(
     with grpc.insecure_channel(served.site.grpc_address, compression=grpc.Compression.Gzip) as channel:
         # A few hundred bytes that unpack to a megabyte.
         with pytest.raises(grpc.RpcError) as refused:
-            channel.unary_unary(EXPORT)(zeros, timeout=20)
+            channel.unary_unary(EXPORT)(zeros, timeout=TIME_LIMIT_SECONDS)
         assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         with pytest.raises(grpc.RpcError) as unknown:
-            channel.unary_unary(EXPORT.replace("Export", "Import"))(b"", timeout=20)
+            channel.unary_unary(EXPORT.replace("Export", "Import"))(b"", timeout=TIME_LIMIT_SECONDS)
         assert unknown.value.code() == grpc.StatusCode.UNIMPLEMENTED
     partial = ExportTraceServiceResponse.FromString(call(served, request.SerializeToString())).partial_success
     assert partial.rejected_spans == 1
@@ -152,7 +155,7 @@ def test_callers_without_a_token_cannot_make_the_server_read(serve_grpc: Any) ->
             yield b"\x0a" + b"\0" * 1_000_000
 
     with grpc.insecure_channel(served.site.grpc_address) as channel, pytest.raises(grpc.RpcError) as refused:
-        channel.stream_unary(EXPORT)(endless(), timeout=20)
+        channel.stream_unary(EXPORT)(endless(), timeout=TIME_LIMIT_SECONDS)
 
     assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
@@ -167,11 +170,11 @@ def test_the_command_listens_for_grpc_and_says_where(proctor: Any) -> None:
         address = f"127.0.0.1:{told['grpcPort']}"
         with grpc.insecure_channel(address) as channel:
             token = [("authorization", f"Bearer {told['token']}")]
-            answer = channel.unary_unary(EXPORT)(b"", metadata=token, timeout=20)
+            answer = channel.unary_unary(EXPORT)(b"", metadata=token, timeout=TIME_LIMIT_SECONDS)
         taken = proctor("serve", "--port", "0", "--otlp-grpc", str(told["grpcPort"]))
     finally:
         server.terminate()
-        assert server.wait(timeout=20) == 0
+        assert server.wait(timeout=TIME_LIMIT_SECONDS) == 0
         server.stdout.close()
 
     assert answer == b""

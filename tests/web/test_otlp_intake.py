@@ -27,6 +27,7 @@ from proctor.batch.ingest import keep_arrivals
 from proctor.telemetry.otlp import decode_json
 from proctor.testing import eventually
 from proctor.web import otlp
+from waiting import TIME_LIMIT_SECONDS
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 PARTS = [{"type": "text", "content": "hi"}]
@@ -216,7 +217,7 @@ def test_a_body_that_grows_without_end_is_refused(served: Any, monkeypatch: pyte
     from http.client import HTTPConnection
 
     monkeypatch.setattr(otlp, "MOST_BODY_BYTES", 100_000)
-    connection = HTTPConnection("127.0.0.1", served.port, timeout=20)
+    connection = HTTPConnection("127.0.0.1", served.port, timeout=TIME_LIMIT_SECONDS)
     chunks = iter([b"x" * 50_000] * 20)
     try:
         connection.request("POST", "/v1/traces", chunks, PROTOBUF, encode_chunked=True)

@@ -9,7 +9,6 @@ from typed import PROMPTS
 from databases import new_database
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from stocked_judgements import ended
 from stocked_runs import add_duel, stock
 
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 CLIPPED = """() => [...document.querySelectorAll("svg.chart")].flatMap((chart) => {
@@ -182,7 +182,7 @@ def test_after_an_abort_the_cost_is_the_money_spent_and_aborted_items_are_not_fi
     eventually(lambda: served.get("/api/runs/cut").json["counts"]["success"] == 1)
     eventually(lambda: served.get("/api/runs/cut").json["reservedUsd"] > 1)
     assert served.post("/api/runs/cut/abort").status == 200
-    running.wait(timeout=20)
+    running.wait(timeout=TIME_LIMIT_SECONDS)
 
     page = open_page(f"{served.url}/runs/cut")
     expect(page.locator("#done")).to_have_text("1 of 4 items, 3 aborted")

@@ -17,6 +17,7 @@ from proctor.session import Message
 from proctor.store import timestamp
 from proctor.store.writer import this_process
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 GUESSES = """
 runId: guesses
@@ -233,6 +234,10 @@ def test_a_report_is_a_page_that_may_run_nothing_or_markdown(served, site):
     assert "script-src" not in policy
     assert kept.headers["content-disposition"] == 'attachment; filename="report-stocked.md"'
     assert kept.text.startswith("# Run stocked")
+    portable = served.get("/api/runs/stocked/report?format=portable")
+    assert portable.headers["content-disposition"] == 'attachment; filename="report-stocked.html"'
+    assert "<script" in portable.text and "<script" not in page.text
+    assert "content-disposition" not in page.headers
     assert served.get("/api/runs/stocked/analysis").status == 404
 
 
@@ -259,7 +264,7 @@ def test_a_run_is_aborted_resumed_and_what_failed_is_tried_again(served, proctor
 
     aborted = served.post("/api/runs/guesses/abort")
     assert (aborted.status, aborted.json) == (200, {"runId": "guesses", "status": "aborted"})
-    assert running.wait(timeout=20) == 3
+    assert running.wait(timeout=TIME_LIMIT_SECONDS) == 3
     assert served.post("/api/runs/guesses/abort").status == 400
 
     guess(proctor, "wrong")
@@ -369,14 +374,14 @@ def test_who_watches_a_run_is_told_the_items_that_changed_and_no_others(served, 
     def next_items(live):
         """The ids and statuses in the next message with any; a run under way is also told without."""
         while True:
-            told = json.loads(live.recv(timeout=20))
+            told = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))
             assert (told["full"], told["changes"]["reset"]) == (False, False)
             if told["changes"]["items"]:
                 return told, {item["id"]: item["status"] for item in told["changes"]["items"]}
 
     with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
         live.send(json.dumps({"watch": [{"topic": "run", "id": "watched"}]}))
-        first = json.loads(live.recv(timeout=20))
+        first = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))
         assert (first["full"], first["changes"]["items"]) == (True, [])
         assert first["changes"]["run"]["counts"]["queued"] == 3
         for item in (one, two):
@@ -404,9 +409,9 @@ def test_who_watches_a_run_of_another_process_sees_it_end(served, proctor):
     with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
         live.send(json.dumps({"watch": [{"topic": "run", "id": "guesses"}]}))
         while told is None or told["changes"]["run"]["status"] != "completed":
-            told = json.loads(live.recv(timeout=20))
+            told = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))
 
-    assert running.wait(timeout=20) == 0
+    assert running.wait(timeout=TIME_LIMIT_SECONDS) == 0
     assert told["changes"]["run"]["counts"]["success"] == 6
 
 
@@ -414,11 +419,11 @@ def test_a_page_is_told_to_look_again_when_everything_changed_at_once(served, si
     made = stock(site.store)
     with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
         live.send(json.dumps({"watch": [{"topic": "run", "id": "stocked"}]}))
-        assert json.loads(live.recv(timeout=10))["changes"]["reset"] is False
+        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]["reset"] is False
 
         site.store.requeue("stocked", [item.id for item in made[:40]])
 
-        changes = json.loads(live.recv(timeout=10))["changes"]
+        changes = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]
         assert (changes["reset"], changes["items"], changes["run"]["counts"]["queued"]) == (True, [], 46)
 
 
@@ -431,7 +436,7 @@ def test_many_who_ask_for_the_same_order_at_once_all_get_it(served, site):
     for one in asking:
         one.start()
     for one in asking:
-        one.join(timeout=30)
+        one.join(timeout=TIME_LIMIT_SECONDS)
 
     assert len(found) == 8
     assert all(one == found[0] for one in found)

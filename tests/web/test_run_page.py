@@ -9,9 +9,9 @@ from stocked_runs import HOSTILE, NOW, stock
 
 from proctor.item import Item
 from proctor.store import timestamp
+from waiting import TIME_LIMIT_SECONDS
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 TALK = """
@@ -106,7 +106,7 @@ def test_a_run_of_the_command_line_is_live_from_its_first_item_to_its_last(serve
     expect(page.get_by_text("Mock run.")).to_be_visible()
     # In place: the page was never loaded anew.
     assert page.evaluate("window.same") is True
-    assert running.wait(timeout=20) == 0
+    assert running.wait(timeout=TIME_LIMIT_SECONDS) == 0
 
 
 def test_a_run_that_stopped_early_shows_valid_intervals_and_runs_the_rest(served, proctor, open_page):
@@ -244,7 +244,7 @@ def test_an_abort_asks_first_then_the_run_goes_on_and_what_failed_is_tried_again
     page.get_by_role("dialog").get_by_role("button", name="Abort run").click()
     expect(page.locator("#status")).to_contain_text("aborted")
     expect(chip(page, "error")).to_contain_text("6")
-    assert running.wait(timeout=20) == 3
+    assert running.wait(timeout=TIME_LIMIT_SECONDS) == 3
 
     talker(proctor, "wrong", 0)
     page.get_by_role("button", name="Resume").click()
@@ -257,6 +257,35 @@ def test_an_abort_asks_first_then_the_run_goes_on_and_what_failed_is_tried_again
     expect(chip(page, "success")).to_contain_text("6")
     expect(page.locator("#status")).to_contain_text("completed")
     expect(page.get_by_role("button", name="Retry failed")).to_be_hidden()
+
+
+COSTLY = """
+runId: costly
+budget: 0.001
+defaults: {model: scripted/echo}
+matrix: [{prompt: [one, two]}]
+prices: {scripted/echo: {input: 100, output: 100}}
+"""
+
+
+def test_a_run_without_money_says_so_and_is_resumed_with_a_larger_budget(served, proctor, open_page):
+    (proctor.folder / "plan.yaml").write_text(COSTLY)
+    assert proctor("batch", "plan.yaml").returncode == 3
+    page = open_page(f"{served.url}/runs/costly")
+
+    expect(page.get_by_text("The budget is reached: the next call could exceed it.")).to_be_visible()
+    expect(page.locator("#tiles")).not_to_contain_text("prices unknown")
+    page.get_by_role("button", name="Resume").click()
+    dialog = page.get_by_role("dialog", name="Resume with a larger budget?")
+    budget = dialog.get_by_role("spinbutton", name="Budget of the run (USD)")
+    expect(budget).to_have_value("0.002")
+    budget.fill("")
+    dialog.get_by_role("button", name="Resume").click()
+    expect(dialog).to_be_visible()
+    budget.fill("20")
+    dialog.get_by_role("button", name="Resume").click()
+    expect(page.locator("#status")).to_contain_text("completed")
+    assert served.get("/api/runs/costly").json["budgetUsd"] == 20
 
 
 def test_an_answer_that_was_long_on_its_way_does_not_replace_what_is_newer(served, proctor, open_page):
@@ -282,7 +311,7 @@ def test_an_answer_that_was_long_on_its_way_does_not_replace_what_is_newer(serve
     # Of something that must not happen there is nothing to wait for but the next thing that does.
     page.evaluate("new Promise(requestAnimationFrame)")
     expect(page.locator("#status")).to_contain_text("aborted")
-    assert running.wait(timeout=20) == 3
+    assert running.wait(timeout=TIME_LIMIT_SECONDS) == 3
 
 
 def test_everything_can_be_reached_by_keyboard(served, proctor, open_page):

@@ -6,6 +6,8 @@ import pytest
 from typed import PROMPTS, SLOW
 from websockets.sync.client import connect
 
+from waiting import TIME_LIMIT_SECONDS
+
 
 def started_on_the_command_line(proctor, text, *words):
     (proctor.folder / "plan.yaml").write_text(text)
@@ -94,7 +96,7 @@ def test_questions_to_people_are_shown_and_answered_once(served, site):
 
     with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
         live.send(json.dumps({"watch": [{"topic": "questions", "id": "play"}]}))
-        (question,) = json.loads(live.recv(timeout=10))["changes"]["questions"]
+        (question,) = json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]["questions"]
         assert (question["id"], question["actor"], question["prompt"]) == (
             asked,
             "port",
@@ -103,7 +105,7 @@ def test_questions_to_people_are_shown_and_answered_once(served, site):
         assert served.get("/api/runs/play/questions").json["questions"] == [question]
 
         assert served.post(f"/api/runs/play/questions/{asked}", {"answer": "Nine."}).status == 200
-        assert json.loads(live.recv(timeout=10))["changes"] == {"questions": []}
+        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"] == {"questions": []}
     assert site.store.answer_of("play", asked) == "Nine."
     assert served.post(f"/api/runs/play/questions/{asked}", {"answer": "Ten."}).status == 400
     assert served.post("/api/runs/play/questions/none", {"answer": "Ten."}).status == 404

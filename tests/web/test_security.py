@@ -11,6 +11,7 @@ from websockets.sync.client import connect
 
 from proctor.cli import serve as serve_command
 from proctor.web import auth
+from waiting import TIME_LIMIT_SECONDS
 
 TOKEN = "seven-horses-and-a-half"
 PAGES = ("/", "/new", "/models", "/settings", "/api/docs", "/compare", "/evaluations", "/nowhere")
@@ -79,7 +80,7 @@ def test_static_files_are_those_of_their_folder(shared):
         "/static/%00",
         "/static/\\..\\app.py",
     ):
-        connection = http.client.HTTPConnection("127.0.0.1", shared.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", shared.port, timeout=TIME_LIMIT_SECONDS)
         # As it is: nothing between us and the server tidies the path.
         connection.putrequest("GET", path)
         connection.endheaders()
@@ -177,7 +178,7 @@ def test_signing_in_leads_to_no_other_site(locked, target):
 )
 def test_no_address_redirects_to_another_site(locked, path):
     for query in ("", f"?token={TOKEN}"):
-        connection = http.client.HTTPConnection("127.0.0.1", locked.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", locked.port, timeout=TIME_LIMIT_SECONDS)
         connection.putrequest("GET", path + query, skip_host=True)
         # A server without a name for itself answers with a path.
         connection.putheader("host", "")
@@ -234,7 +235,7 @@ def test_the_escape_of_a_nul_is_text_like_any_other(shared):
 def test_headers_that_do_not_end_are_not_waited_for(shared, monkeypatch):
     monkeypatch.setattr(serve_command, "HEADER_SECONDS", 0.2)
 
-    with socket.create_connection(("127.0.0.1", shared.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=TIME_LIMIT_SECONDS) as client:
         client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: ")
 
         assert receive_all(client) == b""
@@ -243,7 +244,7 @@ def test_headers_that_do_not_end_are_not_waited_for(shared, monkeypatch):
 def test_a_connection_that_was_used_is_not_kept_by_half_a_request(shared, monkeypatch):
     monkeypatch.setattr(serve_command, "HEADER_SECONDS", 0.2)
 
-    with socket.create_connection(("127.0.0.1", shared.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=TIME_LIMIT_SECONDS) as client:
         client.sendall(b"GET /static/mark.svg HTTP/1.1\r\nhost: localhost\r\n\r\nGET / HT")
 
         assert receive_all(client).startswith(b"HTTP/1.1 200")
@@ -255,7 +256,7 @@ def test_a_connection_that_was_used_is_not_kept_by_half_a_request(shared, monkey
 def test_a_body_that_comes_too_slowly_ends_the_request(shared, monkeypatch, path, status):
     monkeypatch.setattr(auth, "BODY_SECONDS", 0.2)
 
-    with socket.create_connection(("127.0.0.1", shared.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=TIME_LIMIT_SECONDS) as client:
         client.sendall(
             f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             "content-length: 9\r\n\r\n{".encode()

@@ -23,6 +23,7 @@ from websockets.sync.client import connect
 from databases import query
 from proctor.store.writer import this_process
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 
 def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, slow_model):
@@ -41,7 +42,7 @@ def test_ctrl_c_in_the_servers_terminal_stops_no_batch(serve, proctor, slow_mode
 
     os.killpg(server.pid, signal.SIGINT)
 
-    assert server.wait(timeout=15) == 130
+    assert server.wait(timeout=TIME_LIMIT_SECONDS) == 130
     server.stdout.close()
     assert serve().wait_for(run_id, "completed")["counts"]["success"] == 4
 
@@ -60,10 +61,10 @@ def test_the_command_serves_says_where_and_ends_when_it_is_asked_to(proctor):
 
     with connect(address) as live:
         live.send(json.dumps({"watch": [{"topic": "runs", "id": ""}]}))
-        live.recv(timeout=10)
+        live.recv(timeout=TIME_LIMIT_SECONDS)
         server.send_signal(signal.SIGTERM)
         # A page that listens does not keep it.
-        assert server.wait(timeout=10) == 0
+        assert server.wait(timeout=TIME_LIMIT_SECONDS) == 0
     assert "runs continue without the server" in server.stdout.read()
 
 
@@ -100,7 +101,7 @@ def test_what_the_command_prints_lets_a_browser_an_exporter_and_an_aws_client_in
 
         # Whoever has no token is sent to sign in.
         with pytest.raises(HTTPError) as refused:
-            urlopen(f"{url}/api/runs", timeout=20)
+            urlopen(f"{url}/api/runs", timeout=TIME_LIMIT_SECONDS)
         assert refused.value.code == 401
 
         page = open_page(lines[0].removeprefix("Serving at "))
@@ -114,7 +115,7 @@ def test_what_the_command_prints_lets_a_browser_an_exporter_and_an_aws_client_in
             data=b"{}",
             headers={header: unquote(value), "content-type": "application/json"},
         )
-        assert urlopen(traces, timeout=20).status == 200
+        assert urlopen(traces, timeout=TIME_LIMIT_SECONDS).status == 200
 
         session = boto3.Session(
             variables["AWS_ACCESS_KEY_ID"],
@@ -128,7 +129,7 @@ def test_what_the_command_prints_lets_a_browser_an_exporter_and_an_aws_client_in
         assert control.list_evaluators()["evaluators"]
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=TIME_LIMIT_SECONDS)
         server.stdout.close()
 
 
@@ -139,7 +140,7 @@ def test_a_token_that_the_user_configured_is_not_printed(proctor):
     server.terminate()
     printed = first + server.stdout.read()
 
-    assert server.wait(timeout=20) == 0
+    assert server.wait(timeout=TIME_LIMIT_SECONDS) == 0
     server.stdout.close()
     assert "(token from PROCTOR_TOKEN)" in first
     assert 'AWS_SECRET_ACCESS_KEY="$PROCTOR_TOKEN"' in printed
@@ -165,7 +166,7 @@ def test_a_browser_is_opened_without_the_token_in_its_arguments(proctor):
         assert f"/?token={token}" in file.read_text()
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=TIME_LIMIT_SECONDS)
         server.stdout.close()
 
 
@@ -174,10 +175,10 @@ def test_a_server_on_all_addresses_says_one_that_a_browser_can_go_to(proctor):
     told = json.loads(server.stdout.readline())
     try:
         assert told["url"] == f"http://127.0.0.1:{told['port']}"
-        assert urlopen(f"{told['url']}/login", timeout=20).status == 200
+        assert urlopen(f"{told['url']}/login", timeout=TIME_LIMIT_SECONDS).status == 200
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=TIME_LIMIT_SECONDS)
         server.stdout.close()
 
 
@@ -195,11 +196,11 @@ def test_somebody_who_waits_for_a_run_to_stop_does_not_keep_the_server(proctor):
 
     server.send_signal(signal.SIGTERM)
 
-    assert server.wait(timeout=15) == 0
+    assert server.wait(timeout=TIME_LIMIT_SECONDS) == 0
     server.stdout.close()
 
 
 def abort(url):
     request = Request(f"{url}/api/runs/deaf/abort", data=b"{}", headers={"content-type": "application/json"})
     with contextlib.suppress(OSError, HTTPException):
-        urlopen(request, timeout=60)
+        urlopen(request, timeout=TIME_LIMIT_SECONDS)

@@ -9,6 +9,7 @@ from websockets.sync.client import connect
 
 from proctor.score import Score
 from proctor.session import Intervention, Iteration, Merge, Message, Metric, ModelCall, Note, ToolCall, Usage
+from waiting import TIME_LIMIT_SECONDS
 
 CODING = """
 runId: mend
@@ -217,16 +218,16 @@ def test_who_watches_a_session_is_told_when_there_is_more(served, site):
     writer = site.store.writer()
     row = {"job": "coding", "status": "running", "startedAt": timestamp(site.now())}
     recorder = Recorder(writer, "live", row, site.now)
-    writer.flush().result(10)
+    writer.flush().result(TIME_LIMIT_SECONDS)
     with connect(f"ws://127.0.0.1:{served.port}/api/live") as live:
         live.send(json.dumps({"watch": [{"topic": "session", "id": "live"}]}))
-        assert json.loads(live.recv(timeout=10))["changes"]["lastPosition"] == 0
+        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]["lastPosition"] == 0
 
         recorder.record(Message(role="user", content="hello"))
-        assert json.loads(live.recv(timeout=10))["changes"]["lastPosition"] == 1
+        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]["lastPosition"] == 1
 
         recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
-        assert json.loads(live.recv(timeout=10))["changes"]["status"] == "success"
+        assert json.loads(live.recv(timeout=TIME_LIMIT_SECONDS))["changes"]["status"] == "success"
     writer.close()
 
 

@@ -10,9 +10,9 @@ from stocked_runs import HOSTILE, add_session, stock
 
 from proctor.session import Iteration, Message, ModelCall, Note, ToolCall, Usage
 from proctor.store import Recorder, timestamp
+from waiting import TIME_LIMIT_SECONDS
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CODING = """
@@ -268,7 +268,7 @@ def test_a_session_under_way_grows_on_the_page(served, site, open_page):
     writer = site.store.writer()
     row = {"job": "coding", "status": "running", "startedAt": timestamp(site.now()), "attempt": 1}
     recorder = Recorder(writer, "live", row, site.now)
-    writer.flush().result(10)
+    writer.flush().result(TIME_LIMIT_SECONDS)
     page = open_page(f"{served.url}/sessions/live")
     expect(page.get_by_text("No messages yet.")).to_be_visible()
 

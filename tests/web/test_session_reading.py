@@ -9,7 +9,6 @@ from stocked_runs import HOSTILE, add_session, stock
 from proctor.session import Iteration, Message, ModelCall, ToolCall, Usage
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)
 
 MARKDOWN = """# Plan
 
@@ -174,6 +173,15 @@ def test_a_session_is_read_with_diffs_outline_check_neighbors_and_notes(served, 
     assert page.evaluate("window.pwned") is None
 
 
+def thread_seconds(page):
+    """Processor time of the page's thread: other work on the machine must not decide."""
+    browser = page.context.new_cdp_session(page)
+    browser.send("Performance.enable", {"timeDomain": "threadTicks"})
+    metrics = browser.send("Performance.getMetrics")["metrics"]
+    browser.detach()
+    return next(metric["value"] for metric in metrics if metric["name"] == "ThreadTime")
+
+
 def test_no_text_does_harm_or_takes_long_when_it_is_formatted(served, site, open_page):
     add_session(
         site.store,
@@ -202,20 +210,19 @@ def test_no_text_does_harm_or_takes_long_when_it_is_formatted(served, site, open
     # The words of a link do not hide where it leads.
     expect(page.locator(".role-assistant", has_text="bank.example")).to_contain_text("(evil.example)")
     # The same texts at once, without the network.
-    milliseconds = page.evaluate(
+    before = thread_seconds(page)
+    page.evaluate(
         """async (texts) => {
           const { richText } = await import("/static/richtext.js");
           const { editsOf } = await import("/static/edits.js");
-          const start = performance.now();
           for (const text of texts) {
             richText(text);
             editsOf("Edit", { path: "a", old_string: text, new_string: text + "x" });
           }
-          return performance.now() - start;
         }""",
         [text.replace("\x00", "") for text in ATTACKS],
     )
-    assert milliseconds < 8000
+    assert thread_seconds(page) - before < 8
     shown = page.evaluate(
         "async (text) => (await import('/static/texts.js')).visible(text)",
         "a\U000e0041b\u00adc\u3164\U0001f600",

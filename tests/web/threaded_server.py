@@ -11,6 +11,7 @@ from websockets.exceptions import InvalidState
 
 from proctor.cli.serve import TimedProtocol
 from proctor.testing import eventually
+from waiting import TIME_LIMIT_SECONDS
 
 GRACE_SECONDS = 1.0
 """For open connections, as of pages that watch a run."""
@@ -44,7 +45,7 @@ class ThreadedServer(uvicorn.Server):
         if self._loop and self._thread.is_alive():
             with suppress(RuntimeError):  # It has ended by itself.
                 self._loop.call_soon_threadsafe(self._ending.set)
-        self._thread.join(timeout=20)
+        self._thread.join(timeout=TIME_LIMIT_SECONDS)
         assert not self._thread.is_alive()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

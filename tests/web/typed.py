@@ -1,6 +1,4 @@
-"""Plans that tests of the server start, and how long they wait."""
-
-PATIENCE_SECONDS = 30.0
+"""Plans that tests of the server start."""
 
 PROMPTS = """
 concurrency: 2

@@ -7,6 +7,7 @@ import pytest
 
 from proctor.workspace import locks
 from proctor.workspace.locks import file_lock
+from waiting import TIME_LIMIT_SECONDS
 
 
 async def test_a_lock_that_another_process_holds_is_waited_for(tmp_path, monkeypatch):
@@ -71,5 +72,5 @@ async def test_tasks_that_wait_get_it_in_order_and_one_at_a_time(tmp_path):
 
 
 async def test_locks_of_different_files_do_not_wait_for_each_other(tmp_path):
-    async with asyncio.timeout(10), file_lock(tmp_path / "one"), file_lock(tmp_path / "two"):
+    async with asyncio.timeout(TIME_LIMIT_SECONDS), file_lock(tmp_path / "one"), file_lock(tmp_path / "two"):
         pass

@@ -22,7 +22,7 @@ GIT_SETTINGS = (
 """Commits are the same whatever the user has configured."""
 
 
-def eventually(condition: Callable[[], Value], timeout: float = 30.0) -> Value:
+def eventually(condition: Callable[[], Value], timeout: float = 120.0) -> Value:
     """Call `condition` until it returns something true, and return that.
 
     Raises AssertionError after `timeout` seconds. For tests that are not `async`: see `eventually_async`.
@@ -36,7 +36,7 @@ def eventually(condition: Callable[[], Value], timeout: float = 30.0) -> Value:
 
 async def eventually_async(
     condition: Callable[[], Value] | Callable[[], Awaitable[Value]],
-    timeout: float = 30.0,  # noqa: ASYNC109  as `eventually`
+    timeout: float = 120.0,  # noqa: ASYNC109  as `eventually`
 ) -> Value:
     """As `eventually`, while the event loop runs on. `condition` may be a coroutine function."""
     deadline = time.monotonic() + timeout

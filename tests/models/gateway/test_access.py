@@ -9,6 +9,7 @@ from loopback import Attempt, completion, sse, streaming
 
 from proctor.models.gateway.server import LARGEST_REQUEST_BYTES
 from proctor.testing import eventually_async
+from waiting import TIME_LIMIT_SECONDS
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Capital of France?"}]}
 GEMINI = "/v1beta/models/tiny:generateContent"
@@ -214,7 +215,7 @@ async def test_a_client_that_goes_away_ends_the_provider_s_call(provider, begin)
     await eventually_async(lambda: provider.bodies)
     call.cancel()
 
-    await asyncio.wait_for(provider.disconnected.wait(), 5)
+    await asyncio.wait_for(provider.disconnected.wait(), TIME_LIMIT_SECONDS)
     assert [(each.status, each.cost_usd) for each in attempt.calls] == [("cancelled", 0.0)]
 
 
@@ -231,7 +232,7 @@ async def test_shutting_an_access_records_and_ends_what_is_under_way(provider, b
     (call,) = attempt.calls
     assert call.status == "cancelled" and "Par" in call.response and call.usage.input_tokens > 0
     assert [message.content for message in attempt.told] == ["Capital of France?", "Par"]
-    await asyncio.wait_for(provider.disconnected.wait(), 5)
+    await asyncio.wait_for(provider.disconnected.wait(), TIME_LIMIT_SECONDS)
     with pytest.raises(ClientError):
         await response.read()
     assert len(attempt.calls) == 1
@@ -255,8 +256,8 @@ async def test_closing_the_gateway_ends_everything(provider, begin):
     calls = [asyncio.create_task(attempt.post("/v1/chat/completions", CHAT)) for _ in range(5)]
     await eventually_async(lambda: len(provider.bodies) >= 5)
 
-    await asyncio.wait_for(attempt.gateway.close(), 5)
+    await asyncio.wait_for(attempt.gateway.close(), TIME_LIMIT_SECONDS)
 
     assert [call.status for call in attempt.calls] == ["cancelled"] * 5
     assert all(isinstance(each, ClientError) for each in await asyncio.gather(*calls, return_exceptions=True))
-    await asyncio.wait_for(provider.disconnected.wait(), 5)
+    await asyncio.wait_for(provider.disconnected.wait(), TIME_LIMIT_SECONDS)

@@ -11,6 +11,7 @@ import aiohttp
 from loopback import KEY, completion
 
 from databases import query
+from waiting import TIME_LIMIT_SECONDS
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def serving(proctor, *words, environment=None):
         told = json.loads("".join(lines))
         yield told
         process.send_signal(signal.SIGINT)
-        told["said"] = process.communicate(timeout=30)[1]
+        told["said"] = process.communicate(timeout=TIME_LIMIT_SECONDS)[1]
         told["code"] = process.returncode
     finally:
         overdue.cancel()

@@ -9,6 +9,7 @@ from loopback import KEY, completion, sse, streaming
 
 from proctor.session import ToolCall
 from proctor.testing import eventually_async
+from waiting import TIME_LIMIT_SECONDS
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Capital of France?"}]}
 MESSAGES = CHAT | {"max_tokens": 50}
@@ -148,7 +149,7 @@ async def test_the_first_chunk_arrives_before_the_provider_has_finished(provider
     attempt = begin()
 
     async with attempt.open("/v1/chat/completions", CHAT | {"stream": True}) as response:
-        assert await asyncio.wait_for(response.content.readuntil(b"\n\n"), 5) == first
+        assert await asyncio.wait_for(response.content.readuntil(b"\n\n"), TIME_LIMIT_SECONDS) == first
         assert attempt.calls == []
         go_on.set()
         await response.read()

@@ -48,7 +48,7 @@ def ended(client, job_id):
         job = client.get_batch_evaluation(batchEvaluationId=job_id)
         return job if job["status"] not in ("PENDING", "IN_PROGRESS", "STOPPING") else None
 
-    return eventually(look, timeout=60)
+    return eventually(look)
 
 
 def refused(call, *words, **members):
@@ -241,7 +241,7 @@ def test_a_job_that_is_stopped_in_mid_course_keeps_what_is_judged(serve, tmp_pat
         results = data.get_batch_evaluation(batchEvaluationId=job_id).get("evaluationResults", {})
         return results.get("numberOfSessionsCompleted", 0)
 
-    eventually(lambda: completed() >= 2, timeout=60)
+    eventually(lambda: completed() >= 2)
 
     stopped = data.stop_batch_evaluation(batchEvaluationId=job_id)
     job = ended(data, job_id)

@@ -347,7 +347,7 @@ def records(served, group, wanted):
             return None
         return events if len(events) >= wanted else None
 
-    return [json.loads(event["message"]) for event in eventually(look, timeout=60)]
+    return [json.loads(event["message"]) for event in eventually(look)]
 
 
 def test_sessions_that_arrive_are_judged_and_their_results_are_in_the_configurations_log_group(
@@ -432,7 +432,7 @@ def test_a_batch_judges_the_sessions_that_a_configuration_watches(serve, tmp_pat
         job = data.get_batch_evaluation(batchEvaluationId=started["batchEvaluationId"])
         return job if job["status"].startswith("COMPLETED") else None
 
-    job = eventually(completed, timeout=60)
+    job = eventually(completed)
 
     assert job["dataSourceConfig"] == {"onlineEvaluationConfigSource": source}
     assert job["evaluationResults"]["numberOfSessionsCompleted"] == 2
@@ -453,7 +453,7 @@ def test_a_configuration_whose_judge_cannot_be_had_says_so_and_loses_no_session(
         config = control.get_online_evaluation_config(onlineEvaluationConfigId=config_id)
         return config if config["status"] == "ERROR" else None
 
-    found = eventually(in_error, timeout=60)
+    found = eventually(in_error)
 
     assert "nowhere" in found["failureReason"]
     assert len(served.store.definitions.sessions_of(config_id, "judge")) == 1

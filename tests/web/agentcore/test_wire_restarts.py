@@ -88,14 +88,14 @@ def begun(url, sessions):
         job = data.get_batch_evaluation(batchEvaluationId=job_id)
         return job.get("evaluationResults", {}).get("numberOfSessionsCompleted", 0) >= 3
 
-    eventually(some_are_done, timeout=60)
+    eventually(some_are_done)
     return job_id
 
 
 def outcome(url, job_id):
     """A job at its end, and the sessions of its results."""
     data = client("bedrock-agentcore", url)
-    job = eventually(lambda: ended(data, job_id), timeout=60)
+    job = eventually(lambda: ended(data, job_id))
     place = job["outputConfig"]["cloudWatchConfig"]
     events = client("logs", url).filter_log_events(logGroupName=place["logGroupName"])["events"]
     return job, [json.loads(event["message"])["attributes"]["session.id"] for event in events]
@@ -184,7 +184,7 @@ def test_a_lambda_is_what_the_configuration_says_it_is(tmp_path, serving):
             evaluators=[{"evaluatorId": made["evaluatorId"]}],
             dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
         )["batchEvaluationId"]
-        job = eventually(lambda: ended(data, job_id), timeout=60)
+        job = eventually(lambda: ended(data, job_id))
 
     assert (result["value"], result["label"], result["explanation"]) == (7.0, "short", "SESSION")
     assert result["evaluatorName"] == "length"

@@ -12,6 +12,8 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 from wire_server import KEY, SECRET
 
+from waiting import TIME_LIMIT_SECONDS
+
 TOKEN = "a-token-of-this-server"
 
 
@@ -24,7 +26,7 @@ def refusal(call, **members):
 
 def sent(served, method="GET", path="/evaluations/batch-evaluate", body=b"", headers=None, host=None):
     """A request of our own; the status and the error's name."""
-    connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=TIME_LIMIT_SECONDS)
     connection.request(method, path, body=body, headers=headers or {})
     response = connection.getresponse()
     response.read()
