@@ -330,10 +330,12 @@ class YamlLoader:
 
 
 def _start_of(event: Event) -> tuple[int, int]:
+    assert event.start_mark is not None
     return event.start_mark.line + 1, event.start_mark.column + 1
 
 
 def _event_end(event: Event) -> tuple[int, int]:
+    assert event.end_mark is not None
     return event.end_mark.line + 1, event.end_mark.column + 1
 
 
