@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from proctor.batch import attempt, executor, ingest
+from proctor.batch import attempt, executor, ingest, questions
 from proctor.batch.attempt import SharedTimers, WorkClock
 from proctor.batch.create import Extension, diff, extend, what_changed
 from proctor.batch.engines import automatic_workers
@@ -1001,3 +1001,50 @@ def test_sessions_to_come_are_announced_once():
         [work(item=item(settings={"session": "s1"})), work(), work(item=item(settings={"session": "s1"}))]
     )
     assert list(cache._upcoming) == ["s1"]
+
+
+# Questions to people
+
+
+class Asked:
+    """A store in which a question is answered after so many looks; None: never."""
+
+    def __init__(self, looks):
+        self.looks, self.calls = looks, []
+
+    def ask_question(self, *question):
+        self.calls.append(question)
+        return "q1"
+
+    def answer_of(self, run_id, question):
+        assert (run_id, question) == ("run", "q1")
+        if self.looks is None:
+            return None
+        self.looks -= 1
+        return "yes" if self.looks < 0 else None
+
+    def withdraw_question(self, run_id, question):
+        self.calls.append(("withdrawn", run_id, question))
+
+
+@pytest.mark.parametrize("looks", [0, 1, 3])
+async def test_a_person_is_announced_only_while_there_is_no_answer(monkeypatch, looks):
+    monkeypatch.setattr(questions, "POLL_SECONDS", 0)
+    store, told = Asked(looks), []
+    asking = questions.StoreQuestions(store, "run", lambda: NOW, told.append)
+    assert await asking.ask("i", "mayor", "What now?") == "yes"
+    assert store.calls == [("run", "i", "mayor", "What now?", NOW)]
+    assert told == ["waiting for mayor to answer q1 (in the page of the run)"][: bool(looks)]
+
+
+async def test_a_question_that_nobody_waits_for_is_withdrawn():
+    store = Asked(None)
+    asking = questions.StoreQuestions(store, "run", lambda: NOW, lambda text: None)
+    task = asyncio.create_task(asking.ask("i", "mayor", "What now?"))
+    while len(store.calls) < 1:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert store.calls[-1] == ("withdrawn", "run", "q1")

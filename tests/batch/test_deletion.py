@@ -1,5 +1,6 @@
 """Runs, their worktrees, branches and texts are deleted, and nothing else."""
 
+import random
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -41,7 +42,8 @@ def add_run(store, run_id="run", home=None, status="completed", branches=("",), 
             folder.mkdir(parents=True)
             (folder / "file").write_text("x")
             session["worktree"] = str(folder)
-        Recorder(writer, session_id, session, lambda: NOW).record(Message(role="user", content="x" * 50_000))
+        text = random.Random(session_id).randbytes(100_000).hex()
+        Recorder(writer, session_id, session, lambda: NOW).record(Message(role="user", content=text))
     writer.close()
 
 
@@ -103,7 +105,7 @@ def test_old_runs_are_pruned_and_their_space_is_freed(store, tmp_path):
 
     texts = prune_runs(context(store, home), LATER, keep_scores=True, dry_run=False)
     assert (texts.keep_scores, texts.dry_run, texts.problems) == (True, False, [])
-    assert texts.file_bytes >= 0 and run_ids(store) == ["new", "old"]
+    assert texts.file_bytes > 50_000 and run_ids(store) == ["new", "old"]
     assert not session_folder(home, "old-0").exists()
     assert store.read.of_session("messages", "old-0") == []
     assert len(store.read.of_session("messages", "new-0")) == 1

@@ -14,8 +14,10 @@ from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Iteration, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
 from proctor.store import Recorder, Store, aggregates, batches, runs, scores, timestamp, transcripts
+from proctor.store.evaluations import EvaluationRecord
 from proctor.store.item_lists import ItemQuery, Listing, ScoreRange, listing
 from proctor.store.items import status_counts
+from proctor.store.keys import Keys, SigningKeyFile
 from proctor.store.reader import summed
 from proctor.store.recorder import _LineCleaner, _writable
 from proctor.store.session_selection import session_contents
@@ -493,3 +495,24 @@ def test_a_session_whose_spans_tell_nothing_leaves_its_run(store):
     assert store.arrivals.build_sessions(build, NOW).sessions == []
     assert store.read.items("run") == []
     assert query(store, 'SELECT "id" FROM "sessions"') == []
+
+
+def test_a_run_whose_signatures_were_all_removed_is_known_to_have_had_some(tmp_path):
+    keys = Keys(signing=SigningKeyFile(tmp_path / "home" / "signing.key"))
+    new = EvaluationRecord(id="job", arn="arn:x/job", name="job", request={}, request_digest="d")
+    batch = {"createdAt": at(0), "job": "coding", "status": "completed"}
+    with Store(str(tmp_path / "a.db")) as unsigned:
+        unsigned.create_batch(batch | {"runId": "before"}, [])
+    with Store(str(tmp_path / "a.db"), keys) as store:
+        store.create_batch(batch | {"runId": "run"}, [])
+        store.evaluations.create(new, batch | {"runId": "job"}, NOW)
+        connection = store._plain.connect()
+        connection.run('DELETE FROM "signatures"')
+        connection.close()
+        checks = {run_id: store.check_signatures(run_id, NOW) for run_id in ("before", "run", "job")}
+    assert {run_id: check.is_signed for run_id, check in checks.items()} == {
+        "before": False,
+        "run": True,
+        "job": True,
+    }
+    assert checks["run"].is_end_missing and not checks["before"].is_forged

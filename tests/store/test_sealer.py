@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from proctor.store.keys import (
 )
 from proctor.store.sealed_database import LockedRow, encrypted_parameters, rewritten_query
 from proctor.store.sealer import STORE, Sealer, contains_encrypted, first_encrypted, is_encrypted, parts_of
+from proctor.store.signatures import ATTEMPTS_MARK, SigningKey, _Chain, _check_chain, _mac
 
 MASTER = LocalKey(secret=bytes(range(32)))
 OTHER = LocalKey(secret=b"another key of thirty-two bytes!")
@@ -377,3 +379,64 @@ def test_packages_that_keys_need_are_named(monkeypatch):
 def test_an_arn_without_a_region_is_unusable():
     with pytest.raises(KeyUnusable, match="the key arn:short cannot be used"):
         _kms("arn:short")
+
+
+# Chains of signatures
+
+SIGNER = SigningKey("k", b"s" * 32)
+
+
+class Signed:
+    """A connection to the signatures of one run: position, item, digest, key, and whether it is genuine."""
+
+    def __init__(self, *entries):
+        self.rows, previous = [], ""
+        for position, item_id, digest, key_id, is_genuine in entries:
+            previous = _mac(SIGNER.secret, "run", position, item_id, digest, previous)
+            self.rows.append((position, item_id, digest, key_id, previous if is_genuine else "forged"))
+
+    def tuples(self, sql, parameters):
+        return [row for row in self.rows if row[0] > parameters[1]]
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([], {"is_signed": False}),
+        ([(0, "", "b", "k", True)], {"has_begin": True}),
+        ([(0, "", "b", "k", True), (1, "a", "d", "k", True)], {"has_begin": True, "digests": {"a": "d"}}),
+        ([(1, "a", "d", "k", True), (2, "a", "e", "k", True)], {"digests": {"a": "e"}}),
+        ([(2, "a", "d", "k", True)], {"broken": 1}),
+        ([(0, "", "b", "k", True), (2, "a", "d", "k", True)], {"has_begin": True, "broken": 1}),
+        ([(0, "", "b", "k", False), (1, "a", "d", "k", True)], {"broken": 2}),
+        ([(0, "", "b", "k", True), (1, "", "end", "k", True)], {"has_begin": True, "end": "end"}),
+        (
+            [(0, "", "b", "k", True), (1, "", "end", "k", True), (2, "a", "d", "k", True)],
+            {"has_begin": True, "digests": {"a": "d"}},
+        ),
+        ([(1, "a", "d", "x", True)], {"unknown_keys": {"x": None}, "unchecked": {"a"}}),
+        (
+            [(1, "a", "d", "x", True), (2, "a", "e", "k", True)],
+            {"unknown_keys": {"x": None}, "digests": {"a": "e"}},
+        ),
+        (
+            [(1, "a", "d", "k", True), (2, "a", "e", "x", True)],
+            {"unknown_keys": {"x": None}, "unchecked": {"a"}},
+        ),
+    ],
+)
+def test_a_chain_of_signatures_is_right_as_far_as_it_follows(entries, expected):
+    looked_up = []
+
+    def key(key_id):
+        looked_up.append(key_id)
+        return SIGNER if key_id == "k" else None
+
+    chain = _check_chain(Signed(*entries), "run", key)
+    assert chain == replace(_Chain(is_signed=True), **expected)
+    assert len(looked_up) == len(set(looked_up)), "each key is looked up once"
+
+
+def test_a_chain_covers_attempts_if_one_of_its_digests_says_so():
+    assert _Chain(digests={"a": "x", "b": f"{ATTEMPTS_MARK}y"}).covers_attempts
+    assert not _Chain(digests={"a": "x"}).covers_attempts

@@ -310,6 +310,8 @@ EVENT = json.dumps({"a": {"b": "text", "n": 3, "null": None, "yes": True}, "list
         ("{ $.a.n <= 3 }", True),
         ("{ $.list[1] = 6 }", True),
         ("{ $.list[0] = 6 }", False),
+        ("{ $.list[1] EXISTS }", True),
+        ("{ $.list[2] EXISTS }", False),
         ("{ $.a.null IS NULL }", True),
         ("{ $.a.none IS NULL }", False),
         ("{ $.a.b IS NULL }", False),
