@@ -19,10 +19,11 @@ from proctor.jobs.scenario.analysis import (
     write_reports,
 )
 from proctor.jobs.scenario.figures import figures_of, methods_paragraph, results_view
-from proctor.stats.differences import adjust
+from proctor.stats.differences import adjust, difference
 from proctor.stats.experiment import (
     RunData,
     Study,
+    difference_record,
     failure_clusters,
     level_contrasts,
     limitations,
@@ -827,3 +828,16 @@ def test_the_fewest_runs_of_a_variation_are_named():
 )
 def test_the_scale_of_a_metric(metric, values, declared, is_boolean, scale):
     assert (scale_of(metric, values, declared, is_boolean) or None) == scale
+
+
+def test_a_difference_that_was_left_out_is_not_significant():
+    clear = difference([0.0] * 20, [1.0] * 20, lo=0.0, hi=1.0)
+    record = difference_record(clear)
+    assert (record["is_significant"], record["p_corrected"], record["note"]) == (
+        True,
+        clear.p_adjusted,
+        "All runs differ by the same amount",
+    )
+    left_out = difference_record(clear, "all values are equal")
+    assert (left_out["is_significant"], left_out["p_corrected"]) == (False, None)
+    assert left_out["note"] == "all values are equal; All runs differ by the same amount"
