@@ -338,10 +338,14 @@ def _become(request: Mapping[str, Any]) -> NoReturn:
 
 def _load(name: str) -> None:
     try:
-        import_module(name)
+        module = import_module(name)
     except Exception:
         # A module of the command's own folder, or one that is not installed.
-        pass
+        return
+    if name == "proctor.report.render":
+        # Compiling the template of a report takes longer than most commands.
+        for template in module._TEMPLATES:
+            module._environment(escaped=".html" in template).get_template(template)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from proctor.dialogue.steps import KINDS
 from proctor.jobs.dialogue.plan import read_simulation
 from proctor.jobs.dialogue.roles import ROLE_KEYS, Roles
@@ -14,9 +12,10 @@ from proctor.judging.rubrics import rubric_names
 PAGE = (Path(__file__).parents[1] / "docs" / "dialogues.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [*CONFIG_KEYS, *ROLE_KEYS, *KINDS, *Roles().names(), *rubric_names()])
-def test_each_name_is_on_the_page(name: str) -> None:
-    assert f"`{name}`" in PAGE
+def test_each_name_is_on_the_page() -> None:
+    for names in (CONFIG_KEYS, ROLE_KEYS, KINDS, Roles().names(), rubric_names()):
+        assert names
+        assert [name for name in names if f"`{name}`" not in PAGE] == []
 
 
 def test_the_config_on_the_page_can_be_read(tmp_path: Path) -> None:

@@ -167,16 +167,17 @@ def test_every_command_is_run_or_has_a_reason_why_not() -> None:
     assert reasons.total() <= 25, reasons
 
 
-@pytest.mark.parametrize(("page", "line"), sorted(set(_command_lines())))
-def test_commands_that_are_not_run_can_be_parsed(page: str, line: str) -> None:
-    command, words = _command(_words(line))
-
-    try:
-        command.make_context("proctor", words)
-    except typer.Exit:
-        pass
-    except Exception as error:
-        raise AssertionError(f"{page}: proctor {line}\n{error}") from error
+def test_commands_that_are_not_run_can_be_parsed() -> None:
+    lines = sorted(set(_command_lines()))
+    assert lines
+    for page, line in lines:
+        command, words = _command(_words(line))
+        try:
+            command.make_context("proctor", words)
+        except typer.Exit:
+            pass
+        except Exception as error:
+            raise AssertionError(f"{page}: proctor {line}\n{error}") from error
 
 
 def test_commands_within_the_text_have_subcommands_and_options_that_exist() -> None:

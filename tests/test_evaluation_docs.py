@@ -27,9 +27,11 @@ def test_the_plan_and_the_dataset_in_the_manual_can_be_read():
     assert read_dataset(dataset, file="manual").name == "travel@3"
 
 
-@pytest.mark.parametrize("key", names_of(EvaluationPlan))
-def test_each_key_of_a_plan_is_in_the_manual(key):
-    assert f"`{key}`" in (DOCS / "evaluation.md").read_text()
+def test_each_key_of_a_plan_is_in_the_manual():
+    manual, keys = (DOCS / "evaluation.md").read_text(), names_of(EvaluationPlan)
+
+    assert keys
+    assert [key for key in keys if f"`{key}`" not in manual] == []
 
 
 @pytest.mark.parametrize("state", [*evaluation.TERMINAL, evaluation.PENDING, evaluation.IN_PROGRESS])

@@ -194,6 +194,9 @@ class _Collector(ast.NodeVisitor):
         if node.arg not in SIZE_ARGUMENTS:
             self.generic_visit(node)
 
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """Skip assertions: they state what is always true, mostly for the type checker."""
+
     def visit_Subscript(self, node: ast.Subscript) -> None:
         if _last_name(node.value) not in TYPE_FORMS:
             self.generic_visit(node)

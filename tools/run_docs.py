@@ -50,6 +50,7 @@ NOT_RUN = {
     "agents": "needs agents that are not installed; `make test-agents` runs them",
     "cluster": "needs Ray, Kubernetes or Slurm; `make test-ray` runs batches on a cluster",
     "cloud": "needs an account of AWS; tests run it against a local imitation",
+    "container": "needs Podman or Docker, which are not here",
     "install": "installs packages from the network; `make test-package` does",
     "make": "takes minutes; other tests run its parts",
     "person": "needs a person who answers",

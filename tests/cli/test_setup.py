@@ -6,6 +6,7 @@ import pty
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,8 @@ def test_the_version_as_json_says_what_is_installed(proctor: Command) -> None:
     assert proctor("--version").stdout == f"proctor {document['version']}\n"
     assert document["storeSchema"] >= 17
     assert document["extras"]["pandas"] is True
+    project = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text())
+    assert document["extras"].keys() == project["project"]["optional-dependencies"].keys() - {"dev"}
 
 
 # Tools for assistants

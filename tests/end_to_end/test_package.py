@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 from pathlib import Path
 from urllib.request import urlopen
@@ -74,15 +75,36 @@ def test_the_source_archive_has_what_a_packager_needs_and_nothing_private(built:
     assert not [name for name in names if name.startswith((".venv", "build", ".git/", ".ci"))]
 
 
+def test_the_container_file_copies_all_that_the_build_needs() -> None:
+    lines = (ROOT / "Containerfile").read_text().splitlines()
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = [
+        "pyproject.toml",
+        "constraints.txt",
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+        *wheel["packages"],
+        *wheel["force-include"],
+        *wheel["shared-data"],
+    ]
+
+    assert [path for path in needed if not any(Path(path).is_relative_to(source) for source in copied)] == []
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+
+
 def test_it_works_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     proctor = installed / "proctor"
     home = {"PROCTOR_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
     (tmp_path / "good.yaml").write_text("rules: [{reply: Paris}]")
-    _run("git", "init", "-q", tmp_path, folder=tmp_path)
+    repository = _repository(tmp_path / "shop")
 
     version = json.loads(_run(proctor, "--version", "--json", folder=tmp_path, **home))
     _run(proctor, "init", "--yes", "--models", "scripted/good", folder=tmp_path, **home)
     summary = json.loads(_run(proctor, "batch", "proctor-plan.yaml", "--json", folder=tmp_path, **home))
+    _run(proctor, "init", "--yes", "--models", "scripted/good", folder=repository, **home)
+    _run(proctor, "batch", "proctor-plan.yaml", "--dry-run", folder=repository, **home)
     report = _run(proctor, "report", "--run", summary["runId"], "--format", "html", folder=tmp_path, **home)
     ranked = json.loads(_run(proctor, "rank", summary["runId"], "--json", folder=tmp_path, **home))
 
@@ -110,6 +132,16 @@ def test_it_works_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
             "compare",
             "search",
         }
+
+
+def _repository(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "good.yaml").write_text("rules: [{reply: done}]")
+    (folder / "test_total.py").write_text("def test_total(): assert True\n")
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (("init", "-q"), ("add", "."), (*author, "commit", "-qm", "tests")):
+        _run("git", *words, folder=folder)
+    return folder
 
 
 def _page_of_the_web_app(proctor: Path, folder: Path, variables: dict[str, str]) -> str:

@@ -92,8 +92,9 @@ def names_in_the_files():
     return sorted({*keys_of(ExperimentConfig), *named, *built_in()} - ours)
 
 
-@pytest.mark.parametrize("name", names_in_the_files())
-def test_each_key_of_a_config_and_a_scenario_is_in_the_manual(name):
+def test_each_key_of_a_config_and_a_scenario_is_in_the_manual():
     manual = (EXAMPLES.parent / "docs" / "scenarios.md").read_text()
+    names = names_in_the_files()
 
-    assert f"`{name}`" in manual or f"`{name}:" in manual
+    assert names
+    assert [name for name in names if f"`{name}`" not in manual and f"`{name}:" not in manual] == []

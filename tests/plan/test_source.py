@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from proctor.errors import PlanError, UsageError
 from proctor.plan import source as plan_source
 from proctor.plan import yaml_loader
-from proctor.plan.source import MOST_BYTES, MOST_PROBLEMS, bytes_of, is_secret, open_regular
+from proctor.plan.source import (
+    MOST_BYTES,
+    MOST_PROBLEMS,
+    bytes_of,
+    is_secret,
+    open_regular,
+    repository_names,
+    resolved,
+)
 from proctor.plan.yaml_loader import read_source
 
 
@@ -539,3 +547,53 @@ def test_a_pipe_is_read_only_where_a_shell_passes_one(tmp_path):
     (tmp_path / "file").write_text("x")
     with open_regular(tmp_path / "file") as file:
         assert file.read() == b"x"
+
+
+def test_an_alias_stands_for_its_value_at_the_place_of_its_anchor():
+    source = read_source("a: &x 1\nb: [*x]\nc: {d: &y [2]}\ne: *y", file="plan.yaml")
+    assert source.data == {"a": 1, "b": [1], "c": {"d": [2]}, "e": [2]}
+    assert str(source.place(("b", 0))) == "plan.yaml:1:4"
+    assert str(source.place(("e", 0))) == "plan.yaml:3:12"
+
+
+def test_a_hundred_problems_are_all_shown_and_of_the_others_the_number():
+    def shown(number):
+        with pytest.raises(PlanError) as refused:
+            read_source("a: 1\n" * number + "b: *nowhere", file="plan.yaml")
+        return [problem.problem for problem in refused.value.problems]
+
+    assert len(shown(100)) == 100 and "more problem" not in shown(100)[-1]
+    assert shown(101)[100:] == ["and 1 more problem after this one"]
+
+
+def test_nesting_is_refused_where_it_is_too_deep(monkeypatch):
+    monkeypatch.setattr(yaml_loader, "MOST_LEVELS", 2)
+    assert data("a: [1]") == data("a: &x [1]") == {"a": [1]}
+    assert problems("x: 1\na: [ [1]]")[0].startswith("plan.yaml:2:6: this is nested more than 2 levels deep")
+
+
+def test_a_character_that_may_not_stand_in_yaml_has_a_remedy():
+    assert problems("a: \x1b")[0].split("\n") == [
+        "plan.yaml:1:4: the character U+001B may not stand in YAML",
+        'Remove it, or write it as an escape in double quotes, such as "\\x1b".',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [("~", "/home/me"), ("~/a", "/home/me/a"), ("~a", "/work/~a"), ("../b/./c", "/b/c"), ("/d/", "/d")],
+)
+def test_paths_are_relative_to_a_folder_or_to_the_home(written, path):
+    assert resolved(written, folder=Path("/work"), home=Path("/home/me")) == path
+
+
+def test_repositories_have_the_shortest_names_that_differ():
+    paths = ["/x/a/api", "/x/b/api", "/x/web", "/y/a/api", "/"]
+    names = repository_names(paths)
+    assert names == {
+        "/x/a/api": "x/a/api",
+        "/x/b/api": "b/api",
+        "/x/web": "web",
+        "/y/a/api": "y/a/api",
+        "/": "/",
+    }

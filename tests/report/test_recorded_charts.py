@@ -268,6 +268,9 @@ DRAWINGS |= {
     "histogram-eight": lambda: charts.histogram(
         "Eight", [(n, n + 1.0) for n in range(8)], [5, 1, 1, 1, 1, 1, 1, 2]
     ),
+    "histogram-names": lambda: charts.histogram(
+        "Names", [(n, n + 1.0) for n in range(9)], [*range(9)], names=[f"level {n}" for n in range(9)]
+    ),
     "scatter-none": lambda: charts.scatter("Scatter", [], x_axis="x", y_axis="y"),
     "scatter-mixed": lambda: charts.scatter("Scatter", MIXED, x_axis=AXIS, y_axis=AXIS),
     "scatter-beside": lambda: charts.scatter(

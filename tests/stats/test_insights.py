@@ -2,8 +2,18 @@
 
 import json
 
+import pytest
+
 from proctor.evaluators.insight import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
-from proctor.stats.evaluation import InsightFinding, bare, clusters, findings_of, insights_of, session_values
+from proctor.stats.evaluation import (
+    InsightFinding,
+    bare,
+    clusters,
+    criterion_scale,
+    findings_of,
+    insights_of,
+    session_values,
+)
 
 
 def finding(session: str, label: str, **details: object) -> InsightFinding:
@@ -64,3 +74,16 @@ def test_sessions_with_more_results_weigh_more() -> None:
     values = session_values(uneven)  # type: ignore[arg-type]
     assert values.tolist() == [0.625, -0.125]
     assert values.mean() == 0.25, "the mean over results"
+
+
+@pytest.mark.parametrize(
+    ("criterion", "scale"),
+    [
+        ({"scale": "binary", "low": 1, "high": 5}, (0.0, 1.0)),
+        ({"scale": "scalar", "low": 1, "high": 5}, (1.0, 5.0)),
+        ({"scale": "scalar", "low": 1}, None),
+        ({"scale": "categorical", "low": 1, "high": 5}, None),
+    ],
+)
+def test_the_scale_of_a_criterion(criterion: dict[str, object], scale: tuple[float, float] | None) -> None:
+    assert criterion_scale(criterion) == scale  # type: ignore[arg-type]

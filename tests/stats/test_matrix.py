@@ -51,6 +51,8 @@ def test_cells_are_the_finished_items_of_a_task_and_a_level(results: Results) ->
     ]
     ids = [[each.item_id for each in row.cells if each] for row in rows]
     assert [one for pair in ids for one in pair] == list(results.item_ids[::2])
+    every = [one for row in rows for each in row.cells if each for one in each.item_ids]
+    assert every == list(results.item_ids)
     assert len({row.task for row in rows}) == 3
     assert all(each is None or each.score is None for row in matrix.rows([0, 2]) for each in row.cells)
 
@@ -78,6 +80,13 @@ def test_a_task_that_a_level_did_not_do_has_an_empty_cell(tmp_path: Path) -> Non
     rows = matrix.rows(matrix.tasks())
     assert [[cell is None for cell in row.cells] for row in rows] == [[False, False], [True, False]]
     assert matrix.tasks(disagree=True).tolist() == []
+
+
+def test_a_cell_lists_at_most_fifty_items(tmp_path: Path) -> None:
+    with new_store(tmp_path, "run", task_items("ab", 1, 51)) as store:
+        carry_out(store, "run")
+        (row,) = Matrix(load_results(store.read, ["run"], NOW), "model").rows([0])
+    assert [(len(cell.item_ids), cell.items) for cell in row.cells if cell] == [(50, 51), (50, 51)]
 
 
 @pytest.fixture(scope="module")

@@ -51,34 +51,31 @@ def filled(store):
     return store
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("cat", ["a", "b"]),
-        ("CAT stairs", ["a", "b"]),
-        ('"the stairs"', ["a", "b"]),
-        ('"under the stairs"', ["a"]),
-        ('"stairs under"', []),
-        ("shop", ["b"]),
-        ("src/shop_total.py", ["b"]),
-        ("stai*", ["a", "b"]),
-        ("stai", []),
-        ("kase treppe", ["c"]),
-        ("Käse", ["c"]),
-        ("猫", ["d"]),
-        ("階段の下", ["d"]),
-        ("cat dog", []),
-        ("", []),
-        ('"" ** --', []),
-    ],
-)
-def test_words_phrases_and_beginnings_are_found(filled, text, expected):
-    assert sorted(ids(filled, text)) == expected
+def test_words_phrases_and_beginnings_are_found(filled):
+    expected = {
+        "cat": ["a", "b"],
+        "CAT stairs": ["a", "b"],
+        '"the stairs"': ["a", "b"],
+        '"under the stairs"': ["a"],
+        '"stairs under"': [],
+        "shop": ["b"],
+        "src/shop_total.py": ["b"],
+        "stai*": ["a", "b"],
+        "stai": [],
+        "kase treppe": ["c"],
+        "Käse": ["c"],
+        "猫": ["d"],
+        "階段の下": ["d"],
+        "cat dog": [],
+        "": [],
+        '"" ** --': [],
+    }
+
+    assert {text: sorted(ids(filled, text)) for text in expected} == expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_no_text_is_an_error(filled):
+    for text in (
         '"',
         "'; DROP TABLE sessions; --",
         "NEAR(a b)",
@@ -91,10 +88,8 @@ def test_words_phrases_and_beginnings_are_found(filled, text, expected):
         "½*",
         "x" * 9999,
         "cat " * 500,
-    ],
-)
-def test_no_text_is_an_error(filled, text):
-    assert isinstance(ids(filled, text), list)
+    ):
+        assert isinstance(ids(filled, text), list), text
 
 
 def test_hits_say_where_they_are_and_mark_what_matched(filled):

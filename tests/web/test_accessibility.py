@@ -3,7 +3,7 @@
 import re
 import shutil
 from importlib.resources import files
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -174,9 +174,8 @@ MOST_SHIFTED = 0.1
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
 def test_pages_do_not_move_while_they_load_and_what_scrolls_is_reached_by_keyboard(
-    served, site, proctor, open_page, width
+    served, site, proctor, open_page
 ):
     long = (
         "\x1b[31m"
@@ -196,24 +195,30 @@ def test_pages_do_not_move_while_they_load_and_what_scrolls_is_reached_by_keyboa
     shutil.copy(EXAMPLES / "prompts.yaml", proctor.folder)
     proctor("batch", "prompts.yaml")
     session = served.get("/api/runs/prompts/items").json["items"][0]["sessionId"]
-    page = open_page(f"{served.url}/settings", viewport={"width": width, "height": 844})
+    page = open_page(f"{served.url}/settings")
     page.add_init_script(SHIFTS)
-    for where in (
+    pages = (
         *("/", "/new", "/compare", "/compare?run=prompts", "/evaluations", "/evaluations/new"),
         *(f"/evaluations/{job}", "/runs/prompts", "/runs/prompts#items", f"/runs/{job}"),
         *("/sessions/talk", "/sessions/talk#check", "/sessions/talk#details", "/settings"),
         *(f"/sessions/{session}?from=order%3Dposition", f"/sessions/{session}#details"),
         "/compare/sessions?left=talk&right=talk",
-    ):
+    )
+    for where, width in product(pages, (1280, 390)):
         page.goto("about:blank")
+        page.set_viewport_size({"width": width, "height": 844})
         page.goto(served.url + where)
         page.wait_for_load_state("networkidle")
-        assert page.evaluate("window.shifted") < MOST_SHIFTED, (where, page.evaluate("window.shifting"))
+        assert page.evaluate("window.shifted") < MOST_SHIFTED, (
+            where,
+            width,
+            page.evaluate("window.shifting"),
+        )
         for fold in page.locator(".event summary").all():
             fold.evaluate("(one) => (one.parentElement.open = true)")
         # Content of folds is made after they open.
         page.wait_for_timeout(50)
-        assert page.evaluate(UNREACHABLE) == [], where
+        assert page.evaluate(UNREACHABLE) == [], (where, width)
         levels = page.evaluate(HEADINGS)
-        assert levels[:1] == [1], where
-        assert all(later <= earlier + 1 for earlier, later in pairwise(levels)), (where, levels)
+        assert levels[:1] == [1], (where, width)
+        assert all(later <= earlier + 1 for earlier, later in pairwise(levels)), (where, width, levels)

@@ -147,7 +147,7 @@ def test_a_prompt_is_asked_of_two_models_saved_and_run_again_by_keyboard(served,
     page.keyboard.press("Enter")
     page.get_by_label("A right answer contains").fill("odd")
     page.get_by_role("button", name="Save", exact=True).press("Enter")
-    page.get_by_text("has 1 test cases").wait_for()
+    page.get_by_text("has 1 test case.").wait_for()
 
     page.goto(f"{served.url}/tasks")
     page.get_by_role("button", name="test_cases").press("Enter")

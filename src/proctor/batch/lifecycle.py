@@ -84,8 +84,9 @@ class RunSummary(TypedDict):
     itemCount: int
     successCount: int
     uncheckedCount: NotRequired[int]
-    abortedCount: NotRequired[int]
     """Successes that nothing checked; missing: none."""
+    abortedCount: NotRequired[int]
+    """Errors of an aborted run that are items it was aborted in."""
     failCount: int
     timeoutCount: int
     errorCount: int

@@ -330,11 +330,15 @@ class YamlLoader:
 
 
 def _start_of(event: Event) -> tuple[int, int]:
-    return event.start_mark.line + 1, event.start_mark.column + 1
+    mark = event.start_mark
+    assert mark, "parsed events have marks"
+    return mark.line + 1, mark.column + 1
 
 
 def _event_end(event: Event) -> tuple[int, int]:
-    return event.end_mark.line + 1, event.end_mark.column + 1
+    mark = event.end_mark
+    assert mark, "parsed events have marks"
+    return mark.line + 1, mark.column + 1
 
 
 def _span_of(event: Event) -> TextSpan:

@@ -24,6 +24,8 @@ _SHARED = ("/", "/tmp", "/var/tmp", "/home", "/root", "/var", "/mnt", "/media", 
 """Folders of several owners; never visible as a whole because a program or variable names them."""
 _PROVIDED = ("/proc", "/dev", "/sys", "/run", "/var/run", "/etc")
 """What a sandbox provides in its own way."""
+_SYSTEM_PREFIXES = tuple(f"{root}/" for root in SYSTEM)
+_GIVEN_PREFIXES = (*_SYSTEM_PREFIXES, *(f"{root}/" for root in _PROVIDED))
 _PROGRAM_FOLDERS = ("bin", "sbin", "shims", "condabin")
 _PLACES = (
     *(
@@ -79,19 +81,29 @@ def interpreter() -> str:
 
 def _without_private(places: Iterable[Path], private: Sequence[Path]) -> list[Path]:
     """The places without those that contain a private folder, are shared, or are in another one."""
-    chosen: list[Path] = []
+    chosen: dict[str, Path] = {}
+    private_texts = [_prefix(folder) for folder in private]
     for place in sorted(dict.fromkeys(places), key=lambda path: len(path.parts)):
-        is_given = is_system(place) or any(place.is_relative_to(root) for root in _PROVIDED)
-        if is_given or str(place) in _SHARED or any(folder.is_relative_to(place) for folder in private):
+        text = _prefix(place)
+        if text.startswith(_GIVEN_PREFIXES) or str(place) in _SHARED:
             continue
-        if not any(place.is_relative_to(other) for other in chosen):
-            chosen.append(place)
-    return chosen
+        if not any(folder.startswith(text) for folder in private_texts) and not text.startswith((*chosen,)):
+            chosen[text] = place
+    return list(chosen.values())
 
 
 def is_system(place: Path) -> bool:
     """Whether a path is visible as part of the system."""
-    return any(place.is_relative_to(root) for root in SYSTEM)
+    return _prefix(place).startswith(_SYSTEM_PREFIXES)
+
+
+def _prefix(place: Path) -> str:
+    """The text of a path with a slash at its end, with which those of all paths inside begin.
+
+    Hundreds are compared for each program: as texts in a tenth of the time.
+    """
+    text = str(place)
+    return text if text.endswith("/") else f"{text}/"
 
 
 def _existing(texts: Iterable[str]) -> Iterator[Path]:
@@ -177,7 +189,8 @@ def around(place: Path, hidden: Sequence[Path]) -> Iterator[Path]:
         return
     if place.is_symlink() and any(place.resolve().is_relative_to(other) for other in hidden):
         return
-    if not any(other.is_relative_to(place) for other in hidden):
+    text = _prefix(place)
+    if not any(_prefix(other).startswith(text) for other in hidden):
         yield place
         return
     for part in place.iterdir():

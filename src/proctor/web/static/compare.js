@@ -168,7 +168,7 @@ async function load() {
   } catch (error) {
     if (request !== latestRequest) return;
     comparison = null;
-    byId("result").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy))));
+    byId("result").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy || ""))));
   } finally {
     clearTimeout(counting);
     if (request === latestRequest) byId("result").removeAttribute("aria-busy");
@@ -329,7 +329,10 @@ function mean(each, group, one) {
   return el("a", { href: itemsAddress(run, items), title }, one.said);
 }
 
-const meanTitle = (one) => (one.low === null ? `${number(one.tasks)} tasks, ${number(one.items)} items` : `${one.low.toPrecision(4)} to ${one.high.toPrecision(4)}; ${number(one.tasks)} tasks, ${number(one.items)} items`);
+function meanTitle(one) {
+  const limits = [one.low === null ? "" : `from ${one.low.toPrecision(4)}`, one.high === null ? "" : `to ${one.high.toPrecision(4)}`].filter(Boolean);
+  return `${limits.length ? `95% CI ${limits.join(" ")}; ` : ""}${plural(one.tasks, "task")}, ${plural(one.items, "item")}`;
+}
 
 // ---- Tasks with different results
 
@@ -380,7 +383,7 @@ async function loadItems() {
     const response = await api.get(`/api/compare/items${query({ run: selection.run, by: selection.by, pair: selection.pair, ...detail, limit: SIZE })}`);
     if (request === latestItemsRequest) box.replaceChildren(...itemTable(response));
   } catch (error) {
-    if (request === latestItemsRequest) box.replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, visible(error.message)), el("p", { class: "soft" }, visible(error.remedy))));
+    if (request === latestItemsRequest) box.replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, visible(error.message)), el("p", { class: "soft" }, visible(error.remedy || ""))));
   }
 }
 

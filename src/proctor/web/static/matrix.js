@@ -62,7 +62,7 @@ class MatrixGrid extends PagedGrid {
     this.body.style.setProperty("--row", `${this.rowHeight}px`);
     this.classList.toggle("comparing", Boolean(this.pair));
     this.column = Math.min(this.column, columns.length - 1);
-    const [task, level] = matchMedia("(max-width: 760px)").matches ? [110, 150] : [180, 180];
+    const [task, level] = matchMedia("(max-width: 760px)").matches ? [110, 200] : [180, 210];
     this.setWidths([`minmax(${task}px, ${this.pair ? 0.5 : 1.2}fr)`, ...columns.map(() => `minmax(${level}px, 1fr)`)]);
   }
 

@@ -26,8 +26,8 @@ const taskTable = new DataTable({
   rowKey: (task) => task.id,
   columns: [
     { key: "task", title: "Task", class: "wide", cell: (task) => el("div", {}, el("b", {}, visible(task.id)), task.title && task.title !== task.id ? el("span", { class: "cell-text soft", title: visible(task.title) }, visible(task.title)) : null) },
-    { key: "format", title: "Format", cell: (task) => task.format || soft("not listed") },
-    { key: "checks", title: "Checks", numeric: true, cell: (task) => (task.format ? number(task.checks) : "–") },
+    { key: "format", title: "Format", class: "col-listed", cell: (task) => task.format || soft("not listed") },
+    { key: "checks", title: "Checks", class: "col-listed", numeric: true, cell: (task) => (task.format ? number(task.checks) : "–") },
     { key: "oracle", title: "Oracle", cell: (task) => state(known(task)?.oracle, "success") },
     { key: "noop", title: "Noop", cell: (task) => state(known(task)?.noop, "fail") },
     { key: "rate", title: "Success", numeric: true, cell: rate },
