@@ -104,9 +104,10 @@ test-ray: $(DEV_STAMP) sandbox
 	@$(UV) --constraint constraints.txt --editable '.[dev,ray]'
 	@PROCTOR_RAY=1 $(BIN)/python -m pytest tests/batch/test_ray_engine.py
 
-# Builds the wheel and the source archive, and tries the wheel with every extra in an environment of its own.
+# Builds the wheel and the source archive, and tries both in fresh environments, the wheel with every extra: two
+# minutes, and the network.
 test-package: $(DEV_STAMP)
-	@PROCTOR_PACKAGE_EXTRAS=aws,crypto,litellm,local,mcp,pandas,parquet,postgres,ray $(BIN)/python -m pytest tests/end_to_end/test_package.py
+	@PROCTOR_PACKAGE_EXTRAS=aws,crypto,litellm,local,mcp,otlp,pandas,parquet,postgres,ray $(BIN)/python -m pytest tests/end_to_end/test_package.py
 
 # The wheel and the source archive, in dist.
 package: $(BIN)/uv

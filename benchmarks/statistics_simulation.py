@@ -402,6 +402,59 @@ def more_tasks_decide(
     return decided / max(stated, 1), stated / max(undecided, 1)
 
 
+def more_tasks_separate(
+    rng: np.random.Generator,
+    pilot: int,
+    effect: float,
+    replications: int,
+    *,
+    near: float | None = None,
+    most: int = 10,
+) -> tuple[float, float, float, float, float]:
+    """ "About N more tasks would decide it" on the page of a run that two models share, after some tasks.
+
+    Of the runs that are not decided then: share that state N, share of these that N more tasks decide, and
+    the 10%, 50% and 90% quantiles of the tasks that it takes, as multiples of N; runs that `most` times N do
+    not decide count as that. `near` keeps runs whose observed difference has the true sign and is at most
+    this many times as large.
+    """
+    undecided, ratios = 0, []
+    for _ in range(replications):
+        monitor = Monitor([RankGoal(cells=("a", "b"))], lo=0.0, hi=1.0, alpha=0.05)
+        observed = _feed(monitor, rng, 0, pilot, effect)
+        needed = monitor.tasks_to_separate("a", "b")
+        if needed == 0:
+            continue
+        undecided += 1
+        if needed is None or (near and not 0 < observed <= near * effect):
+            continue
+        step = max(1, needed // 20)
+        taken = step
+        _feed(monitor, rng, pilot, step, effect)
+        while not _is_separated(monitor) and taken < most * needed:
+            _feed(monitor, rng, pilot + taken, step, effect)
+            taken += step
+        ratios.append(taken / needed if _is_separated(monitor) else float(most))
+    quantiles = np.quantile(ratios, [0.1, 0.5, 0.9]).tolist() if ratios else [math.nan] * 3
+    within = float(np.mean(np.asarray(ratios) <= 1.05)) if ratios else math.nan
+    low, middle, high = quantiles
+    return len(ratios) / max(undecided, 1), within, low, middle, high
+
+
+def _feed(monitor: Monitor, rng: np.random.Generator, first: int, tasks: int, effect: float) -> float:
+    """Add tasks with one repeat of each model; the mean difference in them."""
+    base = rng.beta(2, 2, tasks) * (1 - effect)
+    values = (rng.random((2, tasks)) < np.stack([base, base + effect])).astype(float)
+    for task in range(tasks):
+        for name, row in zip("ab", values, strict=True):
+            monitor.add(name, first + task, [row[task]])
+    return float((values[1] - values[0]).mean())
+
+
+def _is_separated(monitor: Monitor) -> bool:
+    return any(low > 1 for low, _ in monitor.ranks().values())
+
+
 def stopped_ranks(rng: np.random.Generator, tasks: int, replications: int) -> float:
     """Share of runs of six identical models that separate any two, looked at after each task."""
     names = [f"m{row}" for row in range(6)]

@@ -1,7 +1,8 @@
 """Mutation sites: every small change to one expression or statement below src/proctor, and samples of them.
 
 Not changed is what has no effect at run time, or none that tests should check: annotations, documentation,
-declarations, log messages, sizes of pages, blocks and caches, and the text of messages.
+declarations, log messages, sizes of pages, blocks, caches and queues, limits in bytes, and the text of
+messages.
 """
 
 import ast
@@ -47,7 +48,10 @@ LOGGERS = {"log", "logger", "logging", "_log", "_logger"}
 LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 DECLARATIONS = {"overload", "abstractmethod"}
 # Only time and memory depend on them.
-SIZES = re.compile(r"_?([A-Z]+_)?(PAGE|BLOCK|CHUNK|CACHED|(?<!MOST_)AT_ONCE)(_SIZE|_[A-Z]+S)?")
+SIZES = re.compile(
+    r"_?([A-Z]+_)?(PAGE|BLOCK|CHUNK|CACHED|(?<!MOST_)AT_ONCE)(_SIZE|_[A-Z]+S)?|_?(LARGEST|MOST|MAX)_([A-Z]+_)?BYTES"
+)
+SIZE_ARGUMENTS = {"maxsize", "backlog"}
 
 Position = tuple[int, int]
 """Start and end in the text of a file, in characters."""
@@ -186,9 +190,12 @@ class _Collector(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_keyword(self, node: ast.keyword) -> None:
-        """Skip sizes of caches."""
-        if node.arg != "maxsize":
+        """Skip sizes of caches and queues."""
+        if node.arg not in SIZE_ARGUMENTS:
             self.generic_visit(node)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """Skip assertions: they state what is always true, mostly for the type checker."""
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         if _last_name(node.value) not in TYPE_FORMS:
@@ -266,7 +273,7 @@ class _Collector(ast.NodeVisitor):
             self.add("constant", self.text.position(node), repr(other))
 
     def visit_Call(self, node: ast.Call) -> None:
-        if _is_logging(node):
+        if _is_logging(node) or _last_name(node.func) == "listen":
             return
         if isinstance(node.func, ast.Name) and node.func.id in EXTREMA:
             self.add("min/max", self.text.position(node.func), EXTREMA[node.func.id])

@@ -49,11 +49,11 @@ def _overview() -> str:
 def _chapters(name: str, command: Any, depth: int) -> Iterator[str]:
     yield f"{'#' * depth} {name}\n"
     yield _prose(command.help or "")
-    below = getattr(command, "commands", None)
-    if below is None:
+    below = getattr(command, "commands", {})
+    # A group may also be called alone, as `proctor models`.
+    if not below or command.invoke_without_command:
         yield _usage(name, command)
         yield _table(command)
-        return
     for word, inner in below.items():
         yield from _chapters(f"{name} {word}", inner, depth + 1)
 

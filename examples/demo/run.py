@@ -64,7 +64,7 @@ def ask_the_model(folder: Path) -> bool:
     """Ask the small model and let it talk to itself; False where it cannot run."""
     first, second = folder / "questions.yaml", folder / "questions-short.yaml"
     say("\n2. Ten questions for a real small model on this machine (local/smollm2), half a minute\n")
-    if problem := preflight_problem(folder, first):
+    if problem := install_problem(folder):
         say(f"{problem}\nThe demo goes on without the small model.")
         return False
     run_batch(folder, first)
@@ -136,10 +136,10 @@ def proctor(folder: Path, *words: str) -> int:
     return subprocess.run(command(words), env=environment(folder), check=False).returncode
 
 
-def preflight_problem(folder: Path, plan: Path) -> str:
-    """Why a plan cannot be run; empty if it can. Downloads the weights of the small model."""
-    words = command(("batch", shown(plan), "--dry-run"))
-    done = subprocess.run(words, env=environment(folder), check=False, capture_output=True, text=True)
+def install_problem(folder: Path) -> str:
+    """Why the small model cannot be installed; empty if it is there. Downloads its weights once."""
+    words = command(("models", "install", "local/smollm2"))
+    done = subprocess.run(words, env=environment(folder), check=False, stderr=subprocess.PIPE, text=True)
     return done.stderr.strip() if done.returncode else ""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -380,7 +380,7 @@ def make_attempt_context(
         pools=models.pools,
         gateway=LazyGateway(models),
         # Whatever its name, a replayed model is a mock.
-        is_stand_in=lambda name: models.is_replayed or is_stand_in(name),
+        is_stand_in=cache(lambda name: models.is_replayed or is_stand_in(name)),
         store_budget_usd=settings.store_budget_usd,
         sandbox=settings.confinement,
     )

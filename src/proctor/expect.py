@@ -53,16 +53,19 @@ def scores_of(expect: JsonMap, answer: str, facts: "AnswerFacts | None" = None) 
     if ASSERT in expect:
         others = {name: value for name, value in expect.items() if name != ASSERT}
         return [*scores_of(others, answer), *_assertion_scores(as_map(expect, ASSERT), answer, facts)]
-    return [
-        Score(
-            evaluator=f"expect.{check.name}",
-            value=1.0 if check.holds else 0.0,
-            label="pass" if check.holds else "fail",
-            explanation=check.explanation,
-            evaluator_digest=_digest(check.name, repr(expect[check.name])),
-        )
-        for check in check_answer(expect, answer)
-    ]
+    return [_score(check, repr(expect[check.name])) for check in check_answer(expect, answer)]
+
+
+@lru_cache(maxsize=1024)
+def _score(check: ExpectationResult, expected: str) -> Score:
+    """The score of a check. Most of a run are the same: one object for all of them."""
+    return Score(
+        evaluator=f"expect.{check.name}",
+        value=1.0 if check.holds else 0.0,
+        label="pass" if check.holds else "fail",
+        explanation=check.explanation,
+        evaluator_digest=_digest(check.name, expected),
+    )
 
 
 def unmet_expectations(
@@ -72,12 +75,13 @@ def unmet_expectations(
 
     `facts` are for assertions about time, cost and judged rubrics.
     """
-    scores = scores_of(expect, answer, facts)
-    for score in scores:
+    unmet = list[str]()
+    for score in scores_of(expect, answer, facts):
         record(score)
-    # Of assertions, only their weighted mean decides.
-    deciding = [score for score in scores if not score.evaluator.startswith(f"{ASSERT}: ")]
-    return [score.explanation for score in deciding if score.label == "fail"]
+        # Of assertions, only their weighted mean decides.
+        if score.label == "fail" and not score.evaluator.startswith(f"{ASSERT}: "):
+            unmet.append(score.explanation)
+    return unmet
 
 
 def _assertion_scores(group: JsonMap, answer: str, facts: "AnswerFacts | None") -> list[Score]:
@@ -118,11 +122,16 @@ def problems_of(expect: object) -> list[str]:
     return problems
 
 
+_CONTAINED = ExpectationResult("contains", True, "found")
+
+
 def _contains(expected: str | Sequence[str], answer: str) -> ExpectationResult:
-    texts = [expected] if isinstance(expected, str) else expected
-    missing = [text for text in texts if text not in answer]
+    if isinstance(expected, str):
+        missing = [] if expected in answer else [expected]
+    else:
+        missing = [text for text in expected if text not in answer]
     if not missing:
-        return ExpectationResult("contains", True, "found")
+        return _CONTAINED
     return ExpectationResult(
         "contains",
         False,

@@ -51,8 +51,8 @@ class Item:
     @property
     def inputs(self) -> dict[str, Any]:
         """The fields that make up the id: nothing about this machine."""
-        names = {"runner": self.runner, "agent": self.agent, "model": self.model}
-        return names | {"prompt": self.prompt} | dict(self.details)
+        names = {"runner": self.runner, "agent": self.agent, "model": self.model, "prompt": self.prompt}
+        return {**names, **self.details}
 
     @property
     def digest(self) -> str:

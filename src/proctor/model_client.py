@@ -45,7 +45,7 @@ class ModelClient:
         self._model = model
         self._record = record
         self._keep: Keep = keep
-        self._slots: AbstractAsyncContextManager[None] = Semaphore(at_once) if at_once else _UNLIMITED
+        self._slots = Semaphore(at_once) if at_once else None
         self.usage = _NO_USAGE
         self.cost_usd: float | None = None
         """None: no price is known, which is not the same as free."""
@@ -73,7 +73,9 @@ class ModelClient:
         `on_call` sees the call just before it is recorded.
         """
         keep = keep or self._keep
-        async with self._slots:
+        if self._slots:
+            await self._slots.acquire()
+        try:
             if keep == "messages" and not speaker:
                 self._record_prompt(request)
             try:
@@ -94,6 +96,9 @@ class ModelClient:
             else:
                 self._record_bodies(request, answer, keep, on_call)
             return answer
+        finally:
+            if self._slots:
+                self._slots.release()
 
     def count(self, call: ModelCall) -> None:
         """Add a call to the totals."""

@@ -67,6 +67,8 @@ class ResultColumn:
     is_numeric: bool = False
     limits: tuple[float, float] | None = None
     """Ends of the scale on which figures are drawn; None: as text only."""
+    is_optional: bool = False
+    """Whether the column is shown only on demand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,9 @@
 """What `--engine ray` does without a cluster: which node gets which items, and what is refused."""
 
+import asyncio
 import json
 import os
+import pickle
 import subprocess
 import sys
 
@@ -11,7 +13,8 @@ from job_runs import DIALOGUES, EXPERIMENT, TALKING, Runs, add_scenario
 from databases import query
 from proctor.batch.engines import LocalEngine
 from proctor.batch.engines.messages import SetConcurrency, WorkChunk
-from proctor.batch.engines.ray import Node, NodeLink, RayEngine, shares
+from proctor.batch.engines.ray import ActorChannel, Node, NodeLink, RayEngine, shares
+from proctor.batch.engines.worker_process import HEADER
 from proctor.batch.queue import WorkItem
 from proctor.bootstrap import open_context
 from proctor.errors import PlanError, WorkerError
@@ -309,3 +312,51 @@ def test_a_task_may_say_what_it_needs_and_else_the_settings_of_the_benchmark_do(
         needs = {item.details["task"]: item.settings["resources"] for item in plan.items()}
 
     assert needs == {"own": {"gpu": 1}, "other": {"cpu": 4}}
+
+
+class Relay:
+    """An actor that returns frames in pieces, keeps what is delivered, and then dies."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces, self.delivered = list(pieces), list[bytes]()
+        self.collect, self.deliver = self, self
+        self.is_dead = False
+
+    async def remote(self, *frames: bytes) -> object:
+        if self.is_dead:
+            raise RuntimeError("the actor died")
+        if frames:
+            self.delivered.append(frames[0])
+            return None
+        return self.pieces.pop(0), not self.pieces
+
+
+def frame(message: object) -> bytes:
+    data = pickle.dumps(message, protocol=5)
+    return HEADER.pack(len(data)) + data
+
+
+async def test_messages_of_a_node_are_read_however_they_arrive():
+    messages = ["one", {"two": 2}, ["three"]]
+    whole = b"".join(map(frame, messages))
+    for cuts in ([], [1], [2, 5], [len(frame("one"))], [len(frame("one")) + 4], range(1, len(whole))):
+        ends = [*cuts, len(whole)]
+        pieces = [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        channel = ActorChannel(Relay(*pieces), RuntimeError)
+        assert [await channel.receive() for _ in range(4)] == [*messages, None]
+
+
+async def test_a_node_that_has_died_sends_and_gets_nothing():
+    relay = Relay(frame("one"), b"")
+    channel = ActorChannel(relay, RuntimeError)
+    channel.send("first")
+    channel.send("second")
+    assert await channel.receive() == "one"
+    await asyncio.sleep(0.01)
+    assert b"".join(relay.delivered) == frame("first") + frame("second")
+    relay.is_dead = True
+    assert await channel.receive() is None
+    channel.send("lost")
+    await asyncio.sleep(0.01)
+    channel.close()
+    assert await channel.receive() is None and len(relay.delivered) == 1

@@ -271,6 +271,20 @@ async def test_an_agent_that_does_not_ask_first_reserves_no_more_than_is_free() 
     assert rows.rows[-1][3] == 0.25, "the last place and more are taken"
 
 
+async def test_an_agent_that_does_not_ask_first_gets_all_that_is_free_when_no_place_is_left() -> None:
+    budget, rows = budget_of(MemoryLedger(8.0), concurrency=1)
+    await open_attempt(budget, "one", kind="a", blind=True)
+    await open_attempt(budget, "two", kind="b", blind=True)
+    assert [row[3] for row in rows.rows] == [pytest.approx(1.0), pytest.approx(0.875)]
+
+
+async def test_an_attempt_of_a_kind_that_cost_nothing_so_far_draws_more_than_rounding() -> None:
+    ledger = ScriptedLedger(Drawn(usd=0.5))
+    budget, _ = budget_of(ledger)
+    await open_attempt(budget, "s")
+    assert ledger.calls == [(2 * ROUNDING_USD, 2 * ROUNDING_USD)]
+
+
 async def test_no_attempt_starts_while_a_call_waits_for_money() -> None:
     budget, rows = budget_of(MemoryLedger(1.0, exact=True))
     first = await open_attempt(budget, "first", kind="a")
@@ -420,6 +434,19 @@ async def test_a_call_draws_only_what_is_not_free() -> None:
     assert await second.hold(worst(0.5)) == Hold(0.5)
 
     assert ledger.calls[1:] == [(pytest.approx(0.375), pytest.approx(0.375))]
+
+
+async def test_a_call_that_fits_but_for_rounding_draws_nothing() -> None:
+    ledger = ScriptedLedger(Drawn(usd=0.25))
+    budget, rows = budget_of(ledger)
+    reservation = await open_attempt(budget, "s")
+    # All that was drawn is free.
+    reservation._reserved = budget._reserved = 0.0
+
+    await budget.cover(reservation, 0.25 + ROUNDING_USD)
+
+    assert len(ledger.calls) == 1
+    assert rows.rows[-1][2:4] == ("extend", 0.25 + ROUNDING_USD)
 
 
 async def test_a_batch_that_ends_waits_for_draws_of_attempts_that_are_gone() -> None:

@@ -444,3 +444,64 @@ async def test_a_closed_attempt_has_nothing_reserved():
     reservation.close(0.25)
     assert reservation.overdrawn_usd == 0.25
     assert purse.budget.free_usd == pytest.approx(0.25)
+
+
+# Amounts at their boundaries
+
+
+async def test_a_cost_that_exceeds_what_is_reserved_or_free_by_rounding_exactly_is_covered():
+    purse = Purse(10)
+    reservation = await purse.open("s")
+    budget = purse.budget
+    reservation._reserved = budget._reserved = 0.0
+    rows = len(purse.rows.rows)
+    reservation._cost = ROUNDING_USD
+    assert reservation.reserve_cost()
+    assert len(purse.rows.rows) == rows
+
+    budget._ledger.drawn_usd = 0.25
+    reservation._cost = 0.25 + ROUNDING_USD
+    assert reservation.reserve_cost()
+    assert purse.rows.rows[-1][2:4] == ("extend", 0.25)
+
+
+async def test_an_agent_that_asks_first_reserves_only_what_it_has_spent():
+    purse = Purse(10)
+    reservation = await purse.open("s")
+    purse.budget._ledger.drawn_usd = purse.budget._reserved + 5.0
+    reservation._cost = reservation._reserved + 0.25
+    assert reservation.reserve_cost()
+    assert purse.rows.rows[-1][2:4] == ("extend", pytest.approx(0.25))
+
+
+async def test_calls_that_are_held_not_recorded_and_lost_add_up_in_the_ledger():
+    purse, entered = Purse(10), list[tuple[object, ...]]()
+    append = purse.rows.append
+    purse.rows.append = lambda table, row: (entered.append(row), append(table, row))[1]  # type: ignore[method-assign]
+    reservation = await purse.open("s")
+    reservation.settle(await reservation.hold(worst(0.5)), 0.25, is_recorded=False)
+    reservation.lose(await reservation.hold(worst(0.125)))
+    await reservation.hold(worst(1.0))
+    assert purse.rows.running == pytest.approx(0.25 + 0.125 + 1.0)
+    calls = [row[6:8] for row in entered if row[5] == "call"]
+    assert [reserved for reserved, _ in calls] == [0.5, pytest.approx(-0.125), 1.0]
+    assert {spent for _, spent in calls} == {0.0}, "what it costs is known when it is settled"
+
+
+async def test_an_earlier_overrun_of_the_same_size_as_the_worst_case_still_allows_a_shorter_answer():
+    purse = Purse(10)
+    reservation = await purse.open("s", 0.5)
+    purse.budget.past_costs("a").highest_overrun_usd = 1.0
+    assert await reservation.hold(worst(1.0)) == Hold(0.5, output_limit=500)
+
+
+async def test_without_a_budget_no_money_is_drawn_for_a_cost():
+    purse = Purse(None)
+    reservation = await purse.open("s")
+    reservation.charge(0.5)
+    assert not purse.budget._covering
+
+
+async def test_an_attempt_that_nobody_can_stop_is_not_stopped():
+    reservation = await Purse(10).open("s")
+    assert reservation.stop(CostLimit("the budget is spent")) is None

@@ -3,8 +3,11 @@
 import json
 import os
 import pty
+import socket
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +183,8 @@ def test_the_version_as_json_says_what_is_installed(proctor: Command) -> None:
     assert proctor("--version").stdout == f"proctor {document['version']}\n"
     assert document["storeSchema"] >= 17
     assert document["extras"]["pandas"] is True
+    project = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text())
+    assert document["extras"].keys() == project["project"]["optional-dependencies"].keys() - {"dev"}
 
 
 # Tools for assistants
@@ -234,3 +239,81 @@ async def test_an_assistant_starts_watches_shows_and_compares(proctor: Command, 
         assert not (tmp_path / "elsewhere.db").exists()
         assert (await call("search", text="--reindex=x"))["text"] == "--reindex=x"
     eventually(lambda: proctor.json("top") == {"runs": []})
+
+
+class Assistant:
+    """A client of `proctor mcp` that writes and reads the messages of the protocol itself."""
+
+    def __init__(self, proctor: Command, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "proctor", *options, "mcp"],
+            cwd=proctor.folder,
+            env=dict(proctor.environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        client = {"name": "test", "version": "1"}
+        self.send("initialize", 0, protocolVersion="2025-06-18", capabilities={}, clientInfo=client)
+        assert self.answer(0)["serverInfo"]["name"] == "proctor"
+        self.send("notifications/initialized")
+
+    def __enter__(self) -> "Assistant":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.stdin.close()
+        self.process.wait(60)
+        self.process.stdout.close()
+
+    def send(self, method: str, number: int | None = None, **params: Any) -> None:
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        if number is not None:
+            message["id"] = number
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+
+    def call(self, number: int, tool: str, **arguments: Any) -> None:
+        self.send("tools/call", number, name=tool, arguments=arguments)
+
+    def answer(self, number: int) -> Any:
+        """The result with a number; answers to earlier requests are not expected any more."""
+        message = json.loads(self.process.stdout.readline())
+        assert message["id"] == number, message
+        return message["result"]
+
+    def commands(self) -> list[str]:
+        """The processes that the server has started."""
+        return Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+
+
+@pytest.fixture
+def silent_database() -> Iterator[str]:
+    """The address of a database that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"postgresql://someone@127.0.0.1:{server.getsockname()[1]}/store?connect_timeout=600"
+
+
+def test_a_call_of_an_assistant_ends_when_its_time_is_over_or_it_is_cancelled(
+    proctor: Command, silent_database: str
+) -> None:
+    pytest.importorskip("mcp")
+    with Assistant(proctor, "--store", silent_database) as assistant:
+        assistant.call(1, "runs", timeout_seconds=0.5)
+        late = assistant.answer(1)
+        assert late["isError"]
+        assert "`runs` did not end within 0.5 s" in late["content"][0]["text"]
+        eventually(lambda: assistant.commands() == [])
+
+        assistant.call(2, "search", text="cat", timeout_seconds=600)
+        eventually(lambda: assistant.commands() != [])
+        assistant.send("notifications/cancelled", requestId=2, reason="the person pressed Escape")
+        eventually(lambda: assistant.commands() == [])
+
+        # The server goes on. A call without an end is ended with it.
+        assistant.send("ping", 3)
+        assert assistant.answer(3) == {}
+        assistant.call(4, "show", id="x", timeout_seconds=600)
+        eventually(lambda: assistant.commands() != [])
+        (command,) = assistant.commands()
+    eventually(lambda: not Path(f"/proc/{command}").exists())

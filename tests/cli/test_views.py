@@ -1,6 +1,7 @@
 """What a run says of itself where nobody watches it live."""
 
 import io
+import json
 import os
 import pty
 import sys
@@ -12,15 +13,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from filled import NOW, filled_store
+from filled import NOW, add_batch, filled_store, items
 from proctor.cli import output
-from proctor.cli.live import LiveView, picture
+from proctor.cli.live import LiveView, picture, top_picture
 from proctor.cli.output import Working, print_table
-from proctor.cli.run import LineView
+from proctor.cli.run import LineView, print_summary
 from proctor.item import STATUSES, Item
 from proctor.job import ItemFinished, StopState
 from proctor.runner import Outcome
-from proctor.stats.progress import Progress, progress
+from proctor.stats.progress import Progress, RunningItem, progress
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,84 @@ def test_the_live_view_shows_models_with_intervals_and_what_each_item_is_doing(t
     assert running.item_id[:8] in text
     assert running.action
     assert running.action in text
+
+
+def _under_way(run_id: str) -> Progress:
+    """A run with long names whose items wait for a model."""
+    items = [
+        RunningItem(
+            item_id=f"c0ffee0{number}aa",
+            repo="",
+            prompt="Explain at length why the previous answer was wrong, and what follows from it",
+            model="provider/long-model-name-instruct-2026-11-preview",
+            agent="",
+            repeat=number,
+            session_id="s",
+            elapsed_seconds=75.0 * number,
+            tokens=0,
+            action="user",
+        )
+        for number in (1, 2)
+    ]
+    return Progress(
+        run_id=run_id,
+        status="running",
+        counts=dict.fromkeys(STATUSES, 1200),
+        tokens=1_234_567,
+        cost_usd=12.3456,
+        budget_usd=50.0,
+        elapsed_seconds=4000.0,
+        items_per_second=2.5,
+        running=tuple(items),
+        pools=(),
+        stop_when=None,
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_live_views_cut_names_before_figures_and_never_wrap(width: int) -> None:
+    names = ["nightly", "six-models-on-questions-with-a-rather-long-run-name-2026-11"]
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(top_picture([_under_way(name) for name in names]))
+    console.print(picture(_under_way("nightly")))
+    lines = console.export_text().splitlines()
+
+    assert all(len(line.rstrip()) <= width for line in lines)
+    heading, first, second, *_ = lines
+    assert heading.split() == ["RUN", "DONE", "PASSED", "ITEMS/MIN", "LEFT", "COST"]
+    for line in (first, second):
+        assert "4,800/7,200" in line and "150" in line and "16 min" in line and line.endswith("$12.35")
+    # The rows of the items that run: time, ID and repeat are whole.
+    rows = [line for line in lines if "c0ffee0" in line]
+    assert len(rows) == 4
+    assert rows[2].split()[:4] == ["1", "min", "15", "s"]
+    assert ("c0ffee02 #2" if width == 80 else "c0ffee02 ") in rows[3]
+    assert "waiting" in rows[3]
+    assert any("4,800 of 7,200 items" in line for line in lines)
+    assert any(line.startswith("1 h 06 min · 150 items/min") for line in lines)
+
+
+def test_items_that_an_abort_ended_are_neither_done_nor_errors(proctor: Any, capsys: Any) -> None:
+    proctor("runs")
+    with proctor.open_store() as store:
+        add_batch(store, "nightly", items()[:6])
+        rows = store.read.items("nightly", limit=6)
+        writer = store.writer()
+        ends = [("success", "completed"), ("error", "setup_failed"), *[("error", "aborted")] * 4]
+        for row, (status, reason) in zip(rows, ends, strict=True):
+            writer.change("batch_items", ("nightly", row["id"]), {"status": status, "reason": reason})
+        writer.close()
+        store.end_batch("nightly", "aborted", "", "", NOW)
+
+    assert "aborted  2/6" in proctor("runs").stdout
+    shown = proctor("show", "nightly")
+    assert "1 success  0 fail  0 timeout  1 error  4 aborted  0 unfinished" in shown.stdout
+    document = json.loads(proctor("show", "nightly", "--json").stdout)
+    assert (document["errorCount"], document["abortedCount"]) == (5, 4)
+    print_summary(document)
+    printed = capsys.readouterr().err
+    assert "1 of 6 items succeeded, 1 errors, 4 aborted" in printed
+    assert "proctor resume nightly" in printed
 
 
 def test_figures_by_model_of_a_large_run_are_two_seconds_old_at_most(

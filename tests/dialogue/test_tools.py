@@ -11,19 +11,25 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proctor.dialogue.task import check_problems, check_task, execute_solution
+from proctor.dialogue.task import call_of, check_problems, check_task, execute_solution
 from proctor.dialogue.tools import (
+    LONGEST_RESULT,
     DialogueWorld,
     SideTools,
     ToolSpec,
     WorldError,
     changes,
+    expanded_headers,
+    load_function,
     merged,
+    parameters_of,
     path_of,
+    send,
     tool_problems,
     with_signature,
 )
 from proctor.errors import UsageError
+from proctor.model import ToolRequest
 from proctor.runner import Services
 from proctor.session import ToolCall
 
@@ -320,3 +326,334 @@ def test_a_task_changes_parts_of_the_state() -> None:
         "orders": {"W1": {"status": "pending", "items": ["tent"]}, "W2": {"status": "lost"}},
         "log": [],
     }
+
+
+async def test_calls_of_an_answer_are_executed_in_order_and_kept_by_turn(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CANCEL)
+    cancel = ToolRequest(id="c1", name="cancel", arguments='{"order_id": "W1"}')
+    other = ToolRequest(id="c2", name="nothing", arguments="{}")
+
+    messages = await bench.tools.exchange("one moment", [cancel, other], 4)
+    again = await bench.tools.exchange("", [other], 4)
+
+    assert messages[0] == {
+        "role": "assistant",
+        "content": "one moment",
+        "tool_calls": [
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "cancel", "arguments": '{"order_id": "W1"}'},
+            },
+            {"id": "c2", "type": "function", "function": {"name": "nothing", "arguments": "{}"}},
+        ],
+    }
+    assert [(each["role"], each["tool_call_id"]) for each in messages[1:]] == [("tool", "c1"), ("tool", "c2")]
+    assert "cancelled" in str(messages[1]["content"])
+    assert messages[2]["content"] == "Error: there is no tool nothing. There are: cancel"
+    assert bench.tools.exchanges == {4: [*messages, *again]}
+
+
+async def test_a_world_comes_back_from_its_checkpoint_with_its_calls(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CANCEL)
+    await bench.call("cancel", order_id="W1")
+    await bench.call("cancel", order_id="W9")
+    saved = bench.world.to_json()
+
+    fresh = Bench(tmp_path, CANCEL)
+    fresh.world.restore(saved)
+    saved["state"]["log"].append("later")  # type: ignore[attr-defined]
+    assert fresh.world.state["log"] == ["none"]
+    assert fresh.world.actions == bench.world.actions
+    fresh.tools.record_again()
+    assert [(call.name, call.success, call.duration_ms) for call in fresh.calls] == [
+        ("cancel", True, None),
+        ("cancel", False, None),
+    ]
+    SideTools([CANCEL], "client", fresh.world, fresh.services, folder=tmp_path).record_again()
+    assert len(fresh.calls) == 2
+
+
+async def test_calls_of_the_other_side_are_recorded_with_its_name(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CANCEL)
+    other = SideTools([CANCEL], "client", bench.world, bench.services, folder=tmp_path, is_under_test=False)
+    await other.call("cancel", {"order_id": "W1"})
+    assert [call.name for call in bench.calls] == ["client: cancel"]
+    assert bench.calls[0].duration_ms is not None and bench.calls[0].duration_ms >= 0
+    (action,) = bench.world.actions
+    assert (action.side, action.tool, action.success) == ("client", "cancel", True)
+
+
+async def test_a_long_result_is_cut_for_the_caller_and_in_the_record(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {"name": "much", "returns": "'x' * n", "parameters": {"n": "integer"}})
+    for size in (LONGEST_RESULT, LONGEST_RESULT + 1):
+        assert len(await bench.call("much", n=size)) == LONGEST_RESULT
+        assert len(bench.calls[-1].result or "") == LONGEST_RESULT
+
+
+@pytest.mark.parametrize(
+    ("spec", "refusal"),
+    [
+        ({"set": {"log[0]": "1"}}, "Error: log[0]: there is no `0`"),
+        ({"set": {"orders.W7.status": "1"}}, "Error: orders.W7.status: there is no `W7`"),
+        ({"set": {"orders.W1.status.deep": "1"}}, "Error: orders.W1.status.deep is no place in the state"),
+        ({"delete": ["orders.W7"]}, "Error: orders.W7: there is no `W7`"),
+        ({"returns": "missing"}, "Error: `returns` of it: `missing`: 'missing' is undefined"),
+        ({"require": [{"that": "log"}]}, "Error: not allowed: log does not hold"),
+    ],
+)
+async def test_a_place_that_is_not_in_the_state_is_refused(tmp_path: Path, spec: Any, refusal: str) -> None:
+    bench = Bench(tmp_path, {"name": "it", **spec})
+    assert await bench.call("it") == refusal
+    assert bench.world.state == STATE
+
+
+async def test_places_in_lists_and_new_members_can_be_set(tmp_path: Path) -> None:
+    places = {"orders.W1['items'][0]": "'rope'", "orders.W1.note": "'new'", "extra": "[1]"}
+    bench = Bench(tmp_path, {"name": "it", "set": places})
+    assert await bench.call("it") == "done"
+    assert dict(changes(bench.world.initial, bench.world.state)) == {
+        "orders.W1.items": ["rope"],
+        "orders.W1.note": "new",
+        "extra": [1],
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ("a", (("a", False),)),
+        ("a.b_2", (("a", False), ("b_2", False))),
+        ("a[b[0]].c", (("a", False), ("b[0]", True), ("c", False))),
+        ("a['x'][y]", (("a", False), ("'x'", True), ("y", True))),
+    ],
+)
+def test_a_path_is_names_and_expressions(path: str, keys: tuple[tuple[str, bool], ...]) -> None:
+    assert path_of(path) == keys
+
+
+@pytest.mark.parametrize("path", ["", "1a", "a b", "a..b", "a.", "a[b", "a[b[c]"])
+def test_other_texts_are_no_path(path: str) -> None:
+    with pytest.raises(UsageError, match=r"no path such as|not closed"):
+        path_of(path)
+
+
+def test_what_differs_between_two_states() -> None:
+    before = {"a": 1, "b": {"c": [1]}, "d": 2}
+    after = {"b": {"c": [1, 2]}, "d": 2, "e": {"f": 1}}
+    assert list(changes(before, after)) == [("a", None), ("b.c", [1, 2]), ("e", {"f": 1})]
+
+
+PROGRAMS = {
+    "prints no JSON": ("print('hello')", "did not print JSON: hello"),
+    "fails": ("import sys; print('broken'); sys.exit(3)", "exited with 3: broken"),
+    "returns a state that is none": ("print('{\"state\": 1}')", "returned a state that is not a mapping"),
+    "takes too long": ("import time; time.sleep(60)", "took longer than 0.5 s"),
+}
+
+
+@pytest.mark.parametrize("case", PROGRAMS)
+async def test_a_program_that_goes_wrong_is_the_worlds_fault(tmp_path: Path, case: str) -> None:
+    code, message = PROGRAMS[case]
+    limit = 0.5 if "long" in case else 60.0
+    spec: ToolSpec = {"name": "it", "command": [sys.executable, "-c", code], "timeout_sec": limit}
+    bench = Bench(tmp_path, spec)
+    with pytest.raises(WorldError, match=message):
+        await bench.call("it")
+    assert [(call.success, message in (call.result or "")) for call in bench.calls] == [(False, True)]
+    assert bench.world.state == STATE
+
+
+async def test_a_program_may_answer_with_a_plain_value_and_may_refuse(tmp_path: Path) -> None:
+    for printed, result in (
+        ('{"a": 1}', '{"a": 1}'),
+        ('{"error": "closed"}', "Error: closed"),
+        ('{"state": {}}', "done"),
+    ):
+        bench = Bench(tmp_path, {"name": "it", "command": [sys.executable, "-c", f"print('{printed}')"]})
+        assert await bench.call("it") == result
+    assert bench.world.state == {}
+    gone = Bench(tmp_path, {"name": "it", "command": ["no-such-program-anywhere"]})
+    with pytest.raises(WorldError, match=r"could not be started|exited with 127"):
+        await gone.call("it")
+
+
+TYPED_FUNCTIONS = '''
+async def later(state, count: int, names: list[str] | None = None, *rest, rate: float = 0.5, **more):
+    """Count later."""
+    state["count"] = count
+    return [count, names, rate]
+
+
+def plain(state, anything, flag: bool, table: dict, values: list):
+    return {1, 2}
+
+
+NUMBER = 5
+'''
+
+
+async def test_a_signature_becomes_the_schema_of_the_arguments(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(TYPED_FUNCTIONS)
+    later = with_signature({"name": "later", "python": "f.py:later"}, tmp_path)
+    assert later["description"] == "Count later." and len(later["digest"]) == 16
+    assert later["parameters"] == {
+        "count": {"type": "integer"},
+        "names": {
+            "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}],
+            "default": None,
+        },
+        "rate": {"type": "number", "default": 0.5},
+    }
+    plain = with_signature({"name": "plain", "python": "f:plain", "description": "mine"}, tmp_path)
+    assert plain["description"] == "mine"
+    assert plain["parameters"] == {
+        "anything": {},
+        "flag": {"type": "boolean"},
+        "table": {"type": "object"},
+        "values": {"type": "array"},
+    }
+    assert with_signature(CANCEL, tmp_path) is CANCEL
+
+    bench = Bench(tmp_path, later, plain)
+    assert await bench.call("later", count=3) == "[3, null, 0.5]"
+    assert bench.world.state["count"] == 3
+    with pytest.raises(WorldError, match="the tool plain raised TypeError"):
+        await bench.call("plain", anything=1, flag=True, table={}, values=[])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("f.py:NUMBER", "`f.py:NUMBER` is not a function"),
+        ("f.py:absent", "cannot load the tool `f.py:absent`: AttributeError"),
+        ("no_such_module:f", "cannot load the tool `no_such_module:f`: ModuleNotFoundError"),
+    ],
+)
+def test_a_function_that_cannot_be_loaded_is_named(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "f.py").write_text(TYPED_FUNCTIONS)
+    with pytest.raises(UsageError, match=message):
+        load_function(name, tmp_path)
+    assert load_function("json:dumps", tmp_path) is json.dumps
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"returns": "log +"}, "has `returns: log +`, which is no expression"),
+        ({"returns": "lost"}, "speaks of `lost`, neither parameter nor state"),
+        ({"returns": "1", "require": [{"that": "1", "else": "{{ x"}]}, "has an `else` that cannot be read"),
+        ({"returns": "1", "parameters": {"type": "object", "properties": 3}}, "that are no JSON Schema"),
+        ({"http": {"url": "x"}, "python": "a:b"}, "exclude each other"),
+        ({"command": ["x"], "returns": "1"}, "exclude each other"),
+        ({"set": {"lost": "1"}}, "speaks of `lost`"),
+        ({"delete": ["lost.x"]}, "speaks of `lost`"),
+    ],
+)
+def test_each_fault_of_a_tool_is_described(spec: Any, problem: str) -> None:
+    (found,) = tool_problems({"name": "it", **spec}, list(STATE))
+    assert problem in found
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"returns": "n + 1", "parameters": {"n": "integer"}},
+        {
+            "set": {"log[0]": "state.log", "orders[arguments.id]": 7},
+            "require": [{"that": "log"}],
+            "returns": "1",
+        },
+        {"python": "a.py:b"},
+        {"delete": ["orders.W1"]},
+    ],
+)
+def test_a_tool_without_fault_has_none(spec: Any) -> None:
+    assert list(tool_problems({"name": "it", **spec}, list(STATE))) == []
+
+
+def test_parameters_are_required_unless_they_have_a_default() -> None:
+    assert parameters_of(CANCEL) == {
+        "type": "object",
+        "properties": {"order_id": {"type": "string"}, "reason": {"type": "string", "default": "none"}},
+        "required": ["order_id"],
+        "additionalProperties": False,
+    }
+    schema = {"type": "object", "properties": {"a": {}}}
+    assert parameters_of({"name": "it", "parameters": schema}) == schema
+
+
+@pytest.mark.parametrize("size", [0, 1])
+async def test_an_answer_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    requests = list[dict[str, Any]]()
+    async with shop_server(requests) as url:
+        monkeypatch.setattr("proctor.dialogue.tools.LARGEST_ANSWER_BYTES", len('{"id": "/x"}') - size)
+        if size:
+            with pytest.raises(WorldError, match=r"larger than 0 MiB"):
+                await send(f"{url}/x", {}, method="GET", what="it")
+        else:
+            assert await send(f"{url}/x", {"a": 1}, what="it") == (200, '{"id": "/x"}')
+            assert requests[-1]["body"] == {"a": 1}
+            for method in ("get", "DELETE"):
+                await send(f"{url}/x", {"a": 1}, method=method, what="it")
+                assert requests[-1]["body"] == {}
+
+
+def test_variables_in_headers_are_replaced_where_they_exist() -> None:
+    headers = {"A": "Bearer $TOKEN", "B": "$MISSING-$TOKEN"}
+    assert expanded_headers(headers, {"TOKEN": "t"}) == {"A": "Bearer t", "B": "$MISSING-t"}
+
+
+async def test_the_checks_of_a_task_and_their_words(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CANCEL)
+    bench.world.state = {**bench.world.state, **{f"k{n}": n for n in range(7)}}
+    await bench.call("cancel", order_id="W9")
+
+    async def failures(checks: dict[str, Any], side: str = "therapist") -> list[str]:
+        solved = await execute_solution(checks, bench.world.initial, [CANCEL], bench.services, tmp_path)
+        lines = [("client", "yes"), ("therapist", "no")]
+        results = check_task(checks, bench.world, lines, side, solved)
+        return [failure for result in results for failure in result.failures]
+
+    assert await failures({"state": ["lost"]}) == ["the check: `lost`: 'lost' is undefined"]
+    assert await failures({"state": ["k0"]}) == ["k0 does not hold"]
+    (refused,) = await failures({"solution": [{"cancel": {"order_id": "W9"}}]})
+    assert refused == "the solution cannot be executed: cancel(order_id='W9'): Error: there is no order W9"
+    (differs,) = await failures({"solution": []})
+    assert differs == ("the final state differs: k0 is 0; k1 is 1; k2 is 2; k3 is 3; k4 is 4 and 2 more")
+    # A refused call is no action.
+    assert await failures({"actions": ["cancel"]}) == ["cancel() was not called"]
+    assert await failures({"no_actions": ["cancel"], "user": {"no_actions": ["cancel"]}}) == []
+    assert await failures({"says": [{"regex": "yes"}]}) == ["regex: 'yes' was not said"]
+    assert await failures({"says": ["yes"]}, side="client") == []
+    assert await failures({"never_says": ["NO"], "user": {"never_says": ["no"]}}) == ["'NO' was said"]
+    results = check_task({"says": [], "user": {"says": []}}, bench.world, [], "client", None)
+    assert [(each.kind, each.is_of_user) for each in results] == [("says", False), ("user.says", True)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "call"),
+    [("look", ("look", {})), ({"look": {"at": 1}}, ("look", {"at": 1})), ({"look": None}, ("look", {}))],
+)
+def test_a_call_of_a_check_is_a_name_with_or_without_arguments(entry: object, call: object) -> None:
+    assert call_of(entry) == call
+
+
+@pytest.mark.parametrize(
+    ("checks", "problem"),
+    [
+        ({"state": ["orders +"]}, "`state`: `orders +` is no expression"),
+        ({"solution": [{"cancel": {"id": 1}}]}, "`solution`: "),
+        ({"user": {"actions": ["cancel"]}}, "`user.actions`: there is no tool `cancel`. There are: none"),
+        ({"user": {"user": {}}}, "there is no check `user.user`"),
+    ],
+)
+def test_each_fault_of_a_check_is_described(checks: Any, problem: str) -> None:
+    assert next(check_problems(checks, STATE, [CANCEL], [])).startswith(problem)
+
+
+def test_checks_without_fault_have_none() -> None:
+    code: ToolSpec = {"name": "code", "python": "a.py:b"}
+    checks = {"state": ["orders and initial and state"], "solution": ["code", {"cancel": {"order_id": "W2"}}],
+              "actions": ["cancel"], "says": ["x"], "user": {"actions": ["code"]}}  # fmt: skip
+    assert list(check_problems(checks, STATE, [CANCEL, code], [code])) == []

@@ -1,15 +1,18 @@
 """The wheel and the source archive install and work outside the checkout.
 
-The core is tried here; `make test-package` installs every extra.
+The core of the wheel is tried here; `make test-package` installs every extra, and the source archive, too.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -43,27 +46,22 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a fresh environment that has the wheel."""
+@pytest.fixture(
+    scope="module",
+    params=[
+        "wheel",
+        # Building it again needs the network.
+        pytest.param("archive", marks=pytest.mark.skipif(not EXTRAS, reason="`make test-package` tries it")),
+    ],
+)
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The programs of a fresh environment that has the wheel, or the source archive with the extra `mcp`."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
-    (wheel,) = built.glob("*.whl")
-    package = f"{wheel}[{EXTRAS}]" if EXTRAS else wheel
-    python = folder / "bin" / "python"
-    constraints = ROOT / "constraints.txt"
-    _run(
-        UV,
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        python,
-        "--constraint",
-        constraints,
-        package,
-        folder=folder,
-    )
+    (package,) = built.glob("*.whl" if request.param == "wheel" else "*.tar.gz")
+    extras = EXTRAS if request.param == "wheel" else "mcp"
+    words = ("--quiet", "--python", folder / "bin" / "python", "--constraint", ROOT / "constraints.txt")
+    _run(UV, "pip", "install", *words, f"{package}[{extras}]" if extras else package, folder=folder)
     return folder / "bin"
 
 
@@ -77,18 +75,41 @@ def test_the_source_archive_has_what_a_packager_needs_and_nothing_private(built:
     assert not [name for name in names if name.startswith((".venv", "build", ".git/", ".ci"))]
 
 
-def test_the_wheel_works_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
+def test_the_container_file_copies_all_that_the_build_needs() -> None:
+    lines = (ROOT / "Containerfile").read_text().splitlines()
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = [
+        "pyproject.toml",
+        "constraints.txt",
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+        *wheel["packages"],
+        *wheel["force-include"],
+        *wheel["shared-data"],
+    ]
+
+    assert [path for path in needed if not any(Path(path).is_relative_to(source) for source in copied)] == []
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+
+
+def test_it_works_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     proctor = installed / "proctor"
     home = {"PROCTOR_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
     (tmp_path / "good.yaml").write_text("rules: [{reply: Paris}]")
+    repository = _repository(tmp_path / "shop")
 
     version = json.loads(_run(proctor, "--version", "--json", folder=tmp_path, **home))
     _run(proctor, "init", "--yes", "--models", "scripted/good", folder=tmp_path, **home)
     summary = json.loads(_run(proctor, "batch", "proctor-plan.yaml", "--json", folder=tmp_path, **home))
+    _run(proctor, "init", "--yes", "--models", "scripted/good", folder=repository, **home)
+    _run(proctor, "batch", "proctor-plan.yaml", "--dry-run", folder=repository, **home)
     report = _run(proctor, "report", "--run", summary["runId"], "--format", "html", folder=tmp_path, **home)
     ranked = json.loads(_run(proctor, "rank", summary["runId"], "--json", folder=tmp_path, **home))
 
-    assert all(version["extras"][name] for name in EXTRAS.split(",") if name), version["extras"]
+    if (installed / "ray").exists():
+        assert all(version["extras"][name] for name in EXTRAS.split(",") if name), version["extras"]
     assert (summary["status"], summary["successCount"]) == ("completed", 3)
     assert "<!doctype html>" in report.lower()
     assert ranked[0]["name"] == "scripted/good"
@@ -101,3 +122,76 @@ def test_the_wheel_works_outside_the_checkout(installed: Path, tmp_path: Path) -
         "print(files('proctor.web').joinpath('static/app.js').is_file())"
     )
     assert _run(python, "-c", pages, folder=tmp_path, **home) == "True\n"
+    assert "_proctor" in _run(proctor, "completion", "bash", folder=tmp_path, **home)
+    assert summary["runId"] in _page_of_the_web_app(proctor, tmp_path, home)
+    if version["extras"]["mcp"]:
+        assert _tools_for_assistants(proctor, tmp_path, home) >= {
+            "start",
+            "watch",
+            "show",
+            "compare",
+            "search",
+        }
+
+
+def _repository(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "good.yaml").write_text("rules: [{reply: done}]")
+    (folder / "test_total.py").write_text("def test_total(): assert True\n")
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (("init", "-q"), ("add", "."), (*author, "commit", "-qm", "tests")):
+        _run("git", *words, folder=folder)
+    return folder
+
+
+def _page_of_the_web_app(proctor: Path, folder: Path, variables: dict[str, str]) -> str:
+    """What the server answers about runs, after its page and a script were fetched."""
+    words = [proctor, "serve", "--port", "0", "--no-token", "--json"]
+    with subprocess.Popen(
+        words, cwd=folder, env=os.environ | variables, stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            printed = ""
+            for line in server.stdout:
+                printed += line
+                if match := re.search(r'"url": "(http://[^"/]+)', printed):
+                    break
+            assert match is not None, printed
+            with urlopen(f"{match[1]}/", timeout=60) as page:
+                (script,) = re.findall(r'src="(/?static/[^"]*app\.js[^"]*)"', page.read().decode())[:1]
+            with urlopen(f"{match[1]}/{script.lstrip('/')}", timeout=60) as answer:
+                assert answer.status == 200
+            with urlopen(f"{match[1]}/api/runs", timeout=60) as answer:
+                return str(answer.read().decode())
+        finally:
+            server.terminate()
+
+
+def _tools_for_assistants(proctor: Path, folder: Path, variables: dict[str, str]) -> set[str]:
+    """The names of the tools that `proctor mcp` lists."""
+    client = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    messages = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    ]
+    with subprocess.Popen(
+        [proctor, "mcp"],
+        cwd=folder,
+        env=os.environ | variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write("".join(f"{json.dumps(message)}\n" for message in messages))
+        server.stdin.flush()
+        json.loads(server.stdout.readline())
+        answer = json.loads(server.stdout.readline())
+        server.stdin.close()
+    return {tool["name"] for tool in answer["result"]["tools"]}

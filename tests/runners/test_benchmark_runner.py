@@ -6,6 +6,7 @@ import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -13,9 +14,13 @@ import pytest
 from proctor.batch.create import create
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import BenchmarkDefinition, agent_choices
+from proctor.processes import ProgramResult
+from proctor.runners import benchmark
+from proctor.session import Message
 from proctor.store.writer import this_process
 from proctor.tasks.markdown import read_task
 from proctor.tasks.task import Task, TaskCheck, TaskStep, texts_of
+from proctor.workspace.test_reports import Verdict
 from waiting import TIME_LIMIT_SECONDS
 
 HEAD = "# Task: Fix the sum\n\n## Success Criteria\n- [ ] The sum is right\n- [ ] The tests pass\n"
@@ -317,3 +322,142 @@ async def test_a_report_must_name_the_test_as_passed_whatever_the_exit_code(
     ran = await bench.run(replace(bench.task("start: start"), checks=(named,)), FIX)
 
     assert ran["outcome"][0] == status
+
+
+async def test_a_steps_files_are_laid_out_and_the_check_files_before_it_are_gone(bench: Bench) -> None:
+    def check(name: str) -> tuple[TaskCheck, ...]:
+        return (TaskCheck(criterion=name, command=f"test -f {name}.check && ls *.given"),)
+
+    task = replace(
+        bench.task("start: start"),
+        checks=(TaskCheck(criterion="first", command="test -f first.check"),),
+        check_files=texts_of({"first.check": "x"}),
+        steps=(
+            TaskStep(
+                prompt="second step",
+                checks=check("second"),
+                files=texts_of({"second.given": "2"}),
+                check_files=texts_of({"second.check": "x"}),
+            ),
+            TaskStep(
+                prompt="third step",
+                checks=check("third"),
+                files=texts_of({"third.given": "3"}),
+                check_files=texts_of({"third.check": "x"}),
+                continues=True,
+            ),
+        ),
+    )
+    script: Any = {
+        "rules": [
+            {"match": "third step", "steps": [{"run": "ls > third.txt"}]},
+            {"match": "second step", "steps": [{"run": "ls > second.txt"}]},
+        ],
+        "steps": FIX,
+    }
+
+    ran = await bench.run(task, script)
+
+    assert ran["outcome"] == ("success", "completed")
+    third = ran["steps"][-1]
+    assert "second.given" in third["testOutput"] and "third.given" in third["testOutput"]
+    session = ran["session"]
+    listing = ["git", "-C", session["repo"], "show", f"{ran['items'][0]['iterSha']}:third.txt"]
+    listed = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
+    assert not [name for name in listed.split() if name.endswith(".check")]
+    assert {"second.given", "third.given", "sum.py"} <= set(listed.split())
+
+
+def result(output: str = "", exit_code: int | None = 0, **more: Any) -> ProgramResult:
+    return ProgramResult(
+        exit_code=exit_code, output=output, **{"duration_ms": 10.0, "timed_out": False, **more}
+    )
+
+
+def checked(
+    finished: ProgramResult, verdict: Verdict | None = None, criterion: str = "it"
+) -> benchmark._CheckRun:
+    return benchmark._CheckRun(criterion, "sh test.sh", finished, verdict)
+
+
+PASSED, FAILED = Verdict(True, 0.75, "3 of 4"), Verdict(False, 0.25, "1 of 4")
+
+
+@pytest.mark.parametrize(
+    ("run", "problem", "value"),
+    [
+        (checked(result()), "", 1.0),
+        (checked(result("first\n last line \n\n", 2)), "it: exited with 2: last line", 0.0),
+        (checked(result("\n", 1), criterion=""), "`sh test.sh`: exited with 1", 0.0),
+        (checked(result(exit_code=1), PASSED), "", 0.75),
+        (checked(result(), FAILED), "it: 1 of 4", 0.25),
+        (checked(result(timed_out=True), PASSED), "it: still running when its time was over", 0.0),
+        (checked(result(timed_out=True, exit_code=None)), "it: still running when its time was over", 0.0),
+    ],
+)
+def test_a_check_is_judged_by_its_verdict_or_its_exit_code(
+    run: benchmark._CheckRun, problem: str, value: float
+) -> None:
+    assert (run.problem, run.value) == (problem, value)
+
+
+def test_checks_are_combined_to_one_result_with_the_exit_code_of_the_first_that_failed() -> None:
+    runs = [checked(result("fine")), checked(result("bad", 3)), checked(result("worse", 4))]
+    combined = benchmark._combined(runs)
+    assert combined is not None and benchmark._combined([]) is None
+    assert (combined.exit_code, combined.duration_ms) == (3, 30.0)
+    assert combined.output == "$ sh test.sh\nfine\n$ sh test.sh\nbad\n$ sh test.sh\nworse"
+    first = benchmark._combined([checked(result("a", duration_ms=1.0)), checked(result("b"))])
+    assert first is not None and first.exit_code == 0
+    assert benchmark._reward(runs) == pytest.approx(1 / 3) and benchmark._reward([]) == 0.0
+    assert benchmark._output_of([*runs, checked(result("", 9))]) == "bad\nworse\nit: exited with 9"
+
+
+def test_the_second_prompt_has_the_output_without_its_timings() -> None:
+    prompt = benchmark.second_prompt("Do it", "1 failed in 0.12s\nslow (15 ms)\nin 3 steps")
+    assert prompt.startswith("Do it\n\nYour changes so far") and prompt.endswith("so that they pass.")
+    assert "1 failed \nslow \nin 3 steps" in prompt
+    assert "#" not in benchmark.second_prompt("", "x" * 20_000 + "#" + "x" * 20_000)
+    assert "#" in benchmark.second_prompt("", "x" * 19_000 + "#" + "x" * 19_000)
+
+
+def test_a_step_that_continues_repeats_the_earlier_prompts() -> None:
+    assert benchmark._step_prompt(["one", "two"], {"prompt": "three"}) == "three"
+    continued = benchmark._step_prompt(["one", "two"], {"prompt": "three", "continues": True})
+    assert continued == "These requests are done; the results are in this folder:\n\none\n\ntwo\n\nNow: three"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "output", "said", "answer"),
+    [(None, "returned", "said", "returned"), (0, "printed", "said", "said"), (0, "printed", " ", "printed")],
+)
+def test_the_answer_is_what_an_agent_returned_or_said_or_printed(
+    exit_code: int | None, output: str, said: str, answer: str
+) -> None:
+    events = list[Any]()
+    capture = benchmark._AnswerCapture(SimpleNamespace(record=events.append))  # type: ignore[arg-type]
+    capture.record(Message(role="assistant", content=said))
+    capture.record(Message(role="user", content="a question"))
+    assert len(events) == 2
+    done = SimpleNamespace(output=output, exit_code=exit_code)
+    assert capture._answer(done) == answer  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_what_an_agent_left_where_results_go_is_removed(tmp_path: Path, kind: str) -> None:
+    logs, elsewhere = tmp_path / "logs", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "reward.txt").write_text("1")
+    if kind == "file":
+        logs.write_text("x")
+    elif kind == "link":
+        logs.symlink_to(elsewhere)
+    else:
+        (logs / "verifier" / "inner").mkdir(parents=True)
+    benchmark._empty_folder(logs / "verifier")
+    assert (logs / "verifier").is_dir() and not logs.is_symlink() and not list((logs / "verifier").iterdir())
+    assert (elsewhere / "reward.txt").exists()
+    (logs / "verifier").rmdir()
+    (logs / "verifier").symlink_to(elsewhere)
+    benchmark._empty_folder(logs / "verifier")
+    assert not (logs / "verifier").is_symlink() and (elsewhere / "reward.txt").exists()

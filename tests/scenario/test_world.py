@@ -233,3 +233,59 @@ async def test_several_actors_talk_in_a_room_and_hear_each_other_and_nobody_else
     assert stage.turns[1].talks == ()
     run = ScenarioRun(item_id="1", label="var-001-run-001", seed=1, total_turns=3, turns=(turn,))
     assert "WORDS-OF-model-port" in documents(stage.scenario, run)["room-hall-001.md"]
+
+
+def test_a_variable_without_a_value_stays_without_one():
+    update = computed("treasury = 5", "ships = 7", treasury=None)
+    assert (update.values["treasury"], update.values["ships"]) == (None, 7)
+    assert update.notes == ("rule `treasury = 5` was not applied: `treasury` has no value",)
+
+
+def test_a_rule_cannot_give_a_variable_a_value_that_it_does_not_have():
+    variables = {**VARIABLES, "word": {"type": "text", "initial": "autumn"}}
+    made = scenario_of(
+        {**PLAIN, "variables": variables, "rules": [{"do": "season = word", "name": "turn of the year"}]}
+    )
+    world = ScenarioWorld(made)
+    for word, season in (("autumn", "spring"), ("winter", "winter")):
+        values = {**world.initial(), "word": word}
+        update = world.update(values, settings={}, metrics={}, events=(), turn=1, seed=1)
+        assert update.values["season"] == season
+        note = "rule `turn of the year` was not applied: autumn is no value of `season`"
+        assert update.notes == ((note,) if season == "spring" else ())
+
+
+def test_what_actors_set_is_noted_and_what_they_cannot_set_stays():
+    settings = {"port": {"tax": 12.5, "at_war": True}, "ferry": {"vote.ferry": None}}
+    update = computed("treasury += tax", settings=settings)
+    assert (update.values["tax"], update.values["treasury"], update.values["vote.ferry"]) == (
+        12.5,
+        112.5,
+        "yes",
+    )
+    assert update.notes == (
+        "port sets tax = 12.5",
+        "port sets at_war = true",
+        "ferry gives vote.ferry a value that it cannot have; it stays as it is",
+    )
+
+
+def test_what_an_actor_sees_and_sets():
+    made = scenario_of({**PLAIN, "variables": VARIABLES})
+    world, values = ScenarioWorld(made), ScenarioWorld(made).initial()
+    port, ferry = made.actors["port"], made.actors["ferry"]
+    assert [setting.name for setting in world.settable(port, values)] == ["vote", "tax"]
+    assert [(each.name, each.now) for each in world.settable(ferry, values)] == [("vote", "yes")]
+    assert ("treasury", "100 gold") in world.visible(values, ferry)
+    assert [key for key, _ in world.visible(values, ferry) if key.startswith("vote")] == ["vote.ferry"]
+    assert [key for key, _ in world.visible(values) if key.startswith("vote")] == ["vote.port", "vote.ferry"]
+    answer = "ACTION: x\nSET:\n- vote = no\n- tax: 50\n- treasury = 9"
+    assert world.read_settings(port, answer) == {"vote.port": "no", "tax": 20.0}
+    assert world.read_settings(ferry, answer) == {"vote.ferry": "no"}
+    assert world.read_settings(port, "SET:\nvote = maybe") == {"vote.port": None}
+
+
+def test_an_initial_value_may_differ_by_actor():
+    vote = {**VARIABLES["vote"], "initial": {"port": "no"}}
+    values = ScenarioWorld(scenario_of({**PLAIN, "variables": {"vote": vote}})).initial()
+    assert values == {"vote.port": "no", "vote.ferry": None}

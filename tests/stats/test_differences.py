@@ -27,7 +27,7 @@ from proctor.stats import (
     newcombe_paired,
     ratio,
 )
-from proctor.stats.differences import adjust
+from proctor.stats.differences import Difference, adjust
 
 # Student's sleep data (1908).
 ONE = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
@@ -529,3 +529,63 @@ def test_a_gate_never_contradicts_its_interval(pairs, margin):
     if result.verdict == "inconclusive":
         assert result.note
         assert result.needs is None or result.needs > change.n
+
+
+def anytime(low, high, n=6, null=0.0):
+    return Difference(value=0.1, low=low, high=high, n=n, null=null, is_anytime=True)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "n", "null", "expected"),
+    [
+        (0.01, 0.2, 6, 0.0, True),
+        (-0.2, -0.01, 6, 0.0, True),
+        (0.0, 0.2, 6, 0.0, False),
+        (-0.2, 0.0, 6, 0.0, False),
+        (-0.1, 0.2, 6, 0.0, False),
+        (0.01, 0.2, 5, 0.0, False),
+        (None, 0.2, 6, 0.0, False),
+        (0.01, None, 6, 0.0, False),
+        (1.01, 1.2, 3, 1.0, True),
+        (0.9, 1.2, 3, 1.0, False),
+        (1.01, 1.2, 2, 1.0, False),
+    ],
+)
+def test_a_difference_that_is_valid_at_any_time_is_significant_where_it_excludes_none(
+    low, high, n, null, expected
+):
+    assert anytime(low, high, n, null).is_significant is expected
+
+
+@pytest.mark.parametrize(
+    ("needs", "n", "words"),
+    [
+        (None, 3, ""),
+        (6, 3, "A verdict needs at least 6 tasks."),
+        (1200, 8, "A verdict needs about 1,200 tasks if the true difference is about as observed."),
+        (7, 3, "A verdict needs about 7 tasks if the true difference is about as observed."),
+        (8, 8, ""),
+        (7, 8, ""),
+    ],
+)
+def test_what_a_verdict_needs_is_said_with_its_condition(needs, n, words):
+    assert Difference(value=0.1, n=n, needs=needs).needs_words == words
+    significant = Difference(value=0.1, n=max(n, 6), needs=9_999, p_adjusted=0.001)
+    assert significant.needs_words == ""
+
+
+def test_linear_copies_have_one_fingerprint():
+    values, other = [0.1, 0.4, 0.3, 0.9], [0.2, 0.4, 0.5, 0.9]
+
+    def fingerprint(a, b):
+        return difference(a, b).fingerprint
+
+    own = fingerprint(values, other)
+    copies = [
+        [[factor * value + shift for value in side] for side in (values, other)]
+        for factor, shift in ((2.0, 0.0), (1e-90, 0.0), (3.0, 7.0), (-1.0, 1.0), (-5.0, 0.0))
+    ]
+    assert {fingerprint(*sides) for sides in copies} == {own}
+    assert fingerprint(other, values) != own
+    assert fingerprint([*values[:3], 0.91], other) != own
+    assert fingerprint([0.5] * 4, [0.5] * 4) == ""

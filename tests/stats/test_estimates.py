@@ -595,3 +595,21 @@ def test_tasks_are_grouped_as_a_data_frame_does(rows):
     expected = frame.groupby("task", sort=False)["value"].mean()
     assert list(grouped.labels) == list(expected.index)
     assert grouped.means == pytest.approx(expected.to_numpy(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "low", "high"),
+    [
+        (None, None, -1.9, 5.9),
+        (0.0, None, 0.0, 5.9),
+        (None, 4.0, -1.9, 4.0),
+        (-9.0, None, -1.9, 5.9),
+        (None, 9.0, -1.9, 5.9),
+    ],
+)
+def test_an_interval_without_a_scale_ends_where_values_end_on_one_side(lo, hi, low, high):
+    estimate = mean([0.0, 0.0, 0.5, 4.0, 5.5], lo=lo, hi=hi, level=0.97)
+    free = mean([0.0, 0.0, 0.5, 4.0, 5.5], level=0.97)
+    assert free.low == pytest.approx(-1.9, abs=0.4) and free.high == pytest.approx(5.9, abs=0.4)
+    assert estimate.low == (free.low if low == -1.9 else low)
+    assert estimate.high == (free.high if high == 5.9 else high)

@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,16 @@ from proctor.jobs.scenario.analysis import (
 )
 from proctor.jobs.scenario.figures import figures_of, methods_paragraph
 from proctor.stats.differences import adjust
-from proctor.stats.experiment import RunData, Study, level_contrasts
+from proctor.stats.experiment import (
+    RunData,
+    Study,
+    failure_clusters,
+    level_contrasts,
+    limitations,
+    never_differs,
+    of_no_spread,
+    scale_of,
+)
 from proctor.stats.intervals import per_success
 
 
@@ -722,3 +732,74 @@ def test_a_page_links_to_the_figures_beside_it_and_one_without_files_does_not(tm
     assert {tmp_path / "analysis" / link for link in links} <= set(files)
     assert len(links) == 2 * 6
     assert "href" not in experiment_html(analyzer)
+
+
+def small_study(*values: tuple[int, float], descriptions: int = 2, **more: object) -> Study:
+    runs = tuple(
+        RunData(
+            run_id=str(number),
+            variation_id=variation,
+            repeat=number,
+            status="completed",
+            metrics={"x": value},
+        )
+        for number, (variation, value) in enumerate(values)
+    )
+    return Study(
+        name="s",
+        runs=runs,
+        descriptions={number: f"v{number}" for number in range(1, descriptions + 1)},
+        factors={1: {"tone": "a"}, 2: {"tone": "b"}},
+        planned=len(runs),
+        metrics=("x",),
+        **more,
+    )
+
+
+def test_repeats_that_never_differ_are_one_run():
+    assert never_differs(small_study((1, 3.0), (1, 3.0), (2, 5.0)), "x")
+    assert not never_differs(small_study((1, 3.0), (2, 5.0)), "x"), "nothing was repeated"
+    assert not never_differs(small_study((1, 3.0), (1, 3.0), (2, 5.0), (2, 6.0)), "x")
+    assert not never_differs(small_study((1, 1.0), (1, 1.0), (2, 0.0)), "x"), "0 and 1 are equal by chance"
+    (sentence,) = of_no_spread(small_study((1, 3.0), (1, 3.0)), ["x", "y"])
+    assert sentence.startswith("All runs of a variation came to the same x: ")
+    assert of_no_spread(small_study((1, 3.0), (1, 4.0)), ["x"]) == []
+
+
+def test_a_group_of_failures_names_the_variation_only_if_there_are_several():
+    for descriptions, words in ((2, " (most often with v1: 1)."), (1, ": it broke.")):
+        study = small_study((1, 3.0), descriptions=descriptions)
+        failed = replace(study.runs[0], status="failed", reason="error", error="\n it broke\nmore")
+        (cluster,) = failure_clusters(replace(study, runs=(failed,)))
+        assert cluster["statement"].endswith(words)
+        assert cluster["message"] == "it broke"
+
+
+def test_the_fewest_runs_of_a_variation_are_named():
+    study = small_study((1, 3.0), (2, 4.0), (2, 5.0))
+    tried = level_contrasts(study)
+    assert limitations(study, tried)[0].startswith("Some variations have only 1 run: ")
+    more = small_study((1, 3.0), (1, 4.0), (2, 4.0), (2, 5.0), (2, 6.0))
+    assert limitations(more, level_contrasts(more))[0].startswith("Some variations have only 2 runs: ")
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "declared", "is_boolean", "scale"),
+    [
+        ("x", [0.0, 1.0], None, False, (0.0, 1.0)),
+        ("x", [1.0], (0.0, 9.0), False, (0.0, 1.0)),
+        ("x", [0.0, 2.0], None, False, None),
+        ("x", [0.5], None, False, None),
+        ("x", [], None, False, None),
+        ("x", [7.0], None, True, (0.0, 1.0)),
+        ("x", [2.0], (0.0, 9.0), False, (0.0, 9.0)),
+        ("x", [9.0, 0.5], (0.0, 9.0), False, (0.0, 9.0)),
+        ("x", [9.5], (0.0, 9.0), False, None),
+        ("x", [-0.5], (0.0, 9.0), False, None),
+        ("score.x", [0.5, 1.0], None, False, (0.0, 1.0)),
+        ("score.x", [0.5, 1.1], None, False, None),
+        ("score.x", [], None, False, None),
+    ],
+)
+def test_the_scale_of_a_metric(metric, values, declared, is_boolean, scale):
+    assert (scale_of(metric, values, declared, is_boolean) or None) == scale

@@ -1,5 +1,6 @@
 """Messages of failures that are alike."""
 
+import hashlib
 import time
 
 import pytest
@@ -58,3 +59,14 @@ def test_different_messages_are_grouped_in_linear_time():
         return time.process_time() - began
 
     assert seconds(20_000) < max(20 * seconds(2_000), 0.1)
+
+
+def test_the_key_of_a_group_depends_on_reason_and_pattern():
+    """It is part of addresses of pages: it stays the same."""
+    groups = group_failures([(0, "timeout", "after 7 s"), (1, "error", "after 9 s")]).groups
+    expected = [
+        hashlib.blake2b(f"{group.reason}\n{group.pattern}".encode(), digest_size=8).hexdigest()
+        for group in groups
+    ]
+    assert [group.key for group in groups] == expected
+    assert len(set(expected)) == 2

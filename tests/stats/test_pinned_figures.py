@@ -22,6 +22,7 @@ from proctor.stats import (
     comparison,
     dialogue,
     differences,
+    drift,
     evaluation,
     experiment,
     figures,
@@ -153,6 +154,58 @@ def difference(**options: Any) -> differences.Difference:
 
 def pilot(items: int, seed: int = 5) -> list[float]:
     return [round(value, 4) for value in np.random.default_rng(seed).lognormal(0, 1, items).tolist()]
+
+
+DRIFTING = [float(index * 7 % 10 < (8 if index < 150 else 3)) for index in range(300)]
+DRIFTING += [0.8 + 0.02 * (index % 5) for index in range(150)]
+
+
+def drifted(
+    settings: drift.DriftSettings,
+    values: Sequence[float],
+    *,
+    chunk: int = 25,
+    latest: tuple[float, float] | None = None,
+) -> list[object]:
+    """The crossings of a series, its points, and the last interval."""
+    monitor = drift.DriftMonitor(settings, latest=latest)
+    crossings = [monitor.add(values[start : start + chunk]) for start in range(0, len(values), chunk)]
+    points = monitor.points[:: max(1, len(monitor.points) // 6)]
+    return [[each for each in crossings if each], points, monitor.interval(), monitor.clipped]
+
+
+def seeded_study(seeds: int, shift: float) -> experiment.Study:
+    """Two factors and several seeds: the effect of one varies with the seed."""
+    cells = [(tone, pace, seed) for tone in (0, 1) for pace in (0, 1, 2) for seed in range(seeds)]
+    runs = [
+        experiment.RunData(
+            run_id=f"{tone}{pace}{seed}",
+            variation_id=1 + tone * 3 + pace,
+            repeat=seed + 1,
+            status="completed",
+            reason="",
+            error="",
+            metrics={
+                "trust": round(
+                    tone * (0.4 + shift * (seed % 3)) + MORE_SCORES[(tone * 17 + pace * 5 + seed * 3) % 60], 3
+                )
+            },
+            cost_usd=None,
+            tokens=0,
+            seconds=1.0,
+            turns=1,
+        )
+        for tone, pace, seed in cells
+    ]
+    return experiment.Study(
+        name="study",
+        runs=tuple(runs),
+        descriptions={},
+        factors={1 + tone * 3 + pace: {"tone": "ab"[tone], "pace": "xyz"[pace]} for tone, pace, _ in cells},
+        planned=len(runs),
+        metrics=("trust",),
+        scales={},
+    )
 
 
 UNPAIRED = {"paired": False, "lo": 0.0, "hi": 1.0}
@@ -624,6 +677,91 @@ FIGURES |= {
     "variation by size": lambda: [power.variation(SHARES[:n], None, MORE_TASKS[:n]) for n in range(1, 9)],
     "tasks needed by size": lambda: [
         power.tasks_needed(SHARES[:n], MORE_SHARES[:n], MORE_TASKS[:n], detect=0.1) for n in range(2, 12)
+    ],
+    "kappa with an order of two labels": lambda: agreement.kappa(
+        FIRST * 2, SECOND * 2, order=("good", "bad")
+    ),
+    "kappa with a label outside of the order": lambda: agreement.kappa(
+        FIRST * 2, SECOND * 2, order=LEVELS[:3]
+    ),
+    "rank correlation of units": lambda: agreement.rank_correlation(
+        MORE_COSTS[:45], MORE_SCORES[:45], unit=[index // 2 for index in range(45)], level=0.9
+    ),
+    "agreement of hundreds": lambda: [
+        agreement.kappa(FIRST * 23, SECOND * 23, unit=[index % 430 for index in range(460)]),
+        agreement.alpha([[a, b] for a, b in zip(FIRST * 23, SECOND * 23, strict=True)]),
+        agreement.rank_correlation(
+            [float(index * 7 % 430) for index in range(430)],
+            [float(index * 7 % 430 // 3) for index in range(430)],
+        ),
+    ],
+    "alpha of perfect agreement": lambda: agreement.alpha(
+        [[index % 3] * 2 for index in range(24)], "interval"
+    ),
+    "difference with a span": lambda: [
+        differences.difference([0.1] * 3 + [0.5] * 6, [0.5] * 3 + [0.4] * 6, lo=0, hi=1, span=span)
+        for span in (0.3, 0.4, 0.5)
+    ],
+    "difference of scores that changed by all of the scale": lambda: differences.difference(
+        [1.0] * 8, [5.0] * 4 + [1.0] * 4, lo=1, hi=5
+    ),
+    "difference by size with its needs": lambda: [
+        differences.difference(
+            MORE_COSTS[:n], [value * 1.4 + 0.1 for value in MORE_DEARER[:n]], family=family
+        )
+        for n in (9, 12, 20, 40)
+        for family in (1, 4)
+    ],
+    "variation without spread": lambda: [
+        power.variation([0.5] * 6, other, lo=0.0, hi=hi) for other in ([0.5] * 6, None) for hi in (1.0, 2.0)
+    ],
+    "variation of broken values": lambda: [
+        power.variation(one, other)
+        for one, other in (
+            ([1.0, 2.0, float("nan")], [1.0, 2.0, 3.0]),
+            ([1.0, 2.0, 3.0], [1.0, 2.0, float("inf")]),
+            ([1.0], [2.0]),
+            ([1.0], None),
+        )
+    ],
+    "drift": lambda: [
+        drifted(drift.DriftSettings(lo=lo, hi=hi, **options), [lo + (hi - lo) * value for value in DRIFTING])
+        for lo, hi in ((0.0, 1.0), (1.0, 5.0))
+        for options in (
+            {},
+            {"alpha": 0.2, "margin": 0.1},
+            {"reference": 0.6 * (hi - lo) + lo, "margin": 0.05},
+        )
+    ],
+    "drift of a long line": lambda: drifted(
+        drift.DriftSettings(alpha=0.05), [float(index * 7 % 11 > 4) for index in range(1700)], chunk=100
+    ),
+    "drift on from a crossing": lambda: [
+        drifted(drift.DriftSettings(reference=0.5, margin=0.1), values, latest=latest)
+        for values in ([0.9] * 100, [0.5] * 100, [0.1] * 100, [0.55] * 150, [0.45] * 150)
+        for latest in (None, (0.7, 0.8), (0.1, 0.2), (0.45, 0.55), (0.55, 0.65))
+    ],
+    "mean of sessions": lambda: [
+        evaluation.average_of(
+            [
+                {
+                    "n": 1 + index % 2,
+                    "valued": 2,
+                    "total": 2 * scale[1] * value,
+                    "low": value,
+                    "high": value * 1.5,
+                }
+                for index, value in enumerate(MORE_SCORES[:size])
+            ],
+            noise,
+            given,
+        )
+        for size in (1, 3, 9)
+        for noise in (None, evaluation.JudgeNoise(vote_variance=0.04, left=0.5))
+        for scale, given in (((0.0, 1.0), None), ((0.0, 5.0), (0.0, 5.0)), ((0.0, 9.0), None))
+    ],
+    "study with several blocks of a seed": lambda: [
+        experiment.level_contrasts(seeded_study(seeds, shift)) for seeds in (3, 8) for shift in (0.0, 1.5)
     ],
     "components by size": lambda: [
         variance.components(crossed(n, ("a", "b"), 2), ["task", "model"], "score", draws=50)

@@ -2,12 +2,14 @@
 
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 import pytest
 
 from filled import NOW, filled_store, new_store
 from proctor.job import StopState
-from proctor.stats.progress import PoolUse, Progress, progress, stop_lines
+from proctor.stats.progress import PoolUse, Progress, _maker, _Sums, progress, stop_lines
 from proctor.store import Store, ledger, timestamp
 
 
@@ -165,6 +167,15 @@ def test_the_rate_is_that_of_the_last_half_minute(tmp_path):
     assert looks[3].items_per_second == pytest.approx(6 / 29), "since the second"
 
 
+def test_while_no_item_ends_the_rate_is_that_since_the_start(tmp_path):
+    with new_store(tmp_path) as store:
+        before = _look(store, 100, finished=10)
+        after = _look(store, 120, before, finished=10)
+
+    assert after.items_per_second == pytest.approx(10 / 120)
+    assert after.eta_seconds == pytest.approx(26 * 12)
+
+
 def test_a_rate_is_not_negative_when_items_are_taken_up_again(tmp_path):
     with new_store(tmp_path) as store:
         before = _look(store, 100, finished=2)
@@ -214,3 +225,55 @@ def test_the_lines_of_a_stopping_rule_have_each_level_and_each_goal():
         "undecided: too wide",
         "decided: gpt is best",
     ]
+
+
+def maker(status: str, items: int, **more: object) -> Any:
+    known = {"agent": "amp", "model": "m", "status": status, "items": items, "unchecked": 0}
+    return known | {"tokens": None, "cost": None} | more
+
+
+def test_an_agent_and_model_has_the_rate_of_its_checked_items():
+    rows = [
+        maker("success", 5, unchecked=2, tokens=10, cost=0.5),
+        maker("fail", 2, tokens=4),
+        maker("timeout", 1, cost=0.25),
+        maker("error", 7),
+        maker("running", 3),
+    ]
+    one = _maker("amp m", rows)
+    assert (one.finished, one.items, one.tokens, one.cost_usd) == (15, 18, 14, 0.75)
+    assert (one.rate.successes, one.rate.trials) == (3, 6)
+    assert _maker("amp m", rows[3:]).cost_usd is None
+
+
+def test_sums_of_finished_items_add_up():
+    sums = _Sums(before=3, tokens=10, cost_usd=None, unchecked=1)
+    more = sums.plus({"tokens": 5, "cost": 0.5, "unchecked": 2})
+    assert more == _Sums(before=3, tokens=15, cost_usd=0.5, unchecked=3)
+    assert more.plus({"tokens": None, "cost": None, "unchecked": None}) == more
+
+
+def test_agents_and_models_of_large_runs_are_counted_anew_after_two_seconds(tmp_path, monkeypatch):
+    looks = []
+    # The package has a function of this name.
+    progress_module = import_module("proctor.stats.progress")
+    monkeypatch.setattr(progress_module, "makers_of", lambda read, run_id: (looks.append(run_id), ())[1])
+    with filled_store(tmp_path, finished=6) as store:
+        read = store.read
+
+        def look(seconds, previous, *, makers=True):
+            return progress(read, "compare", NOW + timedelta(seconds=seconds), previous, with_makers=makers)
+
+        first = look(0, None)
+        second = look(1, first)
+        assert len(looks) == 2, "a small run is counted at each look"
+        monkeypatch.setattr(progress_module, "LARGE", 35)
+        third = look(1, second, makers=False)
+        assert len(looks) == 2, "nobody asked"
+        fourth = look(2.9, third)
+        assert len(looks) == 2, "two seconds have not passed"
+        look(3, fourth)
+        assert len(looks) == 3
+        monkeypatch.setattr(progress_module, "LARGE", 36)
+        look(3.5, look(3, fourth))
+        assert len(looks) == 5, "36 items are not large"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import UsageError
+from proctor.stats.intervals import Estimate
 from proctor.stats.sequential import (
     ConfidenceSequence,
     DifferenceGoal,
@@ -15,6 +16,7 @@ from proctor.stats.sequential import (
     Monitor,
     RankGoal,
     WidthGoal,
+    _reversed,
     hedged,
     log_wealths,
     stakes_of,
@@ -319,3 +321,54 @@ def test_many_tasks_between_two_looks_give_the_intervals_of_one_at_a_time():
         other = single.estimate("old", "new", errors_fail=errors_fail)
         assert (one.n, one.value) == (other.n, pytest.approx(other.value))
         assert (one.low, one.high) == (other.low, other.high)
+
+
+@pytest.mark.parametrize(
+    ("higher", "ratio", "low", "high", "margin", "outcome"),
+    [
+        (True, False, 0.1, 0.3, None, "better"),
+        (True, False, -0.3, -0.1, None, "worse"),
+        (True, False, -0.3, -0.1, 0.4, "within margin"),
+        (True, False, -0.3, -0.1, 0.3, "worse"),
+        (True, False, -0.1, 0.3, None, "open"),
+        (True, False, -0.1, 0.3, 0.2, "within margin"),
+        (True, False, -0.1, 0.3, 0.1, "open"),
+        (True, False, 0.0, 0.3, None, "open"),
+        (True, False, -0.3, 0.0, None, "open"),
+        (False, False, 0.1, 0.3, None, "worse"),
+        (False, False, 0.1, 0.3, 0.4, "within margin"),
+        (False, False, -0.3, -0.1, None, "better"),
+        (False, False, -0.1, 0.3, 0.3, "open"),
+        (False, True, 1.1, 1.3, None, "worse"),
+        (False, True, 1.1, 1.3, 0.4, "within margin"),
+        (False, True, 0.5, 0.9, None, "better"),
+        (False, True, 0.9, 1.25, 0.25, "open"),
+        (False, True, 0.9, 1.25, 0.3, "within margin"),
+        (True, True, 1.1, 1.3, None, "better"),
+        (True, True, 0.8, 1.3, 0.3, "within margin"),
+        (True, True, 0.8, 1.3, 0.25, "open"),
+        (True, True, 0.5, 0.9, 0.3, "worse"),
+        (True, True, 0.5, 0.9, 1.5, "within margin"),
+        (True, False, None, 0.3, 0.2, "open"),
+        (True, False, 0.1, None, 0.2, "open"),
+    ],
+)
+def test_the_outcome_of_an_interval(higher, ratio, low, high, margin, outcome):
+    goal = DifferenceGoal(baseline="a", candidate="b", margin=margin)
+    monitor = Monitor([goal], higher_is_better=higher, ratio=ratio)
+    assert monitor._outcome(Estimate(value=None, low=low, high=high), margin) == outcome
+
+
+def test_an_estimate_can_be_turned_around():
+    estimate = Estimate(value=0.5, low=0.25, high=2.0)
+    turned = _reversed(estimate, is_ratio=True)
+    assert (turned.value, turned.low, turned.high) == (2.0, 0.5, 4.0)
+    turned = _reversed(estimate, is_ratio=False)
+    assert (turned.value, turned.low, turned.high) == (-0.5, -2.0, -0.25)
+    assert _reversed(Estimate(value=None, low=1.0), is_ratio=True) == Estimate(value=None, high=1.0)
+
+
+def test_equal_ratios_have_no_interval():
+    sequence = LogConfidenceSequence()
+    assert sequence.add(*[2.0] * 29).interval().needs == 30
+    assert sequence.add(2.0).interval().note == "All ratios are equal: no interval."

@@ -283,3 +283,39 @@ def test_a_comparison_of_a_run_that_could_stop_early_is_valid_at_any_time(store)
         for contrast in compared.contrasts
     }
     assert found == {"success": (True, False), "cost": (True, False), "metric:depth": (False, True)}
+
+
+def test_who_leads_is_told_with_its_rivals_and_what_would_decide_it(store):
+    ordered, monitor = started(store, task_items("abc", 60), StopRule(ranks=1))
+    assert monitor.standing() is None, "no task counts yet"
+    values = {"a": 1.0, "b": 0.0, "c": 1.0}
+    for number, item in enumerate(ordered[:90]):
+        passed = values[item.model] and (item.model != "c" or number % 10)
+        monitor._add(row(item, "success" if passed else "fail"))
+    standing = monitor.standing()
+    assert (standing.leader, standing.rivals, standing.unit) == ("a", ("c",), "task")
+    assert (standing.tasks, standing.left) == (30, 30)
+    assert standing.needs is not None and standing.needs > 0
+    for item in ordered[90:]:
+        monitor._add(row(item, "success" if item.model == "a" else "fail"))
+    decided = monitor.standing()
+    assert (decided.leader, decided.rivals, decided.needs, decided.left) == ("a", (), 0, 0)
+
+
+def test_of_costs_the_lowest_leads_and_a_rule_without_ranks_has_no_leader(store):
+    ordered, monitor = started(store, task_items("ab", 40), StopRule(ranks=1, metric="cost"))
+    for number, item in enumerate(ordered):
+        monitor._add(row(item, costUsd=(1.0 if item.model == "a" else 0.25) * (1 + number % 3 / 10)))
+    assert monitor.standing().leader == "b"
+    monitor.rule = StopRule(decided=True)
+    assert monitor.standing() is None
+
+
+def test_a_level_that_lacks_a_task_is_not_held_up_by_it(store):
+    items = [item for item in task_items("ab", 12) if (item.model, item.prompt) != ("a", "task 5")]
+    ordered, monitor = started(store, items, StopRule(width=0.1))
+    for item in ordered:
+        monitor._add(row(item))
+    intervals = monitor.intervals()
+    assert {level: (one.n, one.left_out) for level, one in intervals.items()} == {"a": (11, 1), "b": (12, 0)}
+    assert monitor.task_count == 12

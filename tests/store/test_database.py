@@ -1,17 +1,23 @@
 """Connections, transactions and parts of SQL, the same for both databases."""
 
+import os
 import sqlite3
+import sys
 import threading
 from decimal import Decimal
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from databases import new_database
 from proctor.errors import StoreDisconnected, StoreError, StoreUnavailable
-from proctor.store import Store
+from proctor.store import Store, database
 from proctor.store.database import (
     IDS_AT_ONCE,
+    PostgresConnection,
     PostgresDatabase,
+    PostgresMonitor,
     Readers,
     SqliteDatabase,
     _number,
@@ -19,12 +25,15 @@ from proctor.store.database import (
     _plain,
     _primary,
     _statements,
+    _store_errors,
+    _write_ahead,
     escape_like,
     extended,
     id_pages,
     in_transaction,
     insertion,
     literals,
+    migrate,
     open_database,
     places,
     prefix_pattern,
@@ -116,9 +125,9 @@ def test_a_file_or_a_server_is_opened_by_its_address(tmp_path):
     path = tmp_path / "a.db"
     for url in (str(path), f"sqlite:///{path}"):
         assert not store_exists(url)
-        database = open_database(url)
-        assert isinstance(database, SqliteDatabase)
-        assert (database.path, database.url) == (path, f"sqlite:///{path}")
+        opened = open_database(url)
+        assert isinstance(opened, SqliteDatabase)
+        assert (opened.path, opened.url) == (path, f"sqlite:///{path}")
     path.touch()
     assert store_exists(str(path))
     for scheme in ("postgresql", "postgres"):
@@ -185,8 +194,8 @@ def test_statements_report_rows_and_failures_as_ours(tmp_path):
 
 
 def test_a_number_tells_whether_another_connection_has_committed(tmp_path):
-    database = SqliteDatabase(tmp_path / "a.db")
-    first, second = database.connect(), database.connect()
+    opened = SqliteDatabase(tmp_path / "a.db")
+    first, second = opened.connect(), opened.connect()
     before = first.version()
     assert first.data_version() == before == first.version()
     second.run("CREATE TABLE t (a)")
@@ -255,8 +264,8 @@ def test_a_store_in_a_read_only_folder_is_read_unless_changes_are_missing_from_i
     tmp_path, monkeypatch
 ):
     """As for a user who may write neither the file nor the files beside it."""
-    database = SqliteDatabase(tmp_path / "a.db")
-    database.connect().close()
+    opened = SqliteDatabase(tmp_path / "a.db")
+    opened.connect().close()
     real, code = sqlite3.connect, [sqlite3.SQLITE_CANTOPEN]
 
     class Unwritable:
@@ -272,10 +281,303 @@ def test_a_store_in_a_read_only_folder_is_read_unless_changes_are_missing_from_i
         return real(address, **options) if "immutable" in address else Unwritable()
 
     monkeypatch.setattr("proctor.store.database.sqlite3.connect", connect)
-    database._open_for_reading().close()
+    opened._open_for_reading().close()
     (tmp_path / "a.db-wal").write_bytes(b"changes")
     with pytest.raises(StoreUnavailable, match=r"a\.db-wal holds changes that are not in the file yet"):
-        database._open_for_reading()
+        opened._open_for_reading()
     code[0] = sqlite3.SQLITE_IOERR
     with pytest.raises(sqlite3.OperationalError):
-        database._open_for_reading()
+        opened._open_for_reading()
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.pauses = 100.0, []
+        monkeypatch.setattr(database.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(database.time, "sleep", self.sleep)
+
+    def sleep(self, seconds):
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def test_a_server_is_waited_for_two_minutes_once_it_was_there(monkeypatch):
+    clock = Clock(monkeypatch)
+
+    def refuse(*_, **__):
+        raise psycopg.OperationalError("refused")
+
+    monkeypatch.setattr(psycopg, "connect", refuse)
+    server = PostgresDatabase("postgresql://nowhere/db")
+    with pytest.raises(StoreUnavailable, match="cannot open the store: refused"):
+        server.connect()
+    assert clock.pauses == []
+    server._was_connected = True
+    with pytest.raises(StoreUnavailable):
+        server.connect()
+    assert clock.pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert 120 <= sum(clock.pauses) < 121.5
+
+
+def test_a_server_needs_a_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(
+        StoreUnavailable, match=r"needs psycopg\nInstall it: pip install 'proctor\[postgres\]'"
+    ):
+        PostgresDatabase("postgresql://nowhere/db").connect()
+
+
+class Server:
+    """A stand-in for PostgreSQL that is lost at some statements."""
+
+    def __init__(self, lost=(), transaction="7", status="committed"):
+        self.lost, self.transaction, self.status = list(lost), transaction, status
+        self.statements: list[str] = []
+        self.connections = 0
+
+    def connect(self):
+        self.connections += 1
+        return Raw(self)
+
+
+class Raw:
+    def __init__(self, server):
+        self.server, self.closed = server, False
+        self.description, self.rowcount, self.answer = None, 1, []
+
+    def cursor(self):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def execute(self, sql, parameters=()):
+        self.server.statements.append(sql.split("(")[0].strip())
+        if sql in self.server.lost:
+            self.server.lost.remove(sql)
+            self.closed = True
+            raise psycopg.OperationalError("the connection is lost")
+        self.description = None
+        for name, value in (("id", self.server.transaction), ("status", self.server.status)):
+            if f'AS "{name}"' in sql:
+                self.description = [type("Column", (), {"name": name})]
+                self.answer = [(value,)]
+
+    def fetchall(self):
+        return self.answer
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("transaction", "status", "is_lost"),
+    [("7", "committed", False), ("7", "aborted", True), ("7", "in progress", True), (None, "aborted", False)],
+)
+def test_a_commit_whose_answer_is_lost_is_looked_up(transaction, status, is_lost):
+    server = Server(["COMMIT"], transaction, status)
+    connection = PostgresConnection(server.connect)
+    connection.begin()
+    if is_lost:
+        with pytest.raises(StoreDisconnected):
+            connection.commit()
+    else:
+        connection.commit()
+    assert any("pg_xact_status" in statement for statement in server.statements) == bool(transaction)
+    # It is outside of a transaction: queries are repeated again.
+    server.lost.append("SELECT 1")
+    connection.rows("SELECT 1")
+
+
+def test_a_lost_connection_is_replaced_outside_of_a_transaction():
+    server = Server(["SELECT 1", "BEGIN"])
+    connection = PostgresConnection(server.connect)
+    connection.rows("SELECT 1")
+    connection.begin()
+    assert server.connections == 3
+    server.lost += ["SELECT 1"]
+    with pytest.raises(StoreDisconnected, match="the connection is lost"):
+        connection.rows("SELECT 1")
+    count = len(server.statements)
+    connection.rollback()
+    assert len(server.statements) == count, "a closed connection has nothing to roll back"
+    server.lost += ["UPDATE"]
+    with pytest.raises(StoreDisconnected):
+        connection.run("UPDATE")
+    connection.begin()
+    connection.rollback()
+    assert server.statements[-2:] == ["BEGIN", "ROLLBACK"]
+    connection.commit()
+    server.lost += ["SELECT 1", "SELECT 1"]
+    with pytest.raises(StoreDisconnected):
+        connection.rows("SELECT 1")
+
+
+def test_a_connection_that_we_closed_stays_closed():
+    server = Server(["SELECT 1"])
+    connection = PostgresConnection(server.connect)
+    connection.close()
+    with pytest.raises(StoreError, match="the connection is lost"):
+        connection.rows("SELECT 1")
+    assert server.connections == 1
+
+
+def test_a_monitor_counts_commits_and_a_lost_connection_as_a_change():
+    class Notifying(Raw):
+        """Two notifications at each look, then it is lost."""
+
+        @property
+        def pgconn(self):
+            return self
+
+        def consume_input(self):
+            if len(server.looks) == 2:
+                raise psycopg.OperationalError("lost")
+            server.looks.append(["one", "two"])
+
+        def notifies(self):
+            return server.looks[-1].pop() if server.looks[-1] else None
+
+    server = Server()
+    server.looks = []
+    server.connect = lambda: Notifying(server)
+    monitor = PostgresMonitor(server.connect)
+    assert [monitor.version() for _ in range(3)] == [3, 5, 6]
+    assert monitor._raw is None
+    monitor.close()
+
+
+def test_write_ahead_logging_is_switched_on_as_soon_as_nobody_holds_the_file(monkeypatch):
+    clock = Clock(monkeypatch)
+
+    class Held:
+        def __init__(self, refusals):
+            self.refusals, self.mode = refusals, "delete"
+
+        def execute(self, sql):
+            if sql.endswith("=WAL"):
+                if self.refusals:
+                    self.refusals -= 1
+                    raise sqlite3.OperationalError("database is locked")
+                self.mode = "wal"
+            return self
+
+        def fetchone(self):
+            return (self.mode,)
+
+    _write_ahead(Held(5))
+    assert clock.pauses == [0.01] * 5
+    with pytest.raises(sqlite3.OperationalError):
+        _write_ahead(Held(10**9))
+    assert 30 <= sum(clock.pauses[5:]) < 30.1
+
+
+def test_a_file_is_put_in_place_without_links_and_the_first_of_two_is_used(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise OSError("not supported")
+
+    monkeypatch.setattr(database.os, "link", no_links)
+    SqliteDatabase(tmp_path / "a.db").connect().close()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
+
+    def too_late(_, path):
+        sqlite3.connect(path).execute("CREATE TABLE first (a)")
+        raise FileExistsError
+
+    monkeypatch.setattr(database.os, "link", too_late)
+    connection = SqliteDatabase(tmp_path / "b.db").connect()
+    assert connection.rows("SELECT * FROM first") == []
+    connection.close()
+
+
+def test_a_file_that_may_not_be_read_or_is_locked_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "a.db"
+    path.touch()
+    held = sqlite3.connect(path, isolation_level=None)
+    held.execute("BEGIN EXCLUSIVE")
+    monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 0)
+    with pytest.raises(StoreUnavailable, match=r"cannot open the store .* locked"):
+        SqliteDatabase(path).connect()
+    held.close()
+    monkeypatch.setattr(database.os, "access", lambda _, mode: mode != os.R_OK)
+    with pytest.raises(StoreUnavailable, match="cannot be read: permission denied"):
+        SqliteDatabase(path).connect()
+
+
+def test_what_may_not_be_written_is_opened_for_reading(tmp_path, monkeypatch):
+    path = tmp_path / "a.db"
+    Store(str(path)).close()
+    for refused in (path, tmp_path):
+        monkeypatch.setattr(
+            database.os, "access", lambda place, mode, refused=refused: mode != os.W_OK or place != refused
+        )
+        opened = SqliteDatabase(path)
+        assert opened.is_read_only
+        connection = opened.connect()
+        connection.begin()
+        with pytest.raises(StoreError, match=r"a\.db is read-only here: it can be read, not changed"):
+            connection.run('DELETE FROM "batches"')
+        connection.rollback()
+        connection.close()
+    migrate(SqliteDatabase(path))
+    with sqlite3.connect(path) as raw:
+        raw.execute('UPDATE "schema_version" SET "version" = 3')
+    raw.close()
+    with pytest.raises(
+        StoreUnavailable, match=r"is read-only, and was written by an earlier Proctor \(version 3"
+    ):
+        migrate(SqliteDatabase(path))
+
+
+def test_errors_of_others_stay_what_they_are():
+    for error in (ValueError("x"), StoreDisconnected("x")):
+        with pytest.raises(type(error)) as raised, _store_errors():
+            raise error
+        assert raised.value is error
+    with pytest.raises(StoreError, match="store error: x"), _store_errors():
+        raise psycopg.DataError("x")
+    with pytest.raises(StoreUnavailable, match="store error: disk"):
+        database._version(Failing())
+
+
+class Failing:
+    def rows(self, *_):
+        raise StoreError("store error: disk")
+
+
+def test_postgresql_reads_rows_in_every_form(server):
+    connection = PostgresDatabase(new_database(server)).connect()
+    connection.run('CREATE TABLE "t" ("a" BIGINT, "b" TEXT)')
+    for count in (7, 8):
+        connection.run_many(insertion("t", ["a", "b"]), [(number, "x") for number in range(count)])
+    wanted = 'SELECT "a", SUM("a") AS "s" FROM "t" WHERE "a" < ? AND "b" = ? GROUP BY "a" ORDER BY "a"'
+    rows = [{"a": 0, "s": 0}, {"a": 1, "s": 2}]
+    parameters = (2, "x")
+    assert connection.rows(wanted, parameters) == list(connection.stream(wanted, parameters)) == rows
+    assert connection.tuples(wanted, parameters) == [(0, 0), (1, 2)]
+    assert list(connection.columns(wanted, parameters)) == [{"a": (0, 1), "s": (0, 2)}]
+    assert connection.run('UPDATE "t" SET "b" = ? WHERE "a" = ?', ("y", 1)) == 2
+    assert connection.rows('UPDATE "t" SET "b" = ?', ("z",)) == []
+    with pytest.raises(StoreError, match=r"store error: .* does not exist"):
+        connection.rows('SELECT * FROM "none"')
+    connection.close()
+
+
+def test_damage_and_errors_of_sqlite_are_told_apart(tmp_path):
+    for code, text in (
+        (sqlite3.SQLITE_CORRUPT, r"a\.db is damaged: broken"),
+        (sqlite3.SQLITE_NOTADB, r"a\.db is damaged: broken"),
+        (sqlite3.SQLITE_READONLY, "is read-only here"),
+        (sqlite3.SQLITE_BUSY, "^store error: broken$"),
+    ):
+        error = sqlite3.OperationalError("broken")
+        error.sqlite_errorcode = code
+        with pytest.raises(StoreError, match=text), _store_errors(tmp_path / "a.db"):
+            raise error
+        with pytest.raises(StoreError, match=r"^store error: broken$"), _store_errors():
+            raise error

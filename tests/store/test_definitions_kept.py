@@ -6,10 +6,12 @@ import pytest
 
 from databases import query
 from proctor.batch.ingest import build_sessions, keep_arrivals
-from proctor.errors import Contradiction, NotFound
+from proctor.errors import Contradiction, KeyMissing, NotFound
 from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch
+from proctor.store import Store
 from proctor.store.definitions import Token
 from proctor.store.intake import LogEvent
+from proctor.store.keys import Keys, LocalKey
 from proctor.telemetry import normalised
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -79,6 +81,100 @@ def test_an_evaluator_in_use_cannot_be_changed(store):
     assert store.definitions.evaluators()[0]["locked"] is True
     with pytest.raises(Contradiction, match="watch-0123456789"):
         store.definitions.delete_evaluator(kept["id"])
+
+
+def test_an_evaluator_is_changed_and_deleted_while_nobody_uses_it(store):
+    kept = evaluator(store)
+    other = evaluator(store, "other")
+    values = {"description": "new", "updatedAt": "2026-11-16T12:00:00.000Z"}
+
+    changed = store.definitions.update_evaluator(kept["id"], values, None, once())
+    assert (changed["description"], changed["updatedAt"]) == ("new", values["updatedAt"])
+    assert store.definitions.document("mine")["evaluatorConfig"] == JUDGE
+    store.definitions.update_evaluator(kept["id"], values, {"short": 1}, once())
+    assert store.definitions.document("mine")["evaluatorConfig"] == {"short": 1}
+    assert store.definitions.document("other")["evaluatorConfig"] == JUDGE
+    config(store)
+    with pytest.raises(Contradiction, match="in use by the enabled online configuration watch-0123456789"):
+        store.definitions.update_evaluator(kept["id"], values, None, once())
+    with pytest.raises(NotFound, match="there is no none"):
+        store.definitions.update_evaluator("none", values, None, once())
+    with pytest.raises(NotFound, match="there is no evaluator none"):
+        store.definitions.evaluator("none")
+    assert [row["id"] for row in store.definitions.all_evaluators()] == [kept["id"], other["id"]]
+    assert [row["id"] for row in store.definitions.evaluators(after=kept["id"])] == [other["id"]]
+    assert [row["id"] for row in store.definitions.evaluators(limit=1)] == [kept["id"]]
+    assert store.definitions.count("evaluator_definitions") == 2
+
+
+def test_the_configuration_of_an_evaluator_is_encrypted_with_its_own_key(tmp_path):
+    arns = ["arn:aws:kms:us-east-1:1:key/1", "arn:aws:kms:us-east-1:1:key/2"]
+    keys = Keys(named={arn: LocalKey(secret=arn[-32:].rjust(32).encode(), name=arn) for arn in arns})
+    path = tmp_path / "a.db"
+    with Store(str(path), keys) as store:
+        for name in ("mine", "yours"):
+            row = {"id": name, "name": name, "level": "TRACE", "kind": "k", "kmsKeyArn": arns[0]}
+            times = {"createdAt": STAMP, "updatedAt": STAMP}
+            store.definitions.create_evaluator(row | times, {"say": "under-the-stairs"}, once(name=name))
+        # With another key, the configuration is encrypted again; without a new one, it stays as it is.
+        values = {"kmsKeyArn": arns[1], "updatedAt": STAMP}
+        store.definitions.update_evaluator("mine", values, None, once())
+        masters = {row["scope"]: row["masterKeyId"] for row in store.data_keys.rows}
+        assert masters == {"mine": arns[1], "yours": arns[0]}
+        store.definitions.update_evaluator("yours", {"updatedAt": STAMP}, {"say": "in-the-cellar"}, once())
+        for name, text in (("mine", "under-the-stairs"), ("yours", "in-the-cellar")):
+            assert store.definitions.document(name)["evaluatorConfig"] == {"say": text}
+        store.purge()
+        assert b"under-the-stairs" not in path.read_bytes()
+        assert b"in-the-cellar" not in path.read_bytes()
+        store.definitions.delete_evaluator("mine")
+        assert [row["scope"] for row in store.data_keys.rows] == ["yours"]
+    with Store(str(path)) as locked:
+        assert locked.definitions.evaluator("yours", with_config=False)["name"] == "yours"
+        with pytest.raises(KeyMissing):
+            locked.definitions.document("yours")
+
+
+def test_a_configuration_is_changed_and_deleted_with_what_was_decided(store):
+    for name in ("watch", "other"):
+        config(store, name)
+    watch, other = "watch-0123456789", "other-0123456789"
+    values = {"enabled": 0, "updatedAt": "2026-11-16T12:00:00.000Z"}
+    changed = store.definitions.update_config(watch, values, {"evaluators": []}, once())
+    assert (changed["enabled"], changed["document"]) == (0, {"evaluators": []})
+    listed = store.definitions.configs
+    assert [row["id"] for row in listed()] == [other, watch]
+    assert [row["id"] for row in listed(enabled_only=True)] == [other]
+    assert [row["id"] for row in listed(after=other)] == [watch]
+    assert [row["id"] for row in listed(limit=1)] == [other]
+
+    for each in (watch, other):
+        store.definitions.record_decisions(each, {"s1": "judge", "s2": "judge", "s3": "not_sampled"}, NOW)
+        store.definitions.record_decisions(each, {"s1": "not_sampled"}, NOW)
+    store.definitions.assign_sessions(watch, ["s1"], "run")
+    assert store.definitions.sessions_of(watch, "job run") == ["s1"]
+    assert store.definitions.sessions_of(watch, "judge") == ["s2"]
+    assert store.definitions.sessions_of(other, "judge") == ["s1", "s2"]
+    store.definitions.unassign_sessions(watch, "run")
+    assert store.definitions.sessions_of(watch, "judge") == ["s1", "s2"]
+
+    store.definitions.delete_config(watch)
+    assert store.definitions.sessions_of(watch, "judge") == []
+    assert store.definitions.sessions_of(other, "judge") == ["s1", "s2"]
+    with pytest.raises(NotFound, match=f"there is no online evaluation configuration {watch}"):
+        store.definitions.config(watch)
+    with pytest.raises(NotFound):
+        store.definitions.update_config(watch, values, {}, once())
+    assert store.definitions.watch_config(watch, "me", NOW) is False
+
+
+def test_a_tag_is_changed_or_removed_alone(store):
+    store.definitions.tag("arn", {"b": "1", "a": "2"})
+    store.definitions.tag("arn", {"b": "3"})
+    store.definitions.tag("other", {"b": "4"})
+    assert list(store.definitions.tags("arn").items()) == [("a", "2"), ("b", "3")]
+    store.definitions.untag("arn", ["b", "none"])
+    assert (store.definitions.tags("arn"), store.definitions.tags("other")) == ({"a": "2"}, {"b": "4"})
 
 
 def test_tags_are_limited_and_a_refused_one_changes_nothing(store):

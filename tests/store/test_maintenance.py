@@ -16,7 +16,7 @@ from proctor.errors import StoreError, UsageError
 from proctor.item import Item
 from proctor.store import Store
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
-from proctor.store.maintenance import back_up, check_store, copy_store, primary_key, restore
+from proctor.store.maintenance import _Digest, back_up, check_store, copy_store, primary_key, restore
 from proctor.store.tables import COLUMNS
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -322,3 +322,186 @@ def test_old_runs_are_pruned_or_only_their_texts(url, tmp_path, proctor: Command
     assert len(scores) == 6
     assert [each["runId"] for each in whole["runs"]] == ["old"]
     assert proctor("prune", "--older-than", "soon", "--yes", "--store", url).returncode == 2
+
+
+def test_a_store_that_is_not_there_is_neither_backed_up_nor_copied(tmp_path):
+    missing = str(tmp_path / "none.db")
+    for attempt in (
+        lambda: back_up(missing, tmp_path / "copy.db"),
+        lambda: copy_store(missing, str(tmp_path / "copy.db")),
+        lambda: restore(tmp_path / "none.db", str(tmp_path / "other.db"), NOW),
+    ):
+        with pytest.raises(UsageError, match=r"there is no (store at|backup) .*none\.db"):
+            attempt()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_is_not_restored_from_itself_or_from_another_database(tmp_path):
+    url = str(tmp_path / "proctor.db")
+    with Store(url) as store:
+        fill(store)
+    with pytest.raises(UsageError, match="is the store itself"):
+        restore(tmp_path / "proctor.db", url, NOW, force=True)
+    with sqlite3.connect(tmp_path / "other.db") as raw:
+        raw.execute("CREATE TABLE t (a)")
+    raw.close()
+    with pytest.raises(StoreError, match=r"other\.db is not a store of this version"):
+        restore(tmp_path / "other.db", str(tmp_path / "new.db"), NOW)
+    newer = tmp_path / "newer.db"
+    back_up(url, newer)
+    with sqlite3.connect(newer) as raw:
+        raw.execute('UPDATE "schema_version" SET "version" = 1000')
+    raw.close()
+    with pytest.raises(StoreError, match="is not a store of this version"):
+        restore(newer, str(tmp_path / "new.db"), NOW)
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_a_backup_replaces_another_only_when_told(tmp_path):
+    url, copy = str(tmp_path / "proctor.db"), tmp_path / "copy.db"
+    with Store(url) as store:
+        fill(store)
+        copy.write_text("old")
+        (tmp_path / ".copy.db.new").write_text("left behind")
+        assert back_up(url, copy, force=True).rows["batch_items"] == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.db", "proctor.db"]
+
+
+def test_a_missing_store_whose_log_is_there_is_set_aside_with_it(tmp_path):
+    url = tmp_path / "proctor.db"
+    with Store(str(tmp_path / "a.db")) as store:
+        fill(store)
+    back_up(str(tmp_path / "a.db"), tmp_path / "copy.db")
+    log = tmp_path / "proctor.db-wal"
+    log.write_text("changes")
+    with pytest.raises(UsageError, match="already a store"):
+        restore(tmp_path / "copy.db", str(url), NOW)
+    result = restore(tmp_path / "copy.db", str(url), NOW, force=True)
+    assert Path(f"{result.kept_aside}-wal").read_text() == "changes"
+    assert check_store(str(url), Keys(), NOW).is_well
+
+
+def test_a_backup_goes_to_a_server_and_a_server_into_a_backup(server, tmp_path):
+    with Store(str(tmp_path / "a.db")) as store:
+        fill(store)
+    url = new_database(server)
+    assert restore(tmp_path / "a.db", url, NOW).rows["messages"] == 3
+    assert back_up(url, tmp_path / "b.db").rows["messages"] == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db", "b.db"]
+
+
+def test_a_run_of_a_dead_process_does_not_prevent_a_restore(tmp_path):
+    url = str(tmp_path / "proctor.db")
+    with Store(url) as store:
+        fill(store)
+        back_up(url, tmp_path / "copy.db")
+        owned = {"createdAt": "x", "job": "coding", "status": "running", "owner": "elsewhere:1:1:x"}
+        for run_id, beat in (("none", None), ("old", "2026-11-15T23:59:00.000Z")):
+            store.create_batch(owned | {"runId": run_id, "heartbeatAt": beat}, [])
+        for run_id, status, beat in (
+            ("done", "completed", "15T23:59:59"),
+            ("live", "running", "15T23:59:59"),
+        ):
+            row = {"runId": run_id, "status": status, "heartbeatAt": f"2026-11-{beat}.000Z"}
+            store.create_batch(owned | row, [])
+        with pytest.raises(UsageError, match="run live is writing"):
+            restore(tmp_path / "copy.db", url, NOW, force=True)
+        store.delete_batch("live")
+    assert restore(tmp_path / "copy.db", url, NOW, force=True).rows["batches"] == 1
+
+
+def test_a_check_that_cannot_open_or_read_the_store_says_why(tmp_path):
+    url = str(tmp_path / "proctor.db")
+    (tmp_path / "proctor.db").write_text("text " * 1000)
+    (problem,) = check_store(url, Keys(), NOW).problems
+    assert "is not a SQLite database" in problem.what and "restore" in problem.remedy
+    (tmp_path / "proctor.db").unlink()
+    with Store(url) as store:
+        fill(store)
+        for sql in ('DROP TABLE "questions"', 'DROP TABLE "merge_history"'):
+            with closing(store.database.connect()) as connection:
+                connection.run(sql)
+    check = check_store(url, Keys(), NOW)
+    whats = [problem.what for problem in check.problems]
+    assert "questions cannot be read: store error: no such table: questions" in whats
+    assert "a table cannot be read: store error: no such table: merge_history" in whats
+    assert "questions" not in check.rows and check.rows["messages"] == 3
+    with pytest.raises(StoreError, match="no such table"):
+        copy_store(url, str(tmp_path / "strict.db"))
+    saved = copy_store(url, str(tmp_path / "saved.db"), skip_damaged=True)
+    assert saved.skipped["questions"] == "the table is missing"
+    assert (saved.rows["questions"], saved.rows["messages"]) == (0, 3)
+
+
+def test_a_check_gives_some_examples_and_finds_texts_that_are_others(tmp_path):
+    url = str(tmp_path / "proctor.db")
+    with Store(url) as store:
+        for number in range(3):
+            fill(store, f"run{number}")
+        with closing(store.database.connect()) as connection:
+            connection.run('UPDATE "batch_items" SET "sessionId" = "id"')
+            connection.run('UPDATE "sessions" SET "notes" = \'{\'')
+            connection.run('UPDATE "blobs" SET "size" = "size" + 1')
+    problems = {problem.what: problem for problem in check_store(url, Keys(), NOW).problems}
+    assert problems["batch_items without session"].count == 9
+    assert len(problems["batch_items without session"].examples) == 5
+    assert problems["sessions with unreadable JSON"].count == 9
+    assert len(problems["sessions with unreadable JSON"].examples) == 5
+    assert problems["long texts that are damaged"].count == 1
+    with Store(url) as store, closing(store.database.connect()) as connection:
+        connection.run('UPDATE "blobs" SET "size" = "size" - 1, "digest" = \'other\'')
+    assert any(
+        problem.what == "long texts that are damaged" for problem in check_store(url, Keys(), NOW).problems
+    )
+
+
+def test_what_a_locked_store_could_not_be_checked_for_is_remarked(tmp_path):
+    url = str(tmp_path / "proctor.db")
+    with Store(url, KEYS) as store:
+        fill(store)
+        writer = store.writer()
+        writer.change("batches", ("run",), {"optionsJson": '{"a": 1}'})
+        writer.close()
+    remarks = check_store(url, Keys(), NOW).remarks
+    assert "batches: encrypted with a key that is not available; JSON is not checked" in remarks
+    assert "blobs: encrypted with a key that is not available; long texts are not checked" in remarks
+    assert check_store(url, KEYS, NOW).remarks == []
+
+
+def test_results_that_are_not_signed_are_remarked_once(tmp_path):
+    url = str(tmp_path / "proctor.db")
+    with Store(url) as store:
+        fill(store, "one")
+        fill(store, "two")
+    remark = "2 runs with results that are not signed (older, or imported)"
+    assert check_store(url, Keys(), NOW).remarks == [remark]
+
+
+def test_a_copy_reports_its_progress_and_differs_from_nothing(tmp_path, monkeypatch):
+    url, progress = str(tmp_path / "proctor.db"), []
+    with Store(url) as store:
+        fill(store)
+    monkeypatch.setattr("proctor.store.maintenance.PAGE", 2)
+    copied = copy_store(url, str(tmp_path / "b.db"), on_progress=lambda *each: progress.append(each))
+    assert progress == [(number, len(COLUMNS)) for number in range(1, len(COLUMNS) + 1)]
+    assert copied.rows["messages"] == 3
+    monkeypatch.setattr("proctor.store.maintenance._pages", lambda rows, digest: iter([]))
+    monkeypatch.setattr("proctor.store.maintenance._Digest.__eq__", lambda self, other: False)
+    with pytest.raises(StoreError, match="the copy of batches differs from its source: 0 of 0 rows"):
+        copy_store(url, str(tmp_path / "c.db"))
+    with Store(str(tmp_path / "c.db")) as store:
+        assert query(store, 'SELECT * FROM "batches"') == []
+
+
+def test_digests_of_rows_depend_on_each_row_and_not_on_their_order():
+    def digest(*rows):
+        made = _Digest()
+        for row in rows:
+            made.add(row)
+        return made
+
+    assert digest((1, "a"), (2, "b")) == digest((2, "b"), (1, "a"))
+    for other in (digest((1, "a")), digest((1, "a"), (2, "c")), digest((1, "a"), (1, "a"), (2, "b")), 3):
+        assert digest((1, "a"), (2, "b")) != other
+    many = digest(*[(number,) for number in range(50)])
+    assert many._sum < 1 << 128 and many.rows == 50

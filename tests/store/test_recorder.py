@@ -548,3 +548,15 @@ def test_what_is_known_of_a_workspace_is_added_to_its_session():
         "sandbox": "x",
         "baseline": "pass",
     }
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_true_and_false_are_numbers_in_both_databases_however_many_there_are(store, writer, count):
+    recorder = session(writer, "s1")
+    for number in range(count):
+        recorder.score(Score(evaluator=f"e{number}", value=number % 2 == 0, votes=(True, False)))
+        recorder.record(Metric(name="ok", value=True))
+
+    scores = rows(store, writer, "scores")
+    assert [row["value"] for row in scores] == [float(number % 2 == 0) for number in range(count)]
+    assert {row["value"] for row in rows(store, writer, "metrics")} == {1.0}

@@ -7,6 +7,7 @@ import pytest
 from stocked import add_batch, owned, session
 
 from databases import query
+from proctor.batch.deletion import delete_run, forget_sessions
 from proctor.errors import UsageError
 from proctor.session import Message, Session, Step, TimedEvent, ToolCall
 from proctor.store import Store, database, search
@@ -161,6 +162,34 @@ def test_words_of_pruned_texts_are_removed_from_the_file(tmp_path):
         assert ids(store, "public") == ["other"]
 
 
+def test_words_of_deleted_sessions_are_removed_from_the_index(tmp_path):
+    imported = Session(
+        external_id="x",
+        source="otlp",
+        steps=[
+            Step(trace_id="t", events=[TimedEvent(event=Message(role="user", content="an unlisted cat"))])
+        ],
+    )
+    with Store(str(tmp_path / "s.db")) as store:
+        for run, word in (("run", "confidential"), ("other", "public")):
+            add_batch(store, run, owner="me")
+            record(store, run, f"a {word} cat", run=run)
+            assert ids(store, word) == [run]
+        imported_id = store.save_imported(imported, NOW)
+        assert ids(store, "unlisted") == [imported_id]
+
+        delete_run(store, "run", tmp_path, {}, branches=False)
+        forget_sessions(store, [imported_id])
+
+        index = b"".join(
+            bytes(row["block"]) for row in query(store, 'SELECT "block" FROM "search_texts_data"')
+        )
+        # Words are stored without what they have in common with the one before.
+        assert b"ublic" in index
+        assert b"onfidential" not in index and b"nlisted" not in index
+        assert ids(store, "public") == ["other"]
+
+
 def test_an_encrypted_store_is_not_searchable_and_its_index_is_deleted(url):
     with Store(url) as store:
         add_batch(store, "run", owner="me")
@@ -199,3 +228,130 @@ def test_sqlite_finds_its_index_damaged_never(tmp_path):
         store.delete_batch("run")
     raw = sqlite3.connect(tmp_path / "a.db")
     raw.execute("INSERT INTO search_texts(search_texts) VALUES ('integrity-check')")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('two words "a phrase" begin*', [("two",), ("words",), ("a", "phrase"), ("begin", "*")]),
+        ('"quoted*" a-b', [("quoted",), ("a", "b")]),
+        ("- * _", []),
+        ("x" * 300, [("x" * 200,)]),
+        ("下で", [("下", "で")]),
+    ],
+)
+def test_the_terms_of_a_query(text, expected):
+    assert [(*term.words, *("*" if term.is_prefix else "")) for term in parse_query(text)] == expected
+
+
+def test_a_query_has_at_most_twenty_terms():
+    assert len(parse_query("word " * 21)) == 20
+
+
+def test_a_snippet_begins_shortly_before_the_first_match_and_ends_with_what_is_left_out():
+    terms = parse_query("cat")
+    assert marked(snippet("a cat and a CAT", terms)) == "a [cat] and a [CAT]"
+    assert marked(snippet("cats", terms)) == "cats"
+    assert marked(snippet("cats and kittens", parse_query("cat* kit"))) == "[cats] and kittens"
+    assert marked(snippet("no_cat_here", terms)) == "no_[cat]_here"
+    assert marked(snippet("x" * 240, terms)) == "x" * 240
+    assert marked(snippet("x" * 241, terms)) == "x" * 240 + "…"
+    assert marked(snippet("-" * 70 + "cat", terms)) == "-" * 70 + "[cat]"
+    assert marked(snippet("-" * 71 + "cat", terms)) == "…" + "-" * 70 + "[cat]"
+    long = marked(snippet("-" * 100 + "cat" + "-" * 300, terms))
+    assert long == "…" + "-" * 70 + "[cat]" + "-" * (240 - 73) + "…"
+    assert marked(snippet("b, a", parse_query('"a b"'))) == "b, a"
+    assert marked(snippet("a - b", parse_query('"a b"'))) == "[a - b]"
+
+
+def test_sessions_are_named_by_the_beginning_of_their_id_their_name_or_their_branch(store):
+    add_batch(store, owner="me")
+    writer = store.writer(owned("run", "me"))
+    for number, (session_id, more) in enumerate(
+        [("ab-1", {}), ("ab-2", {"name": "nightly"}), ("a_", {"branch": "fix/it"}), ("b", {"name": "ab-1"})]
+    ):
+        session(writer, session_id, startedAt=f"2026-03-01T12:00:0{number}.000Z", **more)
+    writer.close()
+
+    def found(text, limit=9):
+        return [row["id"] for row in store.search_index.named_sessions(text, limit=limit)]
+
+    assert (found("ab"), found("ab", limit=1)) == (["ab-2", "ab-1"], ["ab-2"])
+    assert found(" ab-1 ") == ["b", "ab-1"]
+    assert (found("nightly"), found("fix/it"), found("night")) == (["ab-2"], ["a_"], [])
+    assert (found("a_"), found("%"), found(""), found("  ")) == (["a_"], [], [], [])
+
+
+def test_sqlite_without_its_search_module_says_so(tmp_path, monkeypatch):
+    with Store(str(tmp_path / "a.db")) as store:
+        monkeypatch.setattr(search, "_has_fts5", lambda: False)
+        with pytest.raises(UsageError, match="it has no FTS5"):
+            store.search_index.search("cat")
+
+
+def test_an_index_is_updated_by_one_thread_at_a_time(filled):
+    index = filled.search_index
+    assert index._updating.acquire(blocking=False)
+    try:
+        assert index.update(seconds=0).pending == 4
+        assert index.state().indexed == 0
+    finally:
+        index._updating.release()
+    assert index.update(seconds=60).pending == 0
+    assert not index._updating.locked()
+
+
+def test_progress_is_reported_after_each_page(filled, monkeypatch):
+    monkeypatch.setattr(search, "PAGE_SESSIONS", 3)
+    states = []
+    filled.search_index.update(on_progress=states.append)
+    assert [(state.indexed, state.pending) for state in states] == [(3, 1), (4, 0)]
+    monkeypatch.setattr(search, "PAGE_CHARACTERS", 0)
+    filled.search_index.clear()
+    assert filled.search_index.state().pending == 4
+    states.clear()
+    filled.search_index.update(on_progress=states.append)
+    assert [state.indexed for state in states] == [1, 2, 3, 4]
+
+
+def test_the_newest_sessions_are_indexed_first(store, monkeypatch):
+    monkeypatch.setattr(search, "PAGE_SESSIONS", 1)
+    add_batch(store, owner="me")
+    writer = store.writer(owned("run", "me"))
+    for number in (1, 3, 2):
+        recorder = session(writer, f"s{number}", startedAt=f"2026-03-0{number}T12:00:00.000Z")
+        recorder.record(Message(role="user", content="cat"))
+        recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
+    writer.close()
+    store.search_index.update(seconds=0)
+    assert [hit.session_id for hit in store.search_index.search("cat").hits] == ["s3"]
+
+
+def test_only_so_much_of_a_session_is_indexed(filled, monkeypatch):
+    monkeypatch.setattr(search, "MOST_TEXT", 20)
+    monkeypatch.setattr(search, "MOST_EVENTS", 2)
+    record(filled, "long", "0123456789 012345678 apple", "second", "third")
+    record(filled, "blob", "é" * 7000 + " pear")
+    assert ids(filled, "012345678") == ["long"]
+    assert (ids(filled, "apple"), ids(filled, "second"), ids(filled, "third")) == ([], ["long"], [])
+    assert (ids(filled, "é" * 20), ids(filled, "pear")) == (["blob"], [])
+
+
+def test_sessions_that_were_deleted_while_they_were_indexed_leave_the_index_and_its_results(filled):
+    filled.search_index.update()
+    with_rows = filled._plain.connect()
+    with_rows.run('DELETE FROM "sessions" WHERE "id" = ?', ("a",))
+    assert [hit.session_id for hit in filled.search_index.search("cat").hits] == ["b"]
+    record(filled, "f", "one more dog")
+    filled.search_index.update()
+    assert query(filled, 'SELECT COUNT(*) AS "n" FROM "search_sessions"') == [{"n": 4}]
+    with_rows.run('DELETE FROM "messages" WHERE "sessionId" = ?', ("f",))
+    with_rows.close()
+    assert filled.search_index.search("dog").hits == ()
+
+
+def test_deleted_sessions_are_indexed_anew_if_they_return(filled):
+    filled.search_index.update()
+    filled.delete_texts("run")
+    assert filled.search_index.state().indexed == 2
+    assert query(filled, 'SELECT COUNT(*) AS "n" FROM "search_sessions"') == [{"n": 2}]

@@ -16,7 +16,7 @@ from proctor.errors import OwnershipLost, StoreError
 from proctor.store import RetrySelection, Store
 from proctor.store.database import open_database
 from proctor.store.tables import COLUMNS
-from proctor.store.writer import RowGroups, Writer, is_alive, this_process, timestamp
+from proctor.store.writer import GATHER_SECONDS, RowGroups, Writer, is_alive, this_process, timestamp
 from proctor.testing import eventually
 
 WAIT = 10
@@ -69,6 +69,24 @@ def test_who_waits_for_a_commit_does_not_wait_for_more_rows(store, monkeypatch):
     writer.close()
 
     assert [row["id"] for row in sessions(store)] == ["s1", "s2"]
+
+
+def test_many_rows_wait_for_more_and_who_waits_for_a_commit_does_not(store, url, monkeypatch):
+    monkeypatch.setattr("proctor.store.writer.BUSY_SECONDS", 600)
+    database = Counting(url)
+    writer = Writer(database, COLUMNS)
+    writer.add("sessions", ("few",), session_row("few"))
+    eventually(lambda: [row["id"] for row in sessions(store)] == ["few"], timeout=30)
+
+    monkeypatch.setattr("proctor.store.writer.MANY_ROWS", 0)
+    for number in range(20):
+        writer.add("sessions", (f"s{number}",), session_row(f"s{number}"))
+    time.sleep(2 * GATHER_SECONDS)
+    writer.change("sessions", ("s19",), {"status": "success"})
+    writer.flush().result(WAIT)
+
+    assert [(kind, count) for kind, _, count in database.statements] == [("INSERT", 1), ("INSERT", 20)]
+    writer.close()
 
 
 def test_rows_that_change_before_they_are_written_are_one_insert(store, url):

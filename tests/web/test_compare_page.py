@@ -139,3 +139,22 @@ def test_no_window_is_so_narrow_that_a_comparison_is_scrolled_sideways(served, s
             assert page.evaluate(WIDTH) <= 0, width
             box = words.bounding_box()
             assert box["x"] + box["width"] <= width, width
+
+
+def test_a_mean_without_an_upper_limit_is_shown(served, site, open_page):
+    tasks = {f"task {n}": "success" if n % 3 else "fail" for n in range(12)}
+    compared_run(site.store, "before", tasks)
+    compared_run(site.store, "after", tasks)
+    writer = site.store.writer()
+    for number, item in enumerate(site.store.read.items("after", limit=12)):
+        writer.change("batch_items", ("after", item["id"]), {"costUsd": 0.01 if number else 0.02})
+    writer.close()
+    (cost,) = served.get("/api/compare?run=before&run=after&metric=cost").json["contrasts"]
+    limits = (cost["candidateMean"]["low"], cost["candidateMean"]["high"])
+    assert limits[0] is not None and limits[1] is None
+
+    page = open_page(f"{served.url}/compare?run=before&run=after&metric=cost")
+    row = page.get_by_role("table", name="Differences").get_by_role("row", name=re.compile("^Cost"))
+    expect(row.get_by_role("link", name="$0.0108")).to_have_attribute(
+        "title", re.compile("^95% CI from [0-9.]+; 12 tasks, 12 items$")
+    )

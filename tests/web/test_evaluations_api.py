@@ -1,6 +1,7 @@
 """Evaluation jobs over HTTP, from a preview to the results; and the labels that people give."""
 
 import json
+from urllib.parse import quote
 
 import pytest
 from stocked_judgements import CHECK, MATCH, bring_sessions, ended, wanted
@@ -203,3 +204,20 @@ def test_drift_of_online_evaluation_is_shown_with_bounds_and_crossings(served, p
     words = proctor("evaluate", "drift").stdout
     assert "support  tidy  Went down" in words and f"down at session {crossing['position']}" in words
     assert "There are no scores" in proctor("evaluate", "drift", "other").stderr
+
+
+def test_an_evaluator_has_a_trend_over_evaluations_of_different_names(served, proctor):
+    bring_sessions(proctor)
+    for name, evaluators in (("first", [MATCH, CHECK]), ("second", [MATCH])):
+        reply = served.post("/api/evaluations", wanted(name=name, evaluators=evaluators))
+        assert ended(served, reply.json["id"])["state"] == "COMPLETED"
+
+    # Neither name ran twice, and only one evaluator is in both.
+    (line,) = served.get("/api/trends").json["trends"]
+    answer = served.get(f"/api/trends/line?key={quote(line['key'])}").json
+
+    assert (line["name"], line["runs"]) == (MATCH.removeprefix("Builtin."), 2)
+    assert (answer["metric"], answer["metrics"]) == (f"score:{MATCH}", [f"score:{MATCH}"])
+    assert len(answer["runs"]) == len(answer["chart"]["marks"]) == 2
+    assert answer["changes"] == []
+    assert "no significant change" in answer["summary"]

@@ -1,10 +1,14 @@
 """Lists of items over HTTP: filters, order, neighbors of a session."""
 
+import threading
+from collections import Counter
+
 import pytest
 from stocked_runs import MODELS, NOW, add_score, add_session, positions, stock
 
 from proctor.item import Item
 from proctor.session import Message
+from proctor.stats.results import load_first_results, load_results
 from proctor.store import timestamp
 from proctor.store.annotations import Annotation
 
@@ -180,7 +184,8 @@ def test_items_are_filtered_by_tags_notes_and_stars_of_their_sessions(listed):
     assert [(one["value"], one["items"]) for one in levels] == [("odd", 2), ("slow", 1)]
 
 
-def test_a_matrix_has_tasks_as_rows_and_the_levels_of_a_factor_as_columns(served, site):
+def stock_matrix(site):
+    """Three tasks by two models, twice each."""
     tasks, models = ["one", "two", "three"], MODELS[:2]
     made = [
         Item(runner="prompt", prompt=task, model=model, factors={"model": model, "task": task}, repeat=repeat)
@@ -199,6 +204,11 @@ def test_a_matrix_has_tasks_as_rows_and_the_levels_of_a_factor_as_columns(served
         change = {"status": ends[status], "sessionId": session, "costUsd": number / 10}
         writer.change("batch_items", ("grid", item.id), change)
     writer.close()
+    return tasks, models, made
+
+
+def test_a_matrix_has_tasks_as_rows_and_the_levels_of_a_factor_as_columns(served, site):
+    tasks, models, made = stock_matrix(site)
 
     whole = served.get("/api/runs/grid/matrix").json
     differing = served.get("/api/runs/grid/matrix?by=model&disagree=true&limit=1").json
@@ -210,8 +220,68 @@ def test_a_matrix_has_tasks_as_rows_and_the_levels_of_a_factor_as_columns(served
     assert (first["items"], first["decided"], first["passed"], first["answer"]) == (2, 2, 2, "answer 4")
     assert (second["passed"], second["status"], second["sessionId"]) == (0, "fail", "g6")
     assert second["costUsd"] == pytest.approx(0.65)
+    assert (second["itemIds"], whole["isCurrent"]) == ([made[6].id, made[7].id], True)
     assert whole["rows"][2]["cells"][1]["items"] == 1
     assert (differing["total"], [row["task"] for row in differing["rows"]]) == (2, ["two"])
     assert [(row["task"], row["cells"][0]["answer"]) for row in searched["rows"]] == [("two", "")]
     assert served.get("/api/runs/grid/matrix?by=weather").status == 404
     assert served.get("/api/runs/grid/matrix?score=weather&disagree=true").status == 404
+
+
+def test_all_repeats_of_a_cell_can_be_read(served, site):
+    _, _, made = stock_matrix(site)
+
+    reply = served.get(f"/api/runs/grid/matrix/items?item={made[7].id}&item={made[6].id}&item=none").json
+
+    assert [(one["id"], one["repeat"], one["status"]) for one in reply["items"]] == [
+        (made[6].id, 1, "fail"),
+        (made[7].id, 2, "fail"),
+    ]
+    assert reply["items"][0]["outcome"]["answer"] == "answer 6"
+    assert served.get("/api/runs/grid/matrix/items").status == 422
+
+
+def test_the_first_tasks_of_a_large_run_are_there_while_all_items_are_read(served, site, monkeypatch):
+    tasks, models, _ = stock_matrix(site)
+    may_load = threading.Event()
+
+    def load(*arguments):
+        assert may_load.wait(60)
+        return load_results(*arguments)
+
+    monkeypatch.setattr("proctor.stats.results.load_results", load)
+    monkeypatch.setattr("proctor.web.state.LARGE", 0)
+
+    first = served.get("/api/runs/grid/matrix?wait=0").json
+    searched = served.get("/api/runs/grid/matrix?wait=0&search=two").json
+    charts = served.get("/api/runs/grid/charts?by=model&wait=0").json
+    may_load.set()
+    whole = served.get("/api/runs/grid/matrix").json
+
+    assert (first["isCurrent"], first["levels"], first["rows"][0]["task"]) == (False, list(models), "one")
+    assert [cell["passed"] for cell in first["rows"][0]["cells"]] == [2, 2]
+    assert (searched["isCurrent"], searched["rows"]) == (False, [])
+    assert (charts["isCurrent"], charts["charts"]) == (False, [])
+    assert (whole["isCurrent"], [row["task"] for row in whole["rows"]]) == (True, tasks)
+    assert served.get("/api/runs/grid/charts?by=model&wait=0").json["charts"]
+
+
+def test_a_task_that_was_read_in_part_is_not_among_the_first(site, monkeypatch):
+    stock_matrix(site)
+    monkeypatch.setattr("proctor.stats.results.LEAST_FIRST_ROWS", 3)
+    monkeypatch.setattr("proctor.stats.results.FIRST_ROWS", 0)
+
+    results = load_first_results(site.store.read, "grid")
+
+    # Of three rows of each model, the third one's task has a repeat that was not read.
+    assert Counter(results.labels) == {"one": 4}
+
+
+def test_groups_are_counted_before_they_are_compared(served, site):
+    _, models, _ = stock_matrix(site)
+
+    groups = served.get("/api/compare/counts?run=grid&by=model").json["groups"]
+
+    assert {tuple(one.values()) for one in groups} == {(models[0], 6, 6, 6), (models[1], 5, 5, 2)}
+    assert served.get("/api/compare/counts?run=grid&by=task").json["groups"] == []
+    assert served.get("/api/compare/counts?run=grid").status == 400

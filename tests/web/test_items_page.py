@@ -1,6 +1,7 @@
 """The items and the matrix of a run in a real browser: filters, selected items, words that differ."""
 
 import re
+import threading
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -9,6 +10,7 @@ from stocked_runs import HOSTILE, MODELS, NOW, add_score, add_session, stock
 
 from proctor.item import Item
 from proctor.session import Message
+from proctor.stats.results import load_results
 from proctor.store import timestamp
 from proctor.store.annotations import Annotation
 
@@ -274,6 +276,50 @@ def test_a_matrix_shows_who_passed_what_where_they_differ_and_the_session_behind
     page.get_by_role("combobox", name="Compare words of").select_option("")
     expect(matrix.locator("[title*='gnp.exe']")).to_have_count(1)
     expect(matrix.locator("[title*='\u202e']")).to_have_count(0)
+
+
+def test_the_drawer_of_a_cell_has_all_its_repeats_also_while_a_large_run_is_read(
+    listed, open_page, monkeypatch
+):
+    store = listed.site.store
+    made = [
+        Item(runner="prompt", prompt="capital", model=MODELS[0], factors={"model": MODELS[0]}, repeat=repeat)
+        for repeat in (1, 2, 3)
+    ]
+    row = {"runId": "repeated", "createdAt": timestamp(NOW), "finishedAt": timestamp(NOW), "job": "benchmark"}
+    store.create_batch({**row, "status": "completed"}, made)
+    writer = store.writer()
+    for item, status in zip(made, ("success", "fail", "success"), strict=True):
+        session = f"repeat-{item.repeat}"
+        events = [Message(role="assistant", content=f"Answer {item.repeat}.")]
+        add_session(store, session, events, "repeated", itemId=item.id)
+        writer.change("batch_items", ("repeated", item.id), {"status": status, "sessionId": session})
+    writer.close()
+    may_load = threading.Event()
+
+    def load(*arguments):
+        assert may_load.wait(60)
+        return load_results(*arguments)
+
+    monkeypatch.setattr("proctor.stats.results.load_results", load)
+    monkeypatch.setattr("proctor.web.state.LARGE", 0)
+    page = open_page(f"{listed.url}/runs/repeated#matrix")
+
+    expect(page.locator("#matrix-count")).to_have_text("The first tasks; all items are being read…")
+    expect(page.get_by_role("grid", name="Matrix").get_by_role("rowheader")).to_have_text(["capital"])
+    may_load.set()
+    expect(page.locator("#matrix-count")).to_have_text("1 task", timeout=30_000)
+    page.get_by_role("grid", name="Matrix").get_by_text("2 of 3 passed").click()
+    drawer = page.get_by_role("dialog", name="capital")
+    expect(drawer).to_contain_text("Answer 1.")
+    repeats = drawer.get_by_role("group", name="Repeats").get_by_role("button")
+    expect(repeats).to_have_text(
+        [re.compile("Repeat 1"), re.compile("Repeat 2.*fail"), re.compile("Repeat 3")]
+    )
+    repeats.nth(1).click()
+    expect(drawer).to_contain_text("Answer 2.")
+    assert drawer.get_by_role("link", name="Open session").get_attribute("href") == "/sessions/repeat-2"
+    assert [one.get_attribute("aria-pressed") for one in repeats.all()] == ["false", "true", "false"]
 
 
 def test_names_of_models_break_between_their_parts(listed, open_page):

@@ -40,7 +40,28 @@ def test_a_test_case_is_saved_listed_made_a_plan_and_deleted(served, models):
         ],
     }
     left = served.ask("DELETE", f"/api/datasets/{dataset['id']}/examples/{first['id']}").json
-    assert left["datasets"][0]["examples"] == 1
+    assert (left["datasets"][0]["examples"], left["total"]) == (1, 1)
+
+
+def test_what_a_plan_and_a_list_of_datasets_leave_out_is_counted(served, monkeypatch):
+    for name in ("one", "two", "three"):
+        served.post("/api/test-cases", {"prompt": name, "dataset": name})
+    served.post("/api/test-cases", {"prompt": "last", "dataset": "one"})
+    monkeypatch.setattr("proctor.web.library.MOST_CASES", 1)
+    monkeypatch.setattr("proctor.store.datasets.PAGE", 2)
+
+    plan = served.get("/api/datasets/one/plan").json
+    first, second = (served.get(f"/api/datasets?limit=2&offset={offset}").json for offset in (0, 2))
+
+    assert (yaml.safe_load(plan["text"])["matrix"], plan["cases"], plan["omitted"]) == (
+        [{"prompt": "one"}],
+        1,
+        1,
+    )
+    assert served.get("/api/datasets/two/plan").json["omitted"] == 0
+    assert (len(first["datasets"]), len(second["datasets"]), first["total"], second["total"]) == (2, 1, 3, 3)
+    names = {one["name"] for answer in (first, second) for one in answer["datasets"]}
+    assert names == {"one", "two", "three"}
 
 
 def test_characters_that_yaml_refuses_stay_in_the_plan_of_a_test_case(served):
@@ -62,7 +83,7 @@ def test_characters_that_yaml_refuses_stay_in_the_plan_of_a_test_case(served):
 )
 def test_a_wrong_test_case_is_refused(served, case, status):
     assert served.ask("POST", "/api/test-cases", case).status == status
-    assert served.get("/api/datasets").json == {"datasets": []}
+    assert served.get("/api/datasets").json == {"datasets": [], "total": 0}
 
 
 def test_tasks_have_their_results_of_all_runs_and_the_state_of_oracle_and_noop(served, site):
@@ -126,7 +147,7 @@ def test_a_prompt_is_asked_of_two_models_saved_and_run_again_by_keyboard(served,
     page.keyboard.press("Enter")
     page.get_by_label("A right answer contains").fill("odd")
     page.get_by_role("button", name="Save", exact=True).press("Enter")
-    page.get_by_text("has 1 test cases").wait_for()
+    page.get_by_text("has 1 test case.").wait_for()
 
     page.goto(f"{served.url}/tasks")
     page.get_by_role("button", name="test_cases").press("Enter")

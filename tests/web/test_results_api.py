@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from urllib.parse import quote
 
-from stocked_runs import NOW, add_duel, duel, finish
+from stocked_runs import NOW, add_duel, add_score, add_session, duel, finish
 
 from proctor.item import Item
 from proctor.store import timestamp
@@ -163,3 +163,41 @@ def test_every_job_shows_what_it_measures(served, proctor):
     values = [row[1]["figure"]["value"] for row in averages["rows"]]
     assert averages["title"] == "Scores by evaluator, lowest first" and values == sorted(values)
     assert worst[0]["title"].startswith("Lowest ") and worst[0]["rows"][0][0]["session"]
+
+
+def test_bars_of_a_distribution_open_their_items_and_whole_numbers_have_bars_of_their_own(shared):
+    store = shared.site.store
+    add_duel(store, "graded", 20, lambda n, item: n % 3 == 0)
+    writer = store.writer()
+    items = duel(20)
+    for number, item in enumerate(items):
+        session = f"graded-{number}"
+        add_session(store, session, [], "graded", itemId=item.id)
+        writer.change("batch_items", ("graded", item.id), {"sessionId": session})
+        add_score(writer, session, evaluator="grade", value=float(1 + number % 5))
+        # Also at the ends of bars.
+        add_score(writer, session, evaluator="tone", value=(number % 11) / 10)
+        for check in range(6):
+            value = float(item.model == "dear/model" and number % 7 <= check)
+            add_score(writer, session, evaluator=f"check: {check}", value=value)
+    writer.close()
+
+    answer = results(shared, "graded")
+
+    charts = {chart["title"]: chart for chart in of_kind(answer, "chart")}
+    grades = charts["Distribution of grade"]["marks"]
+    assert [(mark["label"], mark["n"]) for mark in grades] == [(str(grade), 8) for grade in range(1, 6)]
+    for marks in (grades, charts["Distribution of tone"]["marks"]):
+        for mark in marks:
+            if not mark["n"]:
+                assert mark["items"] is None
+                continue
+            (score,) = mark["items"]["score"]
+            assert shared.get(f"/api/runs/graded/items?score={quote(score)}").json["total"] == mark["n"]
+    (table,) = of_kind(answer, "table")
+    columns = [(column["title"], column["isOptional"]) for column in table["columns"][3:-3]]
+    # Evaluators come before checks; of these, those first in which the models differ most.
+    assert {title for title, _ in columns[:2]} == {"grade", "tone"}
+    assert columns[2][0] == "check: 5"
+    assert [is_optional for _, is_optional in columns] == [False] * 4 + [True] * (len(columns) - 4)
+    assert len(columns) == 8

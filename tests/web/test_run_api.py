@@ -234,6 +234,10 @@ def test_a_report_is_a_page_that_may_run_nothing_or_markdown(served, site):
     assert "script-src" not in policy
     assert kept.headers["content-disposition"] == 'attachment; filename="report-stocked.md"'
     assert kept.text.startswith("# Run stocked")
+    portable = served.get("/api/runs/stocked/report?format=portable")
+    assert portable.headers["content-disposition"] == 'attachment; filename="report-stocked.html"'
+    assert "<script" in portable.text and "<script" not in page.text
+    assert "content-disposition" not in page.headers
     assert served.get("/api/runs/stocked/analysis").status == 404
 
 

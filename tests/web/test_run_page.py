@@ -259,6 +259,35 @@ def test_an_abort_asks_first_then_the_run_goes_on_and_what_failed_is_tried_again
     expect(page.get_by_role("button", name="Retry failed")).to_be_hidden()
 
 
+COSTLY = """
+runId: costly
+budget: 0.001
+defaults: {model: scripted/echo}
+matrix: [{prompt: [one, two]}]
+prices: {scripted/echo: {input: 100, output: 100}}
+"""
+
+
+def test_a_run_without_money_says_so_and_is_resumed_with_a_larger_budget(served, proctor, open_page):
+    (proctor.folder / "plan.yaml").write_text(COSTLY)
+    assert proctor("batch", "plan.yaml").returncode == 3
+    page = open_page(f"{served.url}/runs/costly")
+
+    expect(page.get_by_text("The budget is reached: the next call could exceed it.")).to_be_visible()
+    expect(page.locator("#tiles")).not_to_contain_text("prices unknown")
+    page.get_by_role("button", name="Resume").click()
+    dialog = page.get_by_role("dialog", name="Resume with a larger budget?")
+    budget = dialog.get_by_role("spinbutton", name="Budget of the run (USD)")
+    expect(budget).to_have_value("0.002")
+    budget.fill("")
+    dialog.get_by_role("button", name="Resume").click()
+    expect(dialog).to_be_visible()
+    budget.fill("20")
+    dialog.get_by_role("button", name="Resume").click()
+    expect(page.locator("#status")).to_contain_text("completed")
+    assert served.get("/api/runs/costly").json["budgetUsd"] == 20
+
+
 def test_an_answer_that_was_long_on_its_way_does_not_replace_what_is_newer(served, proctor, open_page):
     talker(proctor, "wrong", 60)
     (proctor.folder / "plan.yaml").write_text(TALK)

@@ -7,11 +7,13 @@ import stat
 import pytest
 from calling import Served
 from starlette.routing import Route
+from stocked_runs import add_session
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from proctor.config import ServeToken, read_config, serve_tokens
 from proctor.errors import UsageError
+from proctor.session import Message
 from proctor.web import access, agentcore
 from proctor.web.access import GuessLimiter, check_roles, operation_role, stored_token
 from proctor.web.agentcore import logs
@@ -44,6 +46,8 @@ def as_role(role):
         ("GET", "/api/runs", "view"),
         ("GET", "/", "view"),
         ("POST", "/api/sessions/none/labels", "label"),
+        ("POST", "/api/test-cases", "label"),
+        ("DELETE", "/api/datasets/none/examples/none", "run"),
         ("POST", "/api/runs", "run"),
         ("POST", "/api/plans/check", "run"),
         ("POST", "/api/runs/none/abort", "run"),
@@ -59,6 +63,24 @@ def test_each_role_includes_the_ones_before_it(team, method, path, needed):
         assert (reply.status != 403) == is_allowed, (role, reply.text)
         if not is_allowed:
             assert f"this needs the role `{needed}`; the-{role} has" in reply.json["error"]["problem"]
+
+
+def test_notes_and_labels_have_the_name_of_the_token(team):
+    add_session(team.site.store, "noted", [Message(role="assistant", content="hello")])
+    path, note = "/api/sessions/noted/annotations", {"kind": "note", "text": "odd", "author": "the-admin"}
+    rating = {"evaluator": "Human.Rating", "who": "the-admin", "value": 4}
+
+    assert team.post(path, note, **as_role("label")).status == 200
+    assert team.post("/api/annotations", note | {"sessionIds": ["noted"]}, **as_role("run")).status == 200
+    assert team.post("/api/sessions/noted/labels", rating, **as_role("label")).status == 200
+    # The server's own token names nobody.
+    assert team.post(path, note | {"author": "dana"}, authorization=f"Bearer {TOKEN}").status == 200
+    answer = team.get(path, **as_role("view")).json
+
+    assert [one["author"] for one in answer["annotations"]] == ["the-label", "the-run", "dana"]
+    assert [one["who"] for one in answer["ratings"]] == ["the-label"]
+    page = team.get("/sessions/noted", **as_role("label")).text
+    assert 'data-person="the-label"' in page
 
 
 def test_every_route_has_a_role():

@@ -141,10 +141,11 @@ class _WorkLimit:
 
     async def __aenter__(self) -> None:
         # Starts now, which may be later than this object was made.
-        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None
         self._task, self._before = task, task.cancelling()
-        self.when = asyncio.get_running_loop().time() + self._seconds
+        self.when = loop.time() + self._seconds
         self._timers.start(self)
         self._limits.append(self)
 
@@ -274,7 +275,8 @@ class Attempt:
             message = f"{type(error).__name__}: {error}"
             return Outcome(status=ERROR, reason="internal_error", error=message)
         finally:
-            self._context.gateway.shut(self._token)
+            if self._token:
+                self._context.gateway.shut(self._token)
 
     def _check_answer(self, item: Item, outcome: Outcome) -> Outcome:
         """Check the agent's last message against `expect`, when everything else has passed."""
@@ -317,7 +319,7 @@ class Attempt:
             access=self._access,
             agent=self._agent,
             home=self._context.home,
-            environment=self._environment(self._work.item),
+            environment=self._environment(self._work.item) if self._work.item.agent else {},
             now=self._context.now,
             time_limit=self._clock.time_limit,
             phase=self._clock.phase,
@@ -412,8 +414,6 @@ class Attempt:
         return agent
 
     def _environment(self, item: Item) -> dict[str, str]:
-        if not item.agent:
-            return {}
         named = secrets.referenced(map(str, item.details.get("env", {}).values()))
         visible = secrets.visible(self._context.environment, named={"HOME", *named})
         return {**visible, **self._work.variables}
@@ -446,9 +446,10 @@ class Attempt:
 
     def _answered_model(self) -> str:
         """The model that an agent with a service of its own has used, if it is not the requested one."""
-        model, requested = self._recorder.main_model, self._work.item.model
-        is_own = self._agent_was_called and self._reservation.is_blind and not self._stand_in
-        return model if is_own and model and not is_same_model(requested, model) else ""
+        if not self._agent_was_called or not self._reservation.is_blind or self._stand_in:
+            return ""
+        model = self._recorder.main_model
+        return model if model and not is_same_model(self._work.item.model, model) else ""
 
     def _spent(self, totals: Totals) -> float | None:
         """The cost of the attempt; None when it is unknown whether more was spent."""

@@ -48,6 +48,7 @@ def forget_sessions(store: Store, session_ids: Sequence[str]) -> None:
     """Delete imported sessions with their documents. Scores of them in evaluation runs stay."""
     for start in range(0, len(session_ids), AT_ONCE):
         store.delete_imported(session_ids[start : start + AT_ONCE])
+    store.search_index.compact()
 
 
 def _named(store: Store, session_id: str) -> str:
@@ -73,7 +74,15 @@ class Removal:
 def delete_run(
     store: Store, run_id: str, home: Path, environment: Mapping[str, str], *, branches: bool
 ) -> Removal:
-    """Delete a run that is not running."""
+    """Delete a run that is not running, and its words from the search index."""
+    removal = _delete_run(store, run_id, home, environment, branches=branches)
+    store.search_index.compact()
+    return removal
+
+
+def _delete_run(
+    store: Store, run_id: str, home: Path, environment: Mapping[str, str], *, branches: bool
+) -> Removal:
     removed, problems = 0, _remove_worktrees(store, run_id, home)
     for session in store.read.table("sessions", Scope(run_id=run_id)):
         if branches and session["branch"] and session["repo"]:
@@ -135,7 +144,8 @@ def prune_runs(ctx: RunContext, before: datetime, *, keep_scores: bool, dry_run:
                 store.delete_texts(run["runId"])
             else:
                 environment = ctx.settings.user_environment
-                problems += delete_run(store, run["runId"], ctx.home, environment, branches=False).problems
+                problems += _delete_run(store, run["runId"], ctx.home, environment, branches=False).problems
+        store.search_index.compact()
         if any(batch["status"] == RUNNING for batch in store.read.batches(ctx.now())):
             problems.append("a run is active: the space is used again, but the file is not made smaller")
         else:

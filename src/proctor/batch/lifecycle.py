@@ -35,7 +35,7 @@ from proctor.job import (
 )
 from proctor.models import ModelRouter
 from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader
-from proctor.store.batches import moment
+from proctor.store.batches import ABORTED, moment
 from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ class RunSummary(TypedDict):
     successCount: int
     uncheckedCount: NotRequired[int]
     """Successes that nothing checked; missing: none."""
+    abortedCount: NotRequired[int]
+    """Errors of an aborted run that are items it was aborted in."""
     failCount: int
     timeoutCount: int
     errorCount: int
@@ -570,6 +572,10 @@ def summarize(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
     }
     if unchecked:
         summary["uncheckedCount"] = unchecked
+    if batch["status"] == ABORTED:
+        # They count as errors, but none of them failed.
+        ended = ItemFilter(statuses=(ERROR,), reasons=(ABORTED,))
+        summary["abortedCount"] = store.read.count_items(batch["runId"], ended)
     if store.read.resource(batch["runId"], STOP_RULE) is not None:
         from proctor.stats.stopping import stop_document
 

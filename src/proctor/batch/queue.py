@@ -79,13 +79,10 @@ class WorkQueue:
     async def next(self) -> WorkItem | None:
         """The next item, waiting for it if necessary; None when all is done or the queue is stopped."""
         while not self._stopped:
-            if self._ready:
-                work = self._ready.popleft()
-                if self._is_needed and not self._is_needed(work.id):
-                    self.skipped += 1
-                    continue
-                self._in_progress += 1
-                return await self._with_checkpoint(work)
+            if work := self._pop_needed():
+                if work.id in self._attempted_before:
+                    await self._add_checkpoint(work)
+                return work
             if not self._exhausted:
                 await self._load()
             elif self._in_progress:
@@ -101,13 +98,30 @@ class WorkQueue:
 
     async def chunk(self, limit: int) -> list[WorkItem]:
         """The next items, as many as are ready and at most `limit`; empty when `next` would return None."""
-        items = list[WorkItem]()
-        while len(items) < limit and (not items or self.ready):
-            work = await self.next()
-            if work is None:
-                break
+        first = await self.next()
+        items = [first] if first else []
+        # Not `next`: where the others turn out not to be needed, it would wait for the first one to end.
+        while items and len(items) < limit and (work := self._pop_needed()):
+            if work.id in self._attempted_before:
+                await self._add_checkpoint(work)
             items.append(work)
         return items
+
+    def _pop_needed(self) -> WorkItem | None:
+        """Take the first item that is ready and needed; None: there is none, or the queue is stopped."""
+        while self._ready and not self._stopped:
+            work = self._ready.popleft()
+            if not self._is_needed or self._is_needed(work.id):
+                self._in_progress += 1
+                return work
+            self.skipped += 1
+        return None
+
+    async def _add_checkpoint(self, work: WorkItem) -> None:
+        # One at a time, not with the page: a checkpoint may be large.
+        assert self._load_checkpoint
+        self._attempted_before.remove(work.id)
+        work.checkpoint = await self._load_checkpoint(work.id)
 
     def done(self) -> None:
         """Mark an item that `next` returned as finished."""
@@ -148,13 +162,6 @@ class WorkQueue:
                 self._exhausted = True
                 if not self._in_progress:
                     self._wake_all()
-
-    async def _with_checkpoint(self, work: WorkItem) -> WorkItem:
-        # One at a time, not with the page: a checkpoint may be large.
-        if self._load_checkpoint and work.id in self._attempted_before:
-            self._attempted_before.remove(work.id)
-            work.checkpoint = await self._load_checkpoint(work.id)
-        return work
 
     async def _wait(self) -> None:
         # One future per waiter, so that an item that comes back wakes one task and not a thousand.

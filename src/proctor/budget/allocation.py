@@ -145,6 +145,8 @@ class BatchBudget:
     ) -> None:
         """`commit` waits until all `rows` so far are committed."""
         self._ledger = ledger
+        self.is_limited = ledger.is_limited
+        """Whether there is a budget."""
         self._run_id = run_id
         self._concurrency = concurrency
         self._rows = rows
@@ -159,11 +161,6 @@ class BatchBudget:
         self._changes = 0
         """How often money was returned: a waiter that has seen fewer has something new to look at."""
         self._covering: set[asyncio.Task[None]] = set()
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is a budget."""
-        return self._ledger.is_limited
 
     @property
     def short_of(self) -> str:

@@ -52,6 +52,8 @@ class Reservation:
         self.waited: Callable[[float], None] | None = None
         """Called with the seconds of each pause, before it starts."""
         self.calls_lost = 0
+        self.is_limited = cap_usd is not None or budget.is_limited
+        """Whether there is any limit to its spending."""
         self._budget = budget
         self._reserved = 0.0
         self._cost = 0.0
@@ -66,11 +68,6 @@ class Reservation:
         self._waiting = 0
         """Calls that wait for money."""
         self._entries = 0
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is any limit to its spending."""
-        return self.cap_usd is not None or self._budget.is_limited
 
     async def hold(self, worst: SpendingRequest) -> Hold:
         """Set aside the worst-case cost of a call before it is sent.
@@ -128,6 +125,8 @@ class Reservation:
         """Set the total cost of the recorded calls; why the attempt must stop, None: it may continue."""
         call = total_usd - self._cost
         self._cost = total_usd
+        if not self.is_limited:
+            return None
         self._unrecorded = max(0.0, self._unrecorded - call)
         self._enter_running()
         self._budget.learn_cost(self.kind, call)

@@ -18,6 +18,7 @@ from proctor.errors import PlanError, UsageError
 from proctor.jobs.benchmark.models import ModelSupply, read_supply, with_discovered
 from proctor.jobs.dialogue.roles import BUILT_IN, RoleFolder, Roles, new_role
 from proctor.json_values import JsonObject
+from proctor.models import local
 from proctor.models.discovery import DiscoveredModel
 from proctor.models.prices import Price, price_of
 from proctor.models.router import is_stand_in
@@ -78,7 +79,7 @@ def _agent_cells(name: str, availability: Availability, stand_in: bool) -> tuple
 models_app = typer.Typer(add_completion=False)
 
 
-@models_app.command()
+@models_app.callback(invoke_without_command=True)
 def models(
     context: typer.Context,
     search: Annotated[str, typer.Option(help="Only models whose name contains TEXT.", metavar="TEXT")] = "",
@@ -89,6 +90,8 @@ def models(
 
     Example:  proctor models --search llama
     """
+    if context.invoked_subcommand:
+        return output.SUCCEEDED
     folders = [Path.cwd()]
     settings = load_settings(folders, **(context.obj or {}))
     supply = with_discovered(read_supply(settings, folders, None))
@@ -103,6 +106,37 @@ def models(
         print_table(heads, (_model_cells(model, prices, now()) for model in matching))
     for name, why in _silent(supply).items():
         print_note(f"note: {printable(name)} did not list its models: {printable(why)}")
+    return output.SUCCEEDED
+
+
+@models_app.command()
+def install(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="The model: local/smollm2.", metavar="MODEL")] = local.MODEL,
+    as_json: Json = False,
+) -> int:
+    """Download the weights of the small model (93 MB) into the user's cache, unless they are there; then it
+    needs no network. Needs the extra `local`. Nothing is compiled.
+
+    Example:  proctor models install local/smollm2
+    """
+    if model != local.MODEL:
+        raise UsageError(
+            f"`{printable(model)}` has no weights that Proctor installs\nOnly `{local.MODEL}` has some."
+        )
+    environment = load_settings([Path.cwd()], **(context.obj or {})).environment
+    address = environment.get(local.ADDRESS_VARIABLE, "")
+    if not address:
+        local.require(environment, print_note)
+    weights = "" if address else str(local.weights_file(environment))
+    if as_json:
+        print_json({"model": model, "weights": weights, "server": address})
+    elif address:
+        print_note(
+            f"{model} is served at {printable(address)} ({local.ADDRESS_VARIABLE}): nothing to install"
+        )
+    else:
+        print_note(f"{model} is installed: {printable(weights)}")
     return output.SUCCEEDED
 
 

@@ -6,27 +6,27 @@ Reads the store, so that it shows runs of any process.
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from proctor.bootstrap import now
-from proctor.cli.output import count, money, print_note, printable, seconds
+from proctor.cli.output import count, fitted, money, print_note, printable, seconds
 from proctor.cli.run import beginning
 from proctor.formatting import interval, percent, short
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, shown_status
 from proctor.job import ItemFinished
 from proctor.stats.failure_groups import message_pattern
 from proctor.stats.leaderboard import ModelStanding, models_with_agents, ranked_name, standing
-from proctor.stats.progress import MakerProgress, PoolUse, Progress, progress, stop_lines
+from proctor.stats.progress import MakerProgress, PoolUse, Progress, RunningItem, progress, stop_lines
 from proctor.store import Store
 from proctor.store.items import benchmark_items
 
@@ -45,6 +45,29 @@ COLORS = {
     QUEUED: "dim",
     UNCHECKED: "blue",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class FittedTable:
+    """Rows in columns that fit the terminal: empty columns are left out, the widest ones are cut.
+
+    A table of rich takes from all columns, so that times and figures end in `…` beside long names.
+    """
+
+    rows: Sequence[Sequence[str]]
+    right: Collection[int] = ()
+    """Columns that are aligned to the right."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = {str(place): list(cells) for place, cells in enumerate(zip(*self.rows, strict=True))}
+        shown = fitted(columns, options.max_width, ()) if columns else {}
+        lines = [
+            [f"{cell:>{width}}" if int(place) in self.right else f"{cell:<{width}}" for cell in cells]
+            for place, cells in shown.items()
+            for width in [max(map(len, cells))]
+        ]
+        for cells in zip(*lines, strict=True):
+            yield Text("  ".join(cells).rstrip(), no_wrap=True, overflow="crop")
 
 
 @dataclass(slots=True)
@@ -168,7 +191,7 @@ def _failure(group: CountedFailure) -> Text:
 
 
 def _figures(progress: Progress) -> Text:
-    text = Text()
+    text = Text(no_wrap=True, overflow="ellipsis")
     counts = {**progress.counts, SUCCESS: progress.counts[SUCCESS] - progress.unchecked}
     for status, number in (*counts.items(), (UNCHECKED, progress.unchecked)):
         if number:
@@ -178,12 +201,13 @@ def _figures(progress: Progress) -> Text:
         parts.append(f"{short(60 * progress.items_per_second)} items/min")
     if progress.eta_seconds is not None:
         parts.append(f"about {seconds(progress.eta_seconds)} remaining")
-    if progress.tokens:
-        parts.append(f"{progress.tokens:,} tokens")
     if progress.cost_usd is not None:
         limit = "" if progress.budget_usd is None else f" of {money(progress.budget_usd)}"
         parts.append(money(progress.cost_usd) + limit)
-    return text.append(" · ".join(parts), style="dim")
+    if progress.tokens:
+        parts.append(f"{progress.tokens:,} tokens")
+    # On a line of its own: both together are wider than most terminals.
+    return text.append("\n" if text else "").append(" · ".join(parts), style="dim")
 
 
 def _pool(pool: PoolUse) -> Text:
@@ -200,20 +224,22 @@ def _pool(pool: PoolUse) -> Text:
     return Text(f"{printable(pool.name)}: {', '.join(parts)}", style="yellow" if pool.held_seconds else "dim")
 
 
-def _running(progress: Progress) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(justify="right", style="cyan", no_wrap=True)
-    for _ in range(6):
-        table.add_column(no_wrap=True, overflow="ellipsis")
+def _running(progress: Progress) -> "FittedTable":
+    rows = list[tuple[str, ...]]()
     for item in progress.running:
         where = item.repo.rstrip("/").rpartition("/")[2]
         who = " ".join(part for part in (item.agent, item.model) if part)
         tokens = f"{item.tokens:,} tokens" if item.tokens else ""
         name = item.item_id[:8] + (f" #{item.repeat}" if item.repeat > 1 else "")
         prompt = printable(item.prompt, width=60)
-        cells = (seconds(item.elapsed_seconds), name, where, who, prompt, item.action, tokens)
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    return table
+        cells = (seconds(item.elapsed_seconds), name, where, who, _action(item), tokens, prompt)
+        rows.append(tuple(map(printable, cells)))
+    return FittedTable(rows, right=[0])
+
+
+def _action(item: RunningItem) -> str:
+    """What an item is doing: its last tool call, or whose turn it is."""
+    return "waiting for model" if item.action in ("user", "system") else item.action
 
 
 class TopView:
@@ -261,17 +287,19 @@ def top_picture(runs: Sequence[Progress]) -> Group | Text:
     """All live runs: a row each, with what its longest item is doing."""
     if not runs:
         return Text("No live runs. Ctrl-C ends.", style="dim")
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    for _ in TOP_HEADS[1:]:
-        table.add_column(justify="right", no_wrap=True)
-    table.add_row(*(Text(head, style="dim") for head in TOP_HEADS))
-    for run in runs:
-        table.add_row(*(Text(printable(cell, width=60)) for cell in top_cells(run)))
-        for item in run.running[:1]:
-            parts = (seconds(item.elapsed_seconds), item.item_id[:8], item.agent, item.model, item.action)
-            table.add_row(Text("  " + printable(" ".join(filter(None, parts)), width=76), style="cyan"))
-    return Group(table)
+    rows = [TOP_HEADS, *(tuple(printable(cell, width=60) for cell in top_cells(run)) for run in runs)]
+    table = FittedTable(rows, right=range(1, len(TOP_HEADS)))
+    return Group(table, *(line for run in runs for line in _longest(run)))
+
+
+def _longest(run: Progress) -> list[Text]:
+    """What the item of a run that has been running for longest is doing."""
+    lines = []
+    for item in run.running[:1]:
+        parts = (run.run_id, seconds(item.elapsed_seconds), item.item_id[:8], item.agent, item.model)
+        words = "  ".join(printable(part, width=24) for part in (*parts, _action(item)) if part)
+        lines.append(Text(words, style="cyan", no_wrap=True, overflow="ellipsis"))
+    return lines
 
 
 class BenchView:

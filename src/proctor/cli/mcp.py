@@ -1,12 +1,16 @@
 """`proctor mcp`: the tools of a Model Context Protocol server on standard input and output.
 
-Each tool returns the JSON document that the command of its name prints with `--json`.
+Each tool returns the JSON document that the command of its name prints with `--json`. A call that takes too
+long, or that the assistant cancels, ends with the process it has started; only `start` leaves one behind.
 """
 
 import asyncio
 import json
+import os
+import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +24,8 @@ from proctor.cli import output
 from proctor.cli.run import terminal_context
 from proctor.errors import ProctorError, UsageError
 from proctor.item import RUNNING
-from proctor.json_values import JsonObject, as_text
-from proctor.web.plans import PlanRequest, TypedPlan
+from proctor.json_values import JsonMap, as_text
+from proctor.web.plans import PlanRequest, TypedPlan, check_in_process
 from proctor.web.state import AppState
 
 mcp_app = typer.Typer(add_completion=False)
@@ -32,12 +36,14 @@ difference is real. Write a plan as a YAML file, `check` it (nothing runs or is 
 until it has ended, `show` items that failed, and `compare` models or runs. Figures have intervals: call a
 difference real only when the comparison does."""
 MOST_SECONDS = 600
-"""How long one call may wait for a run."""
+"""How long one call may wait for a run, or take."""
+DEFAULT_SECONDS = 120.0
 MOST_ITEMS = 200
 POLL_SECONDS = 0.5
 
 Run = Annotated[str, Field(description="Run ID, or an unambiguous prefix.")]
 Plan = Annotated[str, Field(description="Path of a plan file: YAML of any job.")]
+Timeout = Annotated[float, Field(gt=0, le=MOST_SECONDS, description="Give up after so many seconds.")]
 
 
 @mcp_app.command()
@@ -97,28 +103,40 @@ class Tools:
             self.runs, self.check, self.start, self.watch, self.show, self.compare, self.search, self.abort,
         ]  # fmt: skip
 
-    async def runs(self, limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 20) -> str:
+    async def runs(
+        self,
+        limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 20,
+        timeout_seconds: Timeout = DEFAULT_SECONDS,
+    ) -> str:
         """List runs, newest first: status, items by status, tokens, cost. As `proctor runs --json`."""
-        return await self._command("runs", [f"--limit={limit}"])
+        return await self._command("runs", [f"--limit={limit}"], timeout_seconds=timeout_seconds)
 
-    async def check(self, plan: Plan) -> str:
+    async def check(self, plan: Plan, timeout_seconds: Timeout = DEFAULT_SECONDS) -> str:
         """Check a plan and everything it names, and estimate its cost and time. Nothing runs or is paid."""
-        return await asyncio.to_thread(self._check, plan)
+        with terminal_context(self._options, [_folder(plan), Path.cwd()]) as ctx:
+            site = AppState(context=ctx, command=_program())
+            request = await asyncio.to_thread(self._request, plan, {})
+            document = await check_in_process(
+                site, asyncio.Semaphore(), request, seconds=timeout_seconds, is_validation=True
+            )
+            return _document(document)
 
     async def start(
         self,
         plan: Plan,
         run_id: Annotated[str, Field(description="Name of the run; empty: the plan's, or a new one.")] = "",
         budget_usd: Annotated[float | None, Field(ge=0, description="Most to spend, in US dollars.")] = None,
+        timeout_seconds: Timeout = DEFAULT_SECONDS,
     ) -> str:
         """Start a plan in a process of its own, which outlives this server; returns its run ID at once."""
         overrides = {"runId": run_id or None, "budget": budget_usd}
         with terminal_context(self._options, [_folder(plan), Path.cwd()]) as ctx:
-            typed = await asyncio.to_thread(
-                self._typed, plan, AppState(context=ctx, command=_program()), overrides
-            )
-            await asyncio.to_thread(typed.read)
-            return _document({"runId": await typed.start(), "status": RUNNING})
+            site = AppState(context=ctx, command=_program())
+            async with _limited("start", timeout_seconds):
+                request = await asyncio.to_thread(self._request, plan, overrides)
+                typed = await asyncio.to_thread(TypedPlan, site, request)
+                await asyncio.to_thread(typed.read)
+                return _document({"runId": await typed.start(), "status": RUNNING})
 
     async def watch(
         self,
@@ -130,7 +148,11 @@ class Tools:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:
-            document = parse_document(await self._command("show", ["--limit=1"], run))
+            # Also a run that ends with the last second is seen.
+            remaining = max(deadline - loop.time(), DEFAULT_SECONDS)
+            document = parse_document(
+                await self._command("show", ["--limit=1"], run, timeout_seconds=remaining)
+            )
             document.pop("items", None)
             if document.get("status") != RUNNING or loop.time() >= deadline:
                 return _document(document)
@@ -144,13 +166,14 @@ class Tools:
         ] = "",
         text: Annotated[str, Field(description="Items of a run that contain this text.")] = "",
         limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 20,
+        timeout_seconds: Timeout = DEFAULT_SECONDS,
     ) -> str:
         """Show a run with its items, an item with its attempts, or a session with its transcript, check
         output, and scores. As `proctor show --json`."""
         options = [f"--limit={limit}"]
         options += [f"--status={status}"] if status else []
         options += [f"--search={text}"] if text else []
-        return await self._command("show", options, id)
+        return await self._command("show", options, id, timeout_seconds=timeout_seconds)
 
     async def compare(
         self,
@@ -160,42 +183,40 @@ class Tools:
             str, Field(description="success, cost, time, tokens, score:EVALUATOR, or metric:NAME.")
         ] = "success",
         gate: Annotated[list[str] | None, Field(description='Required: "success>=-0.02".')] = None,
+        timeout_seconds: Timeout = DEFAULT_SECONDS,
     ) -> str:
         """Compare runs with a baseline, or the levels of a factor of one run, paired by task, with intervals
         and corrected p-values. As `proctor compare --json`."""
         options = [f"--by={by}"] if by else []
         options += [f"--metric={metric}", *(f"--gate={each}" for each in gate or ())]
-        return await self._command("compare", options, *runs)
+        return await self._command("compare", options, *runs, timeout_seconds=timeout_seconds)
 
     async def search(
         self,
         text: Annotated[str, Field(min_length=1, description="Words to find in transcripts.")],
         limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 20,
+        timeout_seconds: Timeout = DEFAULT_SECONDS,
     ) -> str:
         """Search the transcripts of all sessions. As `proctor search --json`."""
-        return await self._command("search", [f"--limit={limit}"], text)
+        return await self._command("search", [f"--limit={limit}"], text, timeout_seconds=timeout_seconds)
 
-    async def abort(self, run: Run) -> str:
+    async def abort(self, run: Run, timeout_seconds: Timeout = DEFAULT_SECONDS) -> str:
         """Stop a run. Finished items are saved, and the run can be resumed. As `proctor abort-run --json`."""
-        return await self._command("abort-run", [], run)
+        return await self._command("abort-run", [], run, timeout_seconds=timeout_seconds)
 
     # Implementation
 
-    def _typed(self, plan: str, site: AppState, overrides: Mapping[str, object]) -> TypedPlan:
+    def _request(self, plan: str, overrides: Mapping[str, object]) -> PlanRequest:
         try:
             text = Path(plan).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read the plan {plan}: {error}\nGive the path of a YAML file.") from None
-        request = PlanRequest.model_validate({"text": text, "overrides": overrides})
-        return TypedPlan(site, request)
+        return PlanRequest.model_validate({"text": text, "overrides": overrides})
 
-    def _check(self, plan: str) -> str:
-        with terminal_context(self._options, [_folder(plan), Path.cwd()]) as ctx:
-            typed = self._typed(plan, AppState(context=ctx, command=()), {})
-            return typed.validate().model_dump_json(by_alias=True, indent=2)
-
-    async def _command(self, name: str, options: Sequence[str], *arguments: str) -> str:
-        """The document that a command prints."""
+    async def _command(
+        self, name: str, options: Sequence[str], *arguments: str, timeout_seconds: float
+    ) -> str:
+        """The document that a command prints. It is killed when the time is over or the call is cancelled."""
         if any("\0" in word for word in (*arguments, *options)):
             raise UsageError("a name or text has a NUL character\nRemove it.")
         process = await asyncio.create_subprocess_exec(
@@ -210,8 +231,16 @@ class Tools:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
-        printed, messages = await process.communicate()
+        try:
+            async with _limited(name, timeout_seconds):
+                printed, messages = await process.communicate()
+        finally:
+            # Not awaited: a cancelled call would be cancelled here again. The event loop reaps the process.
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
         text = printed.decode("utf-8", "replace")
         document = parse_document(text)
         if "error" in document:
@@ -219,6 +248,20 @@ class Tools:
         if not text.strip():
             raise UsageError(messages.decode("utf-8", "replace").strip() or f"{name} printed nothing")
         return text
+
+
+@asynccontextmanager
+async def _limited(name: str, seconds: float) -> AsyncIterator[None]:
+    """Cancel the block after so many seconds; a `UsageError` says so."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise UsageError(
+            f"`{name}` did not end within {seconds:g} s\nGive a longer `timeout_seconds`, or ask for less."
+        ) from None
 
 
 def _program() -> tuple[str, ...]:
@@ -229,5 +272,5 @@ def _folder(plan: str) -> Path:
     return Path(plan).resolve().parent
 
 
-def _document(document: JsonObject) -> str:
+def _document(document: JsonMap) -> str:
     return json.dumps(document, ensure_ascii=False, indent=2, default=str)

@@ -305,7 +305,7 @@ def print_table(
     table = {head: [row[column] for row in cells] for column, head in enumerate(heads)}
     width = terminal_width()
     if width is not None:
-        table = _fitted(table, width - len(indent), drop)
+        table = fitted(table, width - len(indent), drop)
     widths = [max(map(len, (head, *column))) for head, column in table.items()]
     for line in zip(*((head, *column) for head, column in table.items()), strict=True):
         padded = [f"{cell:<{wide}}" for cell, wide in zip(line, widths, strict=True)]
@@ -313,7 +313,7 @@ def print_table(
         print(indent + "  ".join(map(colored, padded, line)).rstrip())
 
 
-def _fitted(table: dict[str, list[str]], width: int, drop: Sequence[str]) -> dict[str, list[str]]:
+def fitted(table: dict[str, list[str]], width: int, drop: Sequence[str]) -> dict[str, list[str]]:
     """The columns of a table within a width."""
     table = {head: column for head, column in table.items() if any(column)} or table
     widths = {head: max(map(len, (head, *column))) for head, column in table.items()}

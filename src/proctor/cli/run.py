@@ -350,19 +350,17 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None
     parts = [f"{document['successCount'] - unchecked} of {count(document['itemCount'], 'item')} succeeded"]
     parts += [f"{unchecked} unchecked"] if unchecked else []
     is_completed = document["status"] == "completed"
-    parts += [
-        f"{document[name]} {word}"
-        for name, word in (
-            ("failCount", "failed"),
-            ("timeoutCount", "timed out"),
-            ("errorCount", "errors"),
-            (
-                "unfinishedCount",
-                "not needed" if document.get("stopWhen") and is_completed else "not finished",
-            ),
-        )
-        if document[name]
-    ]
+    aborted = document.get("abortedCount", 0)
+    counts = {
+        "failed": document["failCount"],
+        "timed out": document["timeoutCount"],
+        "errors": document["errorCount"] - aborted,
+        "aborted": aborted,
+        "not needed" if document.get("stopWhen") and is_completed else "not finished": document[
+            "unfinishedCount"
+        ],
+    }
+    parts += [f"{number} {word}" for word, number in counts.items() if number]
     spent = "" if document["costUsd"] is None else f", {money(document['costUsd'])}"
     tokens = f", {document['tokensTotal']:,} tokens" if document["tokensTotal"] else ""
     run_id, duration = printable(document["runId"]), seconds(document["durationSec"])
@@ -386,7 +384,8 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None
     else:
         if is_completed and document.get("stopWhen") and document["unfinishedCount"]:
             print_note(f"Stopped early by `stop_when`. Run the rest:  proctor resume {run_id} --no-stop")
-        print_next([f"proctor show {run_id}", f"proctor report --run {run_id}"])
+        rest = [f"proctor resume {run_id}"] if aborted else []
+        print_next([f"proctor show {run_id}", f"proctor report --run {run_id}", *rest])
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,9 @@ from proctor.json_values import JsonObject
 from proctor.stats.intervals import wilson
 from proctor.stats.progress import Progress, makers_of, stop_lines
 from proctor.store import ItemFilter, Store
+from proctor.store.batches import ABORTED
 from proctor.store.reader import BatchWithTotals
+from proctor.store.runs import cut_off_counts
 from proctor.store.tables import BatchRow, ItemRow, SessionRow
 
 WIDE = 100
@@ -80,6 +82,7 @@ def runs(
         rows = ctx.store.read.batches(ctx.now(), limit=limit)
         sizes = ctx.store.run_sizes([row["runId"] for row in rows]) if with_size else {}
         of_unchecked = ItemFilter(statuses=(SUCCESS,), reasons=(UNCHECKED,))
+        aborted = cut_off_counts(ctx.store.read, [row["runId"] for row in rows if row["status"] == ABORTED])
         unchecked = {row["runId"]: ctx.store.read.count_items(row["runId"], of_unchecked) for row in rows}
     if as_json:
         more = [{"bytes": sizes[row["runId"]]} if with_size else {} for row in rows]
@@ -99,7 +102,13 @@ def runs(
             "COST",
         )
         cells = [
-            _run_cells(row, unchecked[row["runId"]], age_at=ctx.now() if is_narrow else None) for row in rows
+            _run_cells(
+                row,
+                unchecked[row["runId"]],
+                aborted.get(row["runId"], 0),
+                age_at=ctx.now() if is_narrow else None,
+            )
+            for row in rows
         ]
         if with_size:
             heads = (*heads, "SIZE")
@@ -179,12 +188,14 @@ def _run_document(row: BatchWithTotals) -> JsonObject:
     }
 
 
-def _run_cells(row: BatchWithTotals, unchecked: int, *, age_at: datetime | None) -> tuple[str, ...]:
+def _run_cells(
+    row: BatchWithTotals, unchecked: int, aborted: int, *, age_at: datetime | None
+) -> tuple[str, ...]:
     totals = row["totals"]
     created = row["createdAt"][:19].replace("T", " ")
     if age_at:
         created = age(age_at - datetime.fromisoformat(row["createdAt"]))
-    done = f"{totals['finished']}/{totals['items']}"
+    done = f"{totals['finished'] - aborted}/{totals['items']}"
     cost = "" if totals["costUsd"] is None else money(totals["costUsd"])
     passed = str(totals["counts"][SUCCESS] - unchecked)
     return row["runId"], created, row["job"], row["status"], done, passed, f"{totals['tokens']:,}", cost
@@ -251,14 +262,17 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
     took, cost = seconds(document["durationSec"]), document["costUsd"]
     spent = "" if cost is None else money(cost)
     run_id, status = batch["runId"], batch["status"]
-    print(f"{printable(run_id)}  {output.colored(status, status)}  {took}  {spent}".rstrip())
-    unchecked = document.get("uncheckedCount", 0)
+    facts = f"{output.colored(status, status)}  {took}  {spent}".rstrip()
+    is_long = len(f"{run_id}  {status}  {took}  {spent}") > (output.terminal_width() or 1000)
+    print(f"{printable(run_id)}\n{facts}" if is_long else f"{printable(run_id)}  {facts}")
+    unchecked, aborted = document.get("uncheckedCount", 0), document.get("abortedCount", 0)
     counts = {
         "success": document["successCount"] - unchecked,
         **({"unchecked": unchecked} if unchecked else {}),
         "fail": document["failCount"],
         "timeout": document["timeoutCount"],
-        "error": document["errorCount"],
+        "error": document["errorCount"] - aborted,
+        **({"aborted": aborted} if aborted else {}),
         "unfinished": document["unfinishedCount"],
     }
     shown = (output.colored(f"{number} {name}", name if number else "") for name, number in counts.items())

@@ -12,6 +12,7 @@ EXTRAS = {
     "litellm": "litellm",
     "local": "xllamacpp",
     "mcp": "mcp",
+    "otlp": "grpc",
     "pandas": "pandas",
     "parquet": "duckdb",
     "postgres": "psycopg",

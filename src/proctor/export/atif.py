@@ -13,12 +13,12 @@ from proctor.export.sessions import (
     about,
     exported_messages,
     moment,
+    origin_digest,
     score_document,
     total_usage,
     without_nothing,
 )
 from proctor.export.tables import file_name
-from proctor.item import digest_of
 from proctor.json_values import JsonObject
 from proctor.session import ModelCall, Session, ToolCall, Usage
 
@@ -34,8 +34,7 @@ def write(sessions: Iterable[Session], out: Path, label: str) -> list[Path]:
     for session in sessions:
         trajectory = trajectory_of(session)
         if trajectory["steps"]:
-            origin = [session.source, session.log_group, session.service, session.external_id]
-            name = f"atif-{label}-{file_name(session.external_id)[:60]}-{digest_of(origin)[:8]}.json"
+            name = f"atif-{label}-{file_name(session.external_id)[:60]}-{origin_digest(session)}.json"
             path = out / name
             path.write_text(json.dumps(trajectory, ensure_ascii=False, indent=1), encoding="utf-8")
             written.append(path)

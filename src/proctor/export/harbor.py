@@ -6,9 +6,9 @@ from pathlib import Path
 
 from proctor.errors import UsageError
 from proctor.export.atif import trajectory_of
-from proctor.export.sessions import moment, total_usage
+from proctor.export.sessions import moment, origin_digest, total_usage
 from proctor.export.tables import file_name
-from proctor.item import ERROR, SUCCESS, TIMEOUT, digest_of
+from proctor.item import ERROR, SUCCESS, TIMEOUT
 from proctor.json_values import JsonObject
 from proctor.session import Session
 
@@ -47,7 +47,7 @@ def _trial(session: Session) -> JsonObject:
     times = {"started_at": moment(session.started_at), "finished_at": moment(session.finished_at)}
     return {
         "task_name": task,
-        "trial_name": f"{file_name(task)[:60]}__{digest_of([session.source, session.external_id])[:8]}",
+        "trial_name": f"{file_name(task)[:60]}__{origin_digest(session)}",
         "source": session.source,
         "agent_info": {
             "name": session.agent,

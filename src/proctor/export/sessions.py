@@ -16,6 +16,7 @@ from typing import Protocol, cast
 
 from proctor.errors import UsageError
 from proctor.export.tables import file_name
+from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Role, Session, ToolCall, Usage
@@ -128,6 +129,11 @@ def about(session: Session) -> JsonObject:
         "notes": list(session.notes),
     }
     return {name: value for name, value in known.items() if value}
+
+
+def origin_digest(session: Session) -> str:
+    """Distinguishes sessions whose ids are the same: those of two services, or cut for the name of a file."""
+    return digest_of([session.source, session.log_group, session.service, session.external_id])[:8]
 
 
 def score_document(score: Score) -> JsonObject:

@@ -367,6 +367,7 @@ class Client:
         if self._http is not None:
             await self._http.close()
             self._http = None
+            self._prepared.clear()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -403,13 +404,16 @@ class Client:
 
     async def _post_once(self, target: CallTarget, body: bytes) -> tuple[JsonMap, bytes]:
         try:
-            if proxy := self._proxy(target):
-                async with await self._send(target, body, proxy) as streamed:
+            prepared = self._prepared.get(target.url)
+            if prepared is None or prepared.headers is not target.headers:
+                prepared = self._prepare(target)
+            if prepared is None:
+                async with await self._send(target, body, self._proxy(target)) as streamed:
                     status, headers = streamed.status, cast("Mapping[str, str]", streamed.headers)
                     raw = await _read(streamed, target.endpoint)
             else:
-                http, prepared = self._prepare(target)
-                status, headers, raw = await http.post(prepared, body)
+                assert self._http is not None
+                status, headers, raw = await self._http.post(prepared, body)
             self._apply_quota_headers(target, headers)
             if status == 200:
                 return parse_answer(raw, target.endpoint), raw
@@ -417,12 +421,14 @@ class Client:
         except (*self._malformed, *self._failures) as failure:
             self._raise_translated(failure, target.endpoint)
 
-    def _prepare(self, target: CallTarget) -> "tuple[HttpClient, PostTarget]":
-        """The client for plain posts, and the target as it takes it."""
-        http, prepared = self._http, self._prepared.get(target.url)
-        if http is None:
-            from proctor.models.http import HttpClient, NoConnection, ResponseTooLarge, TimeLimits
+    def _prepare(self, target: CallTarget) -> "PostTarget | None":
+        """The target as our own client takes it, which is made with the first; None: it is called through a
+        proxy."""
+        if self._proxy(target):
+            return None
+        from proctor.models.http import HttpClient, NoConnection, PostTarget, ResponseTooLarge, TimeLimits
 
+        if self._http is None:
             self._no_connection = (*self._no_connection, NoConnection)
             self._failures = (*self._failures, ResponseTooLarge)
             self._too_large = (ResponseTooLarge,)
@@ -430,12 +436,9 @@ class Client:
             limits = TimeLimits(
                 total=policy.total_seconds, connect=policy.connect_seconds, silence=policy.silence_seconds
             )
-            http = self._http = HttpClient(limits, largest_body_bytes=LARGEST_ANSWER_BYTES)
-        if prepared is None or prepared.headers is not target.headers:
-            from proctor.models.http import PostTarget
-
-            prepared = self._prepared[target.url] = PostTarget(target.url, target.headers)
-        return http, prepared
+            self._http = HttpClient(limits, largest_body_bytes=LARGEST_ANSWER_BYTES)
+        prepared = self._prepared[target.url] = PostTarget(target.url, target.headers)
+        return prepared
 
     def _proxy(self, target: CallTarget) -> str | None:
         """The proxy to use, if any."""

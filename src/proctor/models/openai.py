@@ -123,7 +123,9 @@ def written(arguments: object) -> str:
 
 def _usage(usage: JsonMap) -> Usage:
     read, generated = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    # DeepSeek has its own name of it.
     cached = member(read, "cached_tokens") if read else None
+    cached = usage.get("prompt_cache_hit_tokens") if cached is None else cached
     reasoning = member(generated, "reasoning_tokens") if generated else None
     prompt = as_whole_number(usage.get("prompt_tokens"))
     completion = as_whole_number(usage.get("completion_tokens"))
@@ -132,8 +134,7 @@ def _usage(usage: JsonMap) -> Usage:
     hidden = max(0, as_whole_number(usage.get("total_tokens")) - prompt - completion) if prompt else 0
     return Usage(
         input_tokens=prompt,
-        # DeepSeek's own name of it.
-        cached_tokens=as_whole_number(usage.get("prompt_cache_hit_tokens") if cached is None else cached),
+        cached_tokens=as_whole_number(cached) if cached else 0,
         output_tokens=completion + hidden,
-        reasoning_tokens=as_whole_number(reasoning) or hidden,
+        reasoning_tokens=(as_whole_number(reasoning) if reasoning else 0) or hidden,
     )

@@ -325,6 +325,8 @@ def output_limit(parameters: JsonMap) -> int | None:
     Which name a server obeys is unknown: the highest counts. A reasoning budget is part of the limit, unless
     it is as high.
     """
+    if not parameters:
+        return None
     limits = [limit for name in OUTPUT_LIMITS if name in parameters and (limit := positive(parameters[name]))]
     if not limits:
         return None

@@ -161,6 +161,8 @@ class RatePool:
         self._growth_timer: asyncio.TimerHandle | None = None
         self._cut_at = -math.inf
         self._era = 0
+        self._free_slot = Slot(0.0, 0)
+        """The slot of all calls that did not have to wait, until the first cut."""
         self._held_until = -math.inf
         self._cuts_without_hint = 0
         self._queue: deque[asyncio.Future[bool]] = deque()
@@ -228,13 +230,20 @@ class RatePool:
         if self._queue or not self._is_open:
             return None
         self._acquire()
-        return Slot(0.0, self._era, self._outage.started is not None)
+        is_probe = self._outage.started is not None
+        if is_probe or self._free_slot.era != self._era:
+            return Slot(0.0, self._era, is_probe)
+        return self._free_slot
 
     def answered(self) -> None:
         """Return a slot after a successful call."""
-        self.reached()
+        outage = self._outage
+        if outage.failures or outage.error:
+            self.reached()
         self._succeed()
-        self._release()
+        self._in_use -= 1
+        if self._queue:
+            self._admit()
 
     def failed(self, slot: Slot | None = None) -> None:
         """Return a slot after a failure that says nothing about the limit; `slot`: nor about an outage."""

@@ -160,7 +160,7 @@ class YamlLoader:
         self.counted = 0
         self.documents = 0
         self.data: object = None
-        self.spot = ValuePlace(1, 1)
+        self.spot: ValuePlace | None = None
         self.secrets: list[TextSpan] = []
         self.wrong: list[tuple[int, int, str, str]] = []
 
@@ -330,11 +330,15 @@ class YamlLoader:
 
 
 def _start_of(event: Event) -> tuple[int, int]:
-    return (event.start_mark.line + 1, event.start_mark.column + 1) if event.start_mark else (1, 1)
+    mark = event.start_mark
+    assert mark, "parsed events have marks"
+    return mark.line + 1, mark.column + 1
 
 
 def _event_end(event: Event) -> tuple[int, int]:
-    return (event.end_mark.line + 1, event.end_mark.column + 1) if event.end_mark else (1, 1)
+    mark = event.end_mark
+    assert mark, "parsed events have marks"
+    return mark.line + 1, mark.column + 1
 
 
 def _span_of(event: Event) -> TextSpan:
@@ -371,11 +375,7 @@ def read_source(text: str | bytes, *, file: str, loader: type[yaml.SafeLoader] =
 
 def _events(text: str, loader: type[yaml.SafeLoader]) -> Iterator[Any]:
     """As `yaml.parse`, which asks before each event whether there is one."""
-    parser = loader(text)
-    try:
-        yield from iter(parser.get_event, None)
-    finally:
-        parser.dispose()
+    return iter(loader(text).get_event, None)
 
 
 class _Unusual(Exception):
@@ -460,9 +460,7 @@ def _decoded(text: str | bytes, file: str) -> str:
     if size > MOST_BYTES:
         most = MOST_BYTES // 1024 // 1024
         remedy = f"At most {most} MiB are read. Use lists in a few entries instead of many entries."
-        refuse(
-            [PlanSource(file, "", None, ValuePlace(1, 1)).problem((), f"the file has {size:,} bytes", remedy)]
-        )
+        refuse([PlanSource(file, "", None, None).problem((), f"the file has {size:,} bytes", remedy)])
     if isinstance(text, str):
         return text.removeprefix("\ufeff")
     try:
@@ -471,9 +469,8 @@ def _decoded(text: str | bytes, file: str) -> str:
         before = text[: error.start].decode("utf-8-sig")
         line, column = _end_of(before)
         problem = f"the byte 0x{text[error.start]:02x} is no UTF-8"
-        nowhere = PlanSource(file, "", None, ValuePlace(1, 1))
-        refuse([nowhere.problem_at(line, column, problem, "Save the file as UTF-8 text.")])
-        raise
+        remedy = "Save the file as UTF-8 text."
+        refuse([PlanSource(file, "", None, None).problem_at(line, column, problem, remedy)])
 
 
 def _printable(text: str, file: str) -> str:
@@ -482,7 +479,7 @@ def _printable(text: str, file: str) -> str:
         line, column = _end_of(text[: match.start()])
         problem = f"the character U+{ord(match[0]):04X} may not stand in YAML"
         remedy = 'Remove it, or write it as an escape in double quotes, such as "\\x1b".'
-        refuse([PlanSource(file, "", None, ValuePlace(1, 1)).problem_at(line, column, problem, remedy)])
+        refuse([PlanSource(file, "", None, None).problem_at(line, column, problem, remedy)])
     return text
 
 

@@ -130,8 +130,9 @@ def histogram(
     say: Say = short,
     axis: str = "",
     marks: Sequence[int] = (),
+    names: Sequence[str] = (),
 ) -> str:
-    """How many values fall between which, as bars side by side."""
+    """How many values fall between which, as bars side by side; `names` are those of single bars."""
     left, base, plot_top = 44, 190, 12
     steps = ticks(max([*counts, 1]), 4)
     height = (base - plot_top) / max(max([*counts, 1]), steps[-1])
@@ -140,12 +141,15 @@ def histogram(
     every = max(1, math.ceil(len(counts) / 7))
     for index, ((low, high), count) in enumerate(zip(edges, counts, strict=True)):
         x, tall = left + index * width, count * height
-        label = f"{say(low)} to {say(high)}: {count:,}"
+        label = f"{names[index] if names else f'{say(low)} to {say(high)}'}: {count:,}"
         mark = marks[index] if marks else None
         drawn.append(
             rect_mark(x + 1, base - tall, max(width - 2, 1), tall, "c-fill c-main", label, mark=mark)
         )
-        if high - low > 1.5 * (edges[0][1] - edges[0][0]):
+        if names:
+            if index % every == 0:
+                drawn.append(text_mark(x + width / 2, base + 17, names[index], "c-tick", "middle"))
+        elif high - low > 1.5 * (edges[0][1] - edges[0][0]):
             # The long tail, in one bar of its own.
             drawn.append(text_mark(x + width, base + 17, "more", "c-tick", "end"))
         elif index % every == 0 and (not index or index < len(counts) - 1):

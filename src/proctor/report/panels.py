@@ -248,7 +248,8 @@ def small_multiples(
     axes = _axes(panels, width, height)
     titles = [wrapped(panel.label, width, PHONE_SIZE) for panel in panels]
     drawn = [text_mark(0, 12, y_axis, "c-tick", "start", longest=200)]
-    top = 18.0
+    # Below the name of the axis, also in the larger letters of a phone.
+    top = 12.0 + LINE
     for start in range(0, len(panels), columns):
         row = range(start, min(start + columns, len(panels)))
         base = top + LINE * max(len(titles[index]) for index in row) + 8 + height
@@ -279,12 +280,13 @@ def _panel_grid(title: str, panels: Sequence[Panel], *, x_axis: str, y_axis: str
     deepest = max(map(len, headings)) * LINE
     is_wide = text_width(y_axis, PHONE_SIZE) * SPACIOUS > left - 6
     place = (0.0, "start") if is_wide else (left - 6, "end")
-    drawn = [text_mark(place[0], 12 + deepest, y_axis, "c-tick", place[1], longest=200)]
+    # Below the headings, in a line of its own.
+    drawn = [text_mark(place[0], deepest + 6 + LINE, y_axis, "c-tick", place[1], longest=200)]
     for number, lines in enumerate(headings):
         x = left + number * (width + gap)
         drawn.append(label_mark(x, deepest - len(lines) * LINE / 2 + 4, lines, "start", kind="c-strong"))
     by_place = {(panel.row, panel.column): panel for panel in panels}
-    base = deepest + 26.0
+    base = deepest + LINE + 20.0
     for row, lines in zip(rows, labels, strict=True):
         base += height
         drawn.append(label_mark(0, base - height / 2, lines, "start", title=row))

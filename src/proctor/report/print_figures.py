@@ -90,13 +90,13 @@ def _elements(tree: ElementTree.Element) -> Iterator[ElementTree.Element]:
 class _Paint:
     """How an element is drawn."""
 
-    fill: str = ""
-    stroke: str = ""
-    width: float = 1.0
-    dashes: Sequence[float] = ()
-    opacity: float = 1.0
-    size: float = 12.0
-    is_bold: bool = False
+    fill: str
+    stroke: str
+    width: float
+    dashes: Sequence[float]
+    opacity: float
+    size: float
+    is_bold: bool
 
 
 @cache

@@ -3,8 +3,10 @@
 Figures come from `stats`, drawings from `charts`; here they get their marks and the items behind them.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from proctor.results_view import (
 )
 from proctor.stats.figures import FactorFigures, Figures, factor_figures, figures_of
 from proctor.stats.intervals import Estimate
+from proctor.stats.leaderboard import CHECK, EXPECT
 from proctor.stats.results import SCORE, Floats, Labels, Results
 from proctor.stats.stopping import Standing
 from proctor.store import StoreReader
@@ -34,8 +37,8 @@ from proctor.store.items import change_sizes
 
 MOST_LEVELS = 40
 """Rows of a leaderboard."""
-MOST_SCORES = 4
-"""Scores with a column of their own."""
+MOST_SCORES, MOST_OPTIONAL_SCORES = 4, 40
+"""Scores with a column of their own, and further ones on demand."""
 MOST_TASKS = 60
 MOST_COLUMNS = 12
 """Rows and columns of a matrix."""
@@ -100,12 +103,16 @@ def leaderboard(factor: FactorFigures) -> ResultTable:
     """The levels of a factor, best success rate first, with ranks and intervals."""
     levels = factor.levels[:MOST_LEVELS]
     named = dict.fromkeys(name for level in levels for name in level.scores)
-    scores = [name for name in named if not _copies_success(levels, name)][:MOST_SCORES]
+    own = [name for name in named if not _copies_success(levels, name)]
+    scores = sorted(own, key=lambda name: _importance(levels, name))[: MOST_SCORES + MOST_OPTIONAL_SCORES]
     columns = [
         ResultColumn(title="Rank", is_numeric=True),
         ResultColumn(title=factor.name.capitalize()),
         ResultColumn(title="Success rate", is_numeric=True, limits=(0.0, 1.0)),
-        *(ResultColumn(title=_score_title(name), is_numeric=True, limits=None) for name in scores),
+        *(
+            ResultColumn(title=_score_title(name), is_numeric=True, is_optional=place >= MOST_SCORES)
+            for place, name in enumerate(scores)
+        ),
         ResultColumn(title="Cost of an item", is_numeric=True),
         ResultColumn(title="Time of an item", is_numeric=True),
         ResultColumn(title="Tasks", is_numeric=True),
@@ -124,6 +131,13 @@ def leaderboard(factor: FactorFigures) -> ResultTable:
 def _copies_success(levels: Sequence[Figures], score: str) -> bool:
     """Whether a score is what decides success, so that it would be listed twice."""
     return all(level.scores[score].value == level.success.value for level in levels if score in level.scores)
+
+
+def _importance(levels: Sequence[Figures], score: str) -> tuple[bool, float]:
+    """Sorts the columns of scores: evaluators before single checks, then the largest difference first."""
+    means = [one.value for level in levels if (one := level.scores.get(score)) and one.value is not None]
+    spread = max(means) - min(means) if means else 0.0
+    return score.removeprefix(SCORE).startswith((CHECK, EXPECT)), -spread if math.isfinite(spread) else 0.0
 
 
 def _score_title(metric: str) -> str:
@@ -191,28 +205,46 @@ def score_distributions(results: Results, *, unit: str = "item") -> list[ResultC
     for metric, values in results.metrics.items():
         known = values[~np.isnan(values)]
         if metric.startswith(SCORE) and len(np.unique(known)) > 2:
-            drawn.append(distribution(_score_title(metric), known, unit=unit))
+            drawn.append(
+                distribution(_score_title(metric), known, unit=unit, score=metric.removeprefix(SCORE))
+            )
     return drawn[:MOST_SCORES]
 
 
-def distribution(title: str, values: Floats, *, unit: str) -> ResultChart:
-    """How many values fall between which."""
-    counts, edges = np.histogram(values, bins=min(BINS, max(5, len(np.unique(values)))))
+def distribution(title: str, values: Floats, *, unit: str, score: str = "") -> ResultChart:
+    """How many values fall between which; whole numbers have bars of their own.
+
+    `score` names the score whose values they are: its bars open the items behind them.
+    """
+    edges, is_each = _edges(values)
+    counts, _ = np.histogram(values, bins=edges)
     pairs = list(zip(edges.tolist(), edges[1:].tolist(), strict=False))
     marks = FigureList()
+    names = [figure((low + high) / 2) for low, high in pairs] if is_each else []
     numbers = [
         marks.add(
             ResultFigure(
-                label=f"{figure(low)} to {figure(high)}",
+                label=names[place] if is_each else f"{figure(low)} to {figure(high)}",
                 text=plural(int(count), unit),
                 value=float(count),
                 n=int(count),
                 unit=unit,
+                items=_between(score, low, high, is_last=place == len(pairs) - 1)
+                if score and count
+                else None,
             )
         )
-        for (low, high), count in zip(pairs, counts, strict=True)
+        for place, ((low, high), count) in enumerate(zip(pairs, counts, strict=True))
     ]
-    svg = histogram(f"Distribution of {title}", pairs, counts.tolist(), say=figure, axis=title, marks=numbers)
+    svg = histogram(
+        f"Distribution of {title}",
+        pairs,
+        counts.tolist(),
+        say=figure,
+        axis=title,
+        marks=numbers,
+        names=names,
+    )
     middle = float(np.median(values))
     return ResultChart(
         title=f"Distribution of {title}",
@@ -220,6 +252,25 @@ def distribution(title: str, values: Floats, *, unit: str) -> ResultChart:
         marks=marks.figures,
         caption=f"{plural(len(values), unit)}, median {figure(middle)}.",
     )
+
+
+def _edges(values: Floats) -> tuple[Floats, bool]:
+    """The ends of bars, and whether each bar is one whole number."""
+    low, high = float(values.min()), float(values.max())
+    if not bool((values == np.round(values)).all()):
+        edges = np.histogram_bin_edges(values, bins=min(BINS, max(5, len(np.unique(values)))))
+        return np.asarray(edges, dtype=np.float64), False
+    width = math.ceil((high - low + 1) / BINS)
+    if width == 1:
+        return np.arange(low - 0.5, high + 1.0), True
+    return np.arange(low, high + width + 0.5, width), False
+
+
+def _between(score: str, low: float, high: float, *, is_last: bool) -> ItemSelection:
+    """The items whose score is in a bar. Both limits of a filter belong to it; the end of a bar does not."""
+    end = high if is_last else math.nextafter(high, -math.inf)
+    # Not in exponential notation, which filters do not read.
+    return {"score": [f"{score}={Decimal(low):f}..{Decimal(end):f}"]}
 
 
 def mean_chart(title: str, axis: str, entries: Sequence[ResultFigure]) -> ResultChart:

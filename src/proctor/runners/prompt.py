@@ -3,12 +3,18 @@
 This is the measured hot path: thousands of these items run per second.
 """
 
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
 from proctor.item import FAIL, Item
 from proctor.json_values import JsonMap, as_map
 from proctor.model import Answer, Request
 from proctor.model_client import ModelClient
 from proctor.runner import Outcome, Services, seed_of
 from proctor.session import Iteration, Note
+
+if TYPE_CHECKING:
+    from proctor.assertions import AnswerFacts
 
 DONE = Outcome()
 
@@ -24,9 +30,24 @@ class PromptRunner:
         answer = await ModelClient(services.models, record).ask(request, time_limit=limit)
         if answer.finish_reason == "length":
             record(Note(text="the answer was cut off at its length limit"))
-        record(Iteration(model=item.model))
+        record(_step(item.model))
         expect = item.details.get("expect")
-        return await _check(expect, answer, services) if expect else DONE
+        if not expect:
+            return DONE
+        # Loaded here: many prompts expect nothing in particular.
+        from proctor.expect import ASSERT, unmet_expectations
+
+        facts = await _facts(as_map(expect, ASSERT), answer, services) if ASSERT in expect else None
+        unmet = unmet_expectations(expect, answer.text, services.score, facts)
+        if not unmet:
+            return DONE
+        return Outcome(status=FAIL, reason="checks_failed", error="; ".join(unmet))
+
+
+@lru_cache(maxsize=64)
+def _step(model: str) -> Iteration:
+    """The only step of a prompt: one object for all items of a model."""
+    return Iteration(model=model)
 
 
 def _request(item: Item) -> Request:
@@ -42,16 +63,7 @@ def _request(item: Item) -> Request:
     )
 
 
-async def _check(expect: JsonMap, answer: Answer, services: Services) -> Outcome:
-    # Loaded here: most prompts expect nothing in particular.
-    from proctor.expect import ASSERT, unmet_expectations
+async def _facts(assertions: JsonMap, answer: Answer, services: Services) -> "AnswerFacts":
+    from proctor.runners._rubrics import facts_of
 
-    facts = None
-    if ASSERT in expect:
-        from proctor.runners._rubrics import facts_of
-
-        facts = await facts_of(as_map(expect, ASSERT), answer, services)
-    unmet = unmet_expectations(expect, answer.text, services.score, facts)
-    if not unmet:
-        return DONE
-    return Outcome(status=FAIL, reason="checks_failed", error="; ".join(unmet))
+    return await facts_of(assertions, answer, services)

@@ -30,6 +30,8 @@ from proctor.scenario.state import (
     turn_of,
 )
 
+OF_VARIABLES = "rules"
+"""Method of the metrics in `metrics.json` that are variables of the world."""
 _SUFFIXES = {"markdown": (".md",), "json": (".json",), "both": (".md", ".json")}
 
 
@@ -122,7 +124,7 @@ def metrics_document(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
                     variable.type, variable.type
                 ),
                 "unit": variable.unit,
-                "method": "rules",
+                "method": OF_VARIABLES,
                 **({} if variable.range is None else {"range": list(variable.range)}),
             }
             for name, variable in scenario.variables.items()

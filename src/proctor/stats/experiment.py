@@ -96,6 +96,8 @@ class Study:
     """Metrics that are numbers, also those that no run has a value of."""
     scales: Mapping[str, Scale] = field(default_factory=dict)
     """Smallest and largest possible value, by metric. Metrics without one are unbounded."""
+    variables: tuple[str, ...] = ()
+    """Those of the metrics that are variables of the world."""
     stand_ins: tuple[str, ...] = ()
     description: str = ""
     """Description by the author."""

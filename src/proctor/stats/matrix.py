@@ -12,6 +12,7 @@ from proctor.stats.results import SCORE, Floats, Ints, Results
 
 MOST_LEVELS = 24
 """Columns; a factor with more is compared by a filter."""
+MOST_CELL_ITEMS = 50
 PREFERRED = ("model", "agent", "variation", "therapist", "client")
 """Factors that are columns unless somebody chooses another one."""
 
@@ -22,6 +23,8 @@ class LevelCell:
 
     item_id: str
     """The first of them, in plan order."""
+    item_ids: tuple[str, ...]
+    """At most `MOST_CELL_ITEMS`, in plan order."""
     items: int
     decided: int
     """With a verdict: neither infrastructure errors nor unchecked items."""
@@ -131,6 +134,7 @@ class Matrix:
         decided = verdicts[~np.isnan(verdicts)]
         return LevelCell(
             item_id=self._results.item_ids[rows[0]],
+            item_ids=tuple(self._results.item_ids[row] for row in rows[:MOST_CELL_ITEMS]),
             items=len(rows),
             decided=len(decided),
             passed=int(decided.sum()),

@@ -297,9 +297,10 @@ def _marks(previous: Progress | None, now: datetime, finished: int) -> tuple[tup
 
 def _rate(marks: tuple[tuple[datetime, int], ...], finished: int, elapsed: float) -> float | None:
     (first, had_ended), (last, _) = marks[0], marks[-1]
-    span = (last - first).total_seconds()
-    if span >= SHORTEST_RATE_SECONDS:
-        return max(0, finished - had_ended) / span
+    span, ended = (last - first).total_seconds(), finished - had_ended
+    # If none ended lately, items take longer than that: the rate is that since the start.
+    if span >= SHORTEST_RATE_SECONDS and (ended or not finished):
+        return max(0, ended) / span
     return finished / elapsed if finished and elapsed > 0 else None
 
 

@@ -22,18 +22,22 @@ from proctor.json_values import as_list, as_map, as_number, as_text, maps_in
 from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
 from proctor.store.batches import moment
-from proctor.store.items import item_settings
+from proctor.store.items import item_settings, status_counts
 from proctor.store.results import (
     InputColumns,
     ResultColumns,
+    ScoreColumns,
     ScoredSessions,
     evaluator_source,
+    first_columns,
+    first_positions,
+    metric_columns,
     of_runs,
     of_selection,
     result_columns,
+    score_columns,
     selected_columns,
-    session_metrics,
-    session_scores,
+    without_digest,
 )
 from proctor.store.tables import IMPORTED
 
@@ -54,6 +58,8 @@ SIDES = ("client", "therapist")
 OF_SIDES = ("combination", "model", "prompt")
 """Inputs of a dialogue that only name its sides."""
 CACHED_INPUTS = 20_000
+FIRST_ROWS, LEAST_FIRST_ROWS = 4_000, 100
+"""Rows of a first look at a large run, and of each agent and model in it."""
 _STATUS_CODES = {status: code for code, status in enumerate(FINISHED)}
 
 
@@ -297,6 +303,7 @@ class InputReader:
         """Digests by the number of their path; 0: there is none."""
         self._line_of: dict[str, int] = {}
         self._digests: dict[str, int] = {}
+        self._digests_of_details: dict[str, dict[str, int]] = {"{}": {}}
 
     def add(self, rows: InputColumns) -> None:
         """The next items: the inputs that every item has, and the others in its details."""
@@ -318,15 +325,23 @@ class InputReader:
             "model": rows["model"][at],
             "prompt": rows["prompt"][at],
         }
-        details = rows["details"][at]
-        if details != "{}":
-            # Details of the same name win, as they do in the item's digest.
-            inputs |= {path: value for path, value in _flat("", json.loads(details)) if path}
-        numbers = [self._paths.setdefault(path, len(self._paths)) for path in inputs]
+        # Details of the same name win, as they do in the item's digest.
+        digests = {path: self._digest(value) for path, value in inputs.items()}
+        digests |= self._details(rows["details"][at])
+        numbers = [self._paths.setdefault(path, len(self._paths)) for path in digests]
         line = array("Q", bytes(8 * len(self._paths)))
-        for number, value in zip(numbers, inputs.values(), strict=True):
-            line[number] = self._digest(value)
+        for number, digest in zip(numbers, digests.values(), strict=True):
+            line[number] = digest
         return line
+
+    def _details(self, text: str) -> dict[str, int]:
+        """The digests of an item's details, by path."""
+        digests = self._digests_of_details.get(text)
+        if digests is None:
+            digests = {path: self._digest(value) for path, value in _flat("", json.loads(text)) if path}
+            if len(text) <= LONGEST_LABEL and len(self._digests_of_details) < CACHED_INPUTS:
+                self._digests_of_details[text] = digests
+        return digests
 
     def inputs(self) -> Inputs:
         """All of them."""
@@ -389,14 +404,29 @@ def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Resu
         )
     reader = _Reader()
     for read, run_id in named:
-        totals = read.totals(run_id)
-        reader.unfinished[run_id] = totals["items"] - totals["finished"]
+        counts = status_counts(read, run_id)
+        reader.unfinished[run_id] = sum(n for status, n in counts.items() if status not in FINISHED)
         reader.add(result_columns(read, [run_id]))
     for read in {id(read): read for read, _ in named}.values():
         of_store = [run_id for other, run_id in named if other is read]
         reader.add_scores(read, of_runs(of_store))
         reader.add_metric_scales(read, of_store)
     return reader.results(ids)
+
+
+def load_first_results(read: StoreReader, run_id: str) -> Results:
+    """The first finished items of each agent and model of a run, without scores: for a first look at a large
+    run while all of it is loaded. Cells are complete where repeats follow each other in the plan."""
+    reader = _Reader()
+    starts = first_positions(read, run_id)
+    limit = max(LEAST_FIRST_ROWS, FIRST_ROWS // max(1, len(starts)))
+    for start in starts:
+        pages = list(first_columns(read, run_id, start, limit))
+        rows = sum(len(page["id"]) for page in pages)
+        # The last task may have more repeats than were read.
+        last = pages[-1]["digest"][-1] if rows == limit else ""
+        reader.add(without_digest(page, last) for page in pages if set(page["digest"]) != {last})
+    return reader.results([run_id])
 
 
 def load_scope(read: StoreReader, scope: Scope, now: datetime) -> Results:
@@ -428,13 +458,83 @@ class _Codes:
         return new
 
 
+_Version = tuple[str, str, str]
+"""Name of an evaluator, its digest, and the dimension of a score."""
+
+
+class _Scores:
+    """Collects scores of rows, and computes their means."""
+
+    def __init__(self) -> None:
+        self.versions: dict[_Version, str] = {}
+        """One session in which each was applied."""
+        self._codes: dict[_Version, int] = {}
+        self._version = array("q")
+        self._at = array("q")
+        self._values: list[Floats] = []
+        self._judging: list[str] = []
+        self._times: list[str | None] = []
+
+    def add(self, page: ScoreColumns, rows: Mapping[str, int]) -> None:
+        """The next scores; `rows` has the row of each session. Others are ignored."""
+        versions = list(zip(page["evaluator"], page["evaluatorDigest"], page["dimension"], strict=True))
+        for version in dict.fromkeys(versions):
+            if version not in self._codes:
+                self._codes[version] = len(self._codes)
+                self.versions[version] = page["judgingSessionId"][versions.index(version)]
+        self._version.extend(map(self._codes.__getitem__, versions))
+        self._at.extend([rows.get(session, -1) for session in page["sessionId"]])
+        self._values.append(np.asarray(page["value"], dtype=np.float64))
+        self._judging += page["judgingSessionId"]
+        self._times += page["timestamp"]
+
+    def means(self) -> Iterator[tuple[_Version, Ints, Floats]]:
+        """The rows that each evaluator scored, with their mean scores; of several for one row and name, the
+        one that counts."""
+        if not self._values:
+            return
+        at, version = _integers(self._at), _integers(self._version)
+        values = np.concatenate(self._values)
+        there = at >= 0
+        by_name: dict[tuple[str, str], list[_Version]] = {}
+        for each in self._codes:
+            by_name.setdefault((each[0], each[2]), []).append(each)
+        for versions in by_name.values():
+            codes = [self._codes[each] for each in versions]
+            chosen = np.flatnonzero(there & np.isin(version, codes))
+            if len(np.unique(at[chosen])) < len(chosen):
+                yield from self._means_of_several(chosen, values)
+                continue
+            for each, code in zip(versions, codes, strict=True):
+                own = chosen[version[chosen] == code]
+                yield each, at[own], values[own]
+
+    def _means_of_several(self, chosen: Ints, values: Floats) -> Iterator[tuple[_Version, Ints, Floats]]:
+        """The same where rows have several scores: each evaluation's are averaged, the last one counts."""
+        names = list(self._codes)
+        groups: dict[tuple[int, int, str], list[int]] = {}
+        for place in chosen.tolist():
+            groups.setdefault((self._at[place], self._version[place], self._judging[place]), []).append(place)
+        means = [
+            (max(self._times[place] or "" for place in places), row, code, values[places].mean())
+            for (row, code, _), places in groups.items()
+        ]
+        last: dict[int, tuple[int, float]] = {}
+        for _, row, code, mean in sorted(means, key=lambda mean: mean[0]):
+            last[row] = code, mean
+        for code in dict.fromkeys(code for code, _ in last.values()):
+            own = {row: mean for row, (of, mean) in last.items() if of == code}
+            yield names[code], np.asarray(list(own)), np.asarray(list(own.values()))
+
+
 class _Reader:
     """Collects rows as columns; texts of inputs are kept as digests, so memory grows with numbers only."""
 
     def __init__(self) -> None:
         self._sessions: list[str | None] = []
-        self._metrics: dict[str, dict[int, float]] = {}
-        self._evaluators: dict[str, dict[int, str]] = {}
+        self._metrics: dict[str, Floats] = {}
+        self._evaluators: dict[str, tuple[Ints, dict[str, int]]] = {}
+        """By metric: the code of the digest of each row's evaluator, and the codes of digests."""
         self._scales: dict[str, set[tuple[float, float] | None]] = {}
         self.unfinished: dict[str, int] = {}
         self._imported: set[str] = set()
@@ -520,24 +620,39 @@ class _Reader:
         self._task_names.append(task[:LONGEST_LABEL])
 
     def add_scores(self, read: StoreReader, sources: Sequence[ScoredSessions]) -> None:
-        """The scores and the last value of each number measured in sessions, and the evaluators' scales."""
-        versions = dict[tuple[str, str, str], str]()
-        rows = dict[str, int]()
-        for score in session_scores(read, sources):
-            rows = rows or self._rows_of_session()
-            if (at := rows.get(score["sessionId"])) is not None:
-                name = score_name(score["evaluator"], score["dimension"])
-                self._metrics.setdefault(name, {})[at] = score["mean"]
-                self._evaluators.setdefault(name, {})[at] = score["evaluatorDigest"]
-                key = score["evaluator"], score["dimension"], score["evaluatorDigest"]
-                versions.setdefault(key, score["judgingSessionId"])
-        for (evaluator, dimension, _), judging_session in versions.items():
+        """The scores and the last value of each number measured in sessions, and the evaluators' scales.
+
+        Call it when all rows are there. Of several evaluations the last one counts; a session's own scores
+        count before them.
+        """
+        rows = self._rows_of_session()
+        versions = dict[_Version, str]()
+        for of_evaluations in (True, False):
+            scores = _Scores()
+            for page in score_columns(read, sources, of_evaluations=of_evaluations):
+                scores.add(page, rows)
+            for version, at, values in scores.means():
+                name = score_name(version[0], version[2])
+                self._column(name)[at] = values
+                codes, digests = self._evaluators.setdefault(name, (np.full(len(self._ids), -1), {}))
+                codes[at] = digests.setdefault(version[1], len(digests))
+            versions = scores.versions | versions
+        for (evaluator, _, dimension), judging_session in versions.items():
             scale = _declared_scale(read, evaluator, dimension, judging_session)
             self._scales.setdefault(score_name(evaluator, dimension), set()).add(scale)
-        for metric in session_metrics(read, sources):
-            rows = rows or self._rows_of_session()
-            if (at := rows.get(metric["sessionId"])) is not None:
-                self._metrics.setdefault(MEASURE + metric["name"], {})[at] = metric["value"]
+        for measured in metric_columns(read, sources):
+            places = np.asarray([rows.get(session, -1) for session in measured["sessionId"]])
+            names, values = np.asarray(measured["name"]), np.asarray(measured["value"], dtype=np.float64)
+            for name in dict.fromkeys(measured["name"]):
+                chosen = (names == name) & (places >= 0)
+                # Of several values in one session the last is assigned last.
+                self._column(MEASURE + name)[places[chosen]] = values[chosen]
+
+    def _column(self, metric: str) -> Floats:
+        """The values of a metric, NaN where nothing is known."""
+        if metric not in self._metrics:
+            self._metrics[metric] = np.full(len(self._ids), np.nan)
+        return self._metrics[metric]
 
     def _rows_of_session(self) -> dict[str, int]:
         return {session: at for at, session in enumerate(self._sessions) if session}
@@ -564,7 +679,7 @@ class _Reader:
         figures = np.concatenate(self._figures, axis=1) if n else np.empty((len(FIGURES), 0))
         self._figures = [figures]
         columns: dict[str, Floats] = dict(zip(FIGURES, figures, strict=True))
-        columns |= {name: _sparse(values, n) for name, values in sorted(self._metrics.items())}
+        columns |= dict(sorted(self._metrics.items()))
         numbers = {run_id: at for at, run_id in enumerate(run_ids)}
         run_numbers = np.asarray([numbers[run] for run in self._runs.known], dtype=np.int64)
         return Results(
@@ -577,8 +692,8 @@ class _Reader:
             repeat=_integers(self._repeat),
             metrics=columns,
             evaluators={
-                name: Labels.of(rows.get(at) for at in range(n))
-                for name, rows in sorted(self._evaluators.items())
+                name: Labels(codes, tuple(digests))
+                for name, (codes, digests) in sorted(self._evaluators.items())
             },
             # Versions of an evaluator or a scenario that declare different scales have none in common.
             scales={
@@ -681,12 +796,6 @@ def _figures(page: ResultColumns) -> Floats:
             span = elapsed(moment(page["startedAt"][at]), moment(page["finishedAt"][at]))
             seconds[at] = np.nan if span is None else span
     return figures
-
-
-def _sparse(values: Mapping[int, float], n: int) -> Floats:
-    column = np.full(n, np.nan)
-    column[list(values)] = list(values.values())
-    return column
 
 
 def _flat(path: str, value: object) -> Iterator[tuple[str, object]]:

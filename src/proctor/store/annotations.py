@@ -113,7 +113,8 @@ def tag_counts(read: StoreReader, run_id: str = "") -> list[TagCount]:
     """The tags of a run's sessions, or of all, the most frequent first."""
     condition, parameters = "", list[object]([TAG])
     if run_id:
-        condition = ' AND "sessionId" IN (SELECT "id" FROM "sessions" WHERE "runId" = ?)'
+        # Asked for each annotation: a run has many sessions, and few of them have one.
+        condition = ' AND (SELECT s."runId" FROM "sessions" s WHERE s."id" = "annotations"."sessionId") = ?'
         parameters.append(run_id)
     rows = read.rows(
         TagCount,

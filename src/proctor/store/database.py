@@ -439,6 +439,7 @@ class PostgresDatabase:
         # An optional dependency.
         try:
             import psycopg
+            from psycopg.types.numeric import Int2Dumper
         except ImportError as error:
             raise StoreUnavailable(
                 "a PostgreSQL store needs psycopg\nInstall it: pip install 'proctor[postgres]'"
@@ -447,7 +448,10 @@ class PostgresDatabase:
         pause = 0.05
         while True:
             try:
-                return psycopg.connect(self._url, autocommit=True)
+                connection = psycopg.connect(self._url, autocommit=True)
+                # As in SQLite: true is 1. No column is a boolean.
+                connection.adapters.register_dumper(bool, Int2Dumper)
+                return connection
             except psycopg.Error as error:
                 if time.monotonic() >= deadline:
                     raise StoreUnavailable(f"cannot open the store: {error}") from error

@@ -123,6 +123,13 @@ class Datasets:
         )
         return self._with_counts(rows)
 
+    def all_datasets(self) -> Iterator[StoredDataset]:
+        """Every dataset, read page by page."""
+        last = ""
+        while page := self.datasets(after=last, limit=PAGE):
+            yield from page
+            last = page[-1]["id"]
+
     def _with_counts(self, rows: Sequence[DatasetRow]) -> list[StoredDataset]:
         ids = [row["id"] for row in rows]
         counted = self._read.rows(

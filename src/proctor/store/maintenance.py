@@ -311,7 +311,8 @@ def restore(file: Path, url: str, now: datetime, *, force: bool = False) -> Stor
             f"there is already a store at {target}\n"
             "Pass --force to replace it; the old file is kept under another name."
         )
-    if running := _running(database, now):
+    # A missing store has no runs, and looking for them would create it.
+    if exists and (running := _running(database, now)):
         raise UsageError(f"run {running} is writing to {target}\nStop it first:  proctor abort-run {running}")
     private_folder(target.parent)
     new = target.with_name(f".{target.name}.new")

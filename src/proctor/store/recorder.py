@@ -50,7 +50,9 @@ def split_long_text(text: str) -> tuple[str, BlobRow | None]:
 
 
 LONGEST_CACHED_LINE = 200
-CACHED_LINES = 1024
+CACHED_LINES = CACHED_RECORDS = 1024
+_BEFORE_TOKENS = 11
+"""Columns of an iteration before its tokens and cost."""
 _NO_TEXT: tuple[str, None] = ("", None)
 _NO_USAGE = Usage()
 MOST_NOTES = 100
@@ -104,6 +106,7 @@ class Recorder:
         """Redacts, clips and sanitizes a short text."""
         self._lines = cleaner.lines
         """As `line`, for texts that mostly come together."""
+        self._columns_of = cleaner.columns
         self._position = 0
         self._step = 1
         self._step_started = row["startedAt"]
@@ -142,20 +145,33 @@ class Recorder:
     def score(self, score: "Score") -> None:
         """Record a score of this session."""
         position = self._next()
+        known = self._columns_of.get(id(score))
+        columns = known[1] if known else self._score_columns(score)
+        self._writer.append("scores", (self.session_id, position, self._stamp(), *columns))
+
+    def _score_columns(self, score: "Score") -> tuple[object, ...]:
         evaluator, target, label, error, dimension, error_code = self._lines(
             (score.evaluator, score.target, score.label, score.error, score.dimension, score.error_code)
         )
         votes = [self.line(vote) if isinstance(vote, str) else finite(vote) for vote in score.votes]
-        row = (
-            *(self.session_id, position, self._stamp(), evaluator, score.evaluator_digest, score.level),
-            *(target, finite(score.value), label, *self._text(score.explanation)),
+        columns = (
+            *(evaluator, score.evaluator_digest, score.level, target, finite(score.value), label),
+            *self._text(score.explanation),
             *(error, amount(score.cost_usd), dimension, error_code),
             *(whole(score.input_tokens), whole(score.output_tokens)),
             json.dumps(list(score.ignored)) if score.ignored else "[]",
             score.judged_session,
             json.dumps(votes) if votes else "[]",
         )
-        self._writer.append("scores", row)
+        if len(score.explanation) <= LONGEST_CACHED_LINE:
+            self._keep_columns(score, columns)
+        return columns
+
+    def _keep_columns(self, record: "Score | Iteration", columns: tuple[object, ...]) -> None:
+        """Use these columns again for the same object: short items have many scores and steps in common."""
+        if len(self._columns_of) >= CACHED_RECORDS:
+            self._columns_of.clear()
+        self._columns_of[id(record)] = record, columns
 
     def record_tools(self, tools: Sequence[Mapping[str, object]]) -> None:
         """Record the tools available to the agent."""
@@ -187,12 +203,11 @@ class Recorder:
         values = {
             "status": status,
             "endReason": self.line(reason),
-            "error": self.line(error),
+            "error": self.line(error) if error else "",
             "finishedAt": self._stamp(),
             "workSeconds": work_seconds,
             "waitingSeconds": waiting_seconds,
-            **{f"{phase}Seconds": seconds for phase, seconds in phase_seconds.items()},
-            "answeredModel": self.line(answered_model),
+            "answeredModel": self.line(answered_model) if answered_model else "",
             "promptTokens": usage.input_tokens,
             "cachedTokens": usage.cached_tokens,
             "completionTokens": usage.output_tokens,
@@ -201,6 +216,8 @@ class Recorder:
             "costUsd": self.cost_usd,
             **self._counts,
         }
+        for phase, seconds in phase_seconds.items():
+            values[f"{phase}Seconds"] = seconds
         self._writer.change("sessions", (self.session_id,), values)
 
     def _next(self) -> int:
@@ -211,8 +228,9 @@ class Recorder:
         """The current time; never before an earlier event of this session."""
         moment = self._now()
         # The clock of a batch returns the same object within a millisecond.
-        if moment is self._last_moment:
-            return self._last_stamp
+        return self._last_stamp if moment is self._last_moment else self._new_stamp(moment)
+
+    def _new_stamp(self, moment: datetime) -> str:
         self._last_moment = moment
         stamp = timestamp(moment)
         if stamp < self._last_stamp:
@@ -225,7 +243,10 @@ class Recorder:
 
     def _head(self) -> tuple[str, int, int, str]:
         self._position = position = self._position + 1
-        return self.session_id, position, self._step, self._stamp()
+        # As `_stamp`: called three times an item.
+        moment = self._now()
+        stamp = self._last_stamp if moment is self._last_moment else self._new_stamp(moment)
+        return self.session_id, position, self._step, stamp
 
     def _text(self, text: str) -> tuple[str, str | None]:
         if not text:
@@ -239,8 +260,8 @@ class Recorder:
         return "", blob[0]
 
     def _message(self, event: Message) -> None:
-        row = (*self._head(), event.role, self.line(event.name), *self._text(event.content))
-        self._writer.append("messages", row)
+        name = self.line(event.name) if event.name else ""
+        self._writer.append("messages", (*self._head(), event.role, name, *self._text(event.content)))
 
     def _tool_call(self, event: ToolCall) -> None:
         self._counts["toolCalls"] += 1
@@ -263,13 +284,15 @@ class Recorder:
         provider, model, source, status, speaker, purpose = self._lines(
             (event.provider, event.model, event.price_source, event.status, event.speaker, event.purpose)
         )
-        bodies = (*self._text(event.request), *self._text(event.response))
+        request = self._text(event.request) if event.request else _NO_TEXT
+        response = self._text(event.response) if event.response else _NO_TEXT
         row = (
             *(*self._head(), provider, model),
             *(usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens),
             *(cost, source, _price_json(tuple(event.price.items()))),
             *(finite(event.latency_ms), finite(event.waiting_ms) or 0.0),
-            *(status, self.line(event.error), *bodies, self.line(event.call_id), speaker, purpose),
+            *(status, self.line(event.error) if event.error else "", *request, *response),
+            *(self.line(event.call_id) if event.call_id else "", speaker, purpose),
         )
         self._writer.append("model_calls", row)
 
@@ -291,19 +314,27 @@ class Recorder:
 
     def _iteration(self, event: Iteration) -> None:
         ended, usage = self._stamp(), self._step_usage
-        test = (event.test_result, event.test_exit_code, finite(event.test_duration_ms))
-        counts = (event.changed_files, event.lines_added, event.lines_removed)
-        change = (event.commit_sha, *map(whole, counts))
-        tokens = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
+        known = self._columns_of.get(id(event))
+        columns = known[1] if known else self._iteration_columns(event)
+        tokens = (usage.input_tokens, usage.output_tokens, usage.input_tokens + usage.output_tokens)
         row = (
-            *(self.session_id, self._step, self._step_started, ended),
-            *(*change, *test, *self._text(event.test_output)),
-            *(self.line(event.model), event.exit_code, *tokens, self._step_cost),
-            *(*self._text(event.output), self.line(event.trace_id)),
+            *(self.session_id, self._step, self._step_started, ended, *columns[:_BEFORE_TOKENS]),
+            *(*tokens, self._step_cost, *columns[_BEFORE_TOKENS:]),
         )
         self._writer.append("iterations", row)
         self._step += 1
         self._step_started, self._step_usage, self._step_cost = ended, _NO_USAGE, None
+
+    def _iteration_columns(self, event: Iteration) -> tuple[object, ...]:
+        test = (event.test_result, event.test_exit_code, finite(event.test_duration_ms))
+        counts = (event.changed_files, event.lines_added, event.lines_removed)
+        change = (event.commit_sha, *map(whole, counts))
+        test_output, output = self._text(event.test_output), self._text(event.output)
+        before_tokens = (*change, *test, *test_output, self.line(event.model), event.exit_code)
+        columns = (*before_tokens, *output, self.line(event.trace_id))
+        if test_output is output is _NO_TEXT:
+            self._keep_columns(event, columns)
+        return columns
 
     def _workspace(self, event: Workspace) -> None:
         known = {
@@ -348,6 +379,8 @@ class _LineCleaner:
         self._redact = redact
         self._known: dict[str, str] = {}
         self._groups: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.columns: dict[int, tuple[object, tuple[object, ...]]] = {}
+        """Columns of records by the identity of the record, which is kept with them."""
 
     def line(self, text: str) -> str:
         if not text:

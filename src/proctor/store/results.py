@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from itertools import compress
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from proctor.item import FINISHED, QUEUED
 from proctor.store.batches import RetrySelection, executed_again
@@ -81,25 +82,26 @@ class FinishedRow(TypedDict):
     tokensTotal: int
 
 
-class MeanSessionScore(TypedDict):
-    """The mean of one evaluator and dimension in one session; of several evaluations, each."""
+class ScoreColumns(TypedDict):
+    """Some scores of sessions, as columns of equal length."""
 
-    sessionId: str
-    judgingSessionId: str
-    """The session that gave the scores: of an evaluation, or the same one."""
-    evaluator: str
-    evaluatorDigest: str
-    dimension: str
-    mean: float
-    at: str | None
+    sessionId: Sequence[str]
+    """The session that was scored."""
+    judgingSessionId: Sequence[str]
+    """The session that gave the score: of an evaluation, or the same one."""
+    evaluator: Sequence[str]
+    evaluatorDigest: Sequence[str]
+    dimension: Sequence[str]
+    value: Sequence[float]
+    timestamp: Sequence[str | None]
 
 
-class SessionMetric(TypedDict):
-    """One number measured in a session."""
+class MetricColumns(TypedDict):
+    """Some numbers measured in sessions, as columns of equal length."""
 
-    sessionId: str
-    name: str
-    value: float
+    sessionId: Sequence[str]
+    name: Sequence[str]
+    value: Sequence[float]
 
 
 class _LooseSession(TypedDict):
@@ -125,6 +127,46 @@ def result_columns(read: StoreReader, run_ids: Sequence[str]) -> Iterator[Result
             f'{_COLUMNS}WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
             (run_id,),
         )
+
+
+class FirstPosition(TypedDict):
+    """Where the items of an agent and model begin in a run."""
+
+    agent: str
+    model: str
+    position: int
+
+
+def first_positions(read: StoreReader, run_id: str) -> list[FirstPosition]:
+    """The agents and models of a run in plan order; at most 50."""
+    return read.rows(
+        FirstPosition,
+        'SELECT "agent", "model", MIN("position") AS "position" FROM "batch_items" WHERE "runId" = ? '
+        'GROUP BY "agent", "model" ORDER BY "position" LIMIT 50',
+        (run_id,),
+    )
+
+
+def first_columns(
+    read: StoreReader, run_id: str, start: FirstPosition, limit: int
+) -> Iterator[ResultColumns]:
+    """The first finished items of an agent and model of a run, in plan order."""
+    yield from read.columns(
+        ResultColumns,
+        f'{_COLUMNS}WHERE i."runId" = ? AND i."position" >= ? AND i."agent" = ? AND i."model" = ? '
+        f'AND i."status" IN ({_FINISHED}) ORDER BY i."position" LIMIT ?',
+        (run_id, start["position"], start["agent"], start["model"], limit),
+    )
+
+
+def without_digest(page: ResultColumns, digest: str) -> ResultColumns:
+    """The rows of a page that have another digest."""
+    chosen = [each != digest for each in page["digest"]]
+    # Columns have the types they had.
+    return cast(
+        "ResultColumns",
+        {name: tuple(compress(cast("Sequence[object]", values), chosen)) for name, values in page.items()},
+    )
 
 
 def selected_columns(selection: "Selection") -> Iterator[ResultColumns]:
@@ -249,34 +291,31 @@ def settled_items(read: StoreReader, run_id: str, again: RetrySelection) -> set[
     return {row["id"] for row in rows}
 
 
-def session_scores(read: StoreReader, sources: Sequence[ScoredSessions]) -> Iterator[MeanSessionScore]:
-    """The mean scores of sessions: those of later evaluations first, then their own.
-
-    Within each, the oldest first; so the last value of a session and evaluator is the one that counts.
-    """
-    for column, condition in (
-        ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"'),
-        ("sessionId", "1 = 1"),
-    ):
-        for source in sources:
-            yield from read.stream(
-                MeanSessionScore,
-                f'SELECT sc."{column}" AS "sessionId", sc."sessionId" AS "judgingSessionId", sc."evaluator", '
-                'sc."evaluatorDigest", sc."dimension", AVG(sc."value") AS "mean", '
-                f'MAX(sc."timestamp") AS "at" FROM {source.tables} '
-                f'JOIN "scores" sc ON sc."{column}" = {source.session} '
-                f'WHERE {source.condition} AND sc."value" IS NOT NULL AND {condition} '
-                f'GROUP BY sc."{column}", sc."sessionId", sc."evaluator", sc."evaluatorDigest", '
-                'sc."dimension" ORDER BY "at"',
-                source.parameters,
-            )
+def score_columns(
+    read: StoreReader, sources: Sequence[ScoredSessions], *, of_evaluations: bool
+) -> Iterator[ScoreColumns]:
+    """The scores that later evaluations gave to sessions, or the sessions' own ones."""
+    column, condition = (
+        ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"')
+        if of_evaluations
+        else ("sessionId", "1 = 1")
+    )
+    for source in sources:
+        yield from read.columns(
+            ScoreColumns,
+            f'SELECT sc."{column}" AS "sessionId", sc."sessionId" AS "judgingSessionId", sc."evaluator", '
+            'sc."evaluatorDigest", sc."dimension", sc."value", sc."timestamp" '
+            f'FROM {source.tables} JOIN "scores" sc ON sc."{column}" = {source.session} '
+            f'WHERE {source.condition} AND sc."value" IS NOT NULL AND {condition}',
+            source.parameters,
+        )
 
 
-def session_metrics(read: StoreReader, sources: Sequence[ScoredSessions]) -> Iterator[SessionMetric]:
+def metric_columns(read: StoreReader, sources: Sequence[ScoredSessions]) -> Iterator[MetricColumns]:
     """The numbers measured in sessions, in the order of their steps."""
     for source in sources:
-        yield from read.stream(
-            SessionMetric,
+        yield from read.columns(
+            MetricColumns,
             f'SELECT m."sessionId", m."name", m."value" FROM {source.tables} '
             f'JOIN "metrics" m ON m."sessionId" = {source.session} '
             f'WHERE {source.condition} AND m."value" IS NOT NULL ORDER BY m."step", m."position"',

@@ -4,6 +4,7 @@ A batch whose process died still has `running` in its row. Few do: the dead ones
 the query names them.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,12 +12,15 @@ from typing import TypedDict, TypeVar, cast
 
 from proctor.formatting import elapsed
 from proctor.item import ERROR, RUNNING
+from proctor.json_values import as_map, as_text
 from proctor.store.batches import ABORTED, INTERRUPTED, moment, with_current_status
-from proctor.store.database import places, substring_pattern
+from proctor.store.database import id_pages, places, substring_pattern
 from proctor.store.reader import CountRow, ItemTotals, RunIdRow, StatusSums, StoreReader, summed
 from proctor.store.tables import BatchRow
 from proctor.store.writer import is_alive, timestamp
 
+FIRST_ITEMS = 24
+"""Items in which the evaluators of an evaluation are looked up: sessions have all of them in turn."""
 SEARCHED = ("runId", "planPath", "planText")
 SHOWN = ", ".join(
     f'"{name}"'
@@ -153,6 +157,27 @@ def trend_runs(read: StoreReader, now: datetime, *, limit: int = 2000) -> list[T
     )
     current = [_current(row, now) for row in rows]
     return [row for row in current if row["status"] != RUNNING and row["items"]]
+
+
+class _ItemFactors(TypedDict):
+    runId: str
+    factors: str
+
+
+def evaluators_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The evaluators of evaluations, by run: those of their first items, which have all of them."""
+    evaluators: dict[str, dict[str, None]] = {}
+    for part in id_pages(list(run_ids)):
+        rows = read.rows(
+            _ItemFactors,
+            f'SELECT DISTINCT "runId", "factors" FROM "batch_items" WHERE {_is_one_of("runId", part)} '
+            'AND "position" < ?',
+            (*part, FIRST_ITEMS),
+        )
+        for row in rows:
+            if name := as_text(as_map(json.loads(row["factors"])), "evaluator"):
+                evaluators.setdefault(row["runId"], {})[name] = None
+    return {run_id: list(names) for run_id, names in evaluators.items()}
 
 
 class _CutOff(TypedDict):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from proctor.formatting import clipped
 from proctor.item import QUEUED, Item, id_of
-from proctor.json_values import MOST, compact_encoder
+from proctor.json_values import MOST, compact_encoder, parse_json, require_map
 from proctor.session import Merge, Role
 
 if TYPE_CHECKING:
@@ -702,8 +702,7 @@ def finite(number: float | None) -> float | None:
 
 def amount(usd: float | None) -> float | None:
     """A cost, or None if it is invalid: a negative cost would increase the budget."""
-    usd = finite(usd)
-    return usd if usd is None or 0 <= usd <= MOST else None
+    return usd if usd is not None and 0 <= usd <= MOST else None
 
 
 def whole(number: float | str) -> int:
@@ -775,8 +774,7 @@ def _settings_json(settings: Mapping[str, object]) -> str:
 # Items of one plan share most of this, and are immutable.
 @lru_cache(maxsize=1024)
 def _mapping(text: str) -> Mapping[str, Any]:
-    mapping: dict[str, Any] = json.loads(text)
-    return mapping
+    return require_map(parse_json(text))
 
 
 _encode = compact_encoder()

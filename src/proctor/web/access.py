@@ -57,6 +57,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("GET /api/sessions/{session_id}/labels", "GET /api/sessions/{session_id}/annotations"),
         *("GET /api/tags", "GET /api/search", "GET /api/sessions/{session_id}/outline"),
         *("GET /api/compare", "GET /api/compare/report", "GET /api/compare/items"),
+        *("GET /api/compare/counts", "GET /api/runs/{run_id}/matrix/items"),
         *("GET /trends", "GET /api/trends", "GET /api/trends/line"),
         *("GET /api/evaluations", "GET /api/evaluations/{evaluation_id}"),
         *("GET /api/evaluations/evaluators", "GET /api/evaluations/sources"),
@@ -67,7 +68,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("GET /api/plans/examples", "GET /api/plans/jobs", "GET /api/settings"),
     ),
     LABEL: (
-        *("POST /api/test-cases", "DELETE /api/datasets/{dataset_id}/examples/{example_id}"),
+        "POST /api/test-cases",
         *("POST /api/sessions/{session_id}/labels", "POST /api/runs/{run_id}/questions/{question_id}"),
         *("POST /api/sessions/{session_id}/annotations", "POST /api/annotations"),
         "DELETE /api/sessions/{session_id}/annotations/{annotation_id}",
@@ -80,6 +81,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         *("POST /api/evaluations", "POST /api/evaluations/files", "POST /api/evaluations/check"),
         *("POST /api/evaluations/preview", "POST /api/evaluations/truth"),
         "POST /api/evaluations/{evaluation_id}/stop",
+        "DELETE /api/datasets/{dataset_id}/examples/{example_id}",
         # They start programs.
         *("GET /api/models", "GET /api/agents", "POST /api/trials", "GET /api/tasks"),
     ),
@@ -154,6 +156,13 @@ def role_of(scope: Mapping[str, object]) -> str:
     """The role of the caller of a request; the lowest, if nobody has signed in."""
     record = scope.get(RECORD)
     return record.principal.role if isinstance(record, RequestRecord) and record.principal else VIEW
+
+
+def person_of(scope: Mapping[str, object]) -> str:
+    """The name of the caller's token; empty if the server's own token, or none, was used: it names nobody."""
+    record = scope.get(RECORD)
+    principal = record.principal if isinstance(record, RequestRecord) else None
+    return principal.name if principal and principal.name not in (MAIN, LOCAL) else ""
 
 
 class AccessControl:

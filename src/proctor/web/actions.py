@@ -153,6 +153,9 @@ def steering_router(site: AppState) -> APIRouter:
             bool,
             Query(alias="stopEarly", description="False: also run the items that `stop_when` did not need."),
         ] = True,
+        budget: Annotated[
+            float | None, Query(gt=0, allow_inf_nan=False, description="New budget of the run in US dollars.")
+        ] = None,
     ) -> SteeringAnswer:
         """Finished items are not repeated. Responds as soon as a process owns the run."""
         batch = await asyncio.to_thread(_stopped_batch, site, run_id)
@@ -160,7 +163,9 @@ def steering_router(site: AppState) -> APIRouter:
         if batch["status"] == "completed" and not counts[QUEUED]:
             # Resuming would end at once and only change its duration.
             raise UsageError(f"run {batch['runId']} is completed\nRetry its failed items instead.")
-        return await _resume(site, batch, RetrySelection(), BatchChanges(stops_early=stop_early))
+        return await _resume(
+            site, batch, RetrySelection(), BatchChanges(budget_usd=budget, stops_early=stop_early)
+        )
 
     @routes.post("/{run_id}/retry", summary="Retry items that did not succeed")
     async def retry(

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathParameter
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from proctor.store.annotations import (
     annotations,
     tag_counts,
 )
+from proctor.web.access import person_of
 from proctor.web.evaluation_schemas import LabelShape
 from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import RowModel, SessionId
@@ -49,7 +50,7 @@ class NewAnnotation(RowModel, extra="forbid"):
 
     kind: AnnotationKind
     text: Text = Field(default="", description="The note or the tag; empty for a star.")
-    author: Author = ""
+    author: Author = Field(default="", description="Ignored if the caller has a named token.")
 
 
 class NewAnnotations(NewAnnotation, extra="forbid"):
@@ -91,10 +92,10 @@ def router(site: AppState) -> APIRouter:
         return _answer(site, find_session(site, session_id)["id"])
 
     @routes.post("/api/sessions/{session_id}/annotations", summary="Add a note, a star or a tag to a session")
-    def add(session_id: SessionId, new: NewAnnotation) -> AnnotationsAnswer:
+    def add(request: Request, session_id: SessionId, new: NewAnnotation) -> AnnotationsAnswer:
         """A session has a tag once, and a star once per author. Ratings are labels of `Human.Rating`."""
         id_ = find_session(site, session_id)["id"]
-        _save(site, [id_], new)
+        _save(site, [id_], new, person_of(request.scope))
         return _answer(site, id_)
 
     @routes.delete(
@@ -108,10 +109,10 @@ def router(site: AppState) -> APIRouter:
         return _answer(site, id_)
 
     @routes.post("/api/annotations", summary="Add a note, a star or a tag to several sessions")
-    def add_to_several(new: NewAnnotations) -> AnnotatedAnswer:
+    def add_to_several(request: Request, new: NewAnnotations) -> AnnotatedAnswer:
         """All or none of them."""
         ids = list(dict.fromkeys(find_session(site, each)["id"] for each in new.session_ids))
-        _save(site, ids, new)
+        _save(site, ids, new, person_of(request.scope))
         return AnnotatedAnswer(sessions=len(ids))
 
     @routes.get("/api/tags", summary="The tags in use, with the number of sessions")
@@ -124,8 +125,8 @@ def router(site: AppState) -> APIRouter:
     return routes
 
 
-def _save(site: AppState, session_ids: list[str], new: NewAnnotation) -> None:
-    author = new.author.strip() or "someone"
+def _save(site: AppState, session_ids: list[str], new: NewAnnotation, person: str) -> None:
+    author = person or new.author.strip() or "someone"
     site.store.annotate(
         Annotation(session_ids=session_ids, kind=new.kind, text=new.text, author=author), site.now()
     )

@@ -16,6 +16,7 @@ from pydantic import Field
 from starlette.responses import HTMLResponse, Response
 
 from proctor.errors import NotFound, UsageError
+from proctor.item import FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.jobs.evaluation.state import evaluation_of
 from proctor.report.comparison import (
     around,
@@ -53,6 +54,8 @@ from proctor.web.evaluation_schemas import (
     DisagreementsAnswer,
     DisagreementShape,
     GateShape,
+    GroupCountsAnswer,
+    GroupCountShape,
     MeanShape,
 )
 from proctor.web.responses import ERRORS, page
@@ -129,6 +132,15 @@ def router(site: AppState) -> APIRouter:
         comparison = cache.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
         return comparison_answer(comparison, _high_is_bad(site, run))
 
+    @routes.get("/api/compare/counts", summary="Success rates of groups by counts alone")
+    def counts(run: Runs, by: By = "") -> GroupCountsAnswer:
+        """What the store can count at once: for a first look while a comparison is computed.
+
+        Without groups if a factor other than the agent or model divides the run.
+        """
+        _CompareQuery(tuple(run), by, "").check()
+        return GroupCountsAnswer(groups=_group_counts(site, run, by))
+
     @routes.get(
         "/api/compare/report",
         summary="A comparison as an HTML report",
@@ -187,6 +199,27 @@ def router(site: AppState) -> APIRouter:
         return DisagreementsAnswer(metric=metric, candidate=candidate, items=rows, offset=offset, total=total)
 
     return routes
+
+
+def _group_counts(site: AppState, runs: Sequence[str], by: str) -> list[GroupCountShape]:
+    read = site.store.read
+    ids = [read.batch(run, site.now())["runId"] for run in runs]
+    groups: dict[str, dict[str, int]] = {}
+    if not by:
+        groups = {run_id: pages.status_counts(read, run_id) for run_id in ids}
+    elif by in ("model", "agent"):
+        for row in pages.status_counts_by(read, ids[0], "model" if by == "model" else "agent"):
+            groups.setdefault(row["level"], {})[row["status"]] = row["n"]
+    return [
+        GroupCountShape(
+            name=name,
+            finished=sum(counts.get(status, 0) for status in FINISHED),
+            judged=sum(counts.get(status, 0) for status in (SUCCESS, FAIL, TIMEOUT)),
+            succeeded=counts.get(SUCCESS, 0),
+        )
+        for name, counts in groups.items()
+        if name
+    ]
 
 
 class _RecentComparisons:

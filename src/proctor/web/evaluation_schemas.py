@@ -158,6 +158,21 @@ class ComparedSide(RowModel):
     status: str
 
 
+class GroupCountShape(RowModel):
+    """The finished items of one group."""
+
+    name: str
+    finished: int
+    judged: int = Field(description="Succeeded, failed or timed out; without infrastructure errors.")
+    succeeded: int
+
+
+class GroupCountsAnswer(RowModel):
+    """Groups of a comparison by counts alone."""
+
+    groups: list[GroupCountShape]
+
+
 class DisagreementShape(RowModel):
     """A task with different results."""
 

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Depends, Query
+from pydantic import Field
 
-from proctor.cache import ResultCache
+from proctor.cache import LruCache, ResultCache
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES
 from proctor.stats.failure_groups import MESSAGE_CHARACTERS, FailureGroups, group_failures
@@ -19,8 +20,11 @@ from proctor.store.annotations import TAG, tag_counts
 from proctor.store.database import id_pages
 from proctor.store.item_lists import ItemQuery, LevelCount, Listing, ScoreRange
 from proctor.store.items import SHOWN_CHARACTERS
+from proctor.store.tables import BatchRow
 from proctor.web.responses import ERRORS
 from proctor.web.run_schemas import (
+    MOST_WAIT_SECONDS,
+    CellItemsAnswer,
     FailureGroupShape,
     FailuresAnswer,
     ItemLevelShape,
@@ -34,12 +38,14 @@ from proctor.web.run_schemas import (
     MatrixRowShape,
     NeighborsAnswer,
     RunId,
+    WaitSeconds,
 )
 from proctor.web.run_views import item_shape
 from proctor.web.state import AppState
 
 if TYPE_CHECKING:
     from proctor.stats.matrix import LevelCell, Matrix, MatrixRow
+    from proctor.stats.results import Results
 
 MOST_ROWS = 500
 MOST_CONDITIONS = 50
@@ -47,9 +53,9 @@ MOST_CONDITIONS = 50
 MOST_CACHED = 24
 """Each takes nine bytes per item: a megabyte for a run of a hundred thousand."""
 LIVE = timedelta(seconds=3)
-MATRIX_HOLD = timedelta(seconds=20)
-"""Cache time while a run is executed: a matrix reads all items."""
+MOST_MATRICES = 4
 MOST_MATRIX_ROWS = 100
+MOST_CELL_ITEMS = 50
 COLUMNS = ("model", "agent", "reason")
 """Columns of items whose values are listed."""
 SKIPPED = 50
@@ -146,7 +152,7 @@ def router(site: AppState) -> APIRouter:
     routes = APIRouter(prefix="/api/runs", tags=["runs"], responses=ERRORS)
     listings = Listings(site)
     known_levels = ResultCache[LevelsAnswer](site.now, while_running=LIVE)
-    matrices = ResultCache["Matrix"](site.now, while_running=MATRIX_HOLD)
+    matrices = _Matrices(site)
 
     @routes.get("/{run_id}/items", summary="A window of a run's items")
     def window(
@@ -211,14 +217,17 @@ def router(site: AppState) -> APIRouter:
         characters: Annotated[int, Query(ge=0, le=4000, description="Of each answer.")] = SHOWN_CHARACTERS,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
         limit: Annotated[int, Query(ge=1, le=MOST_MATRIX_ROWS)] = MOST_MATRIX_ROWS,
+        wait: WaitSeconds = MOST_WAIT_SECONDS,
     ) -> MatrixAnswer:
-        """Of finished items. A cell has all repeats; its answer is that of the first."""
+        """Of finished items. A cell has all repeats; its answer is that of the first.
+
+        All items of a large run are read before its tasks are known: until then, the first tasks.
+        """
         batch = site.store.read.batch(run_id, site.now())
-        table = matrices.get(
-            batch,
-            (site.results.state(batch["runId"]) if batch["status"] != RUNNING else (), by),
-            lambda: _matrix(site, batch["runId"], _clean(by)),
-        )
+        table, is_current = matrices.get(batch, _clean(by), wait)
+        if not is_current and (search or disagree or score):
+            # The first tasks say nothing about all of them.
+            return _no_rows(table)
         metric = f"{item_lists.SCORE}{score}" if score else "success"
         tasks = table.tasks(search=_clean(search), metric=metric, disagree=disagree)
         rows = table.rows(tasks[offset : offset + limit], score)
@@ -231,16 +240,66 @@ def router(site: AppState) -> APIRouter:
             tasks=len(table),
             offset=offset,
             rows=_matrix_rows(site, batch["runId"], rows, characters),
+            is_current=is_current,
         )
+
+    @routes.get("/{run_id}/matrix/items", summary="Items of one cell of a matrix")
+    def cell_items(
+        run_id: RunId,
+        item: Annotated[
+            list[Annotated[str, Field(max_length=300)]],
+            Query(min_length=1, max_length=MOST_CELL_ITEMS, description="Item ID; may be repeated."),
+        ],
+    ) -> CellItemsAnswer:
+        """With their answers and scores."""
+        batch = site.store.read.batch(run_id, site.now())
+        ids = list(_cleaned(item))
+        shapes = [item_shape(row) for row in items.items_by_id(site.store.read, batch["runId"], ids)]
+        add_outcomes(site, shapes)
+        return CellItemsAnswer(items=shapes)
 
     return routes
 
 
-def _matrix(site: AppState, run_id: str, by: str) -> "Matrix":
-    # numpy is loaded with the first matrix, not with the server.
-    from proctor.stats.matrix import Matrix
+class _Matrices:
+    """Matrices of runs, cached as long as the results they are made of."""
 
-    return Matrix(site.results.of(run_id), by)
+    def __init__(self, site: AppState) -> None:
+        self._site = site
+        self._lock = threading.Lock()
+        self._cache: LruCache[tuple[str, str], tuple[Results, Matrix]] = LruCache(MOST_MATRICES)
+
+    def get(self, batch: BatchRow, by: str, wait: float) -> "tuple[Matrix, bool]":
+        """The matrix of a run, and whether it has all items; if not, it has those of the first tasks."""
+        # numpy is loaded with the first matrix, not with the server.
+        from proctor.stats.matrix import Matrix
+        from proctor.stats.results import load_first_results
+
+        run_id = batch["runId"]
+        results, _ = self._site.results.within(batch, wait)
+        if results is None:
+            return Matrix(load_first_results(self._site.store.read, run_id), by), False
+        with self._lock:
+            cached = self._cache.get((run_id, by))
+        if cached is None or cached[0] is not results:
+            cached = (results, Matrix(results, by))
+            with self._lock:
+                self._cache.put((run_id, by), cached)
+        return cached[1], True
+
+
+def _no_rows(table: "Matrix") -> MatrixAnswer:
+    return MatrixAnswer(
+        by=table.by,
+        levels=list(table.levels),
+        has_more_levels=table.has_more_levels,
+        scores=list(table.scores),
+        rows=[],
+        offset=0,
+        total=0,
+        tasks=len(table),
+        is_current=False,
+    )
 
 
 def _matrix_rows(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from proctor.errors import UsageError
@@ -21,6 +21,7 @@ from proctor.store import transcripts
 from proctor.store.annotations import RATING, RATINGS
 from proctor.store.labels import Label, labels_state
 from proctor.store.tables import LabelRow, ScoreRow
+from proctor.web.access import person_of
 from proctor.web.evaluation_schemas import (
     ConfusionShape,
     EvaluatorShape,
@@ -114,7 +115,7 @@ class NewLabel(RowModel, extra="forbid"):
     """A human label."""
 
     evaluator: Annotated[Word, Field(min_length=1)]
-    who: Word = ""
+    who: Word = Field(default="", description="Ignored if the caller has a named token.")
     label: Word = ""
     value: Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)] | None = None
     target: Word = Field(default="", description="A trace or tool call; empty: the whole session.")
@@ -132,10 +133,10 @@ def router(site: AppState) -> APIRouter:
         return _answer(site, find_session(site, session_id)["id"])
 
     @routes.post("/api/sessions/{session_id}/labels", summary="Label a session; replaces your earlier label")
-    def give(session_id: SessionId, new_label: NewLabel) -> LabelsAnswer:
+    def give(request: Request, session_id: SessionId, new_label: NewLabel) -> LabelsAnswer:
         """Each person has one label per evaluator, dimension and target."""
         id_ = find_session(site, session_id)["id"]
-        site.store.save_label(_label(site, id_, new_label), site.now())
+        site.store.save_label(_label(site, id_, new_label, person_of(request.scope)), site.now())
         return _answer(site, id_)
 
     @routes.get("/api/judges", summary="Agreement of evaluators with human labels")
@@ -225,7 +226,7 @@ def _summary(judge: LabeledJudge) -> str:
     return f"{same}: {strength} agreement beyond chance."
 
 
-def _label(site: AppState, session_id: str, new_label: NewLabel) -> Label:
+def _label(site: AppState, session_id: str, new_label: NewLabel, person: str) -> Label:
     ratings = ratings_of(site, new_label.evaluator, new_label.dimension)
     label, value = _on_scale(ratings, new_label.label.strip(), new_label.value)
     if new_label.evaluator == RATING and label not in RATINGS:
@@ -233,7 +234,7 @@ def _label(site: AppState, session_id: str, new_label: NewLabel) -> Label:
     return Label(
         session_id=session_id,
         evaluator=new_label.evaluator,
-        who=new_label.who.strip() or "someone",
+        who=person or new_label.who.strip() or "someone",
         label=label,
         value=value,
         level=_level(site, session_id, new_label.target),

@@ -8,6 +8,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterable
+from itertools import islice
 from typing import Annotated
 
 import yaml
@@ -30,6 +31,8 @@ from proctor.web.state import AppState
 READING_SECONDS = 60
 MOST_CASES = 10_000
 """Test cases of which a plan is made."""
+MOST_DATASETS = 1000
+"""Datasets of one answer."""
 SCHEMA_TYPE = "AGENTCORE_EVALUATION_PREDEFINED_V1"
 """Type of datasets that hold test cases: the prompts of a session, with the responses that are expected."""
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
@@ -96,9 +99,10 @@ class DatasetShape(RowModel):
 
 
 class DatasetsAnswer(RowModel):
-    """The datasets."""
+    """Datasets, those changed last first."""
 
     datasets: list[DatasetShape]
+    total: int = Field(description="All datasets.")
 
 
 class TestCaseShape(RowModel):
@@ -147,6 +151,8 @@ class DatasetPlan(RowModel):
     """A plan that asks models every test case of a dataset."""
 
     text: str
+    cases: int = Field(description="Test cases in the plan; those without a prompt are left out.")
+    omitted: int = Field(description="Further test cases of the dataset, which are too many for a plan.")
 
 
 def router(site: AppState) -> APIRouter:
@@ -186,14 +192,11 @@ def router(site: AppState) -> APIRouter:
         return HistoryAnswer(tasks=_histories(store_items.task_results(site.store.read, _jobs_with_tasks())))
 
     @routes.get("/api/datasets", summary="The datasets of test cases", responses=ERRORS)
-    def datasets() -> DatasetsAnswer:
-        rows = site.store.datasets.datasets(limit=1000)
-        return DatasetsAnswer(
-            datasets=[
-                DatasetShape.model_validate({**row, "versions": row["lastVersion"]})
-                for row in sorted(rows, key=lambda row: row["updatedAt"], reverse=True)
-            ]
-        )
+    def datasets(
+        offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_DATASETS)] = MOST_DATASETS,
+    ) -> DatasetsAnswer:
+        return _datasets(site, offset, limit)
 
     @routes.get("/api/datasets/{dataset_id}/examples", summary="Test cases of a dataset", responses=ERRORS)
     def examples(
@@ -216,7 +219,7 @@ def router(site: AppState) -> APIRouter:
         dataset = site.store.datasets.dataset(dataset_id)
         token = Token(operation="RemoveTestCase", token="", request={})
         site.store.datasets.remove(dataset["id"], [example_id], token, site.now())
-        return datasets()
+        return _datasets(site, 0, MOST_DATASETS)
 
     @routes.get("/api/datasets/{dataset_id}/plan", summary="A plan of all its test cases", responses=ERRORS)
     def plan(
@@ -224,10 +227,23 @@ def router(site: AppState) -> APIRouter:
         model: Annotated[list[str] | None, Query(max_length=50, description="Models to ask.")] = None,
     ) -> DatasetPlan:
         dataset = site.store.datasets.dataset(dataset_id)
-        cases = [_test_case(row) for row in site.store.datasets.examples(dataset["id"], limit=MOST_CASES)]
-        return DatasetPlan(text=plan_of([case for case in cases if case.prompt], model or []))
+        rows = islice(site.store.datasets.all_examples(dataset["id"]), MOST_CASES)
+        cases = [case for case in map(_test_case, rows) if case.prompt]
+        omitted = max(0, dataset["examples"] - MOST_CASES)
+        return DatasetPlan(text=plan_of(cases, model or []), cases=len(cases), omitted=omitted)
 
     return routes
+
+
+def _datasets(site: AppState, offset: int, limit: int) -> DatasetsAnswer:
+    rows = sorted(site.store.datasets.all_datasets(), key=lambda row: row["updatedAt"], reverse=True)
+    return DatasetsAnswer(
+        datasets=[
+            DatasetShape.model_validate({**row, "versions": row["lastVersion"]})
+            for row in rows[offset : offset + limit]
+        ],
+        total=len(rows),
+    )
 
 
 def _test_case(row: StoredExample) -> TestCaseShape:

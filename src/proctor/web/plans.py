@@ -199,7 +199,7 @@ def router(site: AppState) -> APIRouter:
     async def check(typed: PlanRequest) -> PlanCheck:
         if len(typed.text) <= SMALL_PLAN_CHARACTERS:
             return await asyncio.to_thread(lambda: TypedPlan(site, typed).check())
-        document = await _check_in_process(site, processes, typed, seconds=CHECK_SECONDS)
+        document = await check_in_process(site, processes, typed, seconds=CHECK_SECONDS)
         return PlanCheck.model_validate(document)
 
     @routes.post(
@@ -208,7 +208,7 @@ def router(site: AppState) -> APIRouter:
         responses=ERRORS,
     )
     async def validate(typed: PlanRequest) -> PlanValidation:
-        document = await _check_in_process(
+        document = await check_in_process(
             site, processes, typed, seconds=VALIDATION_SECONDS, is_validation=True
         )
         return PlanValidation.model_validate(document)
@@ -224,7 +224,7 @@ def router(site: AppState) -> APIRouter:
     return routes
 
 
-async def _check_in_process(
+async def check_in_process(
     site: AppState,
     processes: asyncio.Semaphore,
     typed: PlanRequest,

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from proctor import __version__
 from proctor.errors import NotFound, PlanError, ProctorError, StoreError, UsageError
 from proctor.json_values import JsonObject
-from proctor.web.access import RUN, VIEW, role_of
+from proctor.web.access import RUN, VIEW, person_of, role_of
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -81,6 +81,7 @@ def page(request: Request, template: str, *, title: str, status: int = 200, **va
             root=request.app.state.root_path,
             version=__version__,
             role=role_of(request.scope),
+            person=person_of(request.scope),
             **values,
         )
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from pydantic import Field
 
 from proctor.cache import LruCache
@@ -30,9 +30,9 @@ from proctor.store import items as stored_items
 from proctor.store.runs import last_change
 from proctor.store.tables import BatchRow
 from proctor.web.responses import ERRORS
-from proctor.web.run_schemas import ResultFigureShape, RowModel, RunId
+from proctor.web.run_schemas import ResultFigureShape, RowModel, RunId, WaitSeconds
 from proctor.web.runs import LIVE_REMARK
-from proctor.web.state import AppState
+from proctor.web.state import LARGE, AppState
 
 WAIT_SECONDS = 0.3
 """How long a request waits for new results; it gets the last ones, or counts alone, if they take longer."""
@@ -42,8 +42,6 @@ REFRESH_SHARE = 10
 most one part in so many of the time."""
 THREADS = 2
 """So that the results of a small run do not wait for those of a large one."""
-LARGE = 20_000
-"""Finished items from which a request does not wait."""
 MOST_CACHED = 50
 MOST_LISTED = 40
 EARLY_REMARK = (
@@ -73,6 +71,7 @@ class ColumnShape(RowModel):
     title: str
     is_numeric: bool
     limits: tuple[float, float] | None = Field(description="Scale on which figures are drawn. Null: none.")
+    is_optional: bool = Field(description="Whether pages show it on demand only.")
 
 
 class CellShape(RowModel):
@@ -373,9 +372,7 @@ def router(site: AppState) -> APIRouter:
     @routes.get("/api/runs/{run_id}/results", tags=["runs"], summary="The results of a run so far")
     def of_run(
         run_id: RunId,
-        wait: Annotated[
-            float, Query(ge=0, le=30, description="Seconds to wait for current results.")
-        ] = WAIT_SECONDS,
+        wait: WaitSeconds = WAIT_SECONDS,
     ) -> ResultsAnswer:
         """Sections as the job of the run has them; computed again when items have finished."""
         return results.of(run_id, wait)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
@@ -10,6 +10,12 @@ from proctor.json_values import JsonObject
 
 RunId = Annotated[str, Path(description="Run ID or an unambiguous prefix.", max_length=200)]
 SessionId = Annotated[str, Path(description="Session ID or an unambiguous prefix.", max_length=300)]
+
+MOST_WAIT_SECONDS = 30.0
+WaitSeconds = Annotated[
+    float,
+    Query(ge=0, le=MOST_WAIT_SECONDS, description="Seconds to wait for current results of a large run."),
+]
 
 
 class RowModel(BaseModel):
@@ -93,6 +99,7 @@ class ChartsAnswer(RowModel):
     charts: list[ChartShape]
     levels: list[LevelShape] = Field(default=[], description="Of the factor, best success rate first.")
     ranks: list[RankShape] = Field(default=[], description="Of the factor's levels, by success.")
+    is_current: bool = Field(default=True, description="False: being computed; ask again.")
 
 
 class TextShape(RowModel):
@@ -333,6 +340,7 @@ class LevelCellShape(RowModel):
     """The finished items of one task and level."""
 
     item_id: str = Field(description="The first of them.")
+    item_ids: list[str] = Field(description="At most 50.")
     session_id: str | None
     status: str
     reason: str
@@ -362,6 +370,15 @@ class MatrixAnswer(RowModel):
     offset: int
     total: int = Field(description="Tasks that match.")
     tasks: int = Field(description="All tasks.")
+    is_current: bool = Field(
+        description="False: all items are being read; these are some of the first tasks, or none. Ask again."
+    )
+
+
+class CellItemsAnswer(RowModel):
+    """Items of one cell of a matrix."""
+
+    items: list[ItemShape] = Field(description="In plan order.")
 
 
 class NeighborsAnswer(RowModel):

@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path as FilePath
-from typing import IO, Annotated, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
@@ -31,6 +31,7 @@ from proctor.store.aggregates import ranked_durations, select
 from proctor.store.tables import BatchRow
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import (
+    MOST_WAIT_SECONDS,
     ChartsAnswer,
     ChartShape,
     LevelShape,
@@ -40,10 +41,15 @@ from proctor.web.run_schemas import (
     RunAnswer,
     RunId,
     SignaturesAnswer,
+    WaitSeconds,
 )
 from proctor.web.run_views import RunAnswers, RunLine, RunLines
 from proctor.web.state import AppState
 
+if TYPE_CHECKING:
+    from proctor.stats.results import Results
+
+READING_REMARK = "All items are being read. The charts follow."
 CHARTS_HOLD, LEVELS_HOLD = timedelta(seconds=3), timedelta(seconds=20)
 """Cache time while a run is executed; pages poll every five seconds. Figures of levels read all items."""
 CHECK_SECONDS = 30
@@ -115,11 +121,15 @@ def router(site: AppState) -> APIRouter:
     def charts(
         run_id: RunId,
         by: Annotated[str, Query(max_length=200, description="Factor to group items by.")] = "",
+        wait: WaitSeconds = MOST_WAIT_SECONDS,
     ) -> ChartsAnswer:
         """Outcomes and durations of all items; by factor: success rate, cost and duration."""
         batch = site.store.read.batch(run_id, site.now())
         if by:
-            return by_level.get(batch, by, lambda: _level_charts(site, batch, by))
+            results, _ = site.results.within(batch, wait)
+            if results is None:
+                return ChartsAnswer(by=by, remark=READING_REMARK, charts=[], is_current=False)
+            return by_level.get(batch, by, lambda: _level_charts(results, batch, by))
         return drawn.get(batch, by, lambda: _charts(site, batch["runId"]))
 
     return routes
@@ -137,13 +147,13 @@ def _charts(site: AppState, run_id: str) -> ChartsAnswer:
     return ChartsAnswer(by="", remark="", charts=charts)
 
 
-def _level_charts(site: AppState, batch: BatchRow, by: str) -> ChartsAnswer:
+def _level_charts(results: "Results", batch: BatchRow, by: str) -> ChartsAnswer:
     """The levels of a factor, from the finished items of a run."""
     # numpy is loaded with the first figures, not with the server.
     from proctor.report.figures import level_document, rank_document
     from proctor.stats.figures import factor_figures
 
-    factor = factor_figures(site.results.of(batch["runId"]), by)
+    factor = factor_figures(results, by)
     remarks = [f"{by} has too many levels to compare."] if factor.is_too_many else []
     if batch["status"] == RUNNING and factor.levels:
         remarks.append(LIVE_REMARK)

@@ -1,4 +1,4 @@
-"""The Trends page: runs of the same plan, or evaluations of the same name, over time."""
+"""The Trends page: runs of a plan, evaluations of a name, or all evaluations by an evaluator, over time."""
 
 import json
 import threading
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from proctor.cache import LruCache
 from proctor.errors import NotFound
-from proctor.store.runs import TrendRun, trend_runs
+from proctor.store.runs import TrendRun, evaluators_of, trend_runs
 from proctor.web.responses import ERRORS, page
 from proctor.web.run_schemas import ChartShape, ResultFigureShape, RowModel
 from proctor.web.state import AppState
@@ -76,6 +76,8 @@ class _Plan:
     name: str
     job: str
     runs: Sequence[TrendRun]
+    evaluator: str = ""
+    """The one whose scores it shows; empty: all figures of the runs."""
 
 
 class Trends:
@@ -87,16 +89,38 @@ class Trends:
         self._answers: LruCache[tuple[object, ...], TrendAnswer] = LruCache(MOST_CACHED)
 
     def plans(self) -> list[_Plan]:
-        """Plans and evaluations with at least two runs that have results, the latest first."""
+        """Plans, evaluations and evaluators with at least two runs that have results, the latest first."""
         by_key: dict[str, list[TrendRun]] = {}
-        for run in trend_runs(self._site.store.read, self._site.now()):
+        runs = trend_runs(self._site.store.read, self._site.now())
+        for run in runs:
             by_key.setdefault(_key(run), []).append(run)
         plans = [
             _Plan(key=key, name=_name(runs[0]), job=runs[0]["job"], runs=runs[::-1])
             for key, runs in by_key.items()
             if len(runs) > 1
         ]
+        plans += self._by_evaluator([run for run in runs if run["evaluation"]])
+        plans.sort(key=lambda plan: plan.runs[-1]["createdAt"], reverse=True)
         return plans[:MOST_TRENDS]
+
+    def _by_evaluator(self, evaluations: Sequence[TrendRun]) -> list[_Plan]:
+        """Evaluators of evaluations with different names: those of one name have a trend already."""
+        names = evaluators_of(self._site.store.read, [run["runId"] for run in evaluations])
+        by_evaluator: dict[str, list[TrendRun]] = {}
+        for run in evaluations:
+            for name in names.get(run["runId"], ()):
+                by_evaluator.setdefault(name, []).append(run)
+        return [
+            _Plan(
+                key=json.dumps(["evaluator", name]),
+                name=name.removeprefix("Builtin."),
+                job=runs[0]["job"],
+                runs=runs[::-1],
+                evaluator=name,
+            )
+            for name, runs in by_evaluator.items()
+            if len({run["evaluation"] for run in runs}) > 1
+        ]
 
     def line(self, key: str, metric: str) -> TrendAnswer:
         """One trend in one metric; empty: the first it has."""
@@ -115,11 +139,14 @@ class Trends:
     def _compute(self, plan: _Plan, runs: Sequence[TrendRun], metric: str) -> TrendAnswer:
         # numpy is loaded with the first trend, not with the server.
         from proctor.report.trends import change_words, is_regression, trend_plot, trend_summary
-        from proctor.stats.results import load_results
+        from proctor.stats.results import load_results, score_name
         from proctor.stats.trends import trend_metrics, trend_of
 
         results = load_results(self._site.store.read, [run["runId"] for run in runs], self._site.now())
         metrics = trend_metrics(results)
+        if plan.evaluator:
+            own = score_name(plan.evaluator)
+            metrics = [name for name in metrics if name == own or name.startswith(f"{own}/")]
         if not metrics or (metric and metric not in metrics):
             known = ", ".join(metrics) or "none"
             raise NotFound(f"these runs have no {metric or 'figures'}\nThere are: {known}.")

@@ -76,7 +76,7 @@ class Link:
     """Items that it has and has not finished."""
     sessions: dict[str, str] = field(default_factory=dict)
     """Sessions of its running attempts, by item."""
-    calls: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    calls: dict[int, asyncio.Task[object]] = field(default_factory=dict)
     """Its calls that are being answered."""
     slots: dict[str, int] = field(default_factory=dict)
     """Concurrent calls that it may make, by rate limit; none: as many as each worker begins with."""
@@ -231,8 +231,7 @@ class RemoteEngine(ABC):
             if isinstance(message, Report):
                 await self._write(link, message, host)
             elif isinstance(message, HostCall):
-                task = asyncio.create_task(self._answer(link, message, host))
-                link.calls[message.number] = task
+                self._start_call(link, message, host)
             elif isinstance(message, HostCancel):
                 if call := link.calls.get(message.number):
                     call.cancel()
@@ -260,17 +259,22 @@ class RemoteEngine(ABC):
         if ends:
             self._has_room.set()
 
-    async def _answer(self, link: Link, call: HostCall, host: DriverHost) -> None:
-        reply = HostReply(call.number)
-        try:
-            value = await self._call_host(link, call, host)
-            reply = HostReply(call.number, value)
-        except Exception as error:
-            reply = HostReply(call.number, error=picklable(error))
-        finally:
-            # A call that was cancelled is answered too: the worker waits for its end.
-            link.calls.pop(call.number, None)
-            link.channel.send(reply)
+    def _start_call(self, link: Link, call: HostCall, host: DriverHost) -> None:
+        task = asyncio.create_task(self._call_host(link, call, host))
+        link.calls[call.number] = task
+        # Not in the task: one that is cancelled before its first step does nothing at all.
+        task.add_done_callback(lambda _: self._reply(link, call.number, task))
+
+    @staticmethod
+    def _reply(link: Link, number: int, task: "asyncio.Task[object]") -> None:
+        """Answer a call that has ended; a cancelled one too, because the worker waits for its end."""
+        link.calls.pop(number, None)
+        if task.cancelled():
+            link.channel.send(HostReply(number))
+        elif error := task.exception():
+            link.channel.send(HostReply(number, error=picklable(error)))
+        else:
+            link.channel.send(HostReply(number, task.result()))
 
     async def _call_host(self, link: Link, call: HostCall, host: DriverHost) -> object:
         """Call a method of the host for a worker."""

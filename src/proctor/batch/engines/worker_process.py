@@ -52,7 +52,10 @@ if TYPE_CHECKING:
     from proctor.workspace.transfer import FileCopy, RepositoryCopy
 
 REPORT_SECONDS = 0.005
-"""A busy worker sends what it has recorded this often: two hundred messages a second cost little."""
+"""A worker sends what it has recorded this often: two hundred messages a second cost little."""
+MANY_ROWS = 20
+BUSY_SECONDS = 0.02
+"""A worker that has sent more than `MANY_ROWS` waits this long: short items begin and end in one message."""
 IDLE_SECONDS = 0.05
 """Pause of a worker that had nothing to send."""
 REPORT_ROWS = 500
@@ -402,7 +405,11 @@ class _ProcessWorker:
 
     async def _report_regularly(self) -> None:
         while True:
-            await asyncio.sleep(REPORT_SECONDS if self._report() else IDLE_SECONDS)
+            rows = self._rows.count
+            if not self._report():
+                await asyncio.sleep(IDLE_SECONDS)
+            else:
+                await asyncio.sleep(BUSY_SECONDS if rows > MANY_ROWS else REPORT_SECONDS)
 
     def _report(self) -> bool:
         """Send what was recorded; whether there was anything."""

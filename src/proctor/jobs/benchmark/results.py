@@ -22,7 +22,7 @@ from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, SUCCESS, TIMEOUT
 from proctor.job import BatchEnd, ItemFinished, JobFiles
 from proctor.jobs.benchmark.report import benchmark_html, machine_info
-from proctor.json_values import JsonMap, JsonObject, maps_in, parse_json
+from proctor.json_values import JsonMap, JsonObject, as_datetime, maps_in, parse_json
 from proctor.report.figures import estimate_document
 from proctor.stats.intervals import Estimate
 from proctor.stats.leaderboard import (
@@ -564,10 +564,8 @@ def _check(run: object) -> None:
         value = run.get(name)
         if value is not None and type(value) not in (int, float):
             raise ValueError(f"`{name}` of a run is no number")
-    try:
-        moment(run["timestamp"] or None)
-    except ValueError as error:
-        raise ValueError("`timestamp` of a run is no moment") from error
+    if run["timestamp"] and as_datetime(run["timestamp"]) is None:
+        raise ValueError("`timestamp` of a run is no moment")
     if run["status"] not in FINISHED:
         raise ValueError(f"a run has the status {run['status'][:20]!r}, which is none")
     if not isinstance(run.get("criteria"), list):

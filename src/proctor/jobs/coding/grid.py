@@ -245,11 +245,17 @@ class _ItemBuilder:
 
         Eight bytes of digest: a collision would only number an item as a second repeat; its id stays unique.
         """
+        fixed = _mark_of(self.fixed)
+        if self.grid.is_prompt:
+            for combination in self.grid.combinations():
+                _, prompt, _, model, _, _, _, _, seed, system, _ = combination
+                # As text: -1 and -2 have the same hash.
+                yield combination, hash((fixed, prompt, model, repr(seed), system))
+            return
         marks = [
             _NO_MARK if values is _NO_VALUE else [self._mark(axis, value) for value in values]
             for axis, values in enumerate(self.grid.axes)
         ]
-        fixed = _mark_of(self.fixed)
         is_whole = self.grid.is_whole
         every = zip(itertools.product(*self.grid.axes), itertools.product(*marks), strict=True)
         for combination, parts in every:

@@ -487,7 +487,9 @@ def results_view(read: StoreReader, run_id: str) -> ResultsView:
     for measure in (*scores, "num_turns"):
         values = np.asarray([row[measure] for row in rows if row.get(measure) is not None], dtype=np.float64)
         if len(np.unique(values)) > 1:
-            sections.append(distribution(measure.removeprefix("score."), values, unit="dialogue"))
+            name = measure.removeprefix("score.")
+            score = name if measure.startswith("score.") else ""
+            sections.append(distribution(name, values, unit="dialogue", score=score))
     excluded = sum(run.status in FINISHED for run in runs) - len(rows)
     remarks = [f"{plural(excluded, 'dialogue')} broken off and excluded."] if excluded else []
     return ResultsView(sections=sections, remarks=remarks)

@@ -26,6 +26,7 @@ from proctor.jobs.scenario.experiment import slug_of
 from proctor.jobs.scenario.figures import figures_of, methods_paragraph
 from proctor.json_values import as_datetime
 from proctor.report.render import PageFiles, filed, page, plots_in_page, text, write_pages
+from proctor.scenario.run_files import OF_VARIABLES
 from proctor.scenario.state import CheckCounts
 from proctor.stats import experiment
 from proctor.stats.experiment import LevelContrast, Number, RunData, Scale, Study
@@ -53,7 +54,7 @@ def read_study(folder: Path) -> Study:
     variations = [one for one in _list(state.get("variations")) if isinstance(one, dict)]
     numbered = {_id_of(one, position): one for position, one in enumerate(variations, 1)}
     present = {run.variation_id for run in runs}
-    names, scales = _metrics_of(paths, runs)
+    names, scales, variables = _metrics_of(paths, runs)
     return Study(
         name=str(state.get("experiment_name") or folder.name),
         runs=tuple(runs),
@@ -64,6 +65,7 @@ def read_study(folder: Path) -> Study:
         factors=_with_versions({number: _factors(one) for number, one in numbered.items()}, numbered),
         metrics=names,
         scales=scales,
+        variables=variables,
         planned=_whole(summary.get("total_runs_planned")) or len(runs),
         damaged=tuple(damaged),
         stand_ins=tuple(map(str, _list(summary.get("stand_ins")))),
@@ -92,8 +94,11 @@ def _with_versions(
     return {number: {**each, experiment.VERSION: levels[number]} for number, each in factors.items()}
 
 
-def _metrics_of(paths: Sequence[Path], runs: Sequence[RunData]) -> tuple[tuple[str, ...], dict[str, Scale]]:
-    """The metrics that are numbers, also those never extracted, and the scales of those that have one."""
+def _metrics_of(
+    paths: Sequence[Path], runs: Sequence[RunData]
+) -> tuple[tuple[str, ...], dict[str, Scale], tuple[str, ...]]:
+    """The metrics that are numbers, also those never extracted, the scales of those that have one, and which
+    of them are variables of the world."""
     names = {name for run in runs for name in (*run.metrics, *run.unusable)}
     labels = {name for run in runs for name in run.labels}
     definitions: dict[str, dict[str, Any]] = {}
@@ -116,9 +121,11 @@ def _metrics_of(paths: Sequence[Path], runs: Sequence[RunData]) -> tuple[tuple[s
     of_actors = {name for name in definitions if any(other.startswith(f"{name}.") for other in names)}
     names = (names | set(definitions)) - labels - texts - of_actors
     names -= {name for name in names if name.rpartition(".")[0] in texts}
-    scales = dict[str, Scale]()
-    for name in names:
+    scales, variables = dict[str, Scale](), list[str]()
+    for name in sorted(names):
         definition = definitions.get(name) or definitions.get(name.rpartition(".")[0]) or {}
+        if definition.get("method") == OF_VARIABLES:
+            variables.append(name)
         limits = [float(end) for end in _list(definition.get("range")) if _is_number(end)]
         scale = experiment.scale_of(
             name,
@@ -128,7 +135,7 @@ def _metrics_of(paths: Sequence[Path], runs: Sequence[RunData]) -> tuple[tuple[s
         )
         if scale is not None:
             scales[name] = scale
-    return tuple(sorted(names)), scales
+    return tuple(sorted(names)), scales, tuple(variables)
 
 
 def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]], damaged: list[str]) -> RunData | None:

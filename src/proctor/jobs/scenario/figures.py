@@ -36,8 +36,8 @@ LONGEST_HEADING = 30
 """Columns of a grid of panels, and letters of a level above one."""
 DRAWN_SERIES = 6
 """Maximum number of levels with a line of their own in a figure of two factors."""
-SHOWN_METRICS, SHOWN_EFFECTS = 6, 4
-"""Metrics and sentences on the page of a run; the analysis has all."""
+SHOWN_METRICS, SHOWN_VARIABLES, SHOWN_EFFECTS = 6, 12, 4
+"""Metrics, further variables of the world, and sentences on the page of a run; the analysis has all."""
 LAST_VALUE = "the last value of each completed run"
 
 
@@ -343,8 +343,11 @@ def results_view(analyzer: "BatchAnalyzer") -> ResultsView:
             _by_variation, name, statistics
         )
         sections += _marked_charts(_over_turns, name, analyzer)
-    more = len(analyzer.metrics) - SHOWN_METRICS
-    remarks = [f"The analysis has {plural(more, 'more metric')}."] if more > 0 else []
+    others = analyzer.metrics[SHOWN_METRICS:]
+    # What becomes of the world is of interest, however many metrics there are.
+    for name in [name for name in others if name in analyzer.study.variables][:SHOWN_VARIABLES]:
+        sections += _marked_charts(_over_turns, name, analyzer)
+    remarks = [f"The analysis has {plural(len(others), 'more metric')}."] if others else []
     return ResultsView(sections=sections, remarks=[*patterns["notes"], *remarks])
 
 

@@ -15,7 +15,7 @@ export class Annotations extends HTMLElement {
     this.started = true;
     this.session = this.getAttribute("session");
     this.address = `/api/sessions/${encodeURIComponent(this.session)}`;
-    this.who = el("input", { type: "text", class: "compact", "aria-label": "Your name", placeholder: "Your name", maxlength: 100, value: remembered(WHO, ""), autocomplete: "off" });
+    this.who = el("input", { type: "text", class: "compact", "aria-label": "Your name", placeholder: "Your name", maxlength: 100, value: document.documentElement.dataset.person || remembered(WHO, ""), hidden: Boolean(document.documentElement.dataset.person), autocomplete: "off" });
     this.who.addEventListener("change", () => {
       remember(WHO, this.who.value.trim());
       this.draw();

@@ -5,7 +5,7 @@ import { query } from "./api.js";
 import { el, go, svg } from "./dom.js";
 import { number } from "./format.js";
 import { menu } from "./tabs.js";
-import { visible } from "./texts.js";
+import { breakable, visible } from "./texts.js";
 
 const TAGS = new Set(["svg", "g", "rect", "line", "text", "circle", "polygon", "polyline", "path", "title"]);
 const ATTRIBUTES = new Set([
@@ -51,7 +51,7 @@ export function chartCard({ caption, svg: text, marks = [], title = "" }, { run 
   const download = el("button", { type: "button", class: "quiet compact chart-download", "aria-label": `Download ${visible(name)}` }, "Download");
   const tools = el("span", {}, download);
   const card = el("figure", { class: "card chart-card" },
-    el("figcaption", {}, el("span", {}, visible(name)), tools),
+    el("figcaption", {}, el("span", {}, breakable(name)), tools),
     el("div", { class: "chart-frame" }, plot),
     title && caption ? el("p", { class: "soft small" }, visible(caption)) : null);
   const opens = open || (run ? (mark) => mark.items && go(itemsAddress(run, mark.items)) : null);

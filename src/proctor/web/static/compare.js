@@ -7,6 +7,8 @@ import { breakable, visible } from "./texts.js";
 
 const { number, plural } = format;
 const SIZE = 25;
+/** Milliseconds after which counts are shown if the comparison is not there. */
+const COUNTS_AFTER = 400;
 const address = new URLSearchParams(location.search);
 const selection = {
   run: address.getAll("run"),
@@ -156,6 +158,8 @@ async function load() {
   byId("report").href = urlOf(`/api/compare/report${asQuery()}`);
   if (!comparison) byId("result").replaceChildren(el("p", { class: "loading" }, "Loading comparison…"));
   byId("result").setAttribute("aria-busy", "true");
+  // Large runs take seconds: counts come first.
+  const counting = comparison ? 0 : setTimeout(() => showCounts(request), COUNTS_AFTER);
   try {
     const response = await api.get(`/api/compare${asQuery()}`);
     if (request !== latestRequest) return;
@@ -164,10 +168,29 @@ async function load() {
   } catch (error) {
     if (request !== latestRequest) return;
     comparison = null;
-    byId("result").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy))));
+    byId("result").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy || ""))));
   } finally {
+    clearTimeout(counting);
     if (request === latestRequest) byId("result").removeAttribute("aria-busy");
   }
+}
+
+/** Success rates by counts alone, while the comparison is computed. */
+async function showCounts(request) {
+  const counts = await api.get(`/api/compare/counts${query({ run: selection.run, by: selection.by })}`).catch(() => null);
+  // The comparison was quicker, or says what is wrong.
+  if (!counts?.groups.length || comparison || request !== latestRequest || !byId("result").hasAttribute("aria-busy")) return;
+  const table = new DataTable({
+    label: "Success rates",
+    rowKey: (group) => group.name,
+    columns: [
+      { key: "name", title: selection.by ? visible(selection.by) : "Run", cell: (group) => el("b", {}, breakable(group.name)) },
+      { key: "success", title: "Success rate", numeric: true, cell: (group) => (group.judged ? `${((100 * group.succeeded) / group.judged).toFixed(1)}%` : "–") },
+      { key: "items", title: "Items", numeric: true, cell: (group) => number(group.finished) },
+    ],
+  });
+  table.show(counts.groups);
+  byId("result").replaceChildren(el("div", { class: "stack result" }, el("p", { class: "loading" }, "Loading comparison… Counts of all items, not paired by task:"), el("div", { class: "findings" }, table.element)));
 }
 
 function emptyState() {
@@ -306,7 +329,10 @@ function mean(each, group, one) {
   return el("a", { href: itemsAddress(run, items), title }, one.said);
 }
 
-const meanTitle = (one) => (one.low === null ? `${number(one.tasks)} tasks, ${number(one.items)} items` : `${one.low.toPrecision(4)} to ${one.high.toPrecision(4)}; ${number(one.tasks)} tasks, ${number(one.items)} items`);
+function meanTitle(one) {
+  const limits = [one.low === null ? "" : `from ${one.low.toPrecision(4)}`, one.high === null ? "" : `to ${one.high.toPrecision(4)}`].filter(Boolean);
+  return `${limits.length ? `95% CI ${limits.join(" ")}; ` : ""}${plural(one.tasks, "task")}, ${plural(one.items, "item")}`;
+}
 
 // ---- Tasks with different results
 
@@ -357,7 +383,7 @@ async function loadItems() {
     const response = await api.get(`/api/compare/items${query({ run: selection.run, by: selection.by, pair: selection.pair, ...detail, limit: SIZE })}`);
     if (request === latestItemsRequest) box.replaceChildren(...itemTable(response));
   } catch (error) {
-    if (request === latestItemsRequest) box.replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, visible(error.message)), el("p", { class: "soft" }, visible(error.remedy))));
+    if (request === latestItemsRequest) box.replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, visible(error.message)), el("p", { class: "soft" }, visible(error.remedy || ""))));
   }
 }
 

@@ -4,9 +4,9 @@ import { byId, el } from "./dom.js";
 
 /**
  * Ask for confirmation. Resolves to true when the user confirms.
- * `action` is the label of the button, such as `Abort`; `danger` makes it red.
+ * `action` is the label of the button, such as `Abort`; `danger` makes it red; `fields` must be valid to confirm.
  */
-export function confirmed({ title, text, action, danger = true }) {
+export function confirmed({ title, text, action, danger = true, fields = [] }) {
   return new Promise((resolve) => {
     const dialog = el(
       "dialog",
@@ -16,10 +16,11 @@ export function confirmed({ title, text, action, danger = true }) {
         { method: "dialog" },
         el("h2", { id: "dialog-title" }, title),
         ...[text].flat().map((line) => el("p", {}, line)),
+        ...fields,
         el(
           "div",
           { class: "actions" },
-          el("button", { value: "no", class: "quiet", autofocus: true }, "Cancel"),
+          el("button", { value: "no", class: "quiet", autofocus: true, formnovalidate: true }, "Cancel"),
           el("button", { value: "yes", class: danger ? "danger" : "primary" }, action),
         ),
       ),

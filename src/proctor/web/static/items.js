@@ -48,7 +48,11 @@ export function columnsFor(factors, titles, evaluates, scores = []) {
   const varied = factors
     .filter((name) => !own.has(name))
     .map((name) => ({ key: `factor:${name}`, title: name, width: name === "evaluator" ? "minmax(170px, 2fr)" : "minmax(110px, 1fr)", cell: factorCell(name) }));
-  const scored = scores.map((name) => ({ key: `score:${name}`, title: name, width: "minmax(96px, .8fr)", numeric: true, cell: (row) => scoreOf(outcome(row).scores[name]) }));
+  // Dimensions of one evaluator are told apart by their own names: its name alone would fill the heading.
+  const evaluatorOf = (name) => name.slice(0, name.lastIndexOf(".") + 1);
+  const isOneOfSeveral = (name) => evaluatorOf(name) && scores.filter((other) => evaluatorOf(other) === evaluatorOf(name)).length > 1;
+  const short = (name) => (isOneOfSeveral(name) ? name.slice(evaluatorOf(name).length) : name);
+  const scored = scores.map((name) => ({ key: `score:${name}`, title: short(name), longTitle: name, width: "minmax(96px, .8fr)", numeric: true, cell: (row) => scoreOf(outcome(row).scores[name]) }));
   return [...plain, ...scored, ...varied].map((column) => ({ ...column, title: titles[column.key] || column.title }));
 }
 
@@ -123,7 +127,7 @@ export class ItemGrid extends PagedGrid {
     const heading = (column) =>
       el(
         "div",
-        { role: "columnheader", class: column.numeric ? "n" : null, title: visible(column.title), "aria-sort": order === column.key ? (descending ? "descending" : "ascending") : null },
+        { role: "columnheader", class: column.numeric ? "n" : null, title: visible(column.longTitle || column.title), "aria-sort": order === column.key ? (descending ? "descending" : "ascending") : null },
         column.sortable === false ? visible(column.title) : el("button", { type: "button", class: "sort", onclick: () => this.sortBy(column.key) }, visible(column.title)),
       );
     return [el("div", { role: "gridcell", class: "select" }, this.all), ...this.columns.map(heading)];

@@ -1,7 +1,7 @@
 // The Items tab of the Run page: search, filters, groups of failures, columns, the grid, and actions on selected items.
 
 import { api, attempt, byId, confirmed, debounced, el, format, go, query, remember, remembered, STATUSES, toast, urlOf } from "./app.js";
-import { activeFilters, isStatusOnly, listQuery, parametersOf, readColumns, readFilters, without, writeQuery } from "./item_query.js";
+import { activeFilters, isStatusOnly, isUnfiltered, listQuery, parametersOf, readColumns, readFilters, without, writeQuery } from "./item_query.js";
 import { columnsFor, itemsOf } from "./items.js";
 import { menu } from "./tabs.js";
 import { visible } from "./texts.js";
@@ -24,6 +24,7 @@ export class ItemsPanel {
   constructor(page, run, first) {
     Object.assign(this, { page, run, address: `/api/runs/${encodeURIComponent(run.runId)}` });
     this.scores = [];
+    this.constants = [];
     this.hasAnswers = false;
     this.columns = this.knownColumns();
     this.chosen = readColumns();
@@ -80,7 +81,7 @@ export class ItemsPanel {
 
   /** A page of items has been loaded. */
   changed(response) {
-    this.learnColumns(response.items);
+    this.learnColumns(response.items, response.total);
     this.showChips(response.counts);
     this.showFilters();
     this.showFailureCount();
@@ -98,7 +99,8 @@ export class ItemsPanel {
   }
 
   /** Columns of scores and answers exist once an item has one. */
-  learnColumns(items) {
+  learnColumns(items, total) {
+    this.learnConstants(items, total);
     const names = new Set(this.scores);
     for (const { outcome } of items) for (const name of Object.keys(outcome?.scores || {})) names.add(name);
     const hasAnswers = this.hasAnswers || items.some(({ outcome }) => outcome?.answer);
@@ -106,6 +108,16 @@ export class ItemsPanel {
     this.scores = [...names].sort();
     this.hasAnswers = hasAnswers;
     this.columns = this.knownColumns();
+    this.grid.setColumns(this.chosenColumns());
+    this.fillColumnMenu();
+  }
+
+  /** Factors with one level in all items are no default columns. */
+  learnConstants(items, total) {
+    if (this.constants.length || items.length < total || items.length < 2 || !isUnfiltered(this.grid.filters)) return;
+    const levels = (name) => new Set(items.map((item) => item.factors[name] ?? ""));
+    this.constants = this.run.factors.filter((name) => levels(name).size === 1).map((name) => `factor:${name}`);
+    if (!this.constants.length) return;
     this.grid.setColumns(this.chosenColumns());
     this.fillColumnMenu();
   }
@@ -118,7 +130,7 @@ export class ItemsPanel {
     const every = (key) => {
       if (!key.endsWith(":*")) return [key];
       const all = this.columns.map((column) => column.key).filter((name) => name.startsWith(key.slice(0, -1)));
-      return key === "score:*" ? all.slice(0, USUAL_SCORES) : all;
+      return key === "score:*" ? all.slice(0, USUAL_SCORES) : all.filter((name) => !this.constants.includes(name));
     };
     const usual = new Set(JSON.parse(isNarrow() ? this.page.dataset.narrowColumns : this.page.dataset.columns).flatMap(every));
     const empty = new Set([
@@ -149,7 +161,7 @@ export class ItemsPanel {
         this.grid.setColumns(this.chosenColumns());
         writeQuery(this.grid.filters, this.chosen);
       });
-      return el("label", { class: "check menu-item" }, box, column.title === "#" ? "Position in plan" : visible(column.title));
+      return el("label", { class: "check menu-item" }, box, column.title === "#" ? "Position in plan" : visible(column.longTitle || column.title));
     });
     this.columnBoxes.replaceChildren(...boxes);
   }

@@ -18,7 +18,7 @@ export class Labels extends HTMLElement {
     if (this.started) return;
     this.started = true;
     this.address = `/api/sessions/${encodeURIComponent(this.getAttribute("session"))}/labels`;
-    this.who = el("input", { type: "text", "aria-label": "Your name", placeholder: "Your name", maxlength: 100, value: remembered(WHO, ""), autocomplete: "off" });
+    this.who = el("input", { type: "text", "aria-label": "Your name", placeholder: "Your name", maxlength: 100, value: document.documentElement.dataset.person || remembered(WHO, ""), hidden: Boolean(document.documentElement.dataset.person), autocomplete: "off" });
     this.who.addEventListener("change", () => remember(WHO, this.who.value.trim()));
     this.blind = el("input", { type: "checkbox" });
     this.blind.checked = remembered(BLIND, false);

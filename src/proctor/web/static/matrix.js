@@ -1,7 +1,7 @@
 // The Matrix tab of the Run page: tasks by models or levels of another factor, and a drawer with the session of a cell.
 
 import { api, query } from "./api.js";
-import { byId, debounced, el } from "./dom.js";
+import { byId, debounced, el, urlOf } from "./dom.js";
 import { money, number, plural, seconds } from "./format.js";
 import { PAGE, PagedGrid } from "./paged_grid.js";
 import { badge } from "./status.js";
@@ -16,6 +16,8 @@ const SHORT = 300;
 const LONG = 2000;
 /** How often the matrix of a running run is loaded anew, in milliseconds. */
 const REFRESH = 10_000;
+/** Seconds that the server may take to read all items of a large run, once the first tasks are shown. */
+const WAIT = 20;
 const PARAMETERS = { by: "", task: "", evaluator: "", disagree: "", left: "", right: "" };
 
 const digits = (value) => String(Number(value.toFixed(2)));
@@ -44,6 +46,7 @@ class MatrixGrid extends PagedGrid {
     this.changed(response);
     this.showLevels(response.levels);
     if (response.total) this.empty.hidden = true;
+    else if (!response.isCurrent) this.showEmpty("Reading all items…", "The matrix of a large run takes some seconds.");
     else if (response.tasks) this.showEmpty("No matching tasks.", "Change the search, or show all tasks.");
     else this.showEmpty("No finished items yet.", "");
   }
@@ -59,7 +62,7 @@ class MatrixGrid extends PagedGrid {
     this.body.style.setProperty("--row", `${this.rowHeight}px`);
     this.classList.toggle("comparing", Boolean(this.pair));
     this.column = Math.min(this.column, columns.length - 1);
-    const [task, level] = matchMedia("(max-width: 760px)").matches ? [110, 150] : [180, 180];
+    const [task, level] = matchMedia("(max-width: 760px)").matches ? [110, 200] : [180, 210];
     this.setWidths([`minmax(${task}px, ${this.pair ? 0.5 : 1.2}fr)`, ...columns.map(() => `minmax(${level}px, 1fr)`)]);
   }
 
@@ -161,8 +164,18 @@ export class MatrixPanel {
 
   async fetch(choice, page, options) {
     const { by, task, evaluator, disagree } = choice;
-    const parameters = { by, search: task, score: evaluator, disagree, characters: this.grid.pair ? LONG : SHORT, offset: page * PAGE, limit: PAGE };
+    const parameters = { by, search: task, score: evaluator, disagree, characters: this.grid.pair ? LONG : SHORT, offset: page * PAGE, limit: PAGE, wait: this.isComplete ? WAIT : 0 };
     return api.get(`${this.address}${query(parameters)}`, options);
+  }
+
+  /** Load the rest when the first tasks are shown. */
+  complete() {
+    if (this.completing) return;
+    this.completing = setTimeout(async () => {
+      this.isComplete = true;
+      await this.grid.replace((options) => this.fetch(this.choice, 0, options));
+      this.completing = 0;
+    }, 0);
   }
 
   choose(changes) {
@@ -177,7 +190,9 @@ export class MatrixPanel {
     this.grid.pair = left && right && left !== right ? [left, right] : null;
   }
 
-  changed({ by, levels, scores, total, tasks, hasMoreLevels }) {
+  changed({ by, levels, scores, total, tasks, hasMoreLevels, isCurrent }) {
+    this.isComplete = isCurrent;
+    if (!isCurrent) this.complete();
     this.choice.by ||= by;
     byId("matrix-by").value = by;
     const options = (first, names, chosen) => [el("option", { value: "" }, first), ...names.map((name) => el("option", { value: name, selected: name === chosen }, visible(name)))];
@@ -185,7 +200,7 @@ export class MatrixPanel {
     byId("matrix-evaluator").closest("label").hidden = !scores.length;
     byId("matrix-left").replaceChildren(...options("All columns", levels, this.choice.left));
     byId("matrix-right").replaceChildren(...options("All columns", levels, this.choice.right));
-    byId("matrix-count").textContent = `${total === tasks ? plural(tasks, "task") : `${number(total)} of ${plural(tasks, "task")}`}${hasMoreLevels ? `; the first ${levels.length} levels` : ""}`;
+    byId("matrix-count").textContent = !isCurrent ? "The first tasks; all items are being read…" : `${total === tasks ? plural(tasks, "task") : `${number(total)} of ${plural(tasks, "task")}`}${hasMoreLevels ? `; the first ${levels.length} levels` : ""}`;
     this.writeAddress();
   }
 
@@ -204,13 +219,16 @@ export class MatrixPanel {
     return `/runs/${encodeURIComponent(this.run.runId)}${query({ factor: levels, search: named ? "" : task.slice(0, 200) })}#items`;
   }
 
+  /** A drawer with the session of a cell's first item; the others are a click away. */
   async showDrawer(cell, task, level) {
     const close = el("button", { type: "button", class: "quiet icon", "aria-label": "Close" }, "×");
     const facts = el("p", { class: "soft" }, visible(level));
-    const body = el("div", { class: "drawer-body", tabindex: "0", role: "region", "aria-label": "Session" }, el("p", { class: "loading" }, "Loading session…"));
+    const body = el("div", { class: "drawer-body", tabindex: "0", role: "region", "aria-label": "Session" });
+    // With an address from the start: it has the focus, not the Close button, which the Enter key would press.
     const link = el("a", { class: "button compact", href: `/sessions/${encodeURIComponent(cell.sessionId)}` }, "Open session");
     const all = cell.items > 1 ? el("a", { class: "button compact", href: this.itemsAddress(task, level) }, `All ${plural(cell.items, "item")}`) : null;
-    const drawer = el("dialog", { class: "drawer", "aria-labelledby": "drawer-title" }, el("header", {}, el("div", {}, el("h2", { id: "drawer-title" }, visible(task)), facts), all, link, close), body);
+    const repeats = el("div", { class: "chips drawer-repeats", role: "group", "aria-label": "Repeats", hidden: true });
+    const drawer = el("dialog", { class: "drawer", "aria-labelledby": "drawer-title" }, el("header", {}, el("div", {}, el("h2", { id: "drawer-title" }, visible(task)), facts), all, link, close), repeats, body);
     close.addEventListener("click", () => drawer.close());
     drawer.addEventListener("click", (event) => event.target === drawer && drawer.close());
     drawer.addEventListener("close", () => {
@@ -219,8 +237,36 @@ export class MatrixPanel {
     });
     document.body.append(drawer);
     drawer.showModal();
+    const show = (id) => this.showSession(id, level, { body, facts, link });
+    if (cell.items > 1) this.showRepeats(cell, repeats, show);
+    await show(cell.sessionId);
+  }
+
+  /** The repeats of a cell with their verdicts and scores; each opens its session in the drawer. */
+  async showRepeats(cell, box, show) {
+    const { items } = await api.get(`${this.address}/items${query({ item: cell.itemIds })}`).catch(() => ({ items: [] }));
+    const button = (item) => {
+      const scores = Object.values(item.outcome?.scores || {}).map((score) => score.value).filter((value) => value !== null && value !== undefined);
+      const open = () => {
+        for (const one of box.children) one.setAttribute("aria-pressed", String(one === element));
+        show(item.sessionId);
+      };
+      const words = [`Repeat ${number(item.repeat)}`, badge(item.status, item.reason), scores.length === 1 ? el("span", { class: "figures" }, digits(scores[0])) : null];
+      const element = el("button", { type: "button", class: "chip", disabled: !item.sessionId, title: visible(item.outcome?.answer || ""), "aria-pressed": String(item.sessionId === cell.sessionId), onclick: open }, words);
+      return element;
+    };
+    box.replaceChildren(...items.map(button), ...(cell.items > items.length ? [el("span", { class: "soft" }, `and ${number(cell.items - items.length)} more`)] : []));
+    box.hidden = !items.length;
+  }
+
+  async showSession(id, level, { body, facts, link }) {
+    link.href = urlOf(`/sessions/${encodeURIComponent(id)}`);
+    body.dataset.session = id;
+    body.replaceChildren(el("p", { class: "loading" }, "Loading session…"));
     try {
-      const session = await api.get(`/api/sessions/${encodeURIComponent(cell.sessionId)}`);
+      const session = await api.get(`/api/sessions/${encodeURIComponent(id)}`);
+      // Another repeat was chosen meanwhile.
+      if (body.dataset.session !== id) return;
       facts.replaceChildren(badge(session.status, session.endReason), ` ${visible(level)} · ${seconds(session.workSeconds)} · ${money(session.costUsd)}`);
       const transcript = document.createElement("session-transcript");
       const scores = session.scores.map((score) => el("li", {}, el("b", {}, visible(score.evaluator)), ` ${score.value === null ? visible(score.label) : digits(score.value)}`, score.explanation ? el("span", { class: "soft" }, ` ${visible(score.explanation)}`) : null));
@@ -228,7 +274,7 @@ export class MatrixPanel {
       transcript.begin({ session: session.id, started: session.startedAt });
       await transcript.open();
     } catch (error) {
-      body.replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, error.message)));
+      if (body.dataset.session === id) body.replaceChildren(el("div", { class: "notice bad", role: "alert" }, el("p", {}, error.message)));
     }
   }
 }

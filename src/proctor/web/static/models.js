@@ -76,7 +76,7 @@ const providersTable = (label) => new DataTable({
   rowKey: (provider) => provider.name,
   columns: [
     { key: "name", title: "Provider", cell: (provider) => el("b", {}, provider.name) },
-    { key: "address", title: "Address", class: "wide", cell: (provider) => el("span", { class: "soft" }, provider.address || "not set") },
+    { key: "address", title: "Address", class: "wide", cell: (provider) => el("span", { class: "soft provider-address" }, provider.address || "not set") },
     { key: "key", title: "Key", class: "provider-key", cell: (provider) => (provider.key === "missing" ? el("span", { class: "soft" }, "set ", el("code", {}, provider.keyVariable)) : el("span", { class: "ready" }, provider.key)) },
   ],
 });

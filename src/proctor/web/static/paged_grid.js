@@ -10,6 +10,8 @@ const BAR = 52;
 const HEADING = 36;
 const LEAST_ROWS = 4;
 const REFRESH = 1500;
+// How far an arrow key scrolls sideways, in pixels.
+const SIDE_STEP = 120;
 
 /** The least width of a column such as `112px` or `minmax(110px, 1fr)`. */
 const leastWidth = (width) => Number(/\d+/.exec(width)?.[0] || 0);
@@ -22,9 +24,9 @@ export class PagedGrid extends HTMLElement {
   build(label, { rowHeight = 40, multiselectable = false } = {}) {
     Object.assign(this, { rowHeight, pages: new Map(), rows: new Map(), total: null, active: 0, revision: 0 });
     this.heading = el("div", { class: "grid-row grid-heading", role: "row", "aria-rowindex": "1" });
-    this.tall = el("div", { class: "grid-tall", role: "rowgroup" });
+    this.tall = el("div", { class: "grid-tall", role: "presentation" });
     this.head = el("div", { role: "rowgroup", class: "grid-head" }, this.heading);
-    this.scroller = el("div", { class: "grid-scroll", role: "presentation" }, this.tall);
+    this.scroller = el("div", { class: "grid-scroll", role: "rowgroup" }, this.tall);
     this.body = el("div", { class: "grid-body", role: "grid", "aria-label": label, "aria-multiselectable": multiselectable ? "true" : null, tabindex: "0" }, this.head, this.scroller);
     this.body.style.setProperty("--row", `${rowHeight}px`);
     this.empty = el("div", { class: "grid-empty", hidden: true });
@@ -193,7 +195,11 @@ export class PagedGrid extends HTMLElement {
 
   showBar() {
     const { scrollWidth, clientWidth } = this.scroller;
-    this.bar.hidden = scrollWidth <= clientWidth + 1 || this.tall.getBoundingClientRect().bottom < innerHeight;
+    const isWide = scrollWidth > clientWidth + 1;
+    // What scrolls takes the focus, so that it can be scrolled without a mouse.
+    if (isWide) this.scroller.tabIndex = 0;
+    else if (document.activeElement !== this.scroller) this.scroller.removeAttribute("tabindex");
+    this.bar.hidden = !isWide || this.tall.getBoundingClientRect().bottom < innerHeight;
     this.bar.firstChild.style.width = `${scrollWidth}px`;
     if (!this.bar.hidden) this.follow(this.scroller);
   }
@@ -235,10 +241,14 @@ export class PagedGrid extends HTMLElement {
   }
 
   walk(event) {
-    if (event.target !== this.body || !this.total || this.keyed(event)) return;
+    if (![this.body, this.scroller].includes(event.target) || !this.total || this.keyed(event)) return;
     const next = this.moved(event.key);
+    const aside = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (event.key === "Enter") this.open();
-    else if (next !== undefined) {
+    else if (aside) {
+      this.scroller.scrollBy({ left: aside * SIDE_STEP });
+      event.preventDefault();
+    } else if (next !== undefined) {
       event.preventDefault();
       this.active = next;
       this.scrollToActive();

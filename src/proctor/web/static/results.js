@@ -11,7 +11,7 @@ const SIGNS = { success: "✓", fail: "✗", timeout: "⏱", error: "!" };
 export class ResultsPanel {
   /** `stop(button)` stops the run. */
   constructor(run, { stop }) {
-    Object.assign(this, { run, stop, box: byId("results"), seen: "", shown: [], timer: 0, isOpen: false });
+    Object.assign(this, { run, stop, box: byId("results"), seen: "", shown: [], timer: 0, isOpen: false, allColumns: new Set() });
   }
 
   /** The tab is shown. */
@@ -82,10 +82,20 @@ export class ResultsPanel {
   }
 
   table({ title, caption, columns, rows, omitted }) {
-    const heads = columns.map((column) => el("th", { scope: "col", class: column.isNumeric ? "n" : null }, visible(column.title)));
-    const line = (cells) => el("tr", {}, cells.map((cell, place) => el("td", { class: columns[place].isNumeric ? "n" : null, dataset: { title: columns[place].title } }, this.cell(cell, columns[place]))));
-    return el("section", { class: "card result-table" },
-      el("h2", {}, visible(title)),
+    const kind = (column) => [column.isNumeric ? "n" : "", column.isOptional ? "optional" : ""].filter(Boolean).join(" ") || null;
+    const heads = columns.map((column) => el("th", { scope: "col", class: kind(column), title: visible(column.title) }, visible(column.title)));
+    const line = (cells) => el("tr", {}, cells.map((cell, place) => el("td", { class: kind(columns[place]), dataset: { title: columns[place].title } }, this.cell(cell, columns[place]))));
+    const more = columns.filter((column) => column.isOptional).length;
+    const words = (isOpen) => (isOpen ? "Fewer columns" : `${plural(more, "more column")}`);
+    const toggle = el("button", { type: "button", class: "compact", "aria-expanded": String(this.allColumns.has(title)), onclick: ({ currentTarget }) => {
+      if (!this.allColumns.delete(title)) this.allColumns.add(title);
+      const isOpen = this.allColumns.has(title);
+      currentTarget.closest("section").classList.toggle("all-columns", isOpen);
+      currentTarget.setAttribute("aria-expanded", String(isOpen));
+      currentTarget.textContent = words(isOpen);
+    } }, words(this.allColumns.has(title)));
+    return el("section", { class: `card result-table${this.allColumns.has(title) ? " all-columns" : ""}` },
+      more ? el("div", { class: "result-head" }, el("h2", {}, visible(title)), toggle) : el("h2", {}, visible(title)),
       el("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": visible(title) }, el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows.map(line)))),
       el("p", { class: "soft small" }, visible(caption), omitted ? ` ${plural(omitted, "row")} not listed.` : ""));
   }

@@ -2,6 +2,7 @@
 
 import { api, attempt, badge, byId, confirmed, el, format, go, query, remember, remembered, since, STATUSES, toast, urlOf, watch } from "./app.js";
 import { chartCard } from "./charts.js";
+import { scrollable } from "./dom.js";
 import { listQuery, readFilters } from "./item_query.js";
 import { firstItems, ItemsPanel } from "./items_panel.js";
 import { ending } from "./notify.js";
@@ -67,13 +68,16 @@ function showTiles() {
   const left = run.etaSeconds === null ? null : Math.max(0, run.etaSeconds - passed);
   byId("tiles").replaceChildren(
     tile(evaluated ? `${Math.round((100 * succeeded) / evaluated)}%` : "–", excluded.length ? `success rate; ${excluded.join(", ")} excluded` : "success rate", "Share of finished items with status success. Infrastructure errors and unchecked items are excluded."),
-    tile(seconds(run.elapsedSeconds + (isRunning ? passed : 0)), isRunning ? "elapsed" : "duration"),
+    // Imported runs have no duration.
+    tile(isRunning || run.elapsedSeconds ? seconds(run.elapsedSeconds + passed) : "–", isRunning ? "elapsed" : "duration"),
     isRunning ? tile(left === null ? "–" : `~${seconds(left)}`, "remaining (est.)") : tile(since("", run.finishedAt || run.createdAt), "ended"),
     tile(run.itemsPerMinute === null ? "–" : short(run.itemsPerMinute), "items/min"),
-    tile(money(run.costUsd), run.costUsd === null ? "cost: prices unknown" : "cost"),
+    tile(money(run.costUsd), run.costUsd === null && hasFinished() ? "cost: prices unknown" : "cost"),
     tile(short(run.tokens), "tokens", number(run.tokens)),
   );
 }
+
+const hasFinished = () => run.counts.success + run.counts.fail + run.counts.timeout + run.counts.error > 0;
 
 const sinceSeen = () => (run.status === "running" ? Date.now() - seenAt : 0);
 
@@ -95,6 +99,8 @@ function showBudget() {
   const title = unknown ? "The cost of calls that were cut off is not known. The budget is charged with the most that they can have cost." : null;
   box.replaceChildren(el("div", { class: "budget-line" }, el("span", {}, el("b", {}, money(known)), ` of ${money(run.budgetUsd)} spent`), rest ? el("span", { class: "soft", title }, rest) : null), bar);
 }
+
+for (const [id, label] of [["pools", "Rate limits"], ["stop-when", "Decisions"]]) scrollable(byId(id), label);
 
 function showPools() {
   const box = byId("pools");
@@ -139,6 +145,9 @@ function showStopWhen() {
   );
 }
 
+const HALT_REASONS = { budget: "The budget is reached: the next call could exceed it." };
+const isOutOfBudget = () => run.status === "halted" && run.reason === "budget" && run.budgetUsd !== null;
+
 function showNotices() {
   const notices = [];
   if (run.standIns?.length) {
@@ -154,8 +163,8 @@ function showNotices() {
     aborted: "The run was aborted.",
   }[run.status];
   if (words) {
-    const reason = run.reason && run.reason !== run.status ? ` ${visible(run.reason)}` : "";
-    const remedy = run.status === "aborted" ? null : el("p", { class: "soft" }, "Resume to run the rest.");
+    const reason = run.reason && run.reason !== run.status ? ` ${visible(HALT_REASONS[run.reason] || run.reason)}` : "";
+    const remedy = run.status === "aborted" ? null : el("p", { class: "soft" }, isOutOfBudget() ? "Resume with a larger budget to run the rest." : "Resume to run the rest.");
     notices.push(el("div", { class: "notice bad" }, el("p", {}, el("b", {}, words), reason), remedy));
   }
   if (foreign) notices.push(foreign);
@@ -218,7 +227,14 @@ byId("resume").addEventListener("click", async ({ currentTarget }) => {
     const action = `Run ${plural(run.counts.queued, "item")}`;
     if (!await confirmed({ title: "Run the rest?", text, action, danger: false })) return;
   }
-  const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/resume${hasStoppedEarly() ? "?stopEarly=false" : ""}`));
+  const changes = { stopEarly: hasStoppedEarly() ? "false" : "" };
+  if (isOutOfBudget()) {
+    const field = el("input", { type: "number", min: run.budgetUsd, step: "any", value: Number((2 * run.budgetUsd).toPrecision(3)), required: true });
+    const text = `${money(run.spentUsd)} of ${money(run.budgetUsd)} is spent. Finished items are not repeated.`;
+    if (!await confirmed({ title: "Resume with a larger budget?", text, fields: [el("label", { class: "field" }, "Budget of the run (USD)", field)], action: "Resume", danger: false })) return;
+    changes.budget = field.value;
+  }
+  const done = await attempt(currentTarget, () => api.post(`${ADDRESS}/resume${query(changes)}`));
   if (done) toast("Run resumed.", "good");
   if (done) load();
 });
@@ -263,15 +279,19 @@ async function showMatrix() {
 
 let drawnFor = "";
 
-async function drawCharts() {
+/** Seconds that the server may take for the charts of a large run, once those that are there are shown. */
+const CHARTS_WAIT = 20;
+
+async function drawCharts(wait = 0) {
   const by = byId("by").value;
   const box = byId("charts");
   try {
-    const [all, grouped] = await Promise.all([api.get(`${ADDRESS}/charts`), by ? api.get(`${ADDRESS}/charts${query({ by })}`) : null]);
+    const [all, grouped] = await Promise.all([api.get(`${ADDRESS}/charts`), by ? api.get(`${ADDRESS}/charts${query({ by, wait })}`) : null]);
     if (by !== byId("by").value) return;
     const cards = [...all.charts, ...(grouped?.charts || [])].map((chart) => chartCard(chart, { run: RUN }));
     box.replaceChildren(...cards, ...(grouped?.remark ? [el("p", { class: "soft" }, grouped.remark)] : []));
     drawnFor = JSON.stringify(run.counts);
+    if (grouped && !grouped.isCurrent) drawCharts(CHARTS_WAIT);
   } catch (error) {
     box.replaceChildren(el("div", { class: "notice bad" }, el("p", {}, error.message)));
   }
@@ -302,7 +322,7 @@ async function showPlan() {
     const copy = el("button", { type: "button", class: "compact", onclick: () => navigator.clipboard.writeText(plan.text).then(() => toast("Copied.", "good")) }, "Copy");
     const edit = el("a", { class: "button compact", dataset: { needs: "run" }, href: `/new?run=${encodeURIComponent(RUN)}` }, "Edit as new batch");
     box.replaceChildren(
-      el("div", { class: "plan-head" }, el("code", {}, visible(plan.path || "entered in browser")), copy, plan.text ? edit : null),
+      el("div", { class: "plan-head" }, el("code", {}, visible(plan.path || "entered in browser")), el("div", { class: "actions" }, copy, plan.text ? edit : null)),
       plan.text ? el("pre", { class: "plan-text", tabindex: "0" }, visible(plan.text)) : el("p", { class: "soft" }, "This run has no plan file."),
     );
   } catch (error) {

@@ -26,8 +26,8 @@ const taskTable = new DataTable({
   rowKey: (task) => task.id,
   columns: [
     { key: "task", title: "Task", class: "wide", cell: (task) => el("div", {}, el("b", {}, visible(task.id)), task.title && task.title !== task.id ? el("span", { class: "cell-text soft", title: visible(task.title) }, visible(task.title)) : null) },
-    { key: "format", title: "Format", cell: (task) => task.format || soft("not listed") },
-    { key: "checks", title: "Checks", numeric: true, cell: (task) => (task.format ? number(task.checks) : "–") },
+    { key: "format", title: "Format", class: "col-listed", cell: (task) => task.format || soft("not listed") },
+    { key: "checks", title: "Checks", class: "col-listed", numeric: true, cell: (task) => (task.format ? number(task.checks) : "–") },
     { key: "oracle", title: "Oracle", cell: (task) => state(known(task)?.oracle, "success") },
     { key: "noop", title: "Noop", cell: (task) => state(known(task)?.noop, "fail") },
     { key: "rate", title: "Success", numeric: true, cell: rate },
@@ -63,6 +63,9 @@ byId("search").addEventListener("input", debounced(drawTasks, 100));
 // ---- Test cases
 
 let datasets = [];
+let datasetCount = 0;
+/** Test cases that are listed at a time; the server lists at most as many datasets. */
+const SIZE = 1000;
 
 const datasetTable = new DataTable({
   label: "Datasets",
@@ -79,7 +82,17 @@ const datasetTable = new DataTable({
 function drawDatasets() {
   datasetTable.show(datasets);
   const empty = el("div", { class: "empty" }, el("p", {}, "No test cases yet. Save one from a session or from the playground."));
-  byId("datasets").replaceChildren(datasets.length ? datasetTable.element : empty);
+  const rest = datasetCount - datasets.length;
+  const more = el("button", { type: "button", class: "compact", onclick: ({ currentTarget }) => moreDatasets(currentTarget) }, `Show ${number(Math.min(rest, SIZE))} more of ${number(datasetCount)}`);
+  byId("datasets").replaceChildren(...(datasets.length ? [datasetTable.element, ...(rest > 0 ? [more] : [])] : [empty]));
+}
+
+async function moreDatasets(button) {
+  const stored = await attempt(button, () => api.get(`/api/datasets${query({ offset: datasets.length })}`));
+  if (!stored) return;
+  datasets = [...datasets, ...stored.datasets];
+  datasetCount = stored.total;
+  drawDatasets();
 }
 
 /** The models that were asked last in the playground. */
@@ -88,6 +101,8 @@ const lastModels = () => String(remembered("proctor-playground-models", "")).spl
 async function runAll(button, dataset) {
   const plan = await attempt(button, () => api.get(`/api/datasets/${encodeURIComponent(dataset.id)}/plan${query({ model: lastModels() })}`));
   if (!plan) return;
+  const words = `The plan has the first ${number(plan.cases)} test cases; ${number(plan.omitted)} are left out. A plan of all of them is written by a script (GET /api/datasets/…/examples).`;
+  if (plan.omitted && !(await confirmed({ title: "Run a part of the dataset?", text: words, action: "Continue" }))) return;
   try {
     sessionStorage.setItem("proctor-draft", plan.text);
   } catch {
@@ -96,16 +111,19 @@ async function runAll(button, dataset) {
   go("/new");
 }
 
-async function showCases(dataset) {
-  const answer = await attempt(null, () => api.get(`/api/datasets/${encodeURIComponent(dataset.id)}/examples?limit=1000`));
+/** `shown` are the test cases that are listed already. */
+async function showCases(dataset, shown = []) {
+  const answer = await attempt(null, () => api.get(`/api/datasets/${encodeURIComponent(dataset.id)}/examples${query({ limit: SIZE, after: shown.at(-1)?.position || "" })}`));
   if (!answer) return;
+  const cases = [...shown, ...answer.examples];
   const remove = async (button, example) => {
     if (!await confirmed({ title: "Delete the test case?", text: example.prompt.slice(0, 200), action: "Delete" })) return;
     const done = await attempt(button, () => api.delete(`/api/datasets/${encodeURIComponent(dataset.id)}/examples/${encodeURIComponent(example.id)}`));
     if (!done) return;
     datasets = done.datasets;
+    datasetCount = done.total;
     drawDatasets();
-    showCases(dataset);
+    showCases(datasets.find((one) => one.id === dataset.id) || dataset);
   };
   const table = new DataTable({
     label: `Test cases of ${dataset.name}`,
@@ -114,11 +132,13 @@ async function showCases(dataset) {
       { key: "prompt", title: "Prompt", class: "wide", cell: (example) => el("span", { class: "cell-text", title: visible(example.prompt) }, visible(example.prompt || "(no prompt)")) },
       { key: "expected", title: "Expected", cell: (example) => el("span", { class: "cell-text", title: visible(example.expected) }, visible(example.expected || "anything")) },
       { key: "from", title: "From", cell: (example) => (example.content.metadata?.sessionId ? el("a", { href: `/sessions/${encodeURIComponent(example.content.metadata.sessionId)}` }, "session") : "–") },
-      { key: "actions", title: "Actions", cell: (example) => el("button", { type: "button", class: "compact", dataset: { needs: "label" }, "aria-label": `Delete ${example.id}`, onclick: ({ currentTarget }) => remove(currentTarget, example) }, "Delete") },
+      { key: "actions", title: "Actions", cell: (example) => el("button", { type: "button", class: "compact", dataset: { needs: "run" }, "aria-label": `Delete ${example.id}`, onclick: ({ currentTarget }) => remove(currentTarget, example) }, "Delete") },
     ],
   });
-  table.show(answer.examples);
-  byId("cases").replaceChildren(el("h3", {}, visible(dataset.name)), answer.examples.length ? table.element : el("p", { class: "soft" }, "This dataset has no test cases."));
+  table.show(cases);
+  const rest = answer.examples.length === SIZE ? dataset.examples - cases.length : 0;
+  const more = el("button", { type: "button", class: "compact", onclick: () => showCases(dataset, cases) }, `Show ${number(Math.min(rest, SIZE))} more of ${number(dataset.examples)}`);
+  byId("cases").replaceChildren(el("h3", {}, visible(dataset.name)), cases.length ? table.element : el("p", { class: "soft" }, "This dataset has no test cases."), ...(rest > 0 ? [more] : []));
 }
 
 async function open() {
@@ -127,6 +147,7 @@ async function open() {
   const [history, stored] = await Promise.all([api.get("/api/tasks/history"), api.get("/api/datasets")]);
   results = new Map(history.tasks.map((task) => [task.task, task]));
   datasets = stored.datasets;
+  datasetCount = stored.total;
   drawTasks();
   drawDatasets();
 }

@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { toast } from "./dialogs.js";
 import { el } from "./dom.js";
+import { plural } from "./format.js";
 
 const NAME = "[A-Za-z][A-Za-z0-9_]{0,47}";
 
@@ -27,7 +28,7 @@ export function askTestCase({ prompt, expected = "", sessionId = "" }) {
       if (dialog.returnValue === "yes") {
         try {
           const saved = await api.post("/api/test-cases", { dataset: dataset.value, prompt, expected: right.value.trim(), sessionId: sessionId || "" });
-          toast(`Saved. ${dataset.value} has ${saved.examples} test cases.`, "good");
+          toast(`Saved. ${dataset.value} has ${plural(saved.examples, "test case")}.`, "good");
         } catch (error) {
           toast(error.message, "bad", error.remedy);
         }

@@ -1,0 +1,302 @@
+"""Result files of a benchmark are written, read back, imported, and compared."""
+
+import csv
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.batch.create import create
+from proctor.errors import NotFound, UsageError
+from proctor.item import Item
+from proctor.jobs.benchmark import results
+from proctor.jobs.benchmark.report import benchmark_html, grid_of, machine_text, rank_text
+from proctor.jobs.benchmark.results import (
+    document_of,
+    find_earlier,
+    import_runs,
+    new_run_id,
+    read_results,
+    requeue,
+    result_of,
+    write_comparison,
+)
+from proctor.stats.leaderboard import compare
+from proctor.store import Store
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def item(task: str, model: str, repeat: int = 1) -> Item:
+    factors = {"task": task, "model": model}
+    return Item(
+        runner="benchmark", prompt=task, agent="scripted", model=model, factors=factors, repeat=repeat
+    )
+
+
+ITEMS = [item(task, model) for task in ("sum", "sort") for model in ("a/x", "b/y")]
+
+
+def run(of: Item, **changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "item_id": of.id,
+        "model": of.model,
+        "task": of.factors["task"],
+        "status": "success",
+        "reason": "completed",
+        "timestamp": "2026-03-01T11:00:10.000Z",
+        "session_id": f"{of.id}ab",
+        "agent": "scripted",
+        "run": 1,
+        "prompts_sent": 3,
+        "human_interventions": 1,
+        "files_modified": 2,
+        "lines_added": 5,
+        "lines_removed": 4,
+        "tool_calls": 6,
+        "prompt_tokens": 70,
+        "completion_tokens": 8,
+        "total_tokens": 78,
+        "unpriced_calls": 0,
+        "attempts": 1,
+        "completion_time": 9.0,
+        "wall_time": 10.0,
+        "cost_usd": 0.25,
+        "criteria": [{"criterion": "works", "passed": True, "explanation": "yes"}],
+    }
+    return {**values, **changes}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store(str(tmp_path / "proctor.db")) as opened:
+        create(
+            opened, "benchmark", {"concurrency": 1}, iter(ITEMS), run_id="b1", owner="o", version="0", now=NOW
+        )
+        yield opened
+
+
+def test_runs_of_a_folder_are_imported_once_and_errors_are_repeated(store: Store) -> None:
+    first, second, third, _ = ITEMS
+    broken = [{"criterion": "expect.contains", "passed": False}, {"criterion": "open", "passed": None}, 3]
+    failed = run(
+        second,
+        status="fail",
+        reason="checks_failed",
+        error="no",
+        criteria=broken,
+        session_id="x",
+        unchecked=True,
+    )
+    runs = [run(first), failed, run(third, status="error"), run(first, item_id="foreign")]
+    assert import_runs(store, "b1", runs, "folder") == 2
+    assert import_runs(store, "b1", runs, "folder") == 0
+    rows = {row["id"]: row for row in store.read.items("b1", limit=10)}
+    assert [rows[each.id]["status"] for each in ITEMS] == ["success", "fail", "queued", "queued"]
+    row = rows[first.id]
+    assert (row["tokensTotal"], row["toolCalls"], row["costUsd"], row["sessionId"]) == (
+        78,
+        6,
+        0.25,
+        f"{first.id}ab",
+    )
+    assert row["startedAt"].startswith("2026-03-01T11:00:00") and row["finishedAt"].startswith(
+        "2026-03-01T11:00:10"
+    )
+    session = store.read.session(f"{first.id}ab")
+    assert (session["workSeconds"], session["modelCalls"], session["interventions"]) == (9.0, 3, 1)
+    assert (session["promptTokens"], session["completionTokens"], session["source"]) == (70, 8, "folder")
+    assert json.loads(session["notes"]) == ["imported from folder, without its transcript"]
+    scores = [
+        (each["evaluator"], each["value"], each["label"])
+        for each in store.read.of_session("scores", session["id"])
+    ]
+    assert scores == [("check: works", 1.0, "pass")]
+    # An id that is not valid is replaced.
+    other = rows[second.id]["sessionId"]
+    assert other == f"{second.id}0000"
+    kinds = [(each["evaluator"], each["label"]) for each in store.read.of_session("scores", other)]
+    assert kinds == [("expect.contains", "fail"), ("unchecked", "")]
+    (step,) = store.read.of_session("iterations", session["id"])
+    assert (step["changedFiles"], step["linesAdded"], step["linesRemoved"]) == (2, 5, 4)
+
+
+def test_finished_items_of_a_model_are_queued_again(store: Store) -> None:
+    import_runs(store, "b1", [run(each) for each in ITEMS[:3]], "folder")
+    assert requeue(store, "b1", ["a/x"]) == 2
+    rows = {row["id"]: row["status"] for row in store.read.items("b1", limit=10)}
+    assert [rows[each.id] for each in ITEMS] == ["queued", "success", "queued", "queued"]
+
+
+def test_the_comparison_counts_and_lists_every_run(store: Store, tmp_path: Path) -> None:
+    first, second, third, _ = ITEMS
+    runs = [
+        run(first),
+        run(second, status="timeout", cost_usd=None, wall_time=None),
+        run(third, completion_time=11.0, cost_usd=0.75),
+    ]
+    import_runs(store, "b1", runs, "folder")
+    comparison = compare(store.read, "b1", NOW)
+    document = document_of(comparison, {"cpu": 1}, NOW)
+    assert (document["successful"], document["failed"], document["errors"], document["unfinished"]) == (
+        2,
+        1,
+        0,
+        1,
+    )
+    assert (document["models_tested"], document["tasks"]) == (2, ["sum", "sort"])
+    assert document["machine_info"] == {"cpu": 1}
+    assert len(document["results"]) == 3 and document["batch_id"] == "b1" and document["format"] == 1  # type: ignore[arg-type]
+    assert document["timestamp"] == NOW.isoformat()
+    whole = {figures.name: result_of(comparison, figures) for figures in comparison.models}
+    two = whole["a/x"]
+    assert (two["success"], two["error"], two["completion_time"], two["runs_planned"]) == (
+        True,
+        None,
+        10.0,
+        2,
+    )
+    assert (two["timestamp"], two["total_tokens"], two["cost_usd"]) == ("2026-03-01T11:00:10.000Z", 156, 1.0)
+    one = whole["b/y"]
+    assert (one["success"], one["status"], one["wall_time"], one["completion_time"]) == (
+        False,
+        "timeout",
+        0.0,
+        9.0,
+    )
+    assert one["runs_planned"] == 2 and len(one["runs"]) == 1  # type: ignore[arg-type]
+
+    written = results.write_result(tmp_path / "new", "m_result.json", comparison, comparison.models[0])
+    assert written == tmp_path / "new" / "m_result.json"
+    assert json.loads(written.read_text()) == whole[comparison.models[0].name]
+    write_comparison(tmp_path, comparison, {}, NOW)
+    with (tmp_path / "comparison_report.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [*rows[0]] == list(results.COLUMNS) and len(rows) == 3
+    assert {(row["checks"], row["checks_passed"]) for row in rows} == {("1", "1")}
+    assert json.loads((tmp_path / "comparison_report.json").read_text())["batch_id"] == "b1"
+    assert not [file for file in tmp_path.iterdir() if file.name.endswith(".making")]
+    page = benchmark_html(comparison, {}, NOW)
+    assert "a/x" in page and "<script" not in page
+    assert [row["task"] for row in grid_of(comparison)] == list(comparison.tasks)
+    cells = {
+        row["task"]: dict(zip([m.name for m in comparison.models], row["cells"], strict=True))
+        for row in grid_of(comparison)
+    }  # type: ignore[arg-type]
+    assert cells["sum"] == {"a/x": "1/1", "b/y": "0/1"} and cells["sort"] == {"a/x": "1/1", "b/y": "–"}
+    criteria = {row["task"]: row["criteria"] for row in grid_of(comparison)}
+    assert sorted(criteria["sum"]["works"]) == ["1/1", "1/1"]  # type: ignore[call-overload]
+    for ranking in comparison.rankings:
+        for place in ranking.places:
+            assert rank_text(ranking, place)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"model": 3}, "`model` of a run is no text"),
+        ({"session_id": None}, "`session_id` of a run is no text"),
+        ({"run": -1}, "`run` of a run is no count"),
+        ({"tool_calls": 1.0}, "`tool_calls` of a run is no count"),
+        ({"attempts": True}, "`attempts` of a run is no count"),
+        ({"cost_usd": "1"}, "`cost_usd` of a run is no number"),
+        ({"wall_time": True}, "`wall_time` of a run is no number"),
+        ({"timestamp": "yesterday"}, "`timestamp` of a run is no moment"),
+        ({"status": "running"}, "a run has the status 'running', which is none"),
+        ({"criteria": None}, "`criteria` of a run is no list"),
+    ],
+)
+def test_a_damaged_result_file_is_renamed_with_its_problem(
+    tmp_path: Path, changes: dict[str, Any], problem: str
+) -> None:
+    good = run(ITEMS[0], cost_usd=None, completion_time=3, run=0, timestamp="")
+    (tmp_path / "good_result.json").write_text(json.dumps({"runs": [good]}))
+    (tmp_path / "m_result.json").write_text(json.dumps({"runs": [{**good, **changes}]}))
+    read = read_results(tmp_path)
+    assert list(read.runs) == [good]
+    (damaged,) = read.damaged
+    assert (damaged.name, damaged.why, damaged.aside) == ("m_result.json", problem, "m_result.json.damaged")
+    assert (tmp_path / damaged.aside).exists() and not (tmp_path / "m_result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("[]", "lacks the list `runs`"), ('{"runs": 3}', "lacks the list"), ('{"runs": [3]}', "no object")],
+)
+def test_a_file_without_runs_is_damaged(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "m_result.json").write_text(text)
+    assert problem in read_results(tmp_path).damaged[0].why
+
+
+def test_a_file_that_is_too_large_is_damaged(tmp_path: Path, monkeypatch: Any) -> None:
+    file = tmp_path / "m_result.json"
+    file.write_text('{"runs": []}')
+    monkeypatch.setattr(results, "LARGEST_RESULT_BYTES", file.stat().st_size)
+    assert read_results(tmp_path).damaged == ()
+    monkeypatch.setattr(results, "LARGEST_RESULT_BYTES", file.stat().st_size - 1)
+    assert "larger than" in read_results(tmp_path).damaged[0].why
+
+
+def test_an_earlier_benchmark_is_found_by_its_run_and_by_its_folder(
+    store: Store, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    known = find_earlier(store, "b1", None)
+    assert (known.run_id, known.path, known.is_known) == ("b1", None, True)
+    folder = tmp_path / "moved"
+    folder.mkdir()
+    results.write_about(folder, "b1", {"plan": "x"})
+    assert find_earlier(store, str(folder), None).path == folder
+    assert json.loads((folder / "batch.json").read_text()) == {"batch_id": "b1", "format": 1, "plan": "x"}
+    results.write_about(folder, "../elsewhere", {"plan": "x"})
+    foreign = find_earlier(store, str(folder), None)
+    assert (foreign.run_id, foreign.is_known, foreign.options["plan"]) == (
+        "elsewhere",
+        False,
+        "x",
+    )
+    with pytest.raises(NotFound, match=r"Did you mean b1\?"):
+        find_earlier(store, "b11", None)
+    create(store, "coding", {"concurrency": 1}, iter(ITEMS[:1]), run_id="c1", owner="o", version="0", now=NOW)
+    with pytest.raises(UsageError, match="c1 is not a benchmark"):
+        find_earlier(store, "c1", None)
+
+
+def test_a_new_run_is_named_by_its_time_and_numbered(store: Store, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert new_run_id(store, NOW) == "batch_20260301_120000"
+    (results.RESULTS / "batch_20260301_120000").mkdir(parents=True)
+    assert new_run_id(store, NOW) == "batch_20260301_120000_2"
+    create(
+        store,
+        "coding",
+        {"concurrency": 1},
+        iter(ITEMS[:1]),
+        run_id="batch_20260301_120000_2",
+        owner="o",
+        version="0",
+        now=NOW,
+    )
+    assert new_run_id(store, NOW) == "batch_20260301_120000_3"
+    assert new_run_id(store, NOW + timedelta(seconds=1)) == "batch_20260301_120001"
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [("a b/c", "a-b-c"), ("..x", "x"), ("", "batch"), ("é_1", "é_1"), ("a" * 200, "a" * 128)],
+)
+def test_a_name_becomes_a_run_id(name: str, plain: str) -> None:
+    assert results._plain(name) == plain
+
+
+def test_the_machine_in_one_line() -> None:
+    machine = {
+        "system": {"hostname": "h", "platform": "Linux", "release": "6"},
+        "cpu": {"model": "x", "logical_cores": 4},
+        "memory": {"total_gb": 7.5},
+        "gpu": {"nvidia": {"model": "card"}},
+    }
+    assert machine_text(machine) == "h · Linux 6 · x · 4 cores · 7.5 GB memory · card"
+    assert machine_text({}) == ""

@@ -1,0 +1,277 @@
+"""The folder of an experiment is read run by run, whatever its files contain, and summed up."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.errors import UsageError
+from proctor.jobs.scenario import analysis
+from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, around, cost_limits, read_study
+
+
+def write(path: Path, document: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+
+
+def run(folder: Path, variation: int, repeat: int, trust: float | None, **changes: Any) -> Path:
+    path = folder / "runs" / f"var-{variation:03d}-run-{repeat:03d}"
+    turns = [
+        {
+            "started_at": "2026-01-01T00:00:00Z",
+            "ended_at": "2026-01-01T00:00:02.5Z",
+            "checks_run": 2,
+            "issues": [1],
+        },
+        {"started_at": "2026-01-01T01:00:00Z", "ended_at": "2026-01-01T01:00:01Z", "checks_unread": 1},
+        {"started_at": "2026-01-01T03:00:00Z", "ended_at": "2026-01-01T02:00:01Z"},
+    ]
+    state = {
+        "status": "completed",
+        "completed_turns": [1, 2],
+        "turns": turns,
+        "execution_metadata": {"seed": repeat},
+    }
+    write(path / "scenario-state.json", {**state, **changes.get("state", {})})
+    final = {"trust": trust, "mood": "low", "huge": 1e200}
+    by_turn = {"1": {"trust": 1}, "2": {"trust": trust}, "x": {"trust": 5}}
+    metrics = {
+        "final_metrics": final,
+        "metrics_by_turn": by_turn,
+        "metrics_definitions": {"trust": {"range": [0, 10]}, "tone": {"type": "string"}},
+    }
+    write(path / "metrics.json", changes.get("metrics", {**metrics, "scores": {"Help": repeat}}))
+    write(
+        path / "costs.json",
+        {"total_cost": 0.5 * variation, "totals": {"total_tokens": 100}, **changes.get("costs", {})},
+    )
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for variation in (1, 2):
+        for repeat in (1, 2, 3):
+            run(tmp_path, variation, repeat, 2.0 * variation + repeat)
+    run(tmp_path, 1, 4, 9, state={"status": "completed"}, costs={"total_cost": None})
+    run(tmp_path, 2, 4, 1, state={"status": "halted", "halt_reason": "validation_failed", "error": "odd"})
+    failed = run(tmp_path, 2, 5, 1, state={"status": "running"})
+    (failed / "metrics.json").write_text("{")
+    (tmp_path / "runs" / "var-other").mkdir()
+    variations = [
+        {"variation_id": 1, "description": "low fee", "factors": {"fee": 1}},
+        {"variation_id": 2, "description": "high fee", "modifications": {"a": {"fee": "2"}, "b": 3}},
+        {"description": "never run"},
+    ]
+    write(
+        tmp_path / "batch-state.json",
+        {
+            "experiment_name": "fees",
+            "variations": variations,
+            "failed_runs": [{"run_id": "var-002-run-005", "reason": "error", "error": "down"}, 3],
+        },
+    )
+    write(
+        tmp_path / "batch-summary.json",
+        {"total_runs_planned": 12, "stand_ins": ["scripted/x"], "description": "about"},
+    )
+    return tmp_path
+
+
+def test_the_runs_of_a_folder(folder: Path) -> None:
+    study = read_study(folder)
+    assert (study.name, study.planned, study.description, study.stand_ins) == (
+        "fees",
+        12,
+        "about",
+        ("scripted/x",),
+    )
+    assert study.descriptions == {1: "low fee", 2: "high fee", 3: "never run"}
+    assert study.factors == {1: {"fee": "1"}, 2: {"fee": "2"}, 3: {}}
+    assert study.metrics == ("huge", "score.Help", "trust") and study.scales["trust"] == (0, 10)
+    assert study.damaged == ("var-002-run-005/metrics.json",)
+    runs = {each.run_id: each for each in study.runs}
+    assert len(runs) == 9
+    first = runs["var-001-run-001"]
+    assert (first.variation_id, first.repeat, first.seed, first.status) == (1, 1, 1, "completed")
+    assert first.metrics == {"trust": 3.0, "score.Help": 1.0} and first.labels == {"mood": "low"}
+    assert first.unusable == {"huge"} and first.by_turn == {1: {"trust": 1.0}, 2: {"trust": 3.0}}
+    assert (first.cost_usd, first.tokens, first.seconds, first.turns) == (0.5, 100, 3.5, 2)
+    assert (first.checks.run, first.checks.issues, first.checks.unread) == (2, 1, 1)
+    assert runs["var-001-run-004"].cost_usd is None
+    halted, failed = runs["var-002-run-004"], runs["var-002-run-005"]
+    assert (halted.status, halted.reason, halted.error) == ("halted", "validation_failed", "odd")
+    assert (failed.status, failed.reason, failed.error) == ("failed", "error", "down")
+
+
+def test_other_dialects_of_files_are_read(tmp_path: Path) -> None:
+    listed = [
+        {"name": "trust", "turn": 2, "value": 5},
+        {"name": "trust", "turn": 1, "value": 3},
+        {"name": "x", "value": 1},
+        3,
+    ]
+    run(
+        tmp_path, 1, 1, 0, metrics=listed, state={"completed_turns": [], "turns": []}, costs={"total_cost": 1}
+    )
+    path = tmp_path / "runs" / "var-001-run-001"
+    write(path / "costs.json", {"totals": {"total_cost_usd": 2.5}})
+    study = read_study(tmp_path)
+    (only,) = study.runs
+    assert only.metrics == {"trust": 5.0, "x": 1.0} and only.by_turn[1] == {"trust": 3.0}
+    assert (only.cost_usd, only.turns, only.seconds, only.tokens) == (2.5, 3, None, 0)
+    assert study.name == tmp_path.name and study.planned == 1 and study.descriptions == {1: "variation 1"}
+    (path / "scenario-state.json").unlink()
+    (bare,) = read_study(tmp_path).runs
+    assert (bare.status, bare.reason, bare.seed) == ("failed", "no state", None) and read_study(
+        tmp_path
+    ).damaged == ()
+
+
+def test_versions_of_the_scenario_are_a_factor_where_there_are_several() -> None:
+    same = {1: {"fee": "1"}, 2: {"fee": "2"}}
+    assert analysis._with_versions(same, {1: {"scenario_digest": "a"}, 2: {"scenario_digest": "a"}}) == same
+    assert analysis._with_versions(same, {1: {}, 2: {}}) == same
+    made = analysis._with_versions({1: {"fee": "1"}, 2: {"fee": "1"}}, {1: {}, 2: {}})
+    assert [sorted(each.values()) for each in made.values()] == [["1", "1"], ["1", "2"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "is_number"),
+    [
+        (1, True),
+        (-1e150, True),
+        (1.1e150, False),
+        (float("nan"), False),
+        ("1", False),
+        (None, False),
+        (10**400, False),
+        (True, True),
+    ],
+)
+def test_what_is_computed_with(value: object, is_number: bool) -> None:
+    assert analysis._is_number(value) is is_number
+
+
+def test_statistics_of_variations(folder: Path) -> None:
+    analyzer = BatchAnalyzer(folder)
+    one, two, three = analyzer.calculate_variation_statistics().values()
+    assert (
+        one["total_runs"],
+        one["successful_runs"],
+        one["errors"],
+        one["judged_runs"],
+        one["success_rate"],
+    ) == (4, 4, 0, 4, 1.0)
+    assert one["cost"] == {"total": 1.5, "mean": 0.5, "min": 0.5, "max": 0.5, "unknown": 1}
+    assert one["labels"] == {"mood": {"low": 4}}
+    assert (two["total_runs"], two["successful_runs"]) == (5, 3) and two["cost"]["total"] == 5.0
+    assert (three["total_runs"], three["success_rate"], three["cost"]["mean"]) == (0, 0.0, None)
+    assert analyzer.compare_variations("trust") == [(2, 6.0), (1, 5.25)]
+    (pair,) = [each for each in analyzer.compare_pairs("trust") if each["variations"] == [1, 2]]
+    assert pair["descriptions"] == ["low fee", "high fee"]
+    patterns = analyzer.identify_patterns()
+    assert (patterns["total_runs"], patterns["successful_runs"]) == (9, 7)
+    assert patterns["judged_runs"] + patterns["errors"] + patterns["unfinished_runs"] == 9
+    assert patterns["success_rate"] == pytest.approx(7 / patterns["judged_runs"])
+    assert patterns["best_variation"] == {"variation_id": 1, "success_rate": 1.0}
+    assert patterns["checks"] == {"run": 18, "issues": 9, "unread": 9} and patterns["stand_ins"] == [
+        "scripted/x"
+    ]
+    assert "Damaged, and not in these figures: var-002-run-005/metrics.json. " in patterns["notes"][0]
+    efficiency = {each["variation_id"]: each for each in patterns["cost_efficiency"]}
+    assert efficiency[1]["runs_per_dollar"] == 2.0 and efficiency[2]["cost_per_success"] == pytest.approx(
+        5 / 3
+    )
+    assert [each["variation_id"] for each in patterns["cost_efficiency"]] == [1, 2]
+    turns = analyzer.turns_of("trust", 2)
+    assert [(each["turn"], each["mean"], each["n"]) for each in turns] == [(1, 1.0, 3), (2, 6.0, 3)]
+    assert analyzer.turns_of("trust")[0]["n"] == 7
+
+
+def test_a_study_of_one_metric_and_of_no_runs(folder: Path, tmp_path: Path) -> None:
+    assert BatchAnalyzer(folder, metric="trust").metrics == ["trust"]
+    with pytest.raises(UsageError, match=r"there is no metric `lost`\nThere are: huge, score.Help, trust"):
+        BatchAnalyzer(folder, metric="lost").metrics  # noqa: B018
+    with pytest.raises(UsageError, match="holds no runs"):
+        BatchAnalyzer(tmp_path / "none").collect_run_data()
+    assert analysis_folder(tmp_path, "a b") != analysis_folder(tmp_path, "") == tmp_path / "analysis"
+
+
+def test_the_rows_of_runs_have_the_same_columns(folder: Path) -> None:
+    rows = BatchAnalyzer(folder).run_rows()
+    assert len({tuple(row) for row in rows}) == 1 and len(rows) == 9
+    expected = {
+        "run_id": "var-001-run-001",
+        "variation": "low fee",
+        "fee": "1",
+        "trust": 3.0,
+        "mood": "low",
+        "turns_completed": 2,
+        "cost_usd": 0.5,
+        "duration_seconds": 3.5,
+        "tokens": 100,
+        "repeat": 1,
+    }
+    assert {name: rows[0][name] for name in expected} == expected
+    written = BatchAnalyzer(folder).save()
+    assert written[0].name == "runs.csv" and {path.name for path in written[1:]} == {
+        "metrics-analysis.json",
+        "variation-statistics.json",
+        "patterns.json",
+        "comparisons.json",
+        "effects.json",
+    }
+    with written[0].open(encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == 9
+
+
+def test_a_factor_with_the_name_of_a_column_has_a_prefix(tmp_path: Path) -> None:
+    run(tmp_path, 1, 1, 2)
+    write(
+        tmp_path / "batch-state.json",
+        {"variations": [{"variation_id": 1, "factors": {"status": "x", "trust": "y"}}]},
+    )
+    (row,) = BatchAnalyzer(tmp_path).run_rows()
+    assert (row["status"], row["factor.status"], row["trust"], row["metric.trust"]) == (
+        "completed",
+        "x",
+        "y",
+        2.0,
+    )
+
+
+def test_many_damaged_files_are_counted(folder: Path) -> None:
+    for number in range(1, 4):
+        for name in ("metrics.json", "costs.json"):
+            (folder / "runs" / f"var-001-run-00{number}" / name).write_text("{")
+    note = BatchAnalyzer(folder).identify_patterns()["notes"][0]
+    assert "and 2 more." in note and note.count(".json") == 5
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        ({"low": 1.0, "high": 2.0}, "1 to 2"),
+        ({"low": None, "high": 2.0, "needs": 3}, "none; needs 3 runs"),
+        ({"low": 1.0, "high": None, "runs_needed": 4}, "none; needs 4 runs"),
+        ({"low": None, "high": None}, "none"),
+    ],
+)
+def test_an_interval_in_words(one: dict[str, Any], words: str) -> None:
+    assert around(one) == words
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        ({"low": None, "high": 1.0}, "none"),
+        ({"low": 1.0, "high": 2.0}, "$1.00 to $2.00"),
+        ({"low": 1.0, "high": None}, "from $1.00, no upper limit"),
+    ],
+)
+def test_the_interval_of_a_cost_in_words(one: dict[str, Any], words: str) -> None:
+    assert cost_limits(one) == words

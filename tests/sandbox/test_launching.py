@@ -1,0 +1,161 @@
+"""Programs that prepare a confined process: listening sockets, where a program is, and forwarded ports."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from proctor.sandbox import launcher, relay
+
+
+def test_listening_sockets_on_loopback_are_sent_to_the_other_end() -> None:
+    near, far = socket.socketpair()
+    launcher.send_listeners(far.detach(), [0, 0])
+    message, descriptors, _, _ = socket.recv_fds(near, 10, 5)
+    assert message == b"l" and len(descriptors) == 2
+    for descriptor in descriptors:
+        with socket.socket(fileno=descriptor) as listener:
+            host, port = listener.getsockname()
+            assert host == "127.0.0.1"
+            assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+            assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
+            with socket.create_connection((host, port), timeout=30):
+                pass
+    # The channel is closed.
+    assert near.recv(1) == b""
+    near.close()
+
+
+@pytest.mark.parametrize(
+    ("program", "path", "places"),
+    [
+        ("/bin/sh", "/usr/bin", ["/bin/sh"]),
+        ("./sh", "/usr/bin", ["./sh"]),
+        ("sh", "/a:/b", ["/a/sh", "/b/sh"]),
+        ("sh", "/a:", ["/a/sh", "./sh"]),
+        ("sh", "", [f"{folder}/sh" for folder in os.defpath.split(":")]),
+    ],
+)
+def test_where_a_program_may_be(program: str, path: str, places: list[str]) -> None:
+    assert launcher.candidates(program, path) == places
+
+
+def test_a_failed_system_call_raises_its_error() -> None:
+    assert launcher.checked(0, 0) == 0 and launcher.checked(7, 5) == 7
+    with pytest.raises(PermissionError) as raised:
+        launcher.checked(-1, 13)
+    assert raised.value.errno == 13
+
+
+def test_the_first_program_of_the_path_that_can_be_executed_is(tmp_path: Path) -> None:
+    for name, text, mode in (("a", "echo a", 0o644), ("b", "echo $0 $1", 0o755), ("c", "echo c", 0o755)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tool").write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name / "tool").chmod(mode)
+    path = ":".join(str(tmp_path / name) for name in ("none", "a", "b", "c"))
+    command = [sys.executable, "-I", "-S", launcher.__file__, "-1", "", "-"]
+    ended = subprocess.run(
+        [*command, "tool", "x"], env={"PATH": path}, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == f"{tmp_path}/b/tool x\n"
+    missing = subprocess.run(
+        [*command, "absent"], env={"PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert (missing.returncode, missing.stderr) == (127, "absent: No such file or directory\n")
+
+
+def test_a_program_does_not_inherit_pythons_signals() -> None:
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        launcher.__file__,
+        "-1",
+        "",
+        "-",
+        "grep",
+        "SigIgn",
+        "/proc/self/status",
+    ]
+    ended = subprocess.run(
+        command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True
+    )
+    ignored = int(ended.stdout.split()[1], 16)
+    # SIGPIPE is 13 and SIGXFSZ 25.
+    assert not ignored & (1 << 12 | 1 << 24)
+
+
+@pytest.fixture
+def echo_server(tmp_path: Path) -> str:
+    """A server on a Unix socket that answers with what it received, in capitals, once that has ended."""
+    path = str(tmp_path / "server")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+
+    def serve() -> None:
+        connection = listener.accept()[0]
+        with connection:
+            received = b""
+            while chunk := connection.recv(1000):
+                received += chunk
+            connection.sendall(received.upper())
+
+    threading.Thread(target=serve, daemon=True).start()
+    return path
+
+
+def test_connections_are_forwarded_in_both_directions_until_they_end(echo_server: str) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=relay.accept, args=(listener, echo_server), daemon=True).start()
+    with socket.create_connection(listener.getsockname(), timeout=30) as client:
+        client.sendall(b"hello")
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(100) == b"HELLO"
+        assert client.recv(100) == b""
+
+
+def test_a_connection_to_a_server_that_is_gone_is_closed_and_the_next_is_accepted(tmp_path: Path) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=relay.accept, args=(listener, str(tmp_path / "gone")), daemon=True).start()
+    for _ in range(2):
+        with socket.create_connection(listener.getsockname(), timeout=30) as client:
+            assert client.recv(100) == b""
+
+
+def test_a_command_behind_forwarded_ports_ends_as_it_does(echo_server: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    asking = (
+        f"import socket; s = socket.create_connection(('127.0.0.1', {port})); s.sendall(b'hi');"
+        "s.shutdown(1); print(s.recv(9)); raise SystemExit(5)"
+    )
+    command = [sys.executable, relay.__file__, f"{port}={echo_server}"]
+    ended = subprocess.run(
+        [*command, sys.executable, "-c", asking], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (5, "b'HI'\n")
+    killed = subprocess.run([*command, "sh", "-c", "kill -9 $$"], check=False)
+    assert killed.returncode == 137
+
+
+def test_a_terminated_relay_terminates_its_command() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [
+        sys.executable,
+        relay.__file__,
+        f"{port}=x",
+        "sh",
+        "-c",
+        "trap 'exit 9' TERM; echo on; while :; do sleep 0.1; done",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.read(3) == b"on\n"
+    process.terminate()
+    assert process.wait(60) == 9
+    process.stdout.close()

@@ -1,0 +1,543 @@
+"""A run is written to its folder, read from it, and summed up; paths name the values of its scenario."""
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from stage import PLAIN, Stage
+
+from proctor.errors import WorkspaceError
+from proctor.scenario import run_files
+from proctor.scenario.definition import (
+    Measure,
+    NoSuchPath,
+    Validation,
+    Variable,
+    changed,
+    check_path,
+    flattened,
+    scenario_of,
+)
+from proctor.scenario.metrics import read_text
+from proctor.scenario.prompts import Prompts, fault_of, run_seed, seed_of
+from proctor.scenario.run_files import documents, is_intact, read_run, run_of, state_document, write_run
+from proctor.scenario.state import (
+    Decision,
+    Issue,
+    PrivateTalk,
+    ScenarioCall,
+    ScenarioRun,
+    ScenarioTurn,
+    verdicts_of,
+)
+from proctor.scenario.validation import halting
+from proctor.scenario.world import _allowed_values, _measure, has_value, rule_problems, value_label
+from proctor.score import Score
+
+CALL = ScenarioCall(
+    who="port", purpose="decision", model="m", turn=1, input_tokens=10, output_tokens=2, cost_usd=0.25
+)
+TALK = PrivateTalk(
+    kind="bilateral",
+    participants=("port", "ferry"),
+    messages=(("port", "hello"), ("ferry", "hi")),
+    purpose="fees",
+    outcome="formed",
+    notes={"port": "be careful"},
+)
+
+
+def turn(number: int, **changes: Any) -> ScenarioTurn:
+    values: dict[str, Any] = {
+        "number": number,
+        "world_state": f"state {number}",
+        "decisions": {"port": Decision(action=f"act {number}"), "ferry": Decision(action="wait")},
+        "key_changes": "the fee",
+        "consequences": "less traffic",
+        "metrics": {"trust": number, "mood": "low", "gap": None},
+        "calls": (CALL,),
+        "started_at": f"s{number}",
+        "ended_at": f"e{number}",
+    }
+    return ScenarioTurn(**{**values, **changes})
+
+
+def run(*turns: ScenarioTurn, **changes: Any) -> ScenarioRun:
+    values: dict[str, Any] = {
+        "item_id": "i",
+        "label": "var-002-run-003",
+        "seed": 5,
+        "total_turns": 4,
+        "started_at": "s0",
+    }
+    return ScenarioRun(**{**values, "turns": turns, **changes})
+
+
+def scenario(**changes: Any) -> Any:
+    return scenario_of({**PLAIN, **changes})
+
+
+FULL = run(
+    turn(
+        1,
+        talks=(TALK,),
+        issues=(Issue(check="c", severity="low", actor="", text="a  b\nc"),),
+        checks_unread=1,
+        checks_run=2,
+    ),
+    turn(2, notes=("note  it",), metrics={"trust": 9}),
+    status="completed",
+    reason="ended early",
+    error="why\nnot",
+    variation="fees=high",
+    variation_id=2,
+    ended_at="e9",
+    lost_calls=(replace(CALL, cost_usd=None),),
+    judge_calls=(CALL,),
+    scores={"Builtin.Help": 0.5, "label": "good"},
+)
+
+
+def test_a_run_comes_back_from_its_folder_as_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "run"
+    write_run(folder, scenario(), FULL)
+    assert read_run(folder) == FULL and is_intact(folder, FULL)
+    assert not [file for file in folder.iterdir() if file.name.startswith(".")]
+    assert (folder / "world-state-002.md").is_file()
+    (folder / "world-state-002.md").write_text("")
+    assert not is_intact(folder, FULL) and is_intact(folder, FULL, whole=False)
+    (folder / "costs.json").write_text("{")
+    assert not is_intact(folder, FULL, whole=False)
+
+
+def test_without_texts_only_figures_and_a_state_without_texts_are_written(tmp_path: Path) -> None:
+    write_run(tmp_path, scenario(), FULL, whole=False)
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "metrics.json",
+        "costs.json",
+        "scenario.log",
+        "scenario-state.json",
+    }
+    slim = read_run(tmp_path)
+    assert slim is not None and [each.world_state for each in slim.turns] == ["", ""]
+    assert slim.turns[0].talks == () and slim.turns[0].metrics == {"trust": 1, "mood": "low", "gap": None}
+    assert slim.turns[0].decisions == {} and slim.turns[0].key_changes == ""
+    # A run that may be resumed needs its texts.
+    write_run(tmp_path, scenario(), replace(FULL, status="running"), whole=False)
+    kept = read_run(tmp_path)
+    assert kept is not None and kept.turns == FULL.turns
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"execution_metadata": {"format": 1}}'])
+def test_a_foreign_state_is_none(tmp_path: Path, text: str) -> None:
+    assert read_run(tmp_path) is None
+    (tmp_path / "scenario-state.json").write_text(text)
+    assert read_run(tmp_path) is None
+
+
+def test_a_state_of_another_format_or_of_too_many_bytes_is_not_read(tmp_path: Path, monkeypatch: Any) -> None:
+    state = state_document(scenario(), FULL)
+    with pytest.raises(ValueError, match="the format 7 is not known"):
+        run_of({**state, "execution_metadata": {**state["execution_metadata"], "format": 7}})
+    write_run(tmp_path, scenario(), FULL)
+    size = (tmp_path / "scenario-state.json").stat().st_size
+    monkeypatch.setattr(run_files, "MOST_BYTES", size)
+    assert read_run(tmp_path) is not None
+    monkeypatch.setattr(run_files, "MOST_BYTES", size - 1)
+    assert read_run(tmp_path) is None
+
+
+def test_the_state_names_where_a_run_is() -> None:
+    state = state_document(scenario(turn_duration="2 weeks"), FULL)
+    assert (state["current_turn"], state["total_turns"], state["completed_turns"]) == (2, 4, [1, 2])
+    assert state["world_state"]["current_state"] == "state 2"
+    assert state["world_state"]["states"] == {
+        "0": "Spring. cooperation level: 4",
+        "1": "state 1",
+        "2": "state 2",
+    }
+    assert state["world_state"]["actor_decisions"]["1"]["Port Authority"]["action"] == "act 1"
+    assert (state["halt_reason"], state["error"], state["execution_metadata"]["ended_at"]) == (
+        "ended early",
+        "why\nnot",
+        "e9",
+    )
+    assert state["cost_tracker_state"] == {"total_cost": 0.75, "calls": 4}
+    assert state["execution_metadata"]["is_whole"] and state["actors"]["port"]["llm_model"] == "model-port"
+    assert state["metrics_tracker_state"]["final_metrics"] == {"trust": 9, "mood": "low"}
+    empty = state_document(scenario(), run())
+    assert (empty["current_turn"], empty["halt_reason"], empty["error"]) == (0, None, None)
+    assert empty["world_state"]["current_state"] == "Spring. cooperation level: 4"
+    assert empty["cost_tracker_state"]["total_cost"] is None
+
+
+def test_the_log_tells_the_run_line_by_line() -> None:
+    log = documents(scenario(), FULL)["scenario.log"].splitlines()
+    assert log[0] == "s0 var-002-run-003: fees=high, seed 5"
+    assert log[1] == "s1 turn 1 of 4"
+    call = "  port, decision: m 10+2 tokens $0.250000"
+    assert log[2] == call
+    for line in (
+        "  bilateral: port, ferry formed",
+        "  metric gap: missing",
+        '  metric mood: "low"',
+        "  issue (low) c: a b c",
+        "  2 checks: 1 verdict could not be read; 1 issue in the other 1",
+        "  note it",
+        "e2 turn 2 done",
+        "  port, decision: m 10+2 tokens unknown (of a turn that was not finished)",
+        "  score Builtin.Help: 0.5",
+    ):
+        assert line in log
+    assert log[-1] == "e9 completed: ended early why not"
+    running = documents(scenario(), run(turn(1)))["scenario.log"].splitlines()
+    assert running[0] == "s0 var-002-run-003: base configuration, seed 5" and running[-1] == "e1 turn 1 done"
+    assert (
+        documents(scenario(), run(status="completed", ended_at="e"))["scenario.log"].splitlines()[-1]
+        == "e completed"
+    )
+
+
+def test_the_documents_of_a_turn() -> None:
+    made = documents(scenario(), FULL)
+    assert made["world-state-000.md"].startswith("# Harbour Fee Talks: the world at the beginning\n\nSpring.")
+    first = made["world-state-001.md"]
+    assert first.startswith("# Harbour Fee Talks: the world after turn 1\n\nstate 1")
+    assert "## Key changes\n\nthe fee" in first and "## Consequences\n\nless traffic" in first
+    assert "Values" not in first and "happened besides" not in first
+    (talk,) = [text for name, text in made.items() if "bilateral" in name]
+    for part in (
+        "# Bilateral: Port Authority, Ferry Line, turn 1",
+        "Purpose: fees",
+        "Outcome: formed",
+        "**Port Authority**: hello\n\n**Ferry Line**: hi",
+        "*Port Authority, to itself*: be careful",
+    ):
+        assert part in talk
+    plain = documents(scenario(), run(turn(1, key_changes="", consequences="", variables={"fee": 3})))
+    assert (
+        "Key changes" not in plain["world-state-001.md"] and "Consequences" not in plain["world-state-001.md"]
+    )
+    assert "## Values\n\n- fee: 3" in plain["world-state-001.md"]
+    later = documents(scenario(), FULL, since=2)
+    assert "world-state-002.md" in later and "world-state-001.md" not in later
+
+
+def test_statistics_costs_and_thresholds_of_a_run() -> None:
+    rules = {"trust": {"type": "integer", "warning_threshold": 5, "critical_threshold": 9}}
+    made = documents(scenario(metrics=rules), FULL)
+    metrics = json.loads(made["metrics.json"])
+    text = json.dumps(metrics)
+    assert {"min": 1.0, "max": 9.0, "mean": 5.0, "count": 2, "values": [1.0, 9.0]} in _values(metrics)
+    assert {"turn": 2, "metric": "trust", "value": 9, "level": "critical"} in _values(metrics)
+    assert '"level": "warning"' not in text
+    assert run_files._sum([]) == {"calls": 0, "tokens": 0, "cost": 0.0}
+    unknown = replace(CALL, cost_usd=None)
+    assert run_files._sum([unknown]) == {"calls": 1, "tokens": 12, "cost": None}
+    assert run_files._sum([unknown, CALL]) == {"calls": 2, "tokens": 24, "cost": 0.25}
+
+
+def _values(value: Any) -> list[Any]:
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [value, *(each for one in inner for each in _values(one))]
+
+
+def test_costs_are_by_actor_by_turn_and_in_all() -> None:
+    narrator = replace(CALL, who="narrator", turn=2, cost_usd=1.0)
+    judge, unpriced = replace(CALL, who="evaluators", turn=4), replace(CALL, turn=3, cost_usd=None)
+    whole = run(turn(1), turn(2, calls=(narrator,)), judge_calls=(judge,), lost_calls=(unpriced,))
+    costs = run_files.costs_document(scenario(), whole)
+    one = {"calls": 1, "tokens": 12, "cost": 0.25}
+    nothing = {"calls": 0, "tokens": 0, "cost": 0.0}
+    port = costs["costs_by_actor"]["Port Authority"]
+    assert port["turns"] == [{"turn": 1, **one}, {"turn": 3, **one, "cost": None}]
+    assert (port["model"], port["total_tokens"], port["total_cost"]) == ("model-port", 24, 0.25)
+    assert costs["costs_by_turn"] == {"1": one, "2": {**one, "cost": 1.0}, "3": {**one, "cost": None}}
+    assert costs["world_state_costs"] == [
+        {"turn": 1, **nothing},
+        {"turn": 2, **one, "cost": 1.0},
+        {"turn": 3, **nothing},
+    ]
+    assert costs["evaluators"] == one and costs["summary"] == nothing
+    assert costs["unfinished_turns"] == {**one, "cost": None}
+    assert costs["totals"] == {"total_tokens": 48, "total_cost_usd": 1.5}
+    assert (costs["total_cost"], costs["unpriced_calls"]) == (1.5, 1)
+    assert costs["scenario_execution"] == {"start": "s0", "end": None}
+
+
+def test_a_run_until_a_turn_has_nothing_of_what_followed() -> None:
+    before = FULL.until(1)
+    assert [each.number for each in before.turns] == [1] and before.status == "running"
+    assert (before.lost_calls, before.judge_calls, before.scores) == ((), (), {})
+    assert (before.reason, before.error, before.ended_at, before.seed) == ("", "", "", 5)
+    assert before.with_turn(turn(2)).turns == (*before.turns, turn(2))
+    assert FULL.cost_usd == 0.75 and run().cost_usd is None and len(FULL.calls) == 4
+    assert str(FULL.checks) == "2 checks: 1 verdict could not be read; 1 issue in the other 1"
+
+
+def test_an_evaluator_has_one_value_in_a_run() -> None:
+    scores = [
+        Score(evaluator="a", value=1.0),
+        Score(evaluator="a", value=2.0, label="x"),
+        Score(evaluator="a"),
+        Score(evaluator="b"),
+        Score(evaluator="b", label="good"),
+        Score(evaluator="c"),
+    ]
+    assert verdicts_of(scores) == {"a": 1.5, "b": "good", "c": None}
+
+
+# --- Paths of a scenario ---
+
+WHOLE = {**PLAIN, "metrics": {"trust": {"type": "integer"}}, "about": {"tag": "x"},
+         "validation": {"checks": {"coherence": {"severity": "low"}}}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "turns",
+        "actors",
+        "actors.port",
+        "actors.port.goals",
+        "metrics.trust.pattern",
+        "validation",
+        "validation.validation_model",
+        "validation.checks.coherence",
+        "validation.checks.coherence.severity",
+        "prompts.x",
+    ],
+)
+def test_a_path_that_exists_or_may_exist(path: str) -> None:
+    assert check_path(WHOLE, path) == tuple(path.split("."))
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "where"),
+    [
+        ("turn", "turn", "a scenario"),
+        ("actors.prt", "prt", "`actors`"),
+        ("actors.port.goal", "goal", "`actors.port`"),
+        ("validation.check", "check", "`validation`"),
+        ("validation.checks.x", "x", "`validation.checks`"),
+        ("validation.checks.coherence.x", "x", "the check `coherence`"),
+        ("turns.x", "x", "`turns`"),
+        ("rooms.x", "x", "`rooms`"),
+    ],
+)
+def test_a_path_that_cannot_exist_is_named_with_what_is_known(path: str, name: str, where: str) -> None:
+    with pytest.raises(NoSuchPath) as raised:
+        check_path(WHOLE, path)
+    assert (raised.value.name, raised.value.where) == (name, where)
+    if where == "`actors`":
+        assert raised.value.known == ["port", "ferry"]
+
+
+def test_values_are_changed_in_a_copy_and_flattened_by_path() -> None:
+    original = copy.deepcopy(WHOLE)
+    made = changed(WHOLE, {"actors.port.goals": ["x"], "turns": 9, "prompts.a.b": 1})
+    assert original == WHOLE
+    assert (made["actors"]["port"]["goals"], made["turns"], made["prompts"]) == (["x"], 9, {"a": {"b": 1}})
+    flat = flattened(
+        {"a": {"b": 1, "long": "x" * 81, "short": "x" * 80}, "list": [1], "about": {"c": 2}, "about2": 3}
+    )
+    assert set(flat) == {"a.b", "a.long", "a.short", "list", "about2"}
+    assert flat["a.short"] == "x" * 80 and flat["a.long"].startswith("sha256:") and len(flat["a.long"]) == 23
+    assert flat["list"].startswith("sha256:")
+
+
+def test_the_models_and_people_of_a_scenario() -> None:
+    actors = {**PLAIN["actors"], "me": {"name": "Me", "short_name": "me", "control": "human"}}
+    made = scenario(
+        actors=actors,
+        summarization_model="narrator",
+        metrics={
+            "a": {"method": "model", "model": "reader"},
+            "b": {"model": "unused"},
+            "c": {"method": "model"},
+        },
+        validation={"validation_model": "checker"},
+    )
+    assert made.models == ["model-port", "model-ferry", "narrator", "reader", "checker"]
+    assert made.humans == ["me"]
+    assert made.models_by_path["validation.validation_model"] == "checker"
+    assert "metrics.b.model" not in made.models_by_path and "metrics.c.model" not in made.models_by_path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": " "}, "should not be empty"),
+        ({"metrics": {"a": {"pattern": "("}}}, "not a valid regular expression"),
+        ({"turn_duration": "two weeks"}, "a number and a unit"),
+        ({"metrics": {"a": {"range": [2, 1]}}}, "two numbers, the smallest"),
+        ({"metrics": {"a": {"range": [1]}}}, "two numbers, the smallest"),
+        ({"turns": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_a_value_that_a_scenario_cannot_have_is_described(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        scenario(**changes)
+
+
+def test_values_at_their_limits_are_allowed() -> None:
+    made = scenario(turn_duration=" 1 week ", turns=1, metrics={"a": {"range": [1, 1]}})
+    assert made.metrics["a"].range == (1, 1)
+
+
+# --- Variables, rules and templates ---
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "possible"),
+    [
+        ({"type": "number", "range": [0, 5]}, 5.0, True),
+        ({"type": "number", "range": [0, 5]}, 5.1, False),
+        ({"type": "number"}, 1e9, True),
+        ({"type": "integer"}, 2.5, False),
+        ({"type": "boolean"}, True, True),
+        ({"type": "number"}, True, False),
+        ({"type": "text"}, "x", True),
+        ({"type": "choice", "values": ["a", "b"]}, "b", True),
+        ({"type": "choice", "values": ["a", "b"]}, "c", False),
+        ({"type": "text"}, 3.0, False),
+        ({"type": "boolean"}, None, False),
+    ],
+)
+def test_the_values_that_a_variable_can_have(variable: dict[str, Any], value: Any, possible: bool) -> None:
+    assert has_value(_variable(**variable), value) is possible
+
+
+def _variable(**values: Any) -> Variable:
+    lists = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return Variable(**{"initial": 0, **lists})
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ({"type": "choice", "values": ["a", "b"]}, "a or b"),
+        ({"type": "boolean"}, "true or false"),
+        ({"type": "integer"}, "a whole number"),
+        ({"type": "number"}, "a number"),
+        ({"type": "text"}, "a text"),
+        ({"type": "integer", "range": [0, 10]}, "a whole number from 0 to 10"),
+        ({"type": "number", "range": [0.5, 1]}, "a number from 0.5 to 1"),
+    ],
+)
+def test_the_values_of_a_variable_in_words(variable: dict[str, Any], words: str) -> None:
+    assert _allowed_values(_variable(**variable)) == words
+
+
+def test_values_in_words_and_how_they_are_read() -> None:
+    assert [value_label(value) for value in (None, True, False, 2.0, 3, "x")] == [
+        "none",
+        "true",
+        "false",
+        "2",
+        "3",
+        "x",
+    ]
+    assert _measure(_variable(type="boolean")).type == "boolean"
+    assert _measure(_variable(type="integer")).type == "float"
+    assert _measure(_variable(type="choice", values=["a"])).categories == ("a",)
+
+
+def test_rules_that_cannot_be_computed_are_named_by_position() -> None:
+    made = scenario(
+        variables={"fee": {"type": "number", "initial": 1}},
+        metrics={"trust": {"type": "integer"}},
+        rules=[{"do": text} for text in ("fee = fee + 1", "fee = lost", "trust = 3")],
+    )
+    problems = rule_problems(made)
+    assert [index for index, _ in problems] == [1, 2]
+    assert "`trust` is a metric: only variables are set" in str(problems[1][1])
+
+
+def test_templates_with_faults_are_described() -> None:
+    assert fault_of("{{ a }}") is None
+    line, message = fault_of("one\n{% if %}") or (0, "")
+    assert line == 2 and message
+    with pytest.raises(WorkspaceError, match="the prompt template `actor` cannot be rendered"):
+        Prompts({"actor": "{{ a.b.c }}"}).render("actor")
+
+
+def test_the_seed_of_a_run_is_the_same_in_every_variation_and_a_branch_keeps_its_own() -> None:
+    seeds = {run_seed({"seed": seed}, repeat) for seed in (1, 2) for repeat in (1, 2)}
+    assert len(seeds) == 4 and all(0 <= seed < 2**31 for seed in seeds)
+    assert run_seed({"seed": 1, "branch": {"seed": 7}}, 2) == 7
+    assert run_seed({"seed": 1, "branch": {}}, 2) == run_seed({"seed": 1}, 2) == seed_of(1, 2)
+    assert seed_of("a", "b") != seed_of("b", "a")
+
+
+# --- Metrics and checks ---
+
+
+async def test_a_metric_of_actors_is_read_from_what_each_does() -> None:
+    def answer(request: Any) -> str | None:
+        return (
+            f"ACTION: bid {7 if request.model == 'model-port' else 8}"
+            if request.model != "narrator"
+            else None
+        )
+
+    bid = {"type": "integer", "pattern": r"bid (\d+)"}
+    stage = Stage(
+        answer,
+        metrics={
+            "bid": {**bid, "actor_specific": True},
+            "ports": {**bid, "actor": "Port Authority"},
+            "ferrys": {**bid, "actor": "FERRY"},
+        },
+    )
+    made = await stage.play()
+    assert made.metrics == {"bid.port": 7, "bid.ferry": 8, "ports": 7, "ferrys": 8}
+
+
+@pytest.mark.parametrize(
+    ("measure", "text", "value"),
+    [
+        ({"method": "keyword", "keywords": ["war"], "type": "boolean"}, "War!", True),
+        ({"method": "keyword", "keywords": ["war"], "type": "boolean"}, "warm", False),
+        ({"method": "keyword", "keywords": ["war"], "scoring": "presence"}, "war war", 1),
+        ({"method": "keyword", "keywords": ["war", ""], "type": "integer"}, "war and war", 2),
+        ({"method": "keyword", "keywords": ["war"], "scoring": "density"}, "war and all that", 25),
+        ({"method": "keyword", "keywords": ["war"], "scoring": "density"}, "", None),
+        ({"pattern": r"(\d+)", "aggregation": "max"}, "3 9 5", 9),
+        ({"pattern": r"(\d+)", "aggregation": "sum"}, "3 9 5", 17),
+        ({"pattern": r"(\d+)"}, "3 9 5", 5),
+        ({"pattern": r"(\d+)", "range": (0, 5)}, "5", 5),
+        ({"pattern": r"(\d+)", "range": (0, 5)}, "6", None),
+        ({"type": "string", "pattern": r"is (\w+)", "categories": ("low", "high")}, "is LOW", "low"),
+        ({"type": "string", "pattern": r"is (.+)", "categories": ("low", "high")}, "is low or high", None),
+        ({"type": "string", "pattern": r"is (.+)", "categories": ("low", "high")}, "is rather high", "high"),
+        ({"type": "string", "pattern": r"is (.+)"}, "is odd", "odd"),
+    ],
+)
+def test_a_value_is_read_from_a_text(measure: dict[str, Any], text: str, value: Any) -> None:
+    assert read_text(Measure(**measure), text) == value
+
+
+def _issue(severity: str) -> Issue:
+    return Issue(check="c", severity=severity, actor="", text="t")
+
+
+@pytest.mark.parametrize(
+    ("rules", "severities", "reason"),
+    [
+        (None, ["critical"], ""),
+        ({}, ["critical"], ""),
+        ({"halt_on_critical": True}, ["low"], ""),
+        ({"halt_on_critical": True}, ["low", "critical"], "c found an issue of severity critical: t"),
+        ({"severity_thresholds": {"low": "halt"}}, ["low"], "c found an issue of severity low: t"),
+        ({"max_issues_before_halt": 2}, ["low"], ""),
+        ({"max_issues_before_halt": 2}, ["low", "low"], "the checks have found 2 issues, and 2 end the run"),
+    ],
+)
+def test_issues_end_a_run_where_its_rules_say_so(rules: Any, severities: list[str], reason: str) -> None:
+    validation = None if rules is None else Validation(**rules)
+    assert halting(validation, [_issue(severity) for severity in severities]) == reason

@@ -1,0 +1,170 @@
+"""Dialogues by combination: what is counted, and which levels are told apart."""
+
+import pytest
+
+from proctor.stats.dialogue import (
+    DialogueRun,
+    Effect,
+    error_record,
+    is_data,
+    mean_scores,
+    measure_rows,
+    measures_of,
+    run_of_result,
+    summary_of,
+    told_apart,
+)
+
+
+def run(status: str = "success", **more: object) -> DialogueRun:
+    known = {"combination": "c_t", "client": "c", "therapist": "t", "status": status} | more
+    return DialogueRun(**known)  # type: ignore[arg-type]
+
+
+def test_a_summary_counts_dialogues_by_combination() -> None:
+    runs = [
+        run(turns=4, end_reason="done", scores={"tone": 1.0}),
+        run(turns=7, end_reason="done", scores={"tone": 2.0}),
+        run("fail", turns=3, reason="loop", end_reason="loop", run=3, caused_by="client", error="again"),
+        run("error", turns=9, reason="outage", run=4),
+        run("queued"),
+        run(combination="d_t", turns=2, scores={"tone": 1 / 3}),
+        run("timeout", combination="d_t", turns=None, reason="timeout"),
+    ]
+    summary = summary_of(runs)
+    assert (summary["total_runs"], summary["successful"], summary["failed"], summary["unfinished"]) == (
+        7,
+        3,
+        3,
+        1,
+    )
+    assert summary["by_combination"] == {
+        "c_t": {
+            "num_runs": 5,
+            "avg_turns": 4.666667,
+            "std_turns": 2.081666,
+            "successful": 2,
+            "failed": 2,
+            "end_reasons": {"done": 2, "loop": 1},
+            "counted": 3,
+            "scores": {"tone": {"mean": 1.5, "std": 0.707107, "n": 2}},
+        },
+        "d_t": {
+            "num_runs": 2,
+            "avg_turns": 2,
+            "std_turns": None,
+            "successful": 1,
+            "failed": 1,
+            "end_reasons": {},
+            "counted": 1,
+            "scores": {"tone": {"mean": 0.333333, "std": None, "n": 1}},
+        },
+    }
+    assert [(each["run_id"], each["caused_by"], each["error"]) for each in summary["errors"]] == [
+        (3, "client", "again"),
+        (4, "infrastructure", "outage"),
+        (0, "infrastructure", "timeout"),
+    ]
+    assert error_record(run("fail", error="e", reason="r"))["error"] == "e"
+    empty = summary_of([])
+    assert (empty["total_runs"], empty["successful"], empty["failed"], empty["errors"]) == (0, 0, 0, [])
+    (pending,) = summary_of([run("queued")])["by_combination"].values()
+    assert (pending["avg_turns"], pending["counted"], "scores" in pending) == (None, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        ("success", "", True),
+        ("fail", "", True),
+        ("fail", "checks_failed", True),
+        ("fail", "loop", True),
+        ("fail", "limit", False),
+        ("timeout", "loop", False),
+        ("error", "", False),
+    ],
+)
+def test_dialogues_that_came_to_their_end_are_data(status: str, reason: str, expected: bool) -> None:
+    assert is_data(status, reason) is expected
+    assert len(measure_rows([run(status, reason=reason, turns=3, scores={"tone": 0.5})])) == expected
+
+
+def test_rows_of_measures_have_turns_and_scores() -> None:
+    assert measure_rows([run(turns=3, scores={"tone": 0.5})]) == [
+        {"client": "c", "therapist": "t", "num_turns": 3, "score.tone": 0.5}
+    ]
+
+
+def test_a_dialogue_of_a_session_file_has_defaults() -> None:
+    assert run_of_result({"client": "c", "therapist": "t"}) == run()
+    scores = [
+        {"evaluator": "tone", "value": 1.0},
+        {"evaluator": "tone", "value": 2.0},
+        {"evaluator": "tone", "value": None},
+        {"evaluator": "depth", "value": None},
+    ]
+    assert mean_scores(scores) == {"tone": 1.5}
+    whole = run_of_result(
+        {
+            "client": "c",
+            "therapist": "t",
+            "combination": "x",
+            "status": "fail",
+            "run_id": "7",
+            "num_turns": 5,
+            "end_reason": "loop",
+            "caused_by": "client",
+            "error": "e",
+            "reason": "loop",
+            "scores": scores,
+        }
+    )
+    assert whole == run(
+        "fail",
+        combination="x",
+        run=7,
+        turns=5,
+        end_reason="loop",
+        caused_by="client",
+        error="e",
+        reason="loop",
+        scores={"tone": 1.5},
+    )
+
+
+def test_sides_with_several_models_and_profiles_of_several_people_are_told_apart() -> None:
+    rows = [
+        {"client": "c", "client_model": "m", "therapist": "t", "profile": "p", "patient_name": "Ann"},
+        {"client": "c", "client_model": "n", "therapist": "t", "profile": "p", "patient_name": "Bob"},
+        {"client": "d", "client_model": "m", "therapist": "t", "profile": "q", "patient_name": "Ann"},
+        {"client": "d", "client_model": "m", "therapist": "t", "profile": None, "patient_name": "Bob"},
+        {"client": "d", "client_model": "m", "therapist": "t", "profile": None, "patient_name": "Ann"},
+    ]
+    apart = told_apart(rows)
+    assert [row["client"] for row in apart] == ["c (m)", "c (n)", "d", "d", "d"]
+    assert [row["profile"] for row in apart] == ["p (Ann)", "p (Bob)", "q", None, None]
+    assert {row["therapist"] for row in apart} == {"t"}
+
+
+def test_measures_are_columns_of_numbers() -> None:
+    rows = [
+        {
+            "client": "c",
+            "turns": 3,
+            "flag": True,
+            "seed": 4,
+            "note": "x",
+            "mixed": 1,
+            "huge": 1e200,
+            "none": None,
+        },
+        {"client": "c", "turns": None, "mixed": "x", "late": 0.5, "huge": 1e300},
+    ]
+    assert measures_of(rows) == ["turns", "late"]
+    assert measures_of([*rows, {"huge": 1.0}]) == ["turns", "huge", "late"]
+
+
+@pytest.mark.parametrize(("p", "expected"), [(None, False), (0.01, True), (1 - 0.95, True), (0.051, False)])
+def test_an_effect_is_significant_after_correction(p: float | None, expected: bool) -> None:
+    effect = Effect(contrast="a - b", value=1.0, low=None, high=None, p=0.001, p_corrected=p)
+    assert effect.is_significant is expected

@@ -1,0 +1,252 @@
+"""Datasets and recommendations: drafts, versions, repeated requests, keys of their own, claims."""
+
+import shutil
+from datetime import timedelta
+
+import pytest
+from stocked import NOW
+
+from databases import query
+from proctor.errors import Contradiction, KeyUnusable, NotFound
+from proctor.store import Store, timestamp
+from proctor.store.definitions import Token
+from proctor.store.keys import Keys, LocalKey
+from proctor.store.writer import this_process
+
+ARN = "arn:aws:kms:us-east-1:1:key/own"
+KEYS = Keys(named={ARN: LocalKey(secret=bytes(range(32)), name=ARN)})
+LATER = NOW + timedelta(minutes=1)
+LONG = "long text " * 1000
+
+
+@pytest.fixture
+def file(tmp_path, empty_store_file):
+    return shutil.copy(empty_store_file, tmp_path / "a.db")
+
+
+@pytest.fixture
+def store(file):
+    with Store(str(file), KEYS) as opened:
+        yield opened
+
+
+def token(text="", **request):
+    return Token(operation="Change", token=text, request=request)
+
+
+def create(store, name="ds", examples=("a", "b"), **more):
+    row = {"id": f"{name}-1", "name": name, "schemaType": "T", "createdAt": timestamp(NOW)}
+    contents = {each: {"text": f"{each} {LONG}"} for each in examples}
+    return store.datasets.create(row | {"updatedAt": timestamp(NOW)} | more, contents, token())
+
+
+def ids(store, version=0):
+    return [each["id"] for each in store.datasets.all_examples("ds-1", version)]
+
+
+def test_examples_are_added_replaced_and_removed_in_the_draft(store):
+    assert create(store)["examples"] == 2
+    create(store, "other")
+
+    changed = store.datasets.add("ds-1", {"c": {"n": 3}, "d": {"n": 4}}, token(), LATER)
+    assert (changed["examples"], changed["draftModified"], changed["updatedAt"]) == (4, 1, timestamp(LATER))
+    assert [each["position"] for each in store.datasets.examples("ds-1")] == [1, 2, 3, 4]
+    store.datasets.replace("ds-1", {"a": {"n": 1}, "c": {"text": LONG}}, token(), LATER)
+    assert [each["content"] for each in store.datasets.examples("ds-1", after=0, limit=3)] == [
+        *({"n": 1}, {"text": f"b {LONG}"}, {"text": LONG}),
+    ]
+    assert store.datasets.remove("ds-1", ["a", "d"], token(), LATER)["examples"] == 2
+    assert ids(store) == ["b", "c"]
+    assert [each["id"] for each in store.datasets.examples("ds-1", after=2)] == ["c"]
+    # After all others, also where some were removed.
+    store.datasets.add("ds-1", {"e": {}}, token(), LATER)
+    assert ids(store) == ["b", "c", "e"]
+    assert store.datasets.dataset("other-1")["examples"] == 2
+
+
+def test_examples_of_an_empty_draft_begin_with_position_1(store):
+    create(store, examples=())
+    assert store.datasets.dataset("ds")["examples"] == 0
+    store.datasets.add("ds-1", {"a": {}}, token(), LATER)
+    assert [each["position"] for each in store.datasets.examples("ds-1")] == [1]
+
+
+@pytest.mark.parametrize("change", ["replace", "remove"])
+def test_a_change_with_an_unknown_example_changes_nothing(store, change):
+    create(store)
+    examples = {"a": {"n": 1}, "none": {"n": 2}}
+    with pytest.raises(NotFound, match="the draft of ds-1 has no example none"):
+        getattr(store.datasets, change)("ds-1", examples, token(), LATER)
+    assert [each["content"]["text"][:1] for each in store.datasets.examples("ds-1")] == ["a", "b"]
+    assert store.datasets.dataset("ds-1")["updatedAt"] == timestamp(NOW)
+
+
+def test_versions_stay_as_they_were_published(store):
+    create(store)
+    first = store.datasets.publish("ds-1", token(), LATER)
+    assert (first["version"], first["createdAt"]) == (1, timestamp(LATER))
+    assert store.datasets.dataset("ds-1")["draftModified"] == 0
+    store.datasets.remove("ds-1", ["a"], token(), LATER)
+    assert store.datasets.publish("ds-1", token(), LATER)["version"] == 2
+    assert (ids(store, 1), ids(store, 2), ids(store)) == (["a", "b"], ["b"], ["b"])
+    versions = store.datasets.versions
+    assert [row["version"] for row in versions("ds-1", before=None, limit=9)] == [2, 1]
+    assert [row["version"] for row in versions("ds-1", before=2, limit=9)] == [1]
+    assert [row["version"] for row in versions("ds-1", before=None, limit=1)] == [2]
+    with pytest.raises(NotFound, match="the dataset ds-1 has no version 3"):
+        store.datasets.version("ds-1", 3)
+    with pytest.raises(NotFound, match=f"has no version {10**30}"):
+        store.datasets.version("ds-1", 10**30)
+
+
+def test_the_number_of_a_deleted_version_is_not_used_again(store):
+    create(store)
+    for _ in range(2):
+        store.datasets.publish("ds-1", token("t"), NOW)
+        store.datasets.publish("ds-1", token(), NOW)
+    store.datasets.delete_version("ds-1", 1, LATER)
+    assert ids(store, 1) == []
+    assert store.datasets.dataset("ds-1")["draftModified"] == 0
+    assert store.datasets.dataset("ds-1")["updatedAt"] == timestamp(LATER)
+    with pytest.raises(NotFound):
+        store.datasets.delete_version("ds-1", 1, LATER)
+    assert ids(store, 2) == ["a", "b"]
+    # Its token may be used again.
+    assert store.datasets.publish("ds-1", token("t"), LATER)["version"] == 4
+    for version in (2, 3, 4):
+        store.datasets.delete_version("ds-1", version, LATER)
+    # Nothing published equals the draft any more.
+    assert store.datasets.dataset("ds-1")["draftModified"] == 1
+    assert store.datasets.publish("ds-1", token(), LATER)["version"] == 5
+
+
+def test_a_draft_that_changes_while_it_is_published_is_a_contradiction(store, monkeypatch):
+    create(store)
+    read = store.datasets.all_examples
+
+    def slow(*arguments):
+        yield from read(*arguments)
+        store.datasets.add("ds-1", {"late": {}}, token(), LATER)
+
+    monkeypatch.setattr(store.datasets, "all_examples", slow)
+    with pytest.raises(Contradiction, match="the dataset ds-1 was changed by another request"):
+        store.datasets.publish("ds-1", token(), LATER)
+    assert store.datasets.versions("ds-1", before=None, limit=9) == []
+
+
+def test_a_dataset_that_is_deleted_while_it_is_published_is_a_contradiction(store, monkeypatch):
+    create(store)
+
+    def deleting(dataset_id):
+        store.datasets.delete(dataset_id)
+        return iter([])
+
+    monkeypatch.setattr(store.datasets, "all_examples", deleting)
+    with pytest.raises(Contradiction, match="changed by another request"):
+        store.datasets.publish("ds-1", token(), LATER)
+
+
+def test_datasets_are_listed_by_id_and_described_anew(store):
+    for name in ("c", "a", "b"):
+        create(store, name)
+    listed = store.datasets.datasets
+    assert [row["id"] for row in listed()] == ["a-1", "b-1", "c-1"]
+    assert [row["id"] for row in listed(after="a-1", limit=1)] == ["b-1"]
+    assert store.datasets.count() == 3
+    values = {"description": "new", "updatedAt": timestamp(LATER)}
+    assert store.datasets.update("a-1", values, token())["description"] == "new"
+    assert store.datasets.dataset("b")["description"] == ""
+    with pytest.raises(NotFound, match="there is no dataset x"):
+        store.datasets.dataset("x")
+    with pytest.raises(NotFound, match="there is no x"):
+        store.datasets.update("x", values, token())
+
+
+def test_a_deleted_dataset_leaves_no_examples_versions_tokens_and_keys(store):
+    for name in ("ds", "ds-1x"):
+        create(store, name, kmsKeyArn=ARN)
+        store.datasets.publish(f"{name}-1", token(f"p {name}"), NOW)
+        store.datasets.update(f"{name}-1", {"updatedAt": timestamp(LATER)}, token(f"u {name}"))
+    store.datasets.delete("ds-1")
+    for table, column in (
+        *(("datasets", "id"), ("dataset_examples", "datasetId"), ("dataset_versions", "datasetId")),
+        *(("client_tokens", "resourceId"), ("data_keys", "scope")),
+    ):
+        rows = query(store, f'SELECT "{column}" AS "id" FROM "{table}"')
+        assert {row["id"].partition("/")[0] for row in rows} == {"ds-1x-1"}, table
+
+
+def test_examples_are_encrypted_with_the_key_of_their_dataset(file, store):
+    create(store, kmsKeyArn=ARN)
+    store.datasets.add("ds-1", {"c": {"text": "short-secret"}}, token(), LATER)
+    store.datasets.replace("ds-1", {"a": {"text": "other-secret"}}, token(), LATER)
+    store.datasets.publish("ds-1", token(), LATER)
+    contents = [each["content"]["text"][:6] for each in store.datasets.examples("ds-1", 1)]
+    assert contents == ["other-", "b long", "short-"]
+    with Store(str(file)) as without_key:
+        rows = query(without_key, 'SELECT "exampleId" FROM "dataset_examples"')
+        assert len(rows) == 6
+        assert without_key.datasets.dataset("ds-1")["examples"] == 3
+    store.purge()
+    assert b"secret" not in file.read_bytes()
+    with pytest.raises(KeyUnusable):
+        create(store, "nobody", kmsKeyArn="arn:unknown")
+
+
+def advice(store, number=1, client_token="", **more):
+    at = timestamp(NOW + timedelta(seconds=number))
+    row = {"id": f"r-{number}", "name": "r", "type": "T", "createdAt": at, "updatedAt": at}
+    request = {"text": f"request-secret {LONG}"}
+    return store.recommendations.create(row | more, request, token(client_token, number=number))
+
+
+def test_recommendations_are_pending_and_listed_newest_first(store):
+    made = [advice(store, number) for number in (1, 2, 3)]
+    assert {row["status"] for row in made} == {"PENDING"}
+    assert LONG.strip() in made[0]["requestJson"]
+    listed = store.recommendations.list
+    assert [row["id"] for row in listed()] == ["r-3", "r-2", "r-1"]
+    assert [row["id"] for row in listed(limit=1)] == ["r-3"]
+    assert [row["id"] for row in listed(after=(made[2]["createdAt"], "r-3"))] == ["r-2", "r-1"]
+    store.recommendations.finish("r-2", "COMPLETED", {"text": LONG}, LATER)
+    assert [row["id"] for row in listed(status="PENDING")] == ["r-3", "r-1"]
+    assert store.recommendations.count_active() == 2
+    assert store.recommendations.get("r-2")["resultJson"] == f'{{"text": "{LONG}"}}'
+    assert store.recommendations.get("r-2")["updatedAt"] == timestamp(LATER)
+    with pytest.raises(NotFound, match="there is no recommendation none"):
+        store.recommendations.get("none")
+    store.recommendations.finish("none", "FAILED", {}, LATER)
+    assert store.recommendations.count_active() == 2
+
+
+def test_a_recommendation_is_claimed_by_one_live_process(store):
+    for number in (2, 1):
+        advice(store, number)
+    claim = store.recommendations.claim
+    assert claim("elsewhere:1:1:a", NOW) == "r-1"
+    row = store.recommendations.get("r-1")
+    assert (row["status"], row["watchedBy"]) == ("IN_PROGRESS", "elsewhere:1:1:a")
+    assert {row["watchedAt"], row["updatedAt"]} == {timestamp(NOW)}
+    assert claim("elsewhere:2:2:b", NOW) == "r-2"
+    assert claim("elsewhere:3:3:c", NOW) is None
+    # Its own are being computed; those of a process that is gone are claimed again.
+    late = NOW + timedelta(hours=1)
+    assert claim("elsewhere:1:1:a", late) == "r-2"
+    assert claim("elsewhere:1:1:a", late) is None
+    assert claim("elsewhere:3:3:c", late) == "r-1"
+    store.recommendations.finish("r-1", "COMPLETED", {}, late)
+    assert store.recommendations.get("r-1")["watchedBy"] == ""
+    assert claim(this_process(), late + timedelta(hours=1)) == "r-2"
+
+
+def test_a_recommendation_with_a_key_of_its_own_is_encrypted_and_deleted_with_it(file, store):
+    for number in (1, 2):
+        advice(store, number, f"t{number}", kmsKeyArn=ARN)
+    store.recommendations.finish("r-1", "COMPLETED", {"text": "result-secret"}, LATER)
+    assert "result-secret" in store.recommendations.get("r-1")["resultJson"]
+    store.purge()
+    assert b"-secret" not in file.read_bytes()
+    assert advice(store, 1, "t1", kmsKeyArn=ARN)["status"] == "COMPLETED"
+    store.recommendations.delete("r-1")
+    assert [row["scope"] for row in store.data_keys.rows] == ["r-2"]
+    assert advice(store, 1, "t1")["status"] == "PENDING"

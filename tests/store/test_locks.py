@@ -1,0 +1,120 @@
+"""What is read and then changed is locked in between; SQLite locks by itself, PostgreSQL has to be told."""
+
+import shutil
+from datetime import timedelta
+
+import pytest
+from stocked import NOW, add_batch, owned, session
+
+from databases import new_store
+from proctor.errors import StoreError
+from proctor.session import Message
+from proctor.store import MoneyLimits, Store, timestamp
+from proctor.store.database import SqliteConnection
+from proctor.store.definitions import Token
+from proctor.store.evaluations import EvaluationRecord
+from proctor.store.intake import LogEvent
+from proctor.store.keys import Keys, LocalKey
+
+KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
+TIMES = {"createdAt": timestamp(NOW), "updatedAt": timestamp(NOW)}
+TOKEN = Token(operation="o", token="", request={})
+LIMITS = MoneyLimits(run_usd=10.0)
+
+
+@pytest.fixture
+def store(tmp_path, empty_store_file):
+    path = shutil.copy(empty_store_file, tmp_path / "a.db")
+    with Store(str(path)) as opened:
+        add_batch(opened, owner="me", budgetUsd=10.0)
+        writer = opened.writer(owned("run", "me"))
+        recorder = session(writer, "s1")
+        recorder.record(Message(role="user", content="cat"))
+        recorder.end("success", "completed", "", work_seconds=1, waiting_seconds=0)
+        writer.close()
+        opened.definitions.create_config({"id": "oc", "name": "oc", "enabled": 1} | TIMES, {}, TOKEN)
+        opened.datasets.create({"id": "ds", "name": "ds", "schemaType": "T"} | TIMES, {"e": {}}, TOKEN)
+        opened.logs.create("g", "s", NOW)
+        yield opened
+
+
+def new_evaluation(store):
+    new = EvaluationRecord(id="job", arn="arn:x/job", name="job", request={}, request_digest="d")
+    batch = {"runId": "job", "createdAt": timestamp(NOW), "job": "evaluation", "status": "running"}
+    store.evaluations.create(new, batch, NOW)
+
+
+OPERATIONS = {
+    "publish": (lambda store: store.datasets.publish("ds", TOKEN, NOW), {"client_tokens", "datasets"}),
+    "add": (lambda store: store.datasets.add("ds", {}, TOKEN, NOW), {"client_tokens", "datasets"}),
+    "claim": (lambda store: store.recommendations.claim("me", NOW), {"recommendations"}),
+    "watch": (lambda store: store.definitions.watch_config("oc", "me", NOW), {"online_configs"}),
+    "alert": (
+        lambda store: store.drift.take_alert(NOW, until=timedelta(minutes=1)),
+        {"drift_crossings"},
+    ),
+    "evaluation": (new_evaluation, {"evaluations"}),
+    "delete imported": (lambda store: store.delete_imported(["x"]), {"arrivals", "blobs"}),
+    "build": (lambda store: store.arrivals.build_sessions(lambda *_: [], NOW), {"arrivals"}),
+    "log": (
+        lambda store: store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message="x")], NOW),
+        {"log_events"},
+    ),
+    "index": (lambda store: store.search_index.update(), {"search_sessions"}),
+    "clear": (lambda store: store.search_index.clear(), {"search_sessions"}),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_locks_the_tables_that_it_reads_before_it_writes(store, monkeypatch, name):
+    operation, expected = OPERATIONS[name]
+    locked = []
+    monkeypatch.setattr(SqliteConnection, "lock_table", lambda self, table: locked.append(table))
+    operation(store)
+    assert set(locked) == expected
+
+
+def test_deleting_from_the_search_index_locks_it(store, monkeypatch):
+    store.search_index.update()
+    locked = []
+    monkeypatch.setattr(SqliteConnection, "lock_table", lambda self, table: locked.append(table))
+    store.delete_texts("run")
+    assert set(locked) == {"search_sessions", "blobs"}
+
+
+def test_money_is_drawn_in_turn(store, monkeypatch):
+    turns = []
+    monkeypatch.setattr(SqliteConnection, "take_turn_lock", lambda self: turns.append(1))
+    store.draw_money("run", "me", wanted_usd=1.0, least_usd=0.1, limits=LIMITS, now=NOW)
+    assert turns == [1]
+
+
+def test_keys_and_what_they_encrypt_are_locked_while_they_are_replaced(store, monkeypatch):
+    locked = []
+    monkeypatch.setattr(SqliteConnection, "lock_table", lambda self, table: locked.append(table))
+    with Store(store.url, KEYS) as encrypted:
+        assert locked == ["data_keys"]
+        encrypted.reencrypt()
+    assert {"messages", "sessions", "batches", "blobs", "search_sessions"} <= set(locked)
+
+
+def test_postgresql_lets_one_transaction_at_a_time_have_a_table_or_a_turn(server):
+    with Store(new_store(server)) as store:
+        first, second = store.database.connect(), store.database.connect()
+        second.run("SET lock_timeout = '50ms'")
+        for lock in (
+            lambda connection: connection.lock_table("datasets"),
+            lambda each: each.take_turn_lock(),
+        ):
+            first.begin()
+            lock(first)
+            second.begin()
+            with pytest.raises(StoreError, match="lock timeout"):
+                lock(second)
+            second.rollback()
+            first.rollback()
+            second.begin()
+            lock(second)
+            second.rollback()
+        for connection in (first, second):
+            connection.close()

@@ -1,0 +1,150 @@
+"""Untrusted JSON values are read by type: what is not of the type is nothing, or refused."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from proctor import json_values
+
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+CASES: dict[str, list[tuple[object, object]]] = {
+    "as_amount": [
+        (0, 0.0),
+        (1.5, 1.5),
+        (-1, None),
+        (1e15, None),
+        (True, None),
+        ("1", None),
+        (999_999_999_999_999, 999_999_999_999_999.0),
+    ],
+    "as_integer": [(3, 3), (-3, -3), (True, None), (3.0, None), ("3", None)],
+    "parsed_integer": [(3, 3), ("12", 12), (3.9, 3), ("x", None), (None, None), (float("inf"), None)],
+    "as_number": [(3, 3.0), (True, None), ("3", None), (float("nan"), None), (10**400, None), (-1.5, -1.5)],
+    "as_cost": [(0, 0.0), (-0.1, None), (2, 2.0), (None, None)],
+    "as_whole_number": [(1, 1), (0, 0), (-1, 0), (True, 0), (10**12, 10**12), (10**12 + 1, 0), (1.0, 0)],
+    "as_name": [(7, "7"), ("x", "x"), (True, ""), (None, "")],
+    "as_text": [("x", "x"), (1, "")],
+    "as_list": [([1], [1]), ((1,), []), (None, [])],
+    "as_sequence": [([1], [1]), ((1,), (1,)), ("ab", ())],
+    "as_map": [({"a": 1}, {"a": 1}), ([1], {})],
+    "maps_in": [([{"a": 1}, 2], [{"a": 1}]), (None, [])],
+    "texts_in": [(["a", 2], ["a"])],
+    "content_text": [("a", "a"), ([{"text": "a"}, {"x": 1}, {"text": "b"}], "a\nb"), (None, "")],
+    "message_text": [
+        ("a", "a"),
+        (
+            ["a", {"type": "image"}, {"text": "b"}, {"content": "c"}, {"refusal": "d"}, 3],
+            "a\n[image]\nb\nc\nd",
+        ),
+        ({"type": "input_audio"}, "[audio]"),
+        ({"type": "file"}, "[file]"),
+        ({"type": "video"}, "[video]"),
+        (3, ""),
+    ],
+    "args_of": [
+        ('{"a": 1}', {"a": 1}),
+        ("[1]", {"input": "[1]"}),
+        ("x", {"input": "x"}),
+        ({"a": 1}, {"a": 1}),
+        (None, {}),
+        ("", {}),
+        (3, {"input": 3}),
+    ],
+    "tool_arguments": [
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        (None, {}),
+        ("x", {"unreadable": "x"}),
+        ([1], {"unreadable": "[1]"}),
+    ],
+    "json_object": [(' {"a": 1}', {"a": 1}), ("[1]", None), ("{", None), ("", None)],
+    "as_datetime": [
+        ("2026-01-02T03:04:05", MOMENT),
+        ("2026-01-02T04:04:05+01:00", MOMENT),
+        (MOMENT.timestamp(), MOMENT),
+        (MOMENT.timestamp() * 1000, MOMENT),
+        ("x", None),
+        (None, None),
+        (1e30, None),
+        (1e11, datetime(1973, 3, 3, 9, 46, 40, tzinfo=UTC)),
+    ],
+    "short_text": [("x" * 2001, "x" * 2000), ({"a": "ü"}, '{"a": "ü"}')],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_value_is_what_it_is_or_nothing(name: str) -> None:
+    function = getattr(json_values, name)
+    assert [function(value) for value, _ in CASES[name]] == [expected for _, expected in CASES[name]]
+    if name not in ("json_object", "short_text", "tool_arguments", "as_sequence", "parsed_integer"):
+        value, expected = CASES[name][0]
+        assert function({"a": {"b": value}}, "a", "b") == expected
+
+
+def test_a_path_leads_to_a_member_or_nowhere() -> None:
+    assert json_values.member({"a": {"b": 1}}, "a", "b") == 1
+    assert json_values.member({"a": [1]}, "a", "b") is None and json_values.member(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad", "kind"),
+    [
+        ("require_map", {"a": 1}, [1], "object"),
+        ("require_maps", [{"a": 1}], {}, "list"),
+        ("require_maps", ({},), [1], "object"),
+        ("require_text", "a", 1, "string"),
+        ("require_number", 2, "2", "number"),
+    ],
+)
+def test_what_is_required_is_refused_otherwise(name: str, good: Any, bad: Any, kind: str) -> None:
+    function = getattr(json_values, name)
+    assert function(good) == (list(good) if isinstance(good, tuple) else good)
+    with pytest.raises(TypeError, match=f"is not an? {kind}"):
+        function(bad)
+
+
+def test_tokens_are_read_in_two_shapes() -> None:
+    chat = {
+        "prompt_tokens": 9,
+        "prompt_tokens_details": {"cached_tokens": 4},
+        "completion_tokens": 5,
+        "completion_tokens_details": {"reasoning_tokens": 2},
+    }
+    usage = json_values.usage_of_chat(chat)
+    assert usage is not None and json_values.usage_of_chat({}) is None
+    assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens) == (
+        9,
+        4,
+        5,
+        2,
+    )
+    messages = {
+        "input_tokens": 9,
+        "cache_read_input_tokens": 4,
+        "cache_creation_input_tokens": 2,
+        "output_tokens": 5,
+    }
+    usage = json_values.usage_of_messages(messages)
+    assert (usage.input_tokens, usage.cached_tokens, usage.cache_write_tokens, usage.output_tokens) == (
+        15,
+        4,
+        2,
+        5,
+    )
+
+
+def test_definitions_of_tools_are_plain_or_wrapped() -> None:
+    wrapped = {"type": "function", "function": {"name": "a", "description": "d", "parameters": {"x": 1}}}
+    assert json_values.tools_of(
+        [wrapped, {"name": "b", "input_schema": {"y": 1}}, {"description": "no name"}, 3]
+    ) == [
+        {"name": "a", "description": "d", "parameters": {"x": 1}},
+        {"name": "b", "description": "", "parameters": {"y": 1}},
+    ]
+
+
+def test_json_is_written_without_spaces_and_in_the_order_that_is_asked_for() -> None:
+    value = {"b": [1, None, "ü"], "a": 1.5}
+    assert json_values.compact_encoder()(value) == '{"b":[1,null,"ü"],"a":1.5}'
+    assert json_values.compact_encoder(sort_keys=True)(value) == '{"a":1.5,"b":[1,null,"ü"]}'

@@ -1,0 +1,356 @@
+"""What decides whether work passed: reports, rewards, and which files of an agent count."""
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.errors import WorkspaceError
+from proctor.workspace import hidden_tests, starting_files, test_reports
+from proctor.workspace.hidden_tests import HiddenTests, read_archive, solution_files, write_archive
+from proctor.workspace.starting_files import digest_of_folder, digest_of_texts, text_files
+from proctor.workspace.test_reports import Verdict, grade, read_junit, verdict_by_report, verdict_by_reward
+
+
+def report(folder: Path, *cases: tuple[str, str]) -> Path:
+    inside = {"passed": "", "failed": "<failure/>", "error": "<error/>", "skipped": "<skipped/>"}
+    lines = "".join(
+        f'<testcase classname="t" name="{name}">{inside[status]}</testcase>' for name, status in cases
+    )
+    file = folder / "junit.xml"
+    file.write_text(f"<testsuites><testsuite>{lines}</testsuite></testsuites>")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("cases", "exit_code", "verdict"),
+    [
+        ([("a", "passed"), ("b", "passed")], 0, Verdict(True, 1.0, "2 tests passed")),
+        ([("a", "passed"), ("b", "skipped")], 0, Verdict(True, 1.0, "1 tests passed")),
+        ([("a", "passed")], 1, Verdict(False, 1.0, "no test failed, but the exit code is 1")),
+        ([("a", "passed")], None, Verdict(False, 1.0, "no test failed, but the exit code is None")),
+        ([("a", "failed"), ("b", "passed"), ("c", "passed"), ("d", "error")], 1,
+         Verdict(False, 0.5, "2 of 4 tests failed: t::a, t::d")),
+        ([("a", "failed"), ("b", "passed"), ("c", "passed"), ("d", "skipped")], 0,
+         Verdict(False, 1 - 1 / 3, "1 of 3 tests failed: t::a")),
+        ([("a", "skipped")], 0, Verdict(False, 0.0, "the report names no test that ran")),
+        ([], 0, Verdict(False, 0.0, "the report names no test that ran")),
+    ],
+)  # fmt: skip
+def test_without_named_tests_all_must_pass(
+    tmp_path: Path, cases: Any, exit_code: int | None, verdict: Verdict
+) -> None:
+    assert verdict_by_report(report(tmp_path, *cases), [], [], exit_code) == verdict
+
+
+def test_named_tests_decide_whatever_the_exit_code(tmp_path: Path) -> None:
+    file = report(tmp_path, ("a", "passed"), ("b", "skipped"), ("c", "failed"), ("d", "passed"))
+    assert verdict_by_report(file, ["t::a"], ["t::b"], 9).passed
+    failed = verdict_by_report(file, ["t::a", "t::b"], ["t::c", "t::d"], 0)
+    assert (failed.passed, failed.value) == (False, 0.25)
+    assert failed.explanation == "1 of 2 failing tests pass, 1 of 2 others; not passed: t::b, t::c"
+    assert verdict_by_report(file, [], ["t.py::d"], 0).passed
+
+
+def test_a_report_that_an_agent_could_have_prepared_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    assert read_junit(tmp_path / "none") == ({}, "the tests wrote no report")
+    file = report(tmp_path, ("a", "passed"))
+    (tmp_path / "link").symlink_to(file)
+    assert read_junit(tmp_path / "link")[1] == "the test report is a link or too large"
+    monkeypatch.setattr(test_reports, "MOST_REPORT_BYTES", file.stat().st_size)
+    assert read_junit(file) == ({"t::a": "passed"}, "")
+    monkeypatch.setattr(test_reports, "MOST_REPORT_BYTES", file.stat().st_size - 1)
+    assert read_junit(file)[1] == "the test report is a link or too large"
+    monkeypatch.undo()
+    for text, problem in (
+        ("<!DOCTYPE x><testsuite/>", "declares entities"),
+        ("<testsuite><!ENTITY a></testsuite>", "declares entities"),
+        ("<testsuite>", "is incomplete"),
+    ):
+        file.write_text(text)
+        assert problem in read_junit(file)[1] and read_junit(file)[0] == {}
+
+
+def test_the_worst_status_of_a_test_that_comes_twice_counts(tmp_path: Path) -> None:
+    for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
+        statuses = [("a", ("passed", "skipped", "failed")[index]) for index in order]
+        assert read_junit(report(tmp_path, *statuses))[0] == {"t::a": "failed"}
+    assert read_junit(report(tmp_path, ("a", "skipped"), ("a", "passed")))[0] == {"t::a": "skipped"}
+
+
+@pytest.mark.parametrize(
+    ("fixed", "to_fix", "kept", "to_keep", "missing", "passed", "value"),
+    [
+        (2, 2, 3, 3, (), True, 1.0),
+        (1, 2, 3, 4, ("x",), False, 0.375),
+        (0, 0, 1, 2, ("x",), False, 0.5),
+        (1, 4, 0, 0, ("x",), False, 0.25),
+        (0, 0, 0, 0, (), False, 0.0),
+        (0, 0, 1, 1, (), True, 1.0),
+    ],
+)
+def test_a_grade_is_the_share_of_fixed_times_the_share_of_kept(
+    fixed: int, to_fix: int, kept: int, to_keep: int, missing: Any, passed: bool, value: float
+) -> None:
+    made = test_reports.Grade(fixed=fixed, to_fix=to_fix, kept=kept, to_keep=to_keep, missing=missing)
+    assert (made.passed, made.value) == (passed, value)
+
+
+def test_results_are_graded_by_name() -> None:
+    results: Any = {"a": "passed", "b": "failed", "c": "skipped", "d": "passed"}
+    made = grade(results, ["a", "a", "b"], ["c", "d", "e"])
+    assert (made.fixed, made.to_fix, made.kept, made.to_keep) == (1, 2, 1, 3)
+    assert made.missing == ("b", "c", "e")
+    kept = grade(results, ["a", "c"], ["c", "d"], skipped_is_kept=True)
+    assert kept.missing == ("c",) and (kept.fixed, kept.kept) == (1, 2)
+    many = grade({}, [str(number) for number in range(7)], [])
+    assert many.summary.endswith("not passed: 0, 1, 2, 3, 4 and 2 more")
+    assert "more" not in grade({}, [str(number) for number in range(5)], []).summary
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("tests/a.py::T::m[1]", "tests.a.T::m[1]"),
+        ("m (tests.a.T)", "tests/a.py::T::m"),
+        ("m (tests.a.T.m)", "tests.a.T.m"),
+        (" tests/a.py::m ", "tests.a::m"),
+    ],
+)
+def test_names_of_one_test_in_several_tools_are_the_same(name: str, other: str) -> None:
+    assert test_reports._plain(name) == test_reports._plain(other)
+
+
+def test_a_name_that_was_cut_stands_for_all_tests_that_begin_so_if_they_agree() -> None:
+    results: Any = {
+        "t::a[x 1]": "passed",
+        "t::a[x 2]": "passed",
+        "t::b[x 1]": "passed",
+        "t::b[x 2]": "failed",
+    }
+    assert test_reports._under_names(results, ["t::a[x", "t::b[x", "t::c", "t::a"]) == {"t::a[x": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("files", "reward"),
+    [
+        ({}, None),
+        ({"reward.txt": " 0.5\n"}, 0.5),
+        ({"reward.txt": "many"}, None),
+        ({"reward.json": '{"reward": 1, "other": 0}'}, 1.0),
+        ({"reward.json": '{"reward": true}'}, 1.0),
+        ({"reward.json": '{"score": 0.25}'}, 0.25),
+        ({"reward.json": '{"a": 1, "b": 2}'}, None),
+        ({"reward.json": '{"a": 1}', "reward.txt": "0.75"}, 0.75),
+        ({"reward.json": '{"reward": 0.5}', "reward.txt": "1"}, 0.5),
+        ({"reward.json": "{", "reward.txt": "1"}, 1.0),
+        ({"reward.json": '{"reward": "1"}'}, None),
+    ],
+)
+def test_the_reward_of_a_check(tmp_path: Path, files: dict[str, str], reward: float | None) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    verdict = verdict_by_reward(tmp_path)
+    if reward is None:
+        assert verdict == Verdict(False, 0.0, "the check wrote no reward")
+    else:
+        assert verdict == Verdict(reward >= 1, reward, f"reward {reward:g}")
+
+
+def test_a_reward_behind_a_link_is_none(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("1")
+    (tmp_path / "reward.txt").symlink_to(tmp_path / "own.txt")
+    assert not verdict_by_reward(tmp_path).passed
+
+
+# --- Files of tests ---
+
+
+@pytest.mark.parametrize(
+    ("path", "kinds"),
+    [
+        ("src/a.py", ""),
+        ("tests/helper.txt", "test"),
+        ("src/test_a.py", "test"),
+        ("src/a_test.go", "test"),
+        ("src/a.spec.ts", "test"),
+        ("src/AbcTest.java", "test"),
+        ("conftest.py", "test"),
+        ("docs/tests/a.py", ""),
+        ("examples/test_a.py", ""),
+        ("testing.py", ""),
+        ("tests", ""),
+        ("pyproject.toml", "setting"),
+        ("sub/Makefile", "setting"),
+        (".cargo/config.toml", "setting"),
+        ("jest.config.js", "setting"),
+        ("a/package.json", "setting"),
+        ("package.json.md", ""),
+        (".github/workflows/x.yml", "ci"),
+        ("sub/.github/x.yml", ""),
+        ("Jenkinsfile", "ci"),
+        ("sub/Jenkinsfile", ""),
+    ],
+)
+def test_which_files_are_tests_settings_and_ci(path: str, kinds: str) -> None:
+    made = {
+        "test": hidden_tests.is_test(path),
+        "setting": hidden_tests.is_test_setting(path),
+        "ci": hidden_tests.is_ci(path),
+    }
+    assert [kind for kind, holds in made.items() if holds] == ([kinds] if kinds else [])
+    assert hidden_tests.is_about_tests(path) is bool(kinds)
+
+
+@pytest.mark.parametrize(
+    ("path", "replaces"),
+    [
+        ("pytest.py", True),
+        ("src/json/__init__.py", True),
+        ("lib/_pytest.py", True),
+        ("mine/json.py", False),
+        ("src/mine.py", False),
+        ("json.txt", False),
+        (".venv/lib/a.py", True),
+        ("node_modules/x/index.js", True),
+        ("node_modules", False),
+    ],
+)
+def test_which_new_files_would_be_loaded_in_place_of_the_runner(path: str, replaces: bool) -> None:
+    assert hidden_tests.is_in_place_of_runner(path) is replaces
+
+
+@pytest.mark.parametrize(
+    ("path", "generated"),
+    [
+        ("a/__pycache__/x.pyc", True),
+        ("target/x", True),
+        ("p.egg-info/x", True),
+        ("src/a.py", False),
+        ("targets/x", False),
+    ],
+)
+def test_which_files_programs_generate(path: str, generated: bool) -> None:
+    assert hidden_tests._is_generated(path) is generated
+
+
+def archive(folder: Path, name: str = "task.tar.xz", **changes: Any) -> Path:
+    for part in ("tests", "solution/sub"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    (folder / "tests/test_a.py").write_text("assert True\n")
+    (folder / "solution/sub/a.py").write_text("x = 'ü'\n")
+    values = {
+        "command": "pytest",
+        "fail_to_pass": ("t::a",),
+        "pass_to_pass": ("t::b",),
+        "removed_tests": ("old_test.py",),
+        "removed_files": ("gone.py",),
+        "solution_paths": ("sub/a.py",),
+        "commit": "abc",
+    }
+    hidden = HiddenTests(**{**values, **changes})
+    write_archive(folder / name, hidden, tests=folder / "tests", solution=folder / "solution", patch="diff")
+    return folder / name
+
+
+def test_an_archive_says_what_it_was_given_and_the_same_gives_the_same_bytes(tmp_path: Path) -> None:
+    file = archive(tmp_path, facts={"flaky": 2})
+    read = read_archive(file)
+    assert (read.command, read.fail_to_pass, read.pass_to_pass, read.commit) == (
+        "pytest",
+        ("t::a",),
+        ("t::b",),
+        "abc",
+    )
+    assert (read.removed_tests, read.removed_files, read.solution_paths) == (
+        ("old_test.py",),
+        ("gone.py",),
+        ("sub/a.py",),
+    )
+    assert list(solution_files(file)) == [("sub/a.py", "x = 'ü'\n")]
+    with tarfile.open(file) as opened:
+        members = {about.name: about for about in opened}
+        task = opened.extractfile("task.json")
+        assert task is not None and json.loads(task.read())["flaky"] == 2
+    assert {(about.uid, about.gid, about.uname, about.gname) for about in members.values()} == {
+        (0, 0, "", "")
+    }
+    assert {about.mtime for about in members.values()} == {0}
+    again = archive(tmp_path, "again.tar.xz", facts={"flaky": 2})
+    assert hidden_tests.digest_of_archive(again) == hidden_tests.digest_of_archive(file)
+
+
+def test_what_is_no_archive_of_tests_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("no archive")
+    with pytest.raises(WorkspaceError, match="is no archive of hidden tests"):
+        read_archive(tmp_path / "x")
+    with pytest.raises(WorkspaceError, match="cannot be read as text"):
+        list(solution_files(tmp_path / "x"))
+    with pytest.raises(WorkspaceError, match="cannot read"):
+        hidden_tests.digest_of_archive(tmp_path / "none")
+    for changes in ({"command": ""}, {"fail_to_pass": ()}):
+        with pytest.raises(WorkspaceError, match="names no command, or no test"):
+            read_archive(archive(tmp_path, **changes))
+
+
+def test_nothing_is_removed_through_a_link(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "tree", tmp_path / "outside"
+    for folder in (inside / "sub", outside):
+        folder.mkdir(parents=True)
+        (folder / "a.py").write_text("")
+    (inside / "link").symlink_to(outside)
+    hidden_tests._remove(inside, "link/a.py")
+    assert (outside / "a.py").exists()
+    for path in ("sub/a.py", "link", "sub", "absent"):
+        hidden_tests._remove(inside, path)
+    assert not (inside / "sub/a.py").exists() and not (inside / "link").is_symlink()
+    assert (inside / "sub").is_dir() and (outside / "a.py").exists()
+
+
+# --- Starting files ---
+
+
+def test_the_digest_of_a_folder_is_of_names_contents_and_executable_bits(tmp_path: Path) -> None:
+    folder = tmp_path / "f"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.txt").write_text("one")
+    (folder / "sub" / "b.txt").write_text("two")
+    first = digest_of_folder(folder)
+    assert first == digest_of_texts({"sub/b.txt": "two", "a.txt": "one"})
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "x.pyc").write_text("x")
+    assert digest_of_folder(folder) == first
+    assert dict(text_files(folder)) == {"a.txt": "one", "sub/b.txt": "two"}
+    (folder / "a.txt").chmod(0o755)
+    assert digest_of_folder(folder) != first
+    (folder / "a.txt").chmod(0o644)
+    (folder / "link").symlink_to("a.txt")
+    linked = digest_of_folder(folder)
+    assert linked != first
+    (folder / "link").unlink()
+    (folder / "link").symlink_to("../elsewhere")
+    with pytest.raises(WorkspaceError):
+        digest_of_folder(folder)
+
+
+@pytest.mark.parametrize(("files", "size", "fits"), [(2, 6, True), (1, 6, False), (2, 5, False)])
+def test_a_task_has_a_limited_number_of_files_and_bytes(
+    tmp_path: Path, monkeypatch: Any, files: int, size: int, fits: bool
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("abc")
+    monkeypatch.setattr(starting_files, "MAX_FILES", files)
+    monkeypatch.setattr(starting_files, "MAX_BYTES", size)
+    if fits:
+        digest_of_folder(tmp_path)
+    else:
+        with pytest.raises(WorkspaceError, match="is too large for a task"):
+            digest_of_folder(tmp_path)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(WorkspaceError, match="cannot be read as text"):
+        list(text_files(tmp_path))
