@@ -18,7 +18,7 @@ from proctor.jobs.scenario.analysis import (
     experiment_markdown,
     write_reports,
 )
-from proctor.jobs.scenario.figures import figures_of, methods_paragraph
+from proctor.jobs.scenario.figures import figures_of, methods_paragraph, results_view
 from proctor.stats.differences import adjust, difference
 from proctor.stats.experiment import (
     RunData,
@@ -708,6 +708,30 @@ def test_every_figure_says_what_it_shows_with_n_and_method(tmp_path):
     assert "n = 16 runs per level. Dashed line: mean of all 32 runs." in captions[1]
     assert "n = 8 runs per combination, 32 in all." in captions[2] and "F test, p = " in captions[2]
     assert "95% CI: Wilson; n = 8 runs per variation" in figures[""][0][0]
+
+
+def test_every_variable_of_the_world_has_its_trajectory_however_many_metrics_there_are(tmp_path):
+    four_variations(tmp_path)
+    for path in (tmp_path / "runs").glob("*/metrics.json"):
+        document = json.loads(path.read_text())
+        values = {f"metric {number}": number for number in range(8)} | {"water": 3, "storm": True}
+        document["final_metrics"] |= values
+        document["metrics_by_turn"]["1"] |= values
+        document["metrics_by_turn"]["2"] |= values | {"water": 5}
+        document["metrics_definitions"] = {
+            "water": {"type": "float", "method": "rules"},
+            "storm": {"type": "boolean", "method": "rules"},
+            "harbor": {"type": "string", "method": "rules"},
+        }
+        path.write_text(json.dumps(document))
+    analyzer = BatchAnalyzer(tmp_path)
+
+    titles = [section.title for section in results_view(analyzer).sections if section.kind == "chart"]
+
+    assert analyzer.study.variables == ("storm", "water")
+    assert {"storm over the turns", "water over the turns"} <= set(titles)
+    # Other metrics beyond the first six are in the analysis only.
+    assert "metric 7 over the turns" not in titles and "trust over the turns" not in titles
 
 
 def test_a_report_ends_with_a_paragraph_about_its_methods(tmp_path):
