@@ -188,3 +188,23 @@ def test_steps_that_nobody_counted_are_none():
         "merged": 2,
         "conflict": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("rough", "step"),
+    [
+        (0.7, 1),
+        (1.0, 1),
+        (1.1, 2),
+        (2.0, 2),
+        (2.1, 5),
+        (5.0, 5),
+        (5.1, 10),
+        (0.03, 0.05),
+        (200.0, 200),
+        (3e-4, 5e-4),
+    ],
+)
+def test_steps_are_numbers_that_people_count_in(rough, step):
+    assert nice_step(rough) == pytest.approx(step)
+    assert nice_step(rough * (1 + 1e-12)) == pytest.approx(step), "but for rounding"
