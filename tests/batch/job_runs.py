@@ -57,13 +57,22 @@ class StoppingAfterTurns(lifecycle.Observer):
             await asyncio.sleep(0.01)
         control.interrupt()
 
+    sql = (
+        'SELECT COUNT(*) FROM "iterations" i JOIN "sessions" s ON s."id" = i."sessionId" WHERE s."runId" = ?'
+    )
+
     def _turns(self) -> int:
-        sql = (
-            'SELECT COUNT(*) FROM "iterations" i JOIN "sessions" s ON s."id" = i."sessionId" '
-            'WHERE s."runId" = ?'
-        )
         with closing(sqlite3.connect(self._store)) as database:
-            return int(database.execute(sql, (self._run_id,)).fetchone()[0])
+            return int(database.execute(self.sql, (self._run_id,)).fetchone()[0])
+
+
+class StoppingAmidSlowItems(StoppingAfterTurns):
+    """Interrupts a run once an item has finished while both items of its slow model are running."""
+
+    sql = (
+        'SELECT (SELECT COUNT(*) FROM "batch_items" WHERE "status" = \'running\' AND "model" LIKE \'%slow\') '
+        '+ MIN(1, COUNT(*)) FROM "batch_items" WHERE "runId" = ? AND "status" = \'success\''
+    )
 
 
 class Runs:

@@ -15,7 +15,7 @@ import pytest
 from job_runs import (
     JOB_CHECKS,
     Runs,
-    Stopping,
+    StoppingAmidSlowItems,
     check_prompts,
 )
 
@@ -134,7 +134,7 @@ async def test_two_workers_stop_when_told_to_and_the_run_resumes(runs):
           - {prompt: hello, model: scripted/echo, runs: 400}
     """
 
-    stopped = await runs.run(text, runs.far, "far", observer=Stopping())
+    stopped = await runs.run(text, runs.far, "far", observer=StoppingAmidSlowItems(runs.store, "far"))
 
     assert stopped["end"].status == "interrupted"
     assert {item["status"] for item in stopped["items"]} == {"success", "queued"}
