@@ -758,6 +758,17 @@ def main(replications: int) -> None:
         },
     )
     table(
+        "About so many more tasks would decide a running run of two models: share of undecided runs that "
+        "state it, share that these decide, tasks taken as a multiple (10%, 50%, 90%; 5: undecided)",
+        {
+            f"{pilot} tasks, effect {effect}": more_tasks_separate(
+                rng(), pilot, effect, max(60, fewer // 8), most=5
+            )
+            for effect in (0.2, 0.1, 0.05)
+            for pilot in (20, 50, 100)
+        },
+    )
+    table(
         "Stopped once decided, looked at after each task: six identical models with a false separation",
         {f"{t} tasks": [stopped_ranks(rng(), t, fewer)] for t in (30, 100)},
     )

@@ -64,8 +64,8 @@ def ask_the_model(folder: Path) -> bool:
     """Ask the small model and let it talk to itself; False where it cannot run."""
     first, second = folder / "questions.yaml", folder / "questions-short.yaml"
     say("\n2. Ten questions for a real small model on this machine (local/smollm2), half a minute\n")
-    if problem := install_problem(folder):
-        say(f"{problem}\nThe demo goes on without the small model.")
+    if not install_model(folder):
+        say("The demo goes on without the small model.")
         return False
     run_batch(folder, first)
     say('\n   The same questions with the system prompt "Answer with one word."\n')
@@ -136,11 +136,14 @@ def proctor(folder: Path, *words: str) -> int:
     return subprocess.run(command(words), env=environment(folder), check=False).returncode
 
 
-def install_problem(folder: Path) -> str:
-    """Why the small model cannot be installed; empty if it is there. Downloads its weights once."""
+def install_model(folder: Path) -> bool:
+    """Download the weights of the small model, once; False, with the reason printed, where it cannot run."""
     words = command(("models", "install", "local/smollm2"))
-    done = subprocess.run(words, env=environment(folder), check=False, stderr=subprocess.PIPE, text=True)
-    return done.stderr.strip() if done.returncode else ""
+    # The download takes a while: what it says is printed as it comes.
+    with subprocess.Popen(words, env=environment(folder), stderr=subprocess.PIPE, text=True) as program:
+        for line in program.stderr or ():
+            say(line.rstrip())
+    return program.returncode == 0
 
 
 def ask_proctor(folder: Path, *words: str) -> Any:

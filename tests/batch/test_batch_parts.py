@@ -28,6 +28,7 @@ from proctor.batch.engines.processes import can_be_sent
 from proctor.batch.engines.remote import Link, RemoteEngine, _with_slots
 from proctor.batch.engines.worker import Worker, _cap_usd
 from proctor.batch.executor import CommitNotifier, Executor, SessionCache, StepRows, StoreHost, narrowed
+from proctor.batch.lifecycle import abort_run
 from proctor.batch.preflight import (
     PreflightContext,
     check_agent,
@@ -1048,3 +1049,19 @@ async def test_a_question_that_nobody_waits_for_is_withdrawn():
     with pytest.raises(asyncio.CancelledError):
         await task
     assert store.calls[-1] == ("withdrawn", "run", "q1")
+
+
+def test_aborting_a_run_without_a_process_ends_what_its_sessions_had_started(tmp_path, monkeypatch):
+    ended = []
+    monkeypatch.setattr("proctor.processes.end_attempt", ended.append)
+    with Store(str(tmp_path / "a.db")) as store:
+        row = {"runId": "run", "createdAt": timestamp(NOW), "job": "coding", "status": "running"}
+        store.create_batch(row | {"owner": "elsewhere:1:1:x", "heartbeatAt": None}, [item()])
+        writer = store.writer()
+        for session_id, status in (("a", "running"), ("b", "success")):
+            session = {"id": session_id, "runId": "run", "itemId": "i", "job": "coding", "status": status}
+            writer.add("sessions", (session_id,), session)
+        writer.close()
+        assert abort_run(store, "run", now=lambda: NOW, pause=lambda seconds: None) == "aborted"
+        assert [row["status"] for row in store.read.items("run")] == ["error"]
+    assert ended == ["a"]

@@ -198,9 +198,9 @@ def running_provider(chance: random.Random) -> Iterator[Provider]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
     thread.start()
-    ready.wait(10)
+    ready.wait(60)
     try:
         yield provider
     finally:
         loop.call_soon_threadsafe(stopped.set)
-        thread.join(10)
+        thread.join(60)

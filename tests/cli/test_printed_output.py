@@ -126,14 +126,14 @@ TABLE = {"NAME": ["alphabet", "b"], "EMPTY": ["", ""], "STATUS": ["success", "fa
 def test_columns_are_left_out_in_order_until_a_table_fits(
     width: int, drop: list[str], fitted: dict[str, list[str]]
 ) -> None:
-    assert output._fitted(TABLE, width, drop) == fitted
+    assert output.fitted(TABLE, width, drop) == fitted
 
 
 def test_the_widest_columns_are_cut_but_not_below_eight_characters() -> None:
     table = {"A": ["x" * 30], "B": ["y" * 12]}
-    assert output._fitted(table, 26, []) == {"A": ["x" * 11 + "…"], "B": ["y" * 12]}
-    assert output._fitted(table, 5, []) == {"A": ["x" * 7 + "…"], "B": ["y" * 7 + "…"]}
-    assert output._fitted({"A": [""]}, 5, []) == {"A": [""]}
+    assert output.fitted(table, 26, []) == {"A": ["x" * 11 + "…"], "B": ["y" * 12]}
+    assert output.fitted(table, 5, []) == {"A": ["x" * 7 + "…"], "B": ["y" * 7 + "…"]}
+    assert output.fitted({"A": [""]}, 5, []) == {"A": [""]}
 
 
 def test_a_table_in_a_pipe_has_aligned_columns(capsys: Any, monkeypatch: Any) -> None:

@@ -485,6 +485,9 @@ async def test_the_last_messages_begin_with_one_of_the_user() -> None:
             party(model, [{"ask": {"history": last}}]), moment("Five", ("One", "Two", "Three", "Four"))
         )
         assert model.asked[0].messages[0]["content"] == first
+    model = Listener("ok")
+    await speak(party(model, [{"ask": {"history": 1}}]), moment("Only"))
+    assert [each["content"] for each in model.asked[0].messages] == ["Only"]
 
 
 @pytest.mark.parametrize(

@@ -251,3 +251,30 @@ async def test_it_does_not_once_it_was_refused():
     pool = RatePool("p", RatePolicy(first=5, growth_seconds=0.02))
     await ask(pool, provider, 20)
     assert pool.limit < 10
+
+
+async def test_waiting_calls_that_are_cancelled_leave_their_place_and_their_slot():
+    pool, gate = RatePool("p", RatePolicy(first=1, most=1)), asyncio.Event()
+
+    async def held() -> str:
+        await gate.wait()
+        return "yes"
+
+    first = asyncio.create_task(pool.call(held))
+    await asyncio.sleep(0)
+    second, third = asyncio.create_task(pool.call(held)), asyncio.create_task(pool.call(held))
+    await asyncio.sleep(0)
+    assert (pool.state.in_use, pool.state.waiting) == (1, 2)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert (pool.state.in_use, pool.state.waiting) == (1, 1)
+    # Cancelled after it was given the slot, before it could use it.
+    gate.set()
+    assert await first == "yes"
+    third.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await third
+    assert (pool.state.in_use, pool.state.waiting) == (0, 0)
+    assert await pool.call(held) == "yes"
+    assert pool.state.held_seconds == 0 and pool.state.waited_seconds >= 0

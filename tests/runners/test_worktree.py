@@ -540,7 +540,7 @@ async def test_many_sessions_of_one_repository_start_at_once(tmp_path, repo):
 async def test_the_time_limit_is_the_agents_and_not_that_of_setup_or_check(tmp_path, repo):
     work = attempt(tmp_path, repo, "echo x > a")
 
-    outcome = await work.run(setup="sleep 0.5", scriptCommand="sleep 0.5", item_settings={"timeoutSec": 0.4})
+    outcome = await work.run(setup="sleep 1.1", scriptCommand="sleep 1.1", item_settings={"timeoutSec": 1})
 
     assert outcome.status == "success"
 

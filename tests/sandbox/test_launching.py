@@ -1,15 +1,18 @@
 """Programs that prepare a confined process: listening sockets, where a program is, and forwarded ports."""
 
+import asyncio
 import os
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from proctor.sandbox import launcher, relay
+from proctor.sandbox import launcher, proxy, relay
 
 
 def test_listening_sockets_on_loopback_are_sent_to_the_other_end() -> None:
@@ -141,6 +144,7 @@ def test_a_command_behind_forwarded_ports_ends_as_it_does(echo_server: str) -> N
     assert (ended.returncode, ended.stdout) == (5, "b'HI'\n")
     killed = subprocess.run([*command, "sh", "-c", "kill -9 $$"], check=False)
     assert killed.returncode == 137
+    assert subprocess.run([*command, "true"], check=False).returncode == 0
 
 
 def test_a_terminated_relay_terminates_its_command() -> None:
@@ -159,3 +163,80 @@ def test_a_terminated_relay_terminates_its_command() -> None:
     process.terminate()
     assert process.wait(60) == 9
     process.stdout.close()
+
+
+# --- Proxy ---
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "allowed"),
+    [
+        ("example.com", 443, True),
+        ("EXAMPLE.com.", 80, True),
+        ("example.com", 8443, False),
+        ("api.example.com", 443, False),
+        ("a.wild.org", 443, True),
+        ("wild.org", 443, False),
+        ("notwild.org", 443, False),
+        ("special.net", 8443, True),
+        ("special.net", 443, False),
+    ],
+)
+def test_which_hosts_a_proxy_reaches(host: str, port: int, allowed: bool) -> None:
+    assert proxy.is_allowed(host, port, ["example.com", "*.wild.org", "special.net:8443"]) is allowed
+
+
+@asynccontextmanager
+async def proxied(*hosts: str) -> AsyncIterator[int]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    async with proxy.proxy_to(hosts)(listener):
+        yield port
+
+
+async def exchanged(port: int, text: str) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(text.encode())
+    writer.write_eof()
+    answer = await asyncio.wait_for(reader.read(), 60)
+    writer.close()
+    return answer.decode()
+
+
+async def test_a_proxy_forwards_to_named_hosts_and_refuses_others() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"got " + head.splitlines()[0])
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    far = server.sockets[0].getsockname()[1]
+    async with proxied(f"127.0.0.1:{far}", "127.0.0.1:1") as port:
+        plain = await exchanged(port, f"GET http://127.0.0.1:{far}/a/b?c=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+        root = await exchanged(port, f"GET http://127.0.0.1:{far} HTTP/1.1\r\nHost: x\r\n\r\n")
+        tunnel = await exchanged(port, f"CONNECT 127.0.0.1:{far} HTTP/1.1\r\n\r\nHELLO / HTTP/1.1\r\n\r\n")
+        refused = await exchanged(port, "GET http://127.0.0.2/ HTTP/1.1\r\n\r\n")
+        gone = await exchanged(port, "CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n")
+        assert await exchanged(port, "nonsense\r\n\r\n") == ""
+    server.close()
+    assert plain == "got GET /a/b?c=1 HTTP/1.1" and root == "got GET / HTTP/1.1"
+    assert tunnel.startswith("HTTP/1.1 200 ") and tunnel.endswith("got HELLO / HTTP/1.1")
+    body = "127.0.0.2:80 is not among the hosts of `network`\n"
+    assert refused.startswith("HTTP/1.1 403 ") and refused.endswith(f"\r\n\r\n{body}")
+    assert f"Content-Length: {len(body)}\r\n" in refused
+    assert gone.startswith("HTTP/1.1 502 ") and "127.0.0.1:1 cannot be reached" in gone
+
+
+@pytest.mark.parametrize(
+    ("address", "is_local"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("169.254.1.1", True),
+        ("fe80::1%eth0", True),
+        ("0.0.0.0", True),
+        ("192.0.2.1", False),
+    ],
+)
+def test_which_addresses_are_of_this_machine(address: str, is_local: bool) -> None:
+    assert proxy._is_local(address) is is_local

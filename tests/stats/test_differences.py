@@ -589,3 +589,11 @@ def test_linear_copies_have_one_fingerprint():
     assert fingerprint(other, values) != own
     assert fingerprint([*values[:3], 0.91], other) != own
     assert fingerprint([0.5] * 4, [0.5] * 4) == ""
+
+
+@pytest.mark.parametrize(("tasks", "is_noted"), [(14, True), (15, False)])
+def test_few_values_without_a_scale_have_a_proviso(tasks, is_noted):
+    first, second = [0.3 * n for n in range(tasks)], [0.31 * n + 0.2 for n in range(tasks)]
+    for paired in (True, False):
+        note = difference(first, second, paired=paired).note
+        assert ("valid only for roughly normal values" in note) is is_noted

@@ -18,11 +18,12 @@ from proctor.jobs.scenario.analysis import (
     experiment_markdown,
     write_reports,
 )
-from proctor.jobs.scenario.figures import figures_of, methods_paragraph
-from proctor.stats.differences import adjust
+from proctor.jobs.scenario.figures import figures_of, methods_paragraph, results_view
+from proctor.stats.differences import adjust, difference
 from proctor.stats.experiment import (
     RunData,
     Study,
+    difference_record,
     failure_clusters,
     level_contrasts,
     limitations,
@@ -709,6 +710,30 @@ def test_every_figure_says_what_it_shows_with_n_and_method(tmp_path):
     assert "95% CI: Wilson; n = 8 runs per variation" in figures[""][0][0]
 
 
+def test_every_variable_of_the_world_has_its_trajectory_however_many_metrics_there_are(tmp_path):
+    four_variations(tmp_path)
+    for path in (tmp_path / "runs").glob("*/metrics.json"):
+        document = json.loads(path.read_text())
+        values = {f"metric {number}": number for number in range(8)} | {"water": 3, "storm": True}
+        document["final_metrics"] |= values
+        document["metrics_by_turn"]["1"] |= values
+        document["metrics_by_turn"]["2"] |= values | {"water": 5}
+        document["metrics_definitions"] = {
+            "water": {"type": "float", "method": "rules"},
+            "storm": {"type": "boolean", "method": "rules"},
+            "harbor": {"type": "string", "method": "rules"},
+        }
+        path.write_text(json.dumps(document))
+    analyzer = BatchAnalyzer(tmp_path)
+
+    titles = [section.title for section in results_view(analyzer).sections if section.kind == "chart"]
+
+    assert analyzer.study.variables == ("storm", "water")
+    assert {"storm over the turns", "water over the turns"} <= set(titles)
+    # Other metrics beyond the first six are in the analysis only.
+    assert "metric 7 over the turns" not in titles and "trust over the turns" not in titles
+
+
 def test_a_report_ends_with_a_paragraph_about_its_methods(tmp_path):
     analyzer = four_variations(tmp_path)
     page = experiment_html(analyzer)
@@ -803,3 +828,16 @@ def test_the_fewest_runs_of_a_variation_are_named():
 )
 def test_the_scale_of_a_metric(metric, values, declared, is_boolean, scale):
     assert (scale_of(metric, values, declared, is_boolean) or None) == scale
+
+
+def test_a_difference_that_was_left_out_is_not_significant():
+    clear = difference([0.0] * 20, [1.0] * 20, lo=0.0, hi=1.0)
+    record = difference_record(clear)
+    assert (record["is_significant"], record["p_corrected"], record["note"]) == (
+        True,
+        clear.p_adjusted,
+        "All runs differ by the same amount",
+    )
+    left_out = difference_record(clear, "all values are equal")
+    assert (left_out["is_significant"], left_out["p_corrected"]) == (False, None)
+    assert left_out["note"] == "all values are equal; All runs differ by the same amount"

@@ -1,10 +1,22 @@
 """What gates say of one contrast, and when errors decide it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from proctor.stats.comparison import Contrast, Mean, _direction, _reason, _verdict, _while_running, gate_of
+from proctor.job import StopRule
+from proctor.stats.comparison import (
+    Contrast,
+    Mean,
+    _direction,
+    _reason,
+    _valid_at_any_time,
+    _verdict,
+    _while_running,
+    gate_of,
+)
 from proctor.stats.differences import FAIL, INCONCLUSIVE, PASS, Difference, GateVerdict, difference, gate
 
 
@@ -167,3 +179,40 @@ def test_a_gate_is_decided_by_the_ends_of_the_interval(
     if low is not None and high is not None:
         mirrored = replace(change, value=0.0, low=-high, high=-low)
         assert gate(mirrored, margin, lower_is_better=True).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("n", "words"), [(35, "35 tasks: fewer than 36 cannot show"), (36, "Not enough tasks: about ")]
+)
+def test_a_gate_that_is_open_says_whether_there_are_enough_tasks(n: int, words: str) -> None:
+    change = replace(OPEN, low=-0.2, high=0.2, n=n)
+    result = gate(change, 0.1)
+    assert (result.verdict, result.fewest) == (INCONCLUSIVE, 36)
+    assert result.note.startswith(words)
+
+
+def test_confidence_sequences_share_the_error_rate_of_the_family() -> None:
+    rules: list[StopRule] = []
+
+    class Monitored:
+        names = ("a", "b", "c")
+        results = SimpleNamespace(metrics={"cost": np.asarray([0.5, 2.0])}, scales={})
+
+        def anytime(self, rule: StopRule) -> None:
+            rules.append(rule)
+
+    own = StopRule(by="agent", metric="score:x", decided=True, scale=(1.0, 5.0), unit="repeat")
+    open_ones = [
+        contrast(None, metric="score:x"),
+        contrast(None, metric="cost"),
+        contrast(None, metric="cost"),
+    ]
+    for size in (8, 1):
+        _valid_at_any_time(Monitored(), replace(own), open_ones, size)  # type: ignore[arg-type]
+    assert [(rule.metric, rule.baseline, rule.by, rule.unit, rule.scale) for rule in rules[:2]] == [
+        ("score:x", "a", "agent", "repeat", (1.0, 5.0)),
+        ("cost", "a", "agent", "repeat", (0.0, 1.0)),
+    ]
+    assert [rule.confidence for rule in rules] == [
+        pytest.approx(each) for each in (0.9875, 0.9875, 0.95, 0.95)
+    ]

@@ -162,3 +162,16 @@ def test_the_number_is_the_smallest_that_does(variance, detect, family):
     assert is_enough(tasks)
     if tasks >= 44:
         assert not is_enough(tasks - 1)
+
+
+def test_what_cannot_be_detected_says_why():
+    equal = detectable([0.5] * 6, [0.5] * 6)
+    assert equal.value is None and equal.note.startswith(
+        "All tasks have the same value: the variance is unknown."
+    )
+    one = detectable([0.5], [0.7])
+    assert one.value is None and one.note == "Needs at least two tasks that both sides have."
+    few = detectable([0.1, 0.9, 0.2, 0.8], [0.3, 0.7, 0.2, 0.8], repeats=3)
+    assert few.note == "Without repeats, the variance between repeats is unknown."
+    wide = detectable([0.0, 1.0, 0.0], [1.0, 0.0, 0.0], lo=0.0, hi=1.0)
+    assert wide.value is None and wide.note.endswith("No difference on this scale.")

@@ -319,3 +319,10 @@ def test_a_level_that_lacks_a_task_is_not_held_up_by_it(store):
     intervals = monitor.intervals()
     assert {level: (one.n, one.left_out) for level, one in intervals.items()} == {"a": (11, 1), "b": (12, 0)}
     assert monitor.task_count == 12
+
+
+def test_a_monitor_refuses_a_rule_that_its_items_cannot_decide(store):
+    started(store, task_items("ab", 2), StopRule(decided=True))
+    for rule in (StopRule(by="mood", decided=True), StopRule(decided=True, baseline="z")):
+        with pytest.raises(UsageError):
+            StopMonitor(rule, store.read, "run")

@@ -41,6 +41,12 @@ def create(store, new_id="job-1", second=0, status="running", **more):
 def test_a_client_token_is_used_once(store):
     row, is_new = create(store, client_token="t")
     assert (row["id"], row["createdAt"], is_new) == ("job-1", timestamp(NOW), True)
+    assert (row["sessionsFound"], row["sessionsIgnored"], row["failure"], row["deletedAt"]) == (
+        0,
+        0,
+        "",
+        None,
+    )
     row, is_new = create(store, "job-2", client_token="t")
     assert (row["id"], is_new) == ("job-1", False)
     with pytest.raises(Contradiction, match="already used for job-1, with other parameters"):

@@ -13,11 +13,22 @@ from proctor.errors import StoreError
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Iteration, Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
-from proctor.store import Recorder, Store, aggregates, batches, runs, scores, timestamp, transcripts
+from proctor.store import (
+    Recorder,
+    Store,
+    aggregates,
+    batches,
+    key_rotation,
+    runs,
+    scores,
+    timestamp,
+    transcripts,
+)
+from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.item_lists import ItemQuery, Listing, ScoreRange, listing
 from proctor.store.items import status_counts
-from proctor.store.keys import Keys, SigningKeyFile
+from proctor.store.keys import Keys, LocalKey, SigningKeyFile
 from proctor.store.reader import summed
 from proctor.store.recorder import _LineCleaner, _writable
 from proctor.store.session_selection import session_contents
@@ -516,3 +527,49 @@ def test_a_run_whose_signatures_were_all_removed_is_known_to_have_had_some(tmp_p
         "job": True,
     }
     assert checks["run"].is_end_missing and not checks["before"].is_forged
+
+
+def test_ids_of_sessions_and_entries_of_signed_runs_stay_what_they_were(store):
+    """Stores and registers of earlier versions hold them."""
+    session = Session(external_id="x", source="s", log_group="g", service="v")
+    own = store.save_imported(session, NOW)
+    for run_id in ("one", "two"):
+        store.imported_runs.begin(run_id, NOW, "0")
+        copy = store.save_imported(session, NOW, run_id)
+    assert (own, copy) == ("b1d0295adecf74adee870b5dcf0f09bf", "1279c8db1530636b40f4bd18ebfc1d20")
+    store._database.url = "postgresql://ann:secret@host/db"
+    assert store._entry("run") == "ec013100f1b126e8e698b1eefd2090ce"
+
+
+def test_a_name_that_is_the_id_of_another_evaluator_is_no_error(store):
+    times = {"createdAt": at(0), "updatedAt": at(0)}
+    token = Token(operation="o", token="", request={})
+    for new_id, name in (("a", "b"), ("b", "c")):
+        row = {"id": new_id, "name": name, "level": "TRACE", "kind": "k"} | times
+        store.definitions.create_evaluator(row, {"text": LONG}, token)
+        store.datasets.create({"id": new_id, "name": name, "schemaType": "T"} | times, {}, token)
+    for with_config in (True, False):
+        assert store.definitions.evaluator("b", with_config=with_config)["id"] in ("a", "b")
+    assert store.datasets.dataset("b")["id"] in ("a", "b")
+
+
+def test_rows_that_are_encrypted_again_are_counted_and_a_failure_leaves_no_transaction(tmp_path, monkeypatch):
+    with Store(str(tmp_path / "a.db"), Keys(own=LocalKey(secret=bytes(32)))) as store:
+        assert store.reencrypt() == 0
+        for run_id in ("one", "two"):
+            add_batch(store, run_id, planText="words")
+        told = []
+        assert store.reencrypt(lambda *each: told.append(each)) == 2
+        assert told == [("batches", 2)]
+
+        def fail(*_):
+            raise ValueError("wrong")
+
+        monkeypatch.setattr(key_rotation, "_reencrypted", fail)
+        store.data_keys.renew()
+        connection = store._plain.connect()
+        with pytest.raises(ValueError, match="wrong"):
+            key_rotation.reencrypt(connection, store._sealer, lambda *_: None)
+        connection.begin()
+        connection.rollback()
+        connection.close()

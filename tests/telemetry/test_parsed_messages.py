@@ -4,13 +4,14 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError
 
 from proctor.errors import NotFound, UsageError
 from proctor.session import Unreadable
-from proctor.telemetry import exports, sources, span_tables
+from proctor.telemetry import exports, otlp, sources, span_tables
 from proctor.telemetry.dialects import PROMPT, RESPONSE, is_transport, read_span
 from proctor.telemetry.documents import says_something
 from proctor.telemetry.messages import (
@@ -467,3 +468,21 @@ def test_messages_that_are_wrapped_too_often_are_left_out():
     for _ in range(DEEPEST + 2):
         value = {"messages": [value]}
     assert parse_messages(value, "user") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "expected"),
+    [
+        ("double_value", 1.5, 1.5),
+        ("double_value", float("nan"), None),
+        ("double_value", float("inf"), None),
+        ("string_value", "x", "x"),
+        ("int_value", 3, 3),
+        ("bool_value", False, False),
+        ("bytes_value", b"x", "eA=="),
+        (None, 3, None),
+    ],
+)
+def test_values_of_protobuf_are_plain(kind, content, expected):
+    message = SimpleNamespace(WhichOneof=lambda name: kind, **{kind or "none": content})
+    assert otlp._value(message) == expected

@@ -12,7 +12,6 @@ from proctor.session import Message
 from proctor.store import timestamp
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)
 
 MODELS = ("openai/gpt-5", "anthropic/claude-opus")
 TASKS = [f"Question {number}" for number in range(6)]

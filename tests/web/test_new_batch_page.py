@@ -1,6 +1,7 @@
 """New Batch: writing a plan, mending it, validating it and starting it, in a real browser."""
 
 import pytest
+from playwright.sync_api import expect
 from typed import PROMPTS, SLOW
 
 pytestmark = pytest.mark.browser
@@ -27,6 +28,7 @@ def test_the_whole_way_from_an_example_to_a_finished_run(served, new_batch):
     new_batch.get_by_role("button", name="Validate Plan").click()
     good = new_batch.locator(".good-plan")
     good.wait_for()
+    expect(good).to_be_in_viewport(ratio=0.5)
     assert "30\nitems" in good.inner_text()
     assert "3\nconcurrency" in good.inner_text()
 

@@ -111,6 +111,8 @@ def run(site):
 
 def test_a_session_is_read_with_diffs_outline_check_neighbors_and_notes(served, run, open_page):
     page = open_page(f"{served.url}/sessions/r1?from=status%3Dfail%26order%3Dposition")
+    # An age that stays current.
+    expect(page.locator("#facts time[data-since=started]")).to_have_text(re.compile("^started "))
     said = page.locator(".role-assistant .rich")
     expect(said.locator("strong")).to_have_text(["sum", "2"])
     expect(said.locator("ol > li").nth(1).locator("ul > li")).to_have_count(2)
@@ -244,6 +246,18 @@ def test_no_text_does_harm_or_takes_long_when_it_is_formatted(served, site, open
     assert counts[0] < 15_000
     # All but highlighted code is bounded by a number of blocks and cells.
     assert max(counts[1:-1]) < 12_000
+
+
+def test_what_is_typed_while_the_palette_loads_is_in_its_field(served, run, open_page):
+    page = open_page(f"{served.url}/")
+    held = []
+    page.route("**/static/palette.js", lambda route: held.append(route))
+    page.keyboard.press("Control+k")
+    page.keyboard.type("reading?")
+    while not held:
+        page.wait_for_timeout(20)
+    held[0].continue_()
+    expect(page.get_by_role("dialog", name="Search").get_by_role("combobox")).to_have_value("reading?")
 
 
 def test_the_palette_finds_actions_runs_and_words_with_the_keyboard_alone(served, run, open_page):

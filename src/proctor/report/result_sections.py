@@ -401,6 +401,11 @@ PLAN_ORDER = (
     "so far."
 )
 
+ROUGH = (
+    "The number is a rough projection: in simulations it sufficed in 5 to 9 of 10 runs, and in fewer where "
+    "success rates differ by 5 pp or less."
+)
+
 
 def decision_sentence(standing: Standing, *, is_running: bool, is_random: bool) -> ResultSentence:
     """Who leads, and whether that is clear, by an interval that is valid at any time.
@@ -422,9 +427,10 @@ def decision_sentence(standing: Standing, *, is_running: bool, is_random: bool) 
         )
     rivals = standing.rivals[0] if len(standing.rivals) == 1 else f"{len(standing.rivals)} others"
     text = f"{standing.leader} leads ({rate}{limits}), but is not separated from {rivals}."
+    projected = ROUGH if standing.needs is not None else ""
     return ResultSentence(
         text=f"{text} {_needed(standing)}",
-        note=" ".join(part for part in (valid, note) if part),
+        note=" ".join(part for part in (valid, projected, note) if part),
         tone="open",
         offers_stop=is_running,
     )

@@ -14,7 +14,7 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
 from proctor.json_values import JsonMap
 from proctor.session import Merge
 from proctor.store import ledger
-from proctor.store.database import Connection, extended, id_pages, insertion, literals, places
+from proctor.store.database import PAGE_ROWS, Connection, extended, id_pages, insertion, literals, places
 from proctor.store.recorder import FREE
 from proctor.store.signatures import sign_begin, sign_end, sign_items
 from proctor.store.tables import (
@@ -106,7 +106,7 @@ def add_items(connection: Connection, run_id: str, items: Iterable[Item], *, fir
     count = itertools.count(first)
     rows = (row_of(run_id, next(count), item) for item in items)
     # In pages, so that 100,000 items are never in memory at once.
-    while page := list(itertools.islice(rows, 1000)):
+    while page := list(itertools.islice(rows, PAGE_ROWS)):
         connection.run_many(statement, page)
     return next(count) - first
 

@@ -40,7 +40,7 @@ TRANSACTION_TRIES = 5
 IDS_AT_ONCE = 500
 """Ids in one statement."""
 PAGE_ROWS = 1000
-"""Rows that are read as columns at a time."""
+"""Rows that are read or inserted at a time."""
 SCRIPT_LOCK = 5_077_628
 TURN_LOCK = 5_077_629
 """Advisory locks in PostgreSQL; arbitrary numbers."""
@@ -485,7 +485,7 @@ class PostgresConnection:
             self._raw.cursor(name=f"stream{self._streams}") as cursor,
         ):
             cursor.execute(_percent(sql), parameters)
-            while page := cursor.fetchmany(1000):
+            while page := cursor.fetchmany(PAGE_ROWS):
                 names = [column.name for column in cursor.description or ()]
                 yield from (_plain(names, row) for row in page)
 

@@ -25,6 +25,7 @@ T = TypeVar("T")
 Transaction = Callable[[Callable[[Connection], T]], T]
 EVALUATORS, CONFIGS = "evaluator_definitions", "online_configs"
 _ENABLED = f'SELECT "id", "documentJson" FROM "{CONFIGS}" WHERE "enabled" = ?'
+PAGE = 500
 MOST_TAGS = 50
 KMS_CONTEXT = "aws:bedrock-agentcore:evaluatorId"
 """Encryption context of an evaluator's own key."""
@@ -191,7 +192,7 @@ class Definitions:
     def all_evaluators(self) -> Iterator[ListedEvaluator]:
         """Every evaluator by id, without its configuration, read page by page."""
         last = ""
-        while rows := self.evaluators(after=last, limit=500):
+        while rows := self.evaluators(after=last, limit=PAGE):
             yield from rows
             last = rows[-1]["id"]
 

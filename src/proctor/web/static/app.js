@@ -55,7 +55,27 @@ onConnection((connected) => {
 });
 
 // Ctrl-K opens the palette, which is loaded then.
-const openPalette = () => import("./palette.js").then((palette) => palette.openPalette());
+let isOpening = false;
+async function openPalette() {
+  if (isOpening) return;
+  isOpening = true;
+  // What is typed while it loads belongs into its field.
+  let typed = "";
+  const collect = (event) => {
+    if (event.key.length !== 1 || event.ctrlKey || event.metaKey || event.altKey) return;
+    typed += event.key;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  addEventListener("keydown", collect, { capture: true });
+  try {
+    const palette = await import("./palette.js");
+    palette.openPalette(typed);
+  } finally {
+    removeEventListener("keydown", collect, { capture: true });
+    isOpening = false;
+  }
+}
 byId("palette-button")?.addEventListener("click", openPalette);
 document.addEventListener("keydown", (event) => {
   if (!byId("palette-button") || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey || event.key.toLowerCase() !== "k") return;

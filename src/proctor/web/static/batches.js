@@ -3,6 +3,7 @@
 import { api, attempt, badge, byId, confirmed, DataTable, debounced, el, format, go, ProgressBar, query, tally, toast, urlOf, watch } from "./app.js";
 import { announce } from "./notify.js";
 import { deleteRun, doneWords } from "./run_actions.js";
+import { breakable } from "./texts.js";
 
 const SIZE = 50;
 const FORMATS = { json: "JSON", ndjson: "NDJSON", csv: "CSV", parquet: "Parquet" };
@@ -34,7 +35,7 @@ const table = new DataTable({
 });
 
 function nameCell(run) {
-  const link = el("a", { href: `/runs/${encodeURIComponent(run.runId)}` }, run.runId);
+  const link = el("a", { href: `/runs/${encodeURIComponent(run.runId)}` }, breakable(run.runId));
   return el("div", { class: "run-name" }, link, planOf(run));
 }
 

@@ -12,10 +12,10 @@ const MOST_ACTIONS = 8;
 
 let dialog = null;
 
-/** Open the palette, or focus it if it is open. */
-export function openPalette() {
+/** Open the palette, or focus it if it is open; `typed` is what the user has typed already. */
+export function openPalette(typed = "") {
   if (!dialog) dialog = new Palette();
-  dialog.open();
+  dialog.open(typed);
 }
 
 class Palette {
@@ -33,12 +33,13 @@ class Palette {
     this.list.addEventListener("click", (event) => this.choose(event.target.closest("[role=option]"), event));
   }
 
-  open() {
+  open(typed) {
     if (!this.box.open) {
       this.actions = actions();
       this.box.showModal();
     }
     this.input.select();
+    if (typed) this.input.value = typed;
     this.changed();
   }
 

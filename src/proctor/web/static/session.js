@@ -1,7 +1,7 @@
 // The Session page: one attempt, from prompt to scores. Live while it runs.
 
 import "./annotations.js";
-import { api, badge, byId, el, format, go, toast, watch } from "./app.js";
+import { api, badge, byId, el, format, go, since, toast, watch } from "./app.js";
 import { onKeys } from "./keys.js";
 import "./labels.js";
 import { ending } from "./notify.js";
@@ -17,7 +17,7 @@ import "./transcript-search.js";
 import "./turns.js";
 import "./waterfall.js";
 
-const { ago, money, moment, number, plural, seconds, short } = format;
+const { money, number, plural, seconds, short } = format;
 const page = byId("session").dataset;
 const ID = page.session;
 const hasTurns = "hasTurns" in page;
@@ -60,7 +60,7 @@ function showFacts() {
     session.item && session.item.repeat > 1 ? `repeat ${session.item.repeat}` : "",
     session.source && session.source !== "batch" ? `from ${visible(session.source)}` : "",
   ];
-  const started = el("span", { title: moment(session.startedAt) }, session.startedAt ? `started ${ago(session.startedAt)}` : "not started");
+  const started = session.startedAt ? since("started", session.startedAt) : el("span", {}, "not started");
   const evaluatedId = session.scores.find((score) => score.judgedSessionId && score.judgedSessionId !== session.id)?.judgedSessionId;
   const link = evaluatedId ? el("a", { href: `/sessions/${encodeURIComponent(evaluatedId)}` }, "evaluated session") : "";
   byId("facts").replaceChildren(...facts.filter(Boolean).map((fact) => el("span", {}, fact)), link, started);

@@ -1,0 +1,127 @@
+"""The results of fixed runs as pages show them, compared with recorded files: no figure, order or link
+changes unnoticed.
+
+Where a change is meant, `PROCTOR_RECORD_SNAPSHOTS=1 pytest tests/report/test_recorded_results.py` rewrites
+`recorded/*.json`: look through the difference before committing it.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from filled import NOW, add_batch, carry_out, filled_store, task_items
+from proctor.report.portable import items_table
+from proctor.report.result_sections import change_finder, decision_sentence, general_view
+from proctor.stats.intervals import Estimate
+from proctor.stats.results import load_results
+from proctor.stats.stopping import Standing
+from proctor.store import Store
+from proctor.store.imported_runs import ImportedFile, TableOutcome
+
+RECORDED = Path(__file__).parent / "recorded"
+STATUSES = ("success", "success", "fail", "success", "timeout", "error", "success")
+
+
+def outcomes() -> list[TableOutcome]:
+    """Two repeats of seven tasks by three models, with a score of fractions and one of whole numbers."""
+    return [
+        TableOutcome(
+            task=f"t{task}",
+            model=model,
+            repeat=repeat,
+            status=STATUSES[(task * 5 + place * 3 + repeat * 2) % 7],
+            reason="",
+            cost_usd=0.01 * (1 + (task * 9 + place * 3 + repeat) % 11),
+            seconds=10.0 + (task * 7 + place + repeat) % 13,
+            tokens=100 + task,
+            scores=[("tidy", (task * 11 + place * 5 + repeat) % 8 / 8), ("stars", float((task + place) % 5))],
+            file="f",
+            place="f:1",
+        )
+        for task in range(7)
+        for place, model in enumerate(("gpt", "qwen", "yi"))
+        for repeat in (1, 2)
+    ]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with filled_store(tmp_path_factory.mktemp("results")) as filled:
+        add_batch(filled, "alone", task_items("a", 4))
+        carry_out(filled, "alone")
+        file = ImportedFile(key="f", path="f", digest="d")
+        filled.imported_runs.save_table("imported", lambda _: ([file], outcomes()), NOW, "1")
+        yield filled
+
+
+def plain(value: Any) -> Any:
+    """As JSON: numbers to nine digits, drawings by their digest."""
+    if isinstance(value, dict):
+        return {str(key): _digest(each) if key == "svg" else plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def _digest(drawing: str) -> str:
+    return hashlib.blake2b(drawing.encode(), digest_size=8).hexdigest()
+
+
+@pytest.mark.parametrize("run_id", ["compare", "alone", "imported"])
+def test_the_results_of_a_run_are_as_recorded(run_id: str, store: Store) -> None:
+    view = general_view(load_results(store.read, [run_id], NOW), change_finder(store.read, run_id))
+    compare(f"results-{run_id}", plain(asdict(view)))
+
+
+@pytest.mark.parametrize("run_id", ["compare", "imported"])
+def test_the_items_of_a_portable_report_are_as_recorded(run_id: str, store: Store) -> None:
+    compare(f"items-{run_id}", plain(items_table(store.read, run_id)))
+
+
+def compare(name: str, document: object) -> None:
+    file = RECORDED / f"{name}.json"
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    if os.environ.get("PROCTOR_RECORD_SNAPSHOTS") == "1":
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("rivals", "needs", "left", "is_running", "text"),
+    [
+        ((), 0, 10, True, "The winner is already clear: a (75% of 8 tasks, 95% CI 50% to 90%)."),
+        ((), 0, 0, False, "The winner is clear: a (75% of 8 tasks, 95% CI 50% to 90%)."),
+        (
+            ("b",),
+            None,
+            10,
+            True,
+            "a leads (75% of 8 tasks, 95% CI 50% to 90%), but is not separated from b. More tasks ",
+        ),
+        (
+            ("b", "c"),
+            5,
+            0,
+            True,
+            "a leads (75% of 8 tasks, 95% CI 50% to 90%), but is not separated from 2 others. About ",
+        ),
+    ],
+)
+def test_a_sentence_says_who_leads_and_whether_that_is_clear(
+    rivals: tuple[str, ...], needs: int | None, left: int, is_running: bool, text: str
+) -> None:
+    estimate = Estimate(value=0.75, low=0.5, high=0.9)
+    standing = Standing(
+        leader="a", estimate=estimate, rivals=rivals, tasks=8, unit="task", needs=needs, left=left
+    )
+    sentence = decision_sentence(standing, is_running=is_running, is_random=False)
+    assert sentence.text.startswith(text)
+    assert sentence.offers_stop is is_running
+    assert sentence.tone == ("open" if rivals else "good")
+    assert ("stop_when" in sentence.note) is is_running
+    assert "stop_when" not in decision_sentence(standing, is_running=is_running, is_random=True).note
