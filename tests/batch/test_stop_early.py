@@ -136,7 +136,7 @@ def finished_items(proctor):
 
 def test_items_that_are_retried_count_once(proctor):
     document, state = state_of(
-        run(proctor, {"decided": True}, ["bad", "flaky"], more="defaults: {retries: 3}\n")
+        run(proctor, {"decided": True}, ["bad", "flaky"], more="defaults: {retries: 9}\n")
     )
 
     assert document["errorCount"] == 0 and state["isDecided"]
