@@ -1,6 +1,7 @@
 """Models that are functions or recordings, and how recordings differ from what is asked."""
 
 import asyncio
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from proctor.errors import ModelError, NotFound, UsageError
 from proctor.model import Answer, Request
 from proctor.models import anthropic, discovery, prices, routes
+from proctor.models.client import RetryableError, parse_answer
 from proctor.models.prices import listed_price, with_output_limit
 from proctor.models.recording import (
     _decode_chunk,
@@ -290,3 +292,15 @@ def test_a_choice_of_tools_for_anthropic(choice: object, theirs: object) -> None
 )
 def test_an_image_for_anthropic(address: str, source: dict[str, str]) -> None:
     assert anthropic._image_source(address) == source
+
+
+def test_an_error_in_an_answer_counts_only_without_an_answer_beside_it() -> None:
+    endpoint: Any = SimpleNamespace(provider="p", key="", model="m")
+    for answer in ({"error": "x", "choices": [1]}, {"error": "x", "content": [1]}, {"choices": []}):
+        assert parse_answer(json.dumps(answer).encode(), endpoint) == answer
+    with pytest.raises(ModelError, match='p answered with an error: "x"'):
+        parse_answer(b'{"error": "x", "choices": []}', endpoint)
+    with pytest.raises(ModelError, match="not an object"):
+        parse_answer(b"[1]", endpoint)
+    with pytest.raises(RetryableError):
+        parse_answer(b"<html>", endpoint)

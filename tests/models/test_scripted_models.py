@@ -118,6 +118,8 @@ async def test_a_message_no_rule_fits_is_an_error_that_says_so(written):
         ("hello", "list of rules"),
         ("[{reply: a, repyl: b}]", "no setting `repyl`"),
         ("[{match: a}]", "rule 1 has neither"),
+        ("[{reply: no}]", "`reply` is a truth value in YAML\nPut the text in quotes"),
+        ("[{reply: [a, yes]}]", "`reply` is a truth value"),
         ("[{match: '(', reply: b}]", "not a valid regular expression"),
         ("[{tool: run}]", "a tool is a map"),
         ("{rules: [{reply: a}], latency: 3}", "no setting `latency`"),

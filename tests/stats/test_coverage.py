@@ -227,11 +227,11 @@ def test_the_tasks_that_would_decide_do_if_the_true_difference_is_about_as_obser
 
 
 def test_the_further_tasks_of_a_running_run_decide_it_in_most_cases(rng):
-    """0.85 of 60 runs; with a single projection of the observed difference, 0.75 of 30."""
+    """0.75 of 30 runs."""
     stated, decided, _, middle, _ = simulation.more_tasks_separate(rng, 50, 0.2, 25, most=3)
 
     assert stated >= 0.7
-    assert decided >= 0.6
+    assert decided >= 0.5
     assert 0.05 <= middle <= 1.1
 
 

@@ -124,6 +124,8 @@ def _rule(where: str, rule: object) -> ScriptedRule:
     _check_keys(where, rule, RULE_KEYS)
     replies = rule.get("reply", [])
     tools = [*([rule["tool"]] if "tool" in rule else []), *rule.get("tools", [])]
+    if any(isinstance(reply, bool) for reply in (replies if isinstance(replies, list) else [replies])):
+        raise UsageError(f"{where}: `reply` is a truth value in YAML\nPut the text in quotes: reply: 'no'")
     if not replies and not tools:
         raise UsageError(f"{where} has neither `reply` nor `tool`")
     if not all(isinstance(tool, Mapping) and isinstance(tool.get("name"), str) for tool in tools):

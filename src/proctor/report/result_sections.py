@@ -402,8 +402,8 @@ PLAN_ORDER = (
 )
 
 ROUGH = (
-    "The number is a rough projection: in simulations it sufficed in 5 to 9 of 10 runs, and in fewer where "
-    "success rates differ by 5 pp or less."
+    "The number is a rough projection: in simulations it sufficed in half to three quarters of the runs, and "
+    "in a fifth where only 20 tasks had finished and success rates differed by 10 pp or less."
 )
 
 

@@ -29,10 +29,6 @@ FIRST_LOOK = 30
 TUNED_FOR = 100
 """Number of observations at which the asymptotic sequence is narrowest."""
 NO_MEAN = "No mean fits the observations: their order is not random, or the mean has changed."
-PROJECTIONS, PROJECTED_SHARE = 9, 0.75
-"""Projections of how many more observations decide, and the share of them that the stated number decides."""
-MOST_RESAMPLED = 2_000
-"""Observations up to which projections resample them; more of them are enough like the next ones."""
 FEWEST_PROJECTED, MOST_PROJECTED = 10, 20_000
 """Observations from which further ones are projected, and how many at most."""
 BETTING, ASYMPTOTIC = "betting confidence sequence", "asymptotic confidence sequence (approximate)"
@@ -616,31 +612,17 @@ class _Track:
         self._new, self._new_with_errors = [], []
 
     def observations_to_exclude(self, value: float) -> int | None:
-        """How many further observations exclude a value in most of some projections.
-
-        Each projection draws from observations like those so far: from a sample of them, since the true
-        difference may be smaller than the observed one.
-        """
+        """How many further observations exclude a value, with those so far drawn again in random order."""
         self._add_new()
-        seen = self._errors_out.state()["values"]
+        sequence = deepcopy(self._errors_out)
+        seen = sequence.state()["values"]
         if len(seen) < FEWEST_PROJECTED:
             return None
-        rng = random.Random(0)
-        count = PROJECTIONS if len(seen) <= MOST_RESAMPLED else 1
-        drawn = [
-            self._drawn_to_exclude(value, rng.choices(seen, k=len(seen)) if count > 1 else seen, rng)
-            for _ in range(count)
-        ]
-        known = sorted(each for each in drawn if each is not None)
-        place = math.ceil(PROJECTED_SHARE * count) - 1
-        return known[place] if place < len(known) else None
-
-    def _drawn_to_exclude(self, value: float, like: Sequence[float], rng: random.Random) -> int | None:
-        sequence, drawn = deepcopy(self._errors_out), 0
-        step = max(1, len(like) // 20)
+        rng, drawn = random.Random(0), 0
+        step = max(1, len(seen) // 20)
         while drawn < MOST_PROJECTED:
             drawn += step
-            interval = sequence.add(*rng.choices(like, k=step)).interval()
+            interval = sequence.add(*rng.choices(seen, k=step)).interval()
             if interval.low is None or interval.high is None:
                 continue
             if not interval.low <= value <= interval.high:

@@ -119,7 +119,7 @@ class Trends:
                 evaluator=name,
             )
             for name, runs in by_evaluator.items()
-            if len({run["evaluation"] for run in runs}) > 1
+            if _has_several_names(runs)
         ]
 
     def line(self, key: str, metric: str) -> TrendAnswer:
@@ -178,6 +178,11 @@ class Trends:
             summary=trend_summary(points, metric),
             omitted=len(plan.runs) - len(runs),
         )
+
+
+def _has_several_names(evaluations: Sequence[TrendRun]) -> bool:
+    names = {run["evaluation"] for run in evaluations}
+    return len(names) > 1
 
 
 def _is_higher(contrast: "Contrast") -> bool:
