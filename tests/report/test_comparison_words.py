@@ -1,5 +1,6 @@
 """Differences, trends and predictions in words."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -298,6 +299,12 @@ def test_a_trend_marks_significant_changes() -> None:
     ]
     assert (plot.count("c-success"), plot.count("c-fail")) == (1, 1)
     assert "03-01" in plot and "03-05" not in plot and "plan: success of each run, with 95% CI" in plot
+
+
+def test_the_first_run_of_a_day_has_its_date_and_the_others_their_time() -> None:
+    at = {"a": "2026-03-01T08:00:07", "b": "2026-03-01T09:30:00", "c": "2026-03-02T07:15:00"}
+    plot, _ = trend_plot("plan", [trend_point(name, None) for name in at], "success", at)
+    assert re.findall(r">(\d\d[-:]\d\d)<", plot) == ["03-01", "09:30", "03-02"]
 
 
 def test_a_trend_is_summarized_by_its_last_value_and_latest_change() -> None:

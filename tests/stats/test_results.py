@@ -80,6 +80,17 @@ def test_an_input_varies_with_groups_that_have_no_value_of_it_in_common() -> Non
     assert given.varied(codes(0, 0, 0, 0)) == set()
 
 
+def test_an_agent_that_some_models_share_makes_no_task() -> None:
+    # An oracle, and two models with one agent.
+    given = inputs(agent=[1, 1, 2, 2, 2, 2], model=[3, 3, 4, 4, 5, 5], prompt=[6, 7, 6, 7, 6, 7])
+    models = codes(0, 0, 1, 1, 2, 2)
+    assert given.varied(models) == {"agent", "model"}
+    crossed = inputs(agent=[1, 2, 1, 2], model=[3, 3, 4, 4], prompt=[6, 6, 6, 6])
+    assert crossed.varied(codes(0, 0, 1, 1)) == {"model"}, "each model with both agents"
+    same = inputs(agent=[1, 1, 1, 1], model=[3, 3, 4, 4], prompt=[6, 7, 6, 7])
+    assert same.varied(codes(0, 0, 1, 1)) == {"model"}
+
+
 def test_other_inputs_of_a_compared_side_vary_unless_all_groups_have_the_same() -> None:
     given = inputs(
         client__label=[1, 1, 2, 2],

@@ -198,7 +198,7 @@ def test_pages_do_not_move_while_they_load_and_what_scrolls_is_reached_by_keyboa
     page = open_page(f"{served.url}/settings")
     page.add_init_script(SHIFTS)
     pages = (
-        *("/", "/new", "/compare", "/compare?run=prompts", "/evaluations", "/evaluations/new"),
+        *("/", "/new", "/compare", "/compare?run=prompts", "/models", "/evaluations", "/evaluations/new"),
         *(f"/evaluations/{job}", "/runs/prompts", "/runs/prompts#items", f"/runs/{job}"),
         *("/sessions/talk", "/sessions/talk#check", "/sessions/talk#details", "/settings"),
         *(f"/sessions/{session}?from=order%3Dposition", f"/sessions/{session}#details"),

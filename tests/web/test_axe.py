@@ -94,6 +94,7 @@ def test_axe_has_no_serious_finding_on_any_page_in_both_themes_and_on_a_phone(se
     page.get_by_role("dialog").get_by_role("option").first.wait_for()
     look("palette", light=None, dark=contrast)
     page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="hidden")
     page.keyboard.press("?")
     page.get_by_role("dialog").wait_for()
     look("keys", light=None, dark=contrast)

@@ -438,7 +438,7 @@ def decision_sentence(standing: Standing, *, is_running: bool, is_random: bool) 
 
 def _needed(standing: Standing) -> str:
     if standing.needs is None:
-        return f"More {standing.unit}s than can be projected would be needed to decide it."
+        return f"It cannot be estimated yet how many more {standing.unit}s would decide it."
     about = f"About {_rounded(standing.needs):,} more {standing.unit}s would decide it"
     condition = "if the true difference is about as observed"
     if not standing.left:

@@ -25,9 +25,13 @@ def change_words(contrast: Contrast) -> str:
 def trend_plot(
     name: str, points: Sequence[TrendPoint], metric: str, at: Mapping[str, str]
 ) -> tuple[str, list[ResultFigure]]:
-    """The chart of a trend, and the figures of its marks; `at` are the times of the runs."""
+    """The chart of a trend, and the figures of its marks; `at` are the times of the runs.
+
+    The first run of a day has its date below it, the others their time.
+    """
     marks = FigureList()
     drawn, names, changes = list[Point](), list[str](), list[int]()
+    last_day = ""
     for each in points:
         if each.estimate.value is None:
             continue
@@ -50,7 +54,9 @@ def trend_plot(
                 mark=marks.add(one),
             )
         )
-        names.append(at[each.run_id][5:10])
+        day, time = at[each.run_id][5:10], at[each.run_id][11:16]
+        names.append(time if day == last_day else day)
+        last_day = day
         changes.append(_sign(each.change))
     title = f"{name}: {metric} of each run, with 95% CI"
     return trend(title, drawn, names, changes, say_y=lambda value: figure(value, metric)), marks.figures

@@ -241,7 +241,7 @@ class Inputs:
         return np.asarray(places[inverse], dtype=np.int64)
 
     def varied(self, groups: Ints) -> set[str]:
-        """The paths of which no two groups have a value in common.
+        """The paths of which no two groups have a value in common, and agent and model where each group has one.
 
         Where a side of a dialogue is compared, also its other inputs, unless all groups have the same values
         of them: a role without a model is compared with roles that share one.
@@ -249,6 +249,7 @@ class Inputs:
         if len(np.unique(groups)) < 2:
             return set()
         varied = {path for at, path in enumerate(self.paths) if _is_varied(self.digests[:, at], groups)}
+        varied |= {path for path in TREATMENT if path in self.paths and self._is_of_groups(path, groups)}
         compared = [
             side
             for side in SIDES
@@ -263,6 +264,11 @@ class Inputs:
             if path.startswith(prefixes) and not _is_crossed(self.digests[:, at], groups)
         }
         return varied | {path for path in OF_SIDES if path in self.paths}
+
+    def _is_of_groups(self, path: str, groups: Ints) -> bool:
+        """Whether each group has one value of a path, and not all the same; some may share theirs."""
+        codes = self.coded(path)
+        return bool(codes.any()) and _distinct(groups, codes) == len(np.unique(groups))
 
     def treatment(self, groups: Ints | None = None) -> set[str]:
         """Agent and model, and the paths that differ with them, or between groups, and make no tasks.
