@@ -90,7 +90,8 @@ def test_an_example_plan_ends_as_it_says(plan: Path, desk: Desk) -> None:
     code, _ = desk.proctor("batch", plan.name)
     _, run = desk.proctor("show", plan.stem)
 
-    assert (code, _counts(run)) == OUTCOMES[plan.stem]
+    reasons = [(item["reason"], item["error"]) for item in run["items"] if item["status"] == "error"]
+    assert (code, _counts(run)) == OUTCOMES[plan.stem], reasons
 
 
 @pytest.mark.parametrize("plan", ENDS_ALIKE, ids=lambda path: path.stem)
