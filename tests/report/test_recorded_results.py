@@ -101,7 +101,7 @@ def compare(name: str, document: object) -> None:
             None,
             10,
             True,
-            "a leads (75% of 8 tasks, 95% CI 50% to 90%), but is not separated from b. It cannot be estimated ",
+            "a leads (75% of 8 tasks, 95% CI 50% to 90%), but is not separated from b. It cannot be ",
         ),
         (
             ("b", "c"),
