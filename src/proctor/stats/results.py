@@ -241,7 +241,7 @@ class Inputs:
         return np.asarray(places[inverse], dtype=np.int64)
 
     def varied(self, groups: Ints) -> set[str]:
-        """The paths of which no two groups have a value in common; agent and model also where each group has one.
+        """The paths of which no two groups share a value; agent and model also where each group has one.
 
         Where a side of a dialogue is compared, also its other inputs, unless all groups have the same values
         of them: a role without a model is compared with roles that share one.
