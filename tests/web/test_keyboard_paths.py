@@ -172,6 +172,10 @@ def test_a_wide_grid_is_scrolled_sideways_with_the_arrow_keys(answered, open_pag
     query = "&".join(f"column={name}" for name in columns)
     page = open_page(f"{answered.url}/runs/answers?{query}#items", viewport={"width": 800, "height": 600})
     expect(page.get_by_role("grid", name="Items")).to_have_attribute("aria-rowcount", "13")
+    # It is wide when its rows are there.
+    page.wait_for_function(
+        "() => ((grid) => grid.scrollWidth > grid.clientWidth + 200)(document.querySelector('.grid-scroll'))"
+    )
     tab_to(page, "[role=grid]")
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => document.querySelector('.grid-scroll').scrollLeft >= 100")
