@@ -654,6 +654,24 @@ async def test_observers_are_told_after_the_commit_in_order_and_no_more_once_the
     assert told == [0, 1, 2]
 
 
+async def test_a_queue_waits_for_decisions_that_are_far_behind():
+    writer = Committing()
+    notifier = CommitNotifier(writer, at_once=True)
+    queue = WorkQueue(Pages([queued(0), queued(1)]).load, caught_up=notifier.caught_up)
+    for _ in range(executor.MOST_BEHIND + 1):
+        notifier.announce(lambda: None)
+    assert await queue.next(), "one is being committed, and as many as may wait do"
+
+    notifier.announce(queue.stop)
+    waiting = asyncio.create_task(queue.next())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    writer.futures[0].set_result(None)
+    await asyncio.sleep(0.01)
+    writer.futures[1].set_result(None)
+    assert await asyncio.wait_for(waiting, 30) is None
+
+
 async def test_nobody_is_told_of_a_commit_that_failed():
     writer, told = Committing(), []
     notifier = CommitNotifier(writer, at_once=True)

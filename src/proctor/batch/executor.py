@@ -345,6 +345,10 @@ def clear_leftovers(
             note(f"the worktree of session {session['id']} could not be removed: {problem}")
 
 
+MOST_BEHIND = 16
+"""Steps and items that have ended and are not yet passed on, before a run that may stop early waits."""
+
+
 class CommitNotifier:
     """Collects finished steps and items and passes them on after their commit, in order, many at a time."""
 
@@ -358,6 +362,11 @@ class CommitNotifier:
         self.idle = asyncio.Event()
         """Set while there is nothing left to pass on."""
         self.idle.set()
+
+    async def caught_up(self) -> None:
+        """Wait while many notifications are behind, as they are when the disk is slow."""
+        if len(self._pending) > MOST_BEHIND:
+            await self.idle.wait()
 
     def announce(self, notify: Callable[[], None]) -> None:
         """Call a function as soon as all rows so far are committed."""
@@ -538,6 +547,8 @@ class Executor:
             (lambda item_id: self._checkpoint(item_id, writer)) if self._load_checkpoint else None,
             self._stopping.wants if self._stopping else None,
             sessions.announce,
+            # What a run may stop after is not overtaken by items that it would no longer need.
+            notifier.caught_up if self._stopping else None,
         )
         if self._stopping:
             watch = self._watch_until_decided(self._stopping, queue, watch)

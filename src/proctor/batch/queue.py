@@ -55,10 +55,13 @@ class WorkQueue:
         load_checkpoint: Callable[[str], Awaitable[object | None]] | None = None,
         is_needed: Callable[[str], bool] | None = None,
         announce: Callable[[Iterable[WorkItem]], None] | None = None,
+        caught_up: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`load(after)` returns the next page of queued rows after a position, `load_checkpoint(item_id)`
         where an item that was attempted before goes on. Items for which `is_needed(item_id)` is false are
-        skipped; they stay queued in the store. `announce` is called with the items of each page."""
+        skipped; they stay queued in the store. `announce` is called with the items of each page, and
+        `caught_up` before each item: it waits until one may start."""
+        self._caught_up = caught_up
         self._is_needed = is_needed
         self._announce = announce
         self.skipped = 0
@@ -79,6 +82,10 @@ class WorkQueue:
     async def next(self) -> WorkItem | None:
         """The next item, waiting for it if necessary; None when all is done or the queue is stopped."""
         while not self._stopped:
+            if self._caught_up:
+                await self._caught_up()
+                if self._stopped:
+                    break
             if work := self._pop_needed():
                 if work.id in self._attempted_before:
                     await self._add_checkpoint(work)
