@@ -121,7 +121,7 @@ def test_an_insight_nobody_knows_is_refused(served):
 
 
 def test_sessions_that_arrive_are_put_together_by_an_online_configuration(serve):
-    limits = {"watch_seconds": 0.2, "session_timeout_seconds": 0}
+    limits = {"watch_seconds": 0.2, "session_timeout_seconds": 1}
     served = serve(evaluation={"judge": "scripted/judge", "limits": limits})
     wish = json.dumps({"intent": "Add numbers", "details": "Two numbers."})
     (served.site.folder / "judge.yaml").write_text(json.dumps({"rules": [{"reply": wish}]}))
