@@ -18,7 +18,7 @@ AWS_CLIENTS := build/aws-clients
 # The tests start Python thousands of times: what it compiles, it keeps, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check format bench bench-peers docs site release-notes screenshots constraints browser inspect aws-clients sandbox test-agents test-ray test-package package mutants chaos clean
+.PHONY: help setup demo test check format bench bench-peers docs site release-notes screenshots constraints browser inspect aws-clients sandbox test-agents test-alone test-ray test-package package mutants chaos clean
 
 help:
 	@echo "make demo          run small batches: scripted agents and a real small model; no key, two minutes"
@@ -73,10 +73,19 @@ check: $(DEV_STAMP)
 	@$(BIN)/ruff format --check src tests benchmarks examples tools
 	@$(BIN)/mypy
 
+FAILED_TESTS := build/failed-tests
+
 # Compiling the tests takes ten seconds: once, while the types are checked, and not in every worker.
 test: $(DEV_STAMP) browser inspect sandbox
 	@$(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 & $(MAKE) --no-print-directory check; code=$$?; wait; exit $$code
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	@mkdir -p build && rm -f $(FAILED_TESTS)
+	@FAILED_TESTS_FILE=$(FAILED_TESTS) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal || $(MAKE) --no-print-directory test-alone
+
+# Up to four tests that failed beside others, which take their time, are tried once more alone. A test that fails again fails for good.
+test-alone:
+	@test -s $(FAILED_TESTS) && test "$$(wc -l < $(FAILED_TESTS))" -le 4
+	@echo "NOTE: these tests failed beside others, and are tried once more alone:" && cat $(FAILED_TESTS)
+	@$(BIN)/python -m pytest @$(FAILED_TESTS)
 
 # Chromium, for looking at reports as a reader would. Without it those tests say so and are skipped.
 browser:
