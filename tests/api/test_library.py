@@ -512,7 +512,7 @@ def test_dialogues_of_a_config_are_run_summarized_and_resumed(tmp_path, monkeypa
 
     assert result["status"] == "success" and result["num_turns"] <= 4
     (tmp_path / "summary").mkdir()
-    (tmp_path / "summary" / "batch_summary.json").write_text('{"own": 1, "total_sessions": -1}')
+    (tmp_path / "summary" / "batch_summary.json").write_text('{"own": 1, "total_runs": -1}')
     summary = proctor.aggregate_results([result], tmp_path / "summary")
     assert (
         summary["own"] == 1 and json.loads((tmp_path / "summary/batch_summary.json").read_text()) == summary

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from types import SimpleNamespace
@@ -12,10 +13,11 @@ from test_http import LARGEST, LIMITS, OK, http_client, raw_server, target
 
 from proctor.models import discovery, prices
 from proctor.models.client import CallTarget, Client, ResponseStream
+from proctor.models.gateway.call import passed_headers, recorded_headers
 from proctor.models.http import HttpClient, NoConnection
 from proctor.models.prices import SpendingRequest, usual_limit
 from proctor.models.providers import Endpoint
-from proctor.models.rate_limits import spent_window_seconds
+from proctor.models.rate_limits import RatePool, spent_window_seconds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ENDPOINT = Endpoint(provider="openai", model="tiny", base_url="http://127.0.0.1:1", key="k", wire="openai")
@@ -209,3 +211,33 @@ async def test_addresses_of_both_families_take_turns():
 
     client._loop = SimpleNamespace(getaddrinfo=getaddrinfo)
     assert await client._look_up("host", 1) == [("::1", 1), ("127.0.0.1", 1), ("::2", 1)]
+
+
+def test_the_state_of_a_pool_says_when_the_next_probe_is_due():
+    pool = RatePool("openai/tiny", clock=lambda: 10.0)
+    held = []
+    for started, unreachable, calls in ((None, True, 0), (9.0, True, 0), (9.0, False, 1), (9.0, False, 2)):
+        pool._outage = replace(
+            pool._outage,
+            started=started,
+            is_unreachable=unreachable,
+            calls=set(range(calls)),
+            next_probe=14.0,
+            error="refused",
+        )
+        held.append((pool.state.held_seconds, pool.state.outage))
+    assert held == [(0.0, ""), (4.0, "refused"), (0.0, "refused"), (4.0, "refused")]
+
+
+def test_clients_of_the_gateway_get_the_headers_that_they_need():
+    headers = {
+        "Content-Type": "a",
+        "Retry-After": "1",
+        "X-RateLimit-Reset": "2",
+        "Set-Cookie": "c",
+        "Via": "x",
+    }
+    headers |= {"anthropic-version": "3", "OpenAI-Model": "4", "x-request-id": "5"}
+    names = {"content-type", "retry-after", "x-ratelimit-reset", "anthropic-version", "openai-model"}
+    assert passed_headers(headers).keys() == names | {"x-request-id"}
+    assert recorded_headers(headers) == {"content-type": "a", "retry-after": "1"}
