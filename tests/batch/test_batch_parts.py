@@ -141,6 +141,48 @@ async def test_a_stopped_queue_wakes_everyone_and_returns_nothing():
     assert (queue.ready, await queue.next(), await queue.chunk(5)) == (0, None, [])
 
 
+async def test_the_next_page_is_read_while_a_page_is_run():
+    pages = Pages([queued(0), queued(1)], [queued(2)])
+    queue = WorkQueue(pages.load)
+    await queue.next()
+    await asyncio.sleep(0)
+    assert pages.after == [-1, 1]
+    assert [(await queue.next()).id for _ in range(2)] == ["i1", "i2"]
+
+
+async def test_a_stopped_queue_reads_no_further_and_keeps_nobody_waiting():
+    never = asyncio.get_running_loop().create_future()
+    reading = asyncio.Event()
+
+    async def load(after):
+        if after < 0:
+            return [queued(0)]
+        reading.set()
+        return await never
+
+    queue = WorkQueue(load)
+    await queue.next()
+    waiting = asyncio.create_task(queue.next())
+    await reading.wait()
+    queue.stop()
+    assert await queue.next() is None
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert never.cancelled()
+
+
+async def test_a_page_that_cannot_be_read_is_an_error_of_who_needs_it():
+    async def load(after):
+        if after < 0:
+            return [queued(0)]
+        raise StoreError("the disk is full")
+
+    queue = WorkQueue(load)
+    assert (await queue.next()).id == "i0"
+    with pytest.raises(StoreError, match="the disk is full"):
+        await queue.next()
+
+
 async def test_items_that_are_not_needed_are_counted_and_skipped():
     queue = WorkQueue(
         Pages([queued(0), queued(1), queued(2)]).load, is_needed=lambda item_id: item_id == "i1"

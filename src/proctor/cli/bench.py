@@ -45,8 +45,7 @@ from proctor.jobs.benchmark.models import BatchSettings
 from proctor.jobs.benchmark.plan import BenchmarkOverrides
 from proctor.jobs.benchmark.results import find_earlier
 from proctor.jobs.benchmark.task_plan import TaskPlanOverrides, read_task_plan
-from proctor.tasks.options import NO_OVERRIDES, ReadOverrides
-from proctor.tasks.task import MARKDOWN, commands_of
+from proctor.tasks.task import MARKDOWN, NO_OVERRIDES, ReadOverrides, commands_of
 
 READING = "reading"
 """The parameter of a command that gets the options of reading tasks."""

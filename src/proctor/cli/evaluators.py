@@ -41,7 +41,7 @@ from proctor.evaluators.registry import (
     rubric_listing,
 )
 from proctor.json_values import JsonMap, JsonObject, as_map
-from proctor.judging.rubrics import rubric_names
+from proctor.judging.engine import rubric_names
 from proctor.score import Score
 from proctor.store import Store
 from proctor.store.labels import Label

@@ -14,10 +14,16 @@ from proctor.cli.run import terminal_context
 from proctor.errors import NotFound
 from proctor.jobs.benchmark.checking import TaskChecks, check_tasks
 from proctor.jobs.benchmark.plan import BenchmarkOverrides
-from proctor.tasks.convert import write_task_set
-from proctor.tasks.formats import read_task_set
-from proctor.tasks.options import NO_OVERRIDES, ReadOverrides
-from proctor.tasks.task import Task, TaskSet, file_names, network_wish, task_document
+from proctor.tasks.formats import read_task_set, write_task_set
+from proctor.tasks.task import (
+    NO_OVERRIDES,
+    ReadOverrides,
+    Task,
+    TaskSet,
+    file_names,
+    network_wish,
+    task_document,
+)
 
 tasks_app = typer.Typer(
     add_completion=False, help="List, show, check, and convert tasks; make them of a history."

@@ -19,8 +19,7 @@ from proctor.json_values import (
     message_text,
     usage_of_messages,
 )
-from proctor.records._files import Read, head_of, read_lines
-from proctor.records._transcript import TranscriptBuilder
+from proctor.records._reading import Read, TranscriptBuilder, head_of, read_lines
 from proctor.session import ModelCall, Session
 
 kind = "claude-code"

@@ -15,8 +15,16 @@ from proctor.job import check_limits
 from proctor.jobs.benchmark.models import Candidate
 from proctor.json_values import JsonObject
 from proctor.sandbox import merge_settings
-from proctor.tasks.options import ReadOptions, ReadOverrides
-from proctor.tasks.task import MARKDOWN, Task, TaskCheck, TaskFolder, TaskStep, folder_of
+from proctor.tasks.task import (
+    MARKDOWN,
+    ReadOptions,
+    ReadOverrides,
+    Task,
+    TaskCheck,
+    TaskFolder,
+    TaskStep,
+    folder_of,
+)
 from proctor.workspace.hidden_tests import read_archive, solution_files
 from proctor.workspace.starting_files import text_files
 

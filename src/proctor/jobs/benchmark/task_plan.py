@@ -12,7 +12,7 @@ from proctor.jobs.benchmark.plan import BenchmarkOverrides
 from proctor.plan.source import KeyPath, refuse, resolved
 from proctor.plan.validate import PlanModel, Seconds, SectionLabel, Text, Texts, Usd, check_shape, names_of
 from proctor.plan.yaml_loader import read_source
-from proctor.tasks.options import ReadOverrides
+from proctor.tasks.task import ReadOverrides
 
 
 class TaskPlanFile(PlanModel):

@@ -26,7 +26,7 @@ from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, digest_of
 from proctor.job import check_run_id
 from proctor.json_values import MOST
-from proctor.records._files import JsonLine, json_lines, load_json
+from proctor.records._reading import JsonLine, json_lines, load_json
 from proctor.store import Store, StoreReader
 from proctor.store.imported_runs import ImportedFile, ImportedRows, TableOutcome
 
