@@ -379,9 +379,9 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         results.finished_rows(read, "run"),
         *(results.settled_items(read, "run", RetrySelection()), results.evaluator_source(read, "s1")),
         *(
-            results.score_columns(read, results.of_runs(["run"]), of_evaluations=False),
-            results.score_columns(read, results.of_runs(["run"]), of_evaluations=True),
-            results.metric_columns(read, results.of_runs(["run"])),
+            results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=False),
+            results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=True),
+            results.metric_columns(read, results.of_runs(["run"])[0]),
         ),
         *(results.first_positions(read, "run"), runs.evaluators_of(read, ["run"])),
         aggregates.past_sessions(read, "scenario", ["m"], ["success"]),
@@ -469,9 +469,11 @@ def evaluation_queries(store: Store) -> tuple[Any, ...]:
         scores.judged_sessions(read, "run", ["s1", "s2"]),
         *(scores.result_targets(read, "run", which, key, limit=5) for which in ("lowest", "highest")),
         scores.insight_rows(read, "run", "tidy"),
-        *(results.result_columns(read, ["run"]), results.metric_columns(read, results.of_runs(["run"]))),
-        results.score_columns(read, results.of_runs(["run"]), of_evaluations=True),
-        results.score_columns(read, results.of_runs(["run"]), of_evaluations=False),
+        *(results.result_columns(read, ["run"]), results.metric_columns(read, results.of_runs(["run"])[0])),
+        results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=True),
+        results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=False),
+        results.own_score_columns(read, results.of_runs(["run"])[0]),
+        *(results.has_evaluations(read), results.has_metrics(read)),
     )
 
 

@@ -7,12 +7,10 @@ That table is one Python module of 1.5 MB. Where Python may not write compiled f
 and 58 MB; reading only the requested provider takes some milliseconds.
 """
 
-import datetime as datetime_module
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from decimal import Decimal
 from functools import cache, lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -132,8 +130,6 @@ def _declared(rates: Mapping[str, float]) -> Price:
 
 @lru_cache(maxsize=1024)
 def _table_price(provider: str, model: str, at: datetime) -> Price | None:
-    # Loaded here: most commands price nothing.
-
     model_info = find_model(TABLE_PROVIDERS.get(provider, provider), model)
     if model_info is None:
         return None
@@ -468,10 +464,13 @@ def _snapshot(provider: str) -> Any:
 
 @cache
 def _provider(name: str) -> Any:
+    import datetime
+    from decimal import Decimal
+
     from genai_prices import types
 
     # The library's own source, which importing the table would execute as a whole.
-    names = {**vars(types), "datetime": datetime_module, "Decimal": Decimal}
+    names = {**vars(types), "datetime": datetime, "Decimal": Decimal}
     return eval(compile(_sources()[name], "genai_prices/data.py", "eval"), names)
 
 
