@@ -23,7 +23,7 @@ from proctor.jobs.imported.table import columns_of, load_sources
 from proctor.report.comparison import figure
 from proctor.report.figures import rank_document
 from proctor.stats.comparison import SKEWED
-from proctor.stats.figures import rank_levels, reliability_ranks
+from proctor.stats.figures import rank_levels, reliability_ranks, unranked_items
 from proctor.stats.progress import stop_lines
 from proctor.stats.ranking import Rank
 from proctor.stats.results import Results
@@ -61,6 +61,8 @@ def rank(
         ctx.note_foreign_results(results.runs.labels)
         stopped = [stop_document(ctx.store.read, run) for run in results.runs.labels]
         ranked = rank_levels(results, by, metric)
+    for run, unranked in unranked_items(results, by).items():
+        print_note(printable(f"note: {run}: {_left_out(results, run, by, unranked)}"))
     if as_json:
         print_json([rank_document(each) for each in ranked])
         return output.SUCCEEDED
@@ -118,6 +120,15 @@ def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str)
     for each in ranked:
         if each.note:
             print_note(f"note: {printable(each.name)}: {printable(each.note)}")
+
+
+def _left_out(results: Results, run: str, by: str, unranked: int) -> str:
+    """Why items of a run have no rank, and what they could be ranked by."""
+    items = results.runs.mask(run)
+    others = [name for name, levels in results.factors.items() if bool((levels.codes[items] >= 0).all())]
+    reason = f"{count(unranked, 'item')} without {by} {'is' if unranked == 1 else 'are'} not ranked"
+    advice = f"; all of its items have: {', '.join([*others, 'run'])} (--by)"
+    return f"{reason}{advice}"
 
 
 def _place(each: Rank) -> str:
