@@ -302,6 +302,19 @@ def test_who_leads_is_told_with_its_rivals_and_what_would_decide_it(store):
     assert (decided.leader, decided.rivals, decided.needs, decided.left) == ("a", (), 0, 0)
 
 
+def test_tasks_of_the_leader_that_ended_in_an_infrastructure_error_are_not_among_those_of_its_rate(store):
+    ordered, monitor = started(store, task_items("ab", 40), StopRule(ranks=1))
+    for number, item in enumerate(ordered):
+        status = "error" if item.model == "a" and number < 20 else "success" if item.model == "a" else "fail"
+        monitor._add(row(item, status))
+
+    standing = monitor.standing()
+
+    assert standing.leader == "a"
+    assert standing.tasks == sum(item.model == "a" for item in ordered[20:])
+    assert standing.left == 0
+
+
 def test_of_costs_the_lowest_leads_and_a_rule_without_ranks_has_no_leader(store):
     ordered, monitor = started(store, task_items("ab", 40), StopRule(ranks=1, metric="cost"))
     for number, item in enumerate(ordered):

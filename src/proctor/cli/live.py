@@ -24,8 +24,8 @@ from proctor.cli.run import beginning
 from proctor.formatting import interval, percent, short
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, shown_status
 from proctor.job import ItemFinished
-from proctor.stats.failure_groups import message_pattern
 from proctor.stats.leaderboard import ModelStanding, models_with_agents, ranked_name, standing
+from proctor.stats.outcomes import message_pattern
 from proctor.stats.progress import MakerProgress, PoolUse, Progress, RunningItem, progress, stop_lines
 from proctor.store import Store
 from proctor.store.items import benchmark_items

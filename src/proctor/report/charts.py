@@ -539,10 +539,10 @@ def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
 
 def _x_axis(steps: Sequence[float], left: float, scale: float, top: float, base: float, say: Say) -> str:
     drawn = [line_mark(left, top, left, base, "c-axis")]
-    for index, step in enumerate(steps):
+    for index, (step, label) in enumerate(zip(steps, _tick_labels(steps, say), strict=True)):
         x = left + step * scale
         drawn.append(line_mark(x, top, x, base, "c-grid") if index else "")
-        drawn.append(text_mark(x, base + 17, say(step), "c-tick", "middle"))
+        drawn.append(text_mark(x, base + 17, label, "c-tick", "middle"))
     return "".join(drawn)
 
 
@@ -550,11 +550,19 @@ def _y_axis(
     steps: Sequence[float], left: float, base: float, scale: float, say: Say, *, width: float = WIDTH
 ) -> str:
     drawn = []
-    for step in steps:
+    for step, label in zip(steps, _tick_labels(steps, say), strict=True):
         y = base - step * scale
         drawn.append(line_mark(left, y, width - 8, y, "c-grid" if step else "c-axis"))
-        drawn.append(text_mark(left - 8, y + 4, say(step), "c-tick", "end"))
+        drawn.append(text_mark(left - 8, y + 4, label, "c-tick", "end"))
     return "".join(drawn)
+
+
+def _tick_labels(steps: Sequence[float], say: Say) -> list[str]:
+    """Labels of an axis. Small amounts of money have all their digits where rounded ones would be equal."""
+    labels = [say(step) for step in steps]
+    if say is usd and len(set(labels)) < len(labels):
+        return [f"${step:.10f}".rstrip("0") if 0 < step < 0.1 else say(step) for step in steps]
+    return labels
 
 
 def svg(title: str, height: float, drawn: Sequence[str], *, width: float = WIDTH) -> str:

@@ -14,7 +14,7 @@ from pydantic import Field
 from proctor.cache import LruCache, ResultCache
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES
-from proctor.stats.failure_groups import MESSAGE_CHARACTERS, FailureGroups, group_failures
+from proctor.stats.outcomes import MESSAGE_CHARACTERS, FailureGroups, group_failures
 from proctor.store import item_lists, items
 from proctor.store.annotations import TAG, tag_counts
 from proctor.store.database import id_pages

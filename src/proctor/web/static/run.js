@@ -4,6 +4,7 @@ import { api, attempt, badge, byId, confirmed, el, format, go, query, remember, 
 import { chartCard } from "./charts.js";
 import { scrollable } from "./dom.js";
 import { listQuery, readFilters } from "./item_query.js";
+import { onKeys } from "./keys.js";
 import { firstItems, ItemsPanel } from "./items_panel.js";
 import { ending } from "./notify.js";
 import { ResultsPanel } from "./results.js";
@@ -31,6 +32,20 @@ const results = new ResultsPanel(RUN, { stop: abort });
 const tabs = new Tabs(byId("tabs"), (name) => {
   ({ matrix: showMatrix, charts: drawCharts, plan: showPlan })[name]?.();
   name === "results" ? results.open() : results.close();
+});
+
+const TABS = ["results", "items", "matrix", "charts", "plan"];
+onKeys("Run", {
+  "1 – 5": ["Results, Items, Matrix, Charts, Plan", null],
+  ...Object.fromEntries(TABS.map((name, place) => [place + 1, ["", () => tabs.open(name, { updateUrl: true, focus: true })]])),
+});
+onKeys("List of items, and matrix", {
+  "↑ ↓": ["Move; in the matrix also ← →", null],
+  Enter: ["Open the session", null],
+  Space: ["Select an item", null],
+  "Shift ↑↓": ["Select a range", null],
+  "Ctrl A": ["Select all items", null],
+  Escape: ["Select none", null],
 });
 
 // ---- Header and progress
