@@ -69,7 +69,8 @@ export class ResultsPanel {
 
   /** Only sections that have changed are drawn again, so that the reader loses neither place nor focus. */
   show(answer) {
-    const remarks = answer.remarks.length ? [{ kind: "remarks", remarks: answer.remarks }] : [];
+    const texts = answer.reading ? [...answer.remarks, format.readingText(answer.reading)] : answer.remarks;
+    const remarks = texts.length ? [{ kind: "remarks", remarks: texts }] : [];
     const failures = this.failures?.groups.length ? [{ kind: "failures", ...this.failures }] : [];
     // Why items failed is asked before what they cost: after the leading sentences and tables.
     const leading = answer.sections.findIndex(({ kind }) => !["sentence", "table"].includes(kind));
