@@ -127,13 +127,13 @@ async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
 class _Static(StaticFiles):
     """Static files. Below their version, browsers keep them; otherwise they are revalidated on each use.
 
-    A page has forty scripts, whose imports are relative: with the version in the address of the first, none is
-    requested again on the next page.
+    A page has forty scripts, whose imports are relative: with the version in the address of the first, none
+    is requested again on the next page.
     """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(directory=folder)
-        # The newest change, not the contents, which would be read at each start.
+        # Times of changes, not contents, which would be read at each start.
         states = sorted(
             (file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in folder.iterdir()
         )
