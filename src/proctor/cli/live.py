@@ -60,10 +60,10 @@ class FittedTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = {str(place): list(cells) for place, cells in enumerate(zip(*self.rows, strict=True))}
-        shown = fitted(columns, options.max_width, ()) if columns else {}
+        texts = fitted(columns, options.max_width, ()) if columns else {}
         lines = [
             [f"{cell:>{width}}" if int(place) in self.right else f"{cell:<{width}}" for cell in cells]
-            for place, cells in shown.items()
+            for place, cells in texts.items()
             for width in [max(map(len, cells))]
         ]
         for cells in zip(*lines, strict=True):
@@ -186,8 +186,8 @@ def _most(failures: Sequence[CountedFailure]) -> list[CountedFailure]:
 
 
 def _failure(group: CountedFailure) -> Text:
-    words = f"{group.count:,} × {group.status}: {printable(group.example, width=160)}"
-    return Text(words, style=COLORS[group.status], no_wrap=True, overflow="ellipsis")
+    text = f"{group.count:,} × {group.status}: {printable(group.example, width=160)}"
+    return Text(text, style=COLORS[group.status], no_wrap=True, overflow="ellipsis")
 
 
 def _figures(progress: Progress) -> Text:
@@ -297,8 +297,8 @@ def _longest(run: Progress) -> list[Text]:
     lines = []
     for item in run.running[:1]:
         parts = (run.run_id, seconds(item.elapsed_seconds), item.item_id[:8], item.agent, item.model)
-        words = "  ".join(printable(part, width=24) for part in (*parts, _action(item)) if part)
-        lines.append(Text(words, style="cyan", no_wrap=True, overflow="ellipsis"))
+        text = "  ".join(printable(part, width=24) for part in (*parts, _action(item)) if part)
+        lines.append(Text(text, style="cyan", no_wrap=True, overflow="ellipsis"))
     return lines
 
 

@@ -326,39 +326,6 @@ def _grouped(results: Results, levels: Labels, pair: str, against: str = "") -> 
     )
 
 
-def compare_runs(
-    read: StoreReader,
-    runs: Sequence[str],
-    now: datetime,
-    *,
-    metrics: Sequence[str] = (),
-    gates: Sequence[Gate] = (),
-    pair: str = "",
-    mixed: bool = False,
-) -> Comparison:
-    """Compare runs of any job with the first of them. Without `metrics`: success, cost, time, tokens and
-    every score they share. `mixed` compares scores of different versions of an evaluator too."""
-    groups = groups_of_runs(read, runs, now, pair=pair)
-    return compare_groups(groups, metrics=metrics, gates=gates, mixed=mixed)
-
-
-def compare_within(
-    read: StoreReader,
-    run: str,
-    factor: str,
-    now: datetime,
-    *,
-    metrics: Sequence[str] = (),
-    gates: Sequence[Gate] = (),
-    pair: str = "",
-    mixed: bool = False,
-    against: str = "",
-) -> Comparison:
-    """Compare the levels of a factor of one run with one of them."""
-    groups = groups_within(read, run, factor, now, pair=pair, against=against)
-    return compare_groups(groups, metrics=metrics, gates=gates, mixed=mixed)
-
-
 def compare_groups(
     groups: Groups, *, metrics: Sequence[str] = (), gates: Sequence[Gate] = (), mixed: bool = False
 ) -> Comparison:
