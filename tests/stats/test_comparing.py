@@ -14,6 +14,7 @@ from proctor.stats.comparison import (
     compare_runs,
     compare_within,
     disagreements,
+    first_contrast,
     gate_of,
     groups_of_runs,
 )
@@ -472,6 +473,8 @@ def test_what_cannot_be_compared_is_told_with_what_can(store):
 
     with pytest.raises(NotFound, match="nothing here has a value of score:kind"):
         compare_runs(store.read, ["before", "after"], NOW, metrics=["score:kind"])
+    with pytest.raises(NotFound, match="nothing here has a value of score:kind"):
+        first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "score:kind")
     with pytest.raises(NotFound, match="have no factor colour\nThere are: model, task"):
         compare_within(store.read, "before", "colour", NOW)
     with pytest.raises(UsageError, match="all items of before have the same model"):
