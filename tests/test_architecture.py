@@ -377,7 +377,6 @@ def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
         "evaluations",
         "intake",
         "key_rotation",
-        "labels",
         "scores",
         "sessions",
     )

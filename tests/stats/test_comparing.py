@@ -5,14 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from databases import new_store
+from comparisons import compare_runs, compare_within
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
 from proctor.stats.comparison import (
-    compare_runs,
-    compare_within,
     disagreements,
     gate_of,
     groups_of_runs,
@@ -20,20 +18,16 @@ from proctor.stats.comparison import (
 from proctor.stats.figures import run_figures
 from proctor.stats.intervals import mean
 from proctor.stats.results import load_results
-from proctor.store import Ownership, Recorder, Resource, RetrySelection, Store, timestamp
+from proctor.store import Ownership, Recorder, Resource, RetrySelection, timestamp
 from proctor.store.database import insertion
 from proctor.store.tables import COLUMNS
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store(request, tmp_path):
-    """An empty store, in each of the databases."""
-    is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
-    with Store(url) as opened:
-        yield opened
+@pytest.fixture
+def store(either_store):
+    return either_store
 
 
 def fill(store, run_id, rows, settings=None):

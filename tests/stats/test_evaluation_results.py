@@ -7,24 +7,19 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from databases import new_store
 from proctor.item import Item
 from proctor.jobs.evaluation.results import evaluator_summary, failed_targets, results_of, worst_targets
 from proctor.score import Score
 from proctor.stats.evaluation import average_of, high_is_bad, scale_of
-from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
-from proctor.store.labels import CalibrationRecord
+from proctor.store import Ownership, Recorder, RetrySelection, timestamp
+from proctor.store.annotations import CalibrationRecord
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store(request, tmp_path):
-    """An empty store, in each of the databases."""
-    is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
-    with Store(url) as opened:
-        yield opened
+@pytest.fixture
+def store(either_store):
+    return either_store
 
 
 def judged(store, sessions, *, level="trace", digest="v1"):

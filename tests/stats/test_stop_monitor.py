@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from comparisons import compare_within
 from filled import task_items
 from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import StopRule
 from proctor.stats import stopping
-from proctor.stats.comparison import compare_within
 from proctor.stats.sequential import DifferenceGoal, RankGoal, WidthGoal
 from proctor.stats.stopping import (
     StopFollower,

@@ -42,9 +42,8 @@ from proctor.formatting import interval, percent
 from proctor.job import PlanText
 from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan
 from proctor.jobs.benchmark.models import BatchSettings
-from proctor.jobs.benchmark.plan import BenchmarkOverrides
+from proctor.jobs.benchmark.plan import BenchmarkOverrides, TaskPlanOverrides, read_task_plan
 from proctor.jobs.benchmark.results import find_earlier
-from proctor.jobs.benchmark.task_plan import TaskPlanOverrides, read_task_plan
 from proctor.tasks.task import MARKDOWN, NO_OVERRIDES, ReadOverrides, commands_of
 
 READING = "reading"

@@ -24,8 +24,8 @@ from proctor.cli.run import beginning
 from proctor.formatting import interval, percent, short
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED, shown_status
 from proctor.job import ItemFinished
-from proctor.stats.failure_groups import message_pattern
 from proctor.stats.leaderboard import ModelStanding, models_with_agents, ranked_name, standing
+from proctor.stats.outcomes import message_pattern
 from proctor.stats.progress import MakerProgress, PoolUse, Progress, RunningItem, progress, stop_lines
 from proctor.store import Store
 from proctor.store.items import benchmark_items
@@ -60,10 +60,10 @@ class FittedTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = {str(place): list(cells) for place, cells in enumerate(zip(*self.rows, strict=True))}
-        shown = fitted(columns, options.max_width, ()) if columns else {}
+        texts = fitted(columns, options.max_width, ()) if columns else {}
         lines = [
             [f"{cell:>{width}}" if int(place) in self.right else f"{cell:<{width}}" for cell in cells]
-            for place, cells in shown.items()
+            for place, cells in texts.items()
             for width in [max(map(len, cells))]
         ]
         for cells in zip(*lines, strict=True):
@@ -211,8 +211,8 @@ def _most(failures: Sequence[CountedFailure]) -> list[CountedFailure]:
 
 
 def _failure(group: CountedFailure) -> Text:
-    words = f"{group.count:,} × {group.status}: {printable(group.example, width=160)}"
-    return Text(words, style=COLORS[group.status], no_wrap=True, overflow="ellipsis")
+    text = f"{group.count:,} × {group.status}: {printable(group.example, width=160)}"
+    return Text(text, style=COLORS[group.status], no_wrap=True, overflow="ellipsis")
 
 
 def _figures(progress: Progress) -> "Sequence[Text | FittedLine]":
@@ -322,8 +322,8 @@ def _longest(run: Progress) -> list[Text]:
     lines = []
     for item in run.running[:1]:
         parts = (run.run_id, seconds(item.elapsed_seconds), item.item_id[:8], item.agent, item.model)
-        words = "  ".join(printable(part, width=24) for part in (*parts, _action(item)) if part)
-        lines.append(Text(words, style="cyan", no_wrap=True, overflow="ellipsis"))
+        text = "  ".join(printable(part, width=24) for part in (*parts, _action(item)) if part)
+        lines.append(Text(text, style="cyan", no_wrap=True, overflow="ellipsis"))
     return lines
 
 

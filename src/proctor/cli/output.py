@@ -402,9 +402,11 @@ class Working:
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             line = bar.add_task("", total=None)
             while not self._ended.wait(0.1):
-                bar.update(line, description=self._words(), completed=self._done or 0, total=self._total)
+                bar.update(
+                    line, description=self._description(), completed=self._done or 0, total=self._total
+                )
 
-    def _words(self) -> str:
+    def _description(self) -> str:
         if self._done is None:
             return printable(self._title)
         of = "" if self._total is None else f" of {self._total:,}"

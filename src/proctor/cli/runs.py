@@ -279,8 +279,8 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
         **({"aborted": aborted} if aborted else {}),
         "unfinished": document["unfinishedCount"],
     }
-    shown = (output.colored(f"{number} {name}", name if number else "") for name, number in counts.items())
-    print("  ".join(shown))
+    parts = (output.colored(f"{number} {name}", name if number else "") for name, number in counts.items())
+    print("  ".join(parts))
     if not item_filter.search and not item_filter.statuses:
         _print_makers(store, run_id, is_running=status == RUNNING)
     if items:

@@ -69,7 +69,8 @@ export class ResultsPanel {
 
   /** Only sections that have changed are drawn again, so that the reader loses neither place nor focus. */
   show(answer) {
-    const remarks = answer.remarks.length ? [{ kind: "remarks", remarks: answer.remarks }] : [];
+    const texts = answer.reading ? [...answer.remarks, format.readingText(answer.reading)] : answer.remarks;
+    const remarks = texts.length ? [{ kind: "remarks", remarks: texts }] : [];
     const failed = this.failures && failedOnly(this.failures);
     const failures = failed?.groups.length ? [{ kind: "failures", ...failed }] : [];
     // Why items failed is asked before what they cost: after the leading sentences and tables.
