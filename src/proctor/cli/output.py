@@ -353,10 +353,12 @@ def fitted(table: dict[str, list[str]], width: int, drop: Sequence[str]) -> dict
     while missing() > 0 and max(widths.values()) > NARROWEST:
         widest = max(widths, key=lambda head: widths[head])
         widths[widest] -= 1
-    return {
-        head[:wide]: [cell if len(cell) <= wide else f"{cell[: wide - 1]}…" for cell in table[head]]
-        for head, wide in widths.items()
-    }
+    shown = dict[str, list[str]]()
+    for head, wide in widths.items():
+        # Two headings that begin alike stay two columns.
+        title = head[:wide] if head[:wide] not in shown else f"{head[: wide - 2]}…{head[-1]}"
+        shown[title] = [cell if len(cell) <= wide else f"{cell[: wide - 1]}…" for cell in table[head]]
+    return shown
 
 
 # Progress of commands that are not runs
