@@ -35,8 +35,8 @@ from proctor.errors import NotFound, UsageError
 from proctor.formatting import age, interval, percent, size
 from proctor.item import RUNNING, STATUSES, SUCCESS, UNCHECKED, shown_status
 from proctor.json_values import JsonObject
-from proctor.stats.failure_groups import MESSAGE_CHARACTERS, group_failures
 from proctor.stats.intervals import wilson
+from proctor.stats.outcomes import MESSAGE_CHARACTERS, group_failures
 from proctor.stats.progress import Progress, makers_of, stop_lines
 from proctor.store import ItemFilter, Store
 from proctor.store.batches import ABORTED
