@@ -149,11 +149,11 @@ def test_a_table_in_a_pipe_has_aligned_columns(capsys: Any, monkeypatch: Any) ->
 
 def test_how_far_a_command_is() -> None:
     working = output.Working("reading")
-    assert working._words() == "reading"
+    assert working._description() == "reading"
     working.update(1500)
-    assert working._words() == "reading: 1,500"
+    assert working._description() == "reading: 1,500"
     working.update(2, 3000, title="writing")
-    assert working._words() == "writing: 2 of 3,000"
+    assert working._description() == "writing: 2 of 3,000"
 
 
 # --- Figures ---
