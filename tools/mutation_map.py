@@ -20,7 +20,7 @@ from typing import Any
 from mutation_sites import SOURCE, Mutant, mutants_of, read_text
 from mutation_tests import TestFiles, TestRun, WorkCopy
 
-FILES_AT_ONCE = 10
+FILES_AT_ONCE = 5
 
 RECORDER = '''\
 """Starts `coverage` in each Python process of the work copy.
@@ -260,18 +260,14 @@ def _statement_in_function(tree: ast.Module, line: int) -> range | None:
 
 
 def record(root: Path, copy: WorkCopy, tests: Sequence[str], *, options: Sequence[str], until: float) -> None:
-    """Record tests, one folder after the other: all, or those below `tests` that have no record yet."""
+    """Record tests that have no record yet: all, or those of some files and folders, in this order."""
     folder = root / "build" / "mutants" / "map"
     (folder / "sources").mkdir(parents=True, exist_ok=True)
-    files = [
-        file
-        for file in TestFiles(copy.tree).files
-        if not tests or any(file == test or file.startswith(f"{test.rstrip('/')}/") for test in tests)
-    ]
     groups: dict[str, list[str]] = defaultdict(list)
-    for file in files:
-        if not _is_recorded(folder, copy.tree, file):
-            groups[file.rpartition("/")[0]].append(file)
+    for test in tests or ("tests",):
+        for file in TestFiles(copy.tree).files:
+            if f"{file}/".startswith(f"{test.rstrip('/')}/") and not _is_recorded(folder, copy.tree, file):
+                groups[file.rpartition("/")[0]].append(file)
     recordings = copy.folder / "recordings"
     (site_packages,) = copy.venv.glob("lib/python*/site-packages")
     recorder = RECORDER.format(folder=str(recordings), source=str(copy.tree / SOURCE))
@@ -293,7 +289,7 @@ def record(root: Path, copy: WorkCopy, tests: Sequence[str], *, options: Sequenc
 
 def _parts(groups: dict[str, list[str]]) -> Iterator[tuple[str, list[str]]]:
     """Small groups of files, so that what was recorded before an interruption stays."""
-    for name, files in sorted(groups.items(), key=lambda group: len(group[1])):
+    for name, files in groups.items():
         for first in range(0, len(files), FILES_AT_ONCE):
             yield name, files[first : first + FILES_AT_ONCE]
 

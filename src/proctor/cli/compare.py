@@ -37,7 +37,7 @@ from proctor.stats.comparison import (
     with_stop_rule,
 )
 from proctor.stats.differences import FAIL, INCONCLUSIVE
-from proctor.stats.figures import rank_levels, reliability_ranks
+from proctor.stats.figures import rank_levels, reliability_ranks, unranked_items
 from proctor.stats.progress import stop_lines
 from proctor.stats.ranking import Rank
 from proctor.stats.results import Results
@@ -277,6 +277,8 @@ def rank(
         ctx.note_foreign_results(results.runs.labels)
         stopped = [stop_document(ctx.store.read, run) for run in results.runs.labels]
         ranked = rank_levels(results, by, metric)
+    for run, unranked in unranked_items(results, by).items():
+        print_note(printable(f"note: {run}: {_left_out(results, run, by, unranked)}"))
     if as_json:
         print_json([rank_document(each) for each in ranked])
         return output.SUCCEEDED
@@ -334,6 +336,14 @@ def _print_ranks(results: Results, ranked: Sequence[Rank], by: str, metric: str)
     for each in ranked:
         if each.note:
             print_note(f"note: {printable(each.name)}: {printable(each.note)}")
+
+
+def _left_out(results: Results, run: str, by: str, unranked: int) -> str:
+    """Why items of a run have no rank, and what they could be ranked by."""
+    items = results.runs.mask(run)
+    others = [name for name, levels in results.factors.items() if bool((levels.codes[items] >= 0).all())]
+    reason = f"{count(unranked, 'item')} without {by} {'is' if unranked == 1 else 'are'} not ranked"
+    return f"{reason}; all of its items have: {', '.join([*others, 'run'])} (--by)"
 
 
 def _place(each: Rank) -> str:

@@ -9,11 +9,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from proctor.formatting import UNKNOWN, interval, one_line, percent, seconds, short, usd
+from proctor.formatting import UNKNOWN, interval, one_line, percent, plural, seconds, short, usd
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.results_view import FigureList, ItemSelection, ResultChart, ResultFigure
@@ -772,15 +773,41 @@ def pass_curves(figures: "Figures") -> str:
     return curves(title, series, x_axis="k", say_y=percent)
 
 
-def duration_histogram(durations: Durations) -> str:
-    """How long items took."""
+def duration_histogram(durations: Durations, marks: FigureList | None = None) -> str:
+    """How long items took. `marks` gets the figures of the bars, which open the items behind them."""
+    bins = durations.bins
+    numbers = (
+        []
+        if marks is None
+        else [
+            marks.add(
+                ResultFigure(
+                    label=f"{seconds(one.low)} to {seconds(one.high)}",
+                    text=plural(one.count, "item"),
+                    value=float(one.count),
+                    n=one.count,
+                    unit="item",
+                    items=_lasting(one.low, None if one is bins[-1] else one.high) if one.count else None,
+                )
+            )
+            for one in bins
+        ]
+    )
     return histogram(
         "How many items took how long",
-        [(one.low, one.high) for one in durations.bins],
-        [one.count for one in durations.bins],
+        [(one.low, one.high) for one in bins],
+        [one.count for one in bins],
         say=seconds,
         axis="from start to end of an item",
+        marks=numbers,
     )
+
+
+def _lasting(low: float, high: float | None) -> ItemSelection:
+    """The items that took at least so many seconds, and less than so many; None: any longer time."""
+    # Edges are multiples of a step. Not in exponential notation, which filters do not read.
+    ends = ["" if end is None else f"{Decimal(repr(round(end, 9))):f}" for end in (low, high)]
+    return {"duration": ["..".join(ends)]}
 
 
 def cost_against_success(factor: "FactorFigures", marks: Mapping[str, int] | None = None) -> str:

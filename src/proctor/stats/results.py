@@ -423,13 +423,20 @@ def _is_crossed(values: NDArray[np.uint64], groups: Ints) -> bool:
     return all(np.array_equal(sets[0], other) for other in sets[1:])
 
 
-def load_results(read: StoreReader, runs: Sequence[str], now: datetime) -> Results:
+def load_results(
+    read: StoreReader, runs: Sequence[str], now: datetime, progress: Callable[[int], None] | None = None
+) -> Results:
     """The finished items of runs of any job, in the order of the runs."""
-    return load_from([(read, run) for run in runs], now)
+    return load_from([(read, run) for run in runs], now, progress)
 
 
-def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Results:
-    """The finished items of runs in several stores, in the order of the runs."""
+def load_from(
+    sources: Sequence[tuple[StoreReader, str]], now: datetime, progress: Callable[[int], None] | None = None
+) -> Results:
+    """The finished items of runs in several stores, in the order of the runs.
+
+    `progress` is called with the number of each page's items; what it raises ends the loading.
+    """
     named = [(read, read.batch(run, now)["runId"]) for read, run in sources]
     ids = [run_id for _, run_id in named]
     if len(set(ids)) < len(ids):
@@ -440,7 +447,10 @@ def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Resu
     for read, run_id in named:
         counts = status_counts(read, run_id)
         reader.unfinished[run_id] = sum(n for status, n in counts.items() if status not in FINISHED)
-        reader.add(result_columns(read, [run_id]))
+        for page in result_columns(read, [run_id]):
+            reader.add([page])
+            if progress:
+                progress(len(page["id"]))
     for read in {id(read): read for read, _ in named}.values():
         of_store = [run_id for other, run_id in named if other is read]
         reader.add_scores(read, of_runs(of_store))
