@@ -12,7 +12,7 @@ from proctor.jobs.evaluation.results import evaluator_summary, failed_targets, r
 from proctor.score import Score
 from proctor.stats.calibration import CalibrationPair
 from proctor.stats.evaluation import StoredCalibration, _About, average_of, high_is_bad, scale_of
-from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
+from proctor.store import Ownership, Recorder, RetrySelection, timestamp
 from proctor.store.annotations import CalibrationRecord
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
