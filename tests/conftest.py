@@ -17,6 +17,7 @@ from hypothesis import settings
 from cloud import aws as aws
 from command_server import GC_THRESHOLD, CommandServer
 from commands import Command, clean_environment
+from databases import either_store as either_store
 from databases import query
 from databases import server as server
 from engines import engine_calls as engine_calls

@@ -10,6 +10,13 @@ cover the mutated module run: files that import it (first those that name the mu
 its package, then those of the packages that import it, then those of the whole program. In each of these
 groups tests that use the function come first and slow ones last. `--all-tests` adds the rest of the suite.
 
+    .venv/bin/python tools/mutants.py --map tests/jobs tests/web
+
+records which tests execute which line, in `build/mutants/map` (`mutation_map.py`). A mutant of a recorded
+module is tested with the tests that execute its line, quickest first. A line that no test executes is a
+survivor at once; `--never-executed` lists such lines. Record again after tests have changed: only changed
+files are repeated.
+
 A mutant is killed when a test fails with it, fails again when repeated alone, and passes without it. A test
 that runs longer than `--test-seconds` kills a mutant only if it does so again alone, and needs less than a
 quarter of that time without the mutant: a busy machine kills nothing. These are counted as hangs. A mutant
@@ -32,10 +39,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mutation_map import LineMap, record
 from mutation_sites import Mutant, draw_sample
 from mutation_tests import TestFiles, TestRun, WorkCopy
 
 ROOT = Path(__file__).resolve().parents[1]
+QUICK_TESTS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +59,12 @@ class Result:
     """The test ran longer than its time limit."""
     complete: bool = True
     """False for a survivor whose time limit ended before all tests had run."""
+    executed: bool = True
+    """False for a survivor that no test executes."""
 
     def __str__(self) -> str:
         if not self.killed:
-            return "SURVIVED"
+            return "SURVIVED" if self.executed else "NEVER EXECUTED"
         return (
             f"{'killed by a hang of' if self.is_hang else 'killed by'} {self.killer or 'pytest, which ended'}"
         )
@@ -70,6 +81,7 @@ class Sampler:
     """When to stop altogether, on the monotonic clock."""
     unchanged: dict[str, TestRun] = field(default_factory=dict)
     """How single tests end without any mutant."""
+    line_map: LineMap | None = None
 
     @property
     def broken(self) -> set[str]:
@@ -79,9 +91,11 @@ class Sampler:
     def test(self, mutant: Mutant) -> Result | None:
         """Run the tests on a mutant; None when the time for the whole sample ended before they did."""
         until = min(time.monotonic() + self.mutant_seconds, self.until)
-        names = self.tests.names(mutant)
+        stages = self._stages(mutant)
+        # Tests of the map are in order already.
+        names = () if self._is_mapped(mutant) else self.tests.names(mutant)
         flaky = set[str]()
-        for stage in self.tests.stages(mutant):
+        for stage in stages:
             while files := [file for file in stage if file not in self.broken | flaky]:
                 excluded = [f"--deselect={test}" for test in sorted(self.broken | flaky)]
                 with self.copy.mutated(mutant):
@@ -98,7 +112,18 @@ class Sampler:
                     if self._is_kill(test, again):
                         return Result(mutant, killed=True, killer=test, is_hang=_is_hang(again))
                 flaky |= set(run.failures)
-        return Result(mutant, killed=False)
+        return Result(mutant, killed=False, executed=bool(stages))
+
+    def _is_mapped(self, mutant: Mutant) -> bool:
+        return self.line_map is not None and self.line_map.covers(mutant)
+
+    def _stages(self, mutant: Mutant) -> list[list[str]]:
+        """The files or tests to run, one list after the other."""
+        if self.line_map is None or not self._is_mapped(mutant):
+            return self.tests.stages(mutant)
+        tests = self.line_map.tests(mutant, self.tests)
+        # Most mutants are killed by one of the quickest; the others need not be collected for them.
+        return [stage for stage in (tests[:QUICK_TESTS], tests[QUICK_TESTS:]) if stage]
 
     def _run_alone(self, test: str) -> TestRun:
         """Run one test. It has its own time limit, since a kill must not depend on when it happens."""
@@ -142,8 +167,11 @@ def report(results: Sequence[Result], *, seed: int, sampled: int, broken: Iterab
         **_share(results),
         "packages": by_package,
         "survivors": [
-            _row(result.mutant) | {"allTestsRan": result.complete} for result in results if not result.killed
+            _row(result.mutant) | {"allTestsRan": result.complete}
+            for result in results
+            if not result.killed and result.executed
         ],
+        "neverExecuted": [_row(result.mutant) for result in results if not result.executed],
         "kills": [
             _row(result.mutant) | {"test": result.killer or None, "hang": result.is_hang}
             for result in results
@@ -191,6 +219,8 @@ def as_text(figures: dict[str, Any]) -> str:
     for row in figures["survivors"]:
         note = "" if row["allTestsRan"] else " (time limit reached: not all tests ran)"
         lines.append(_described(row, note))
+    if figures["neverExecuted"]:
+        lines += ["\nSurvivors that no test executes:", *map(_described, figures["neverExecuted"])]
     return "\n".join(lines)
 
 
@@ -210,13 +240,29 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
         rows = [_row(mutant) for mutant in sample]
         print(json.dumps(rows, indent=2) if options.json else "\n".join(map(_described, rows)))
         return 0
+    line_map = LineMap(root)
+    if options.never_executed:
+        for mutant in line_map.never_executed(options.package):
+            print(f"{mutant.path}:{mutant.line}: {mutant.before}")
+        return 0
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
         copy = WorkCopy(
             root, Path(folder).resolve(), workers=options.workers, test_seconds=options.test_seconds
         )
+        if options.map is not None:
+            arguments = ["-m", options.marked] if options.marked else []
+            record(root, copy, options.map, options=arguments, until=started + options.minutes * 60)
+            return 0
         # Of the copy: the original may be edited meanwhile.
         tests = TestFiles(copy.tree, all_tests=options.all_tests)
-        sampler = Sampler(copy, tests, options.mutant_minutes * 60, started + options.minutes * 60)
+        sampler = Sampler(
+            copy,
+            tests,
+            options.mutant_minutes * 60,
+            started + options.minutes * 60,
+            unchanged=line_map.unchanged(),
+            line_map=line_map,
+        )
         results = _test_all(sampler, sample)
     figures = report(results, seed=options.seed, sampled=len(sample), broken=sampler.broken)
     print(json.dumps(figures, indent=2) if options.json else as_text(figures))
@@ -261,6 +307,9 @@ def _parser() -> argparse.ArgumentParser:
         default=os.cpu_count() or 1,
         help="parallel test processes (default: one per core)",
     )
+    add("--map", nargs="*", metavar="TESTS", help="record which tests execute which line, and test nothing")
+    add("--marked", default="", metavar="EXPRESSION", help="with --map: only tests with these markers")
+    add("--never-executed", action="store_true", help="list the lines that no recorded test executes")
     add("--list", action="store_true", help="print the sample and test nothing")
     add("--json", action="store_true", help="print JSON")
     return parser

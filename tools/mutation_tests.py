@@ -35,7 +35,8 @@ LONG_SECONDS = 1.0
 def pytest_collection_modifyitems(items):
     with open(os.environ["MUTANT_LONG"], encoding="utf-8") as file:
         long = set(file.read().splitlines())
-    items.sort(key=lambda item: (_is_slow(item), item.nodeid in long, _distance(item)))
+    if os.environ["MUTANT_NAMES"]:
+        items.sort(key=lambda item: (_is_slow(item), item.nodeid in long, _distance(item)))
 
 
 def _is_slow(item):

@@ -5,35 +5,30 @@ from datetime import UTC, datetime
 
 import pytest
 
-from databases import new_store
+from comparisons import compare_runs, compare_within
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
 from proctor.stats.comparison import (
-    compare_runs,
-    compare_within,
     disagreements,
+    first_contrast,
     gate_of,
     groups_of_runs,
 )
 from proctor.stats.figures import run_figures
 from proctor.stats.intervals import mean
 from proctor.stats.results import load_results
-from proctor.store import Ownership, Recorder, Resource, RetrySelection, Store, timestamp
+from proctor.store import Ownership, Recorder, Resource, RetrySelection, timestamp
 from proctor.store.database import insertion
 from proctor.store.tables import COLUMNS
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store(request, tmp_path):
-    """An empty store, in each of the databases."""
-    is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
-    with Store(url) as opened:
-        yield opened
+@pytest.fixture
+def store(either_store):
+    return either_store
 
 
 def fill(store, run_id, rows, settings=None):
@@ -472,6 +467,8 @@ def test_what_cannot_be_compared_is_told_with_what_can(store):
 
     with pytest.raises(NotFound, match="nothing here has a value of score:kind"):
         compare_runs(store.read, ["before", "after"], NOW, metrics=["score:kind"])
+    with pytest.raises(NotFound, match="nothing here has a value of score:kind"):
+        first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "score:kind")
     with pytest.raises(NotFound, match="have no factor colour\nThere are: model, task"):
         compare_within(store.read, "before", "colour", NOW)
     with pytest.raises(UsageError, match="all items of before have the same model"):

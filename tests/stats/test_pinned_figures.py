@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from comparisons import compare_runs, compare_within
 from proctor.stats import (
     agreement,
     classical,
@@ -920,10 +921,8 @@ OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
         for metric in ("success", "cost", "time", "tokens", "score:tidy")
     ],
     "ranks by reliability": lambda read: figures.reliability_ranks(load_results(read, ["one"], NOW), "model"),
-    "comparison of runs": lambda read: comparison.compare_runs(
-        read, ["one", "two"], NOW, gates=GATES, mixed=True
-    ),
-    "comparison of models": lambda read: comparison.compare_within(
+    "comparison of runs": lambda read: compare_runs(read, ["one", "two"], NOW, gates=GATES, mixed=True),
+    "comparison of models": lambda read: compare_within(
         read, "one", "model", NOW, metrics=["success", "cost", "score:tidy"], mixed=True, against="qwen"
     ),
     "disagreements": lambda read: comparison.disagreements(

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from comparisons import compare_within
 from filled import task_items
 from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import StopRule
 from proctor.stats import stopping
-from proctor.stats.comparison import compare_within
 from proctor.stats.sequential import DifferenceGoal, RankGoal, WidthGoal
 from proctor.stats.stopping import (
     StopFollower,
@@ -152,6 +152,8 @@ def test_the_value_of_an_item_is_that_of_the_metric(store, metric, values, expec
         ("score:tidy", [2.0, 5.0], 3.5),
         ("score:tidy", [9.0], 5.0),
         ("score:tidy", [-3.0, 0.5], 1.0),
+        ("score:tidy/depth", [2.0, 5.0], 4.0),
+        ("score:depth/tidy", [2.0, 5.0], None),
         ("metric:depth", [2.0, 4.0], 4.0),
     ],
 )
@@ -159,6 +161,8 @@ def test_scores_are_averaged_on_their_scale_and_of_numbers_the_last_counts(store
     ordered, monitor = started(store, task_items(), StopRule(decided=True, metric=metric, scale=(1.0, 5.0)))
     scores = [{"evaluator": "tidy", "dimension": "", "value": value} for value in (*measured, None)]
     scores += [{"evaluator": "other", "dimension": "", "value": 3.3}]
+    if "/" in metric:
+        scores += [{"evaluator": "tidy", "dimension": "depth", "value": 4.0}]
     numbers = [{"name": "depth", "value": value} for value in (*measured, None)]
     numbers += [{"name": "width", "value": 9.0}]
     tables = {"scores": scores, "metrics": numbers}
@@ -221,6 +225,16 @@ def test_a_follower_looks_again_after_a_second_or_when_items_are_added_or_repeat
     third = follower.document(12, 4)
     assert len(made) == 3, "there are more"
     assert follower.document(12, 12) is not third and len(made) == 3, "all have ended"
+
+
+def test_a_follower_that_failed_reads_anew(store, monkeypatch):
+    _, monitor = started(store, task_items("ab", 5), StopRule(decided=True))
+    follower = StopFollower(monitor.rule, store.read, "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(StopMonitor, "document", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            follower.document(10, 4)
+    assert follower.document(10, 4)["intervals"]
 
 
 def test_a_follower_of_a_large_run_reads_a_tenth_of_the_time(store, monkeypatch):
@@ -300,6 +314,19 @@ def test_who_leads_is_told_with_its_rivals_and_what_would_decide_it(store):
         monitor._add(row(item, "success" if item.model == "a" else "fail"))
     decided = monitor.standing()
     assert (decided.leader, decided.rivals, decided.needs, decided.left) == ("a", (), 0, 0)
+
+
+def test_tasks_of_the_leader_that_ended_in_an_infrastructure_error_are_not_among_those_of_its_rate(store):
+    ordered, monitor = started(store, task_items("ab", 40), StopRule(ranks=1))
+    for number, item in enumerate(ordered):
+        status = "error" if item.model == "a" and number < 20 else "success" if item.model == "a" else "fail"
+        monitor._add(row(item, status))
+
+    standing = monitor.standing()
+
+    assert standing.leader == "a"
+    assert standing.tasks == sum(item.model == "a" for item in ordered[20:])
+    assert standing.left == 0
 
 
 def test_of_costs_the_lowest_leads_and_a_rule_without_ranks_has_no_leader(store):

@@ -81,6 +81,15 @@ def test_texts_that_are_empty_or_too_long_are_refused(store, kind, text):
         store.annotate(Annotation(session_ids=["one-1"], kind=kind, text=text), NOW)
 
 
+@pytest.mark.parametrize(("kind", "length"), [("tag", 100), ("note", 20_000), ("star", 0)])
+def test_texts_of_the_greatest_length_are_stored(store, kind, length):
+    text = "x" * length
+    stock(store)
+    store.annotate(Annotation(session_ids=["one-1"], kind=kind, text=text), NOW)
+
+    assert [row["text"] for row in annotations(store.read, ["one-1"])] == [text]
+
+
 def test_several_sessions_are_annotated_together_or_not_at_all(store):
     stock(store)
     with pytest.raises(NotFound, match="no session gone"):

@@ -366,6 +366,14 @@ def test_keys_of_settings_are_read_in_order(tmp_path):
         read_keys({"key_env": "NONE"}, environment)
 
 
+@pytest.mark.parametrize("secret", [b"\xff" * 32, (b"\xfb\xef\xbe" * 11)[:32]])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_keys_are_read_in_both_alphabets_of_base64(secret, encode):
+    """Each text has one of the four characters in which the alphabets differ."""
+    environment = {"PROCTOR_ENCRYPTION_KEY": encode(secret).decode()}
+    assert read_keys({}, environment).own == LocalKey(secret=secret)
+
+
 def test_packages_that_keys_need_are_named(monkeypatch):
     aes_gcm.cache_clear()
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)

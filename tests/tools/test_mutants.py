@@ -13,6 +13,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tools"))
 
 import mutants
 import mutation_tests
+from mutation_map import LineMap
 from mutation_sites import draw_sample, mutants_of
 
 
@@ -109,7 +110,7 @@ def test_a_package_is_the_first_folder_or_the_name_of_a_module(path: str, packag
 
 
 FILES = {
-    ".gitignore": "/ignored/\n__pycache__/\n",
+    ".gitignore": "/build/\n/ignored/\n__pycache__/\n",
     "src/proctor/__init__.py": "",
     "src/proctor/money/__init__.py": "",
     "src/proctor/money/limits.py": """
@@ -356,21 +357,60 @@ def test_mutants_left_over_when_the_time_ends_are_counted_as_untested(
     assert (figures["sampled"], figures["tested"], figures["share"]) == (4, 0, None)
 
 
+@pytest.mark.slow
+def test_recorded_tests_are_those_that_execute_a_line_also_in_processes(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line that none executes is a survivor at once; edits elsewhere in the module do not matter."""
+    (project / "tests/money/test_broken.py").unlink()
+    (project / "tests/test_quicker.py").write_text(
+        "import os, pytest\nfrom proctor.clock import half\n\n"
+        "@pytest.fixture(scope='module')\ndef shared():\n    return half(2)\n\n"
+        "def test_a(shared):\n    pass\n\ndef test_b(shared):\n    assert shared == 1\n\n"
+        "def test_forks():\n    if os.fork() == 0:\n        os._exit(int(half(2)))\n"
+        "    assert os.wait()[1] == 256\n"
+    )
+    file = project / "src/proctor/clock.py"
+    file.write_text(file.read_text() + "\n\ndef double(hours):\n    return hours * hours\n")
+
+    assert mutants.main(["--map", "--workers", "1"], root=project) == 0
+
+    assert "tests/money: 1 files" in capsys.readouterr().out
+    file.write_text("\n\n" + file.read_text())
+    mutants.main(["--never-executed"], root=project)
+    assert capsys.readouterr().out == "src/proctor/clock.py:8: return hours * hours\n"
+    line_map, files = LineMap(project), mutation_tests.TestFiles(project)
+    half, *_ = (each for each in draw_sample(project, seed=1, count=9) if "/ 2" in each.before)
+    others = "tests/test_others.py::test_the_program_divides"
+    quicker = {f"tests/test_quicker.py::test_{name}" for name in ("a", "b", "forks")}
+    assert set(line_map.tests(half, files)) == {others} | quicker
+    assert line_map.tests(half, files)[-1] == others, "it starts a process: the slowest"
+
+    mutants.main(["--package", "clock", "--json", "--workers", "1"], root=project)
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["tested"], figures["killed"], figures["survivors"]) == (3, 2, [])
+    assert [row["line"] for row in figures["neverExecuted"]] == [8]
+
+    mutants.main(["--map", "--workers", "1"], root=project)
+    assert capsys.readouterr().out == "", "nothing has changed"
+
+
 def test_the_report_for_a_terminal() -> None:
-    first, second = mutants_of("src/proctor/git.py", "x = 1\ny = 2")
+    first, second, third = mutants_of("src/proctor/git.py", "x = 1\ny = 2\nz = 3")
     results = [
         mutants.Result(first, killed=True, killer="t"),
         mutants.Result(second, killed=False, complete=False),
+        mutants.Result(third, killed=False, executed=False),
     ]
 
     text = mutants.as_text(mutants.report(results, seed=1, sampled=5, broken=["tests/test_a.py::test_b"]))
 
     assert text == dedent("""\
         package  killed  hangs  tested  share
-        git           1      0       2    50%
-        overall       1      0       2    50%
+        git           1      0       3    33%
+        overall       1      0       3    33%
 
-        3 of 5 sampled mutants were not tested: the time ended.
+        2 of 5 sampled mutants were not tested: the time ended.
 
         Tests that fail on the unchanged code and were ignored:
         tests/test_a.py::test_b
@@ -378,4 +418,9 @@ def test_the_report_for_a_terminal() -> None:
         Survivors:
         src/proctor/git.py:2: constant (time limit reached: not all tests ran)
           - y = 2
-          + y = 3""")
+          + y = 3
+
+        Survivors that no test executes:
+        src/proctor/git.py:3: constant
+          - z = 3
+          + z = 4""")

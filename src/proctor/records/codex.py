@@ -21,8 +21,7 @@ from proctor.json_values import (
     message_text,
     parse_json,
 )
-from proctor.records._files import Read, head_of, read_lines
-from proctor.records._transcript import TranscriptBuilder
+from proctor.records._reading import Read, TranscriptBuilder, head_of, read_lines
 from proctor.session import ModelCall, Session, Usage
 
 kind = "codex"

@@ -241,7 +241,7 @@ class RayEngine(RemoteEngine):
         self._impossible_since = 0.0
         """When all waiting items could last be run by some node."""
         self._code: FileCopy | None = None
-        self._contents: dict[str, Any] = {}
+        self._contents: dict[str, asyncio.Task[Any]] = {}
         """References to what is in the object store, by digest."""
 
     def connect(self) -> None:
@@ -579,10 +579,16 @@ class RayEngine(RemoteEngine):
     async def _stored(self, copy: FileCopy | RepositoryCopy) -> Any:
         """The reference to content in the object store."""
         if copy.digest not in self._contents:
-            self._contents[copy.digest] = await asyncio.to_thread(load("ray").put, copy.content)
+            storing = asyncio.create_task(asyncio.to_thread(load("ray").put, copy.content))
+            self._contents[copy.digest] = storing
             if len(self._contents) > MOST_CONTENTS:
                 del self._contents[next(iter(self._contents))]
-        return self._contents[copy.digest]
+        try:
+            # Nodes that start together wait for the same task, which outlives each of them.
+            return await asyncio.shield(self._contents[copy.digest])
+        except Exception:
+            self._contents.pop(copy.digest, None)
+            raise
 
     def _make_actor(self, node: Node, run_id: str) -> Any:
         ray = load("ray")

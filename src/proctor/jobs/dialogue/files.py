@@ -481,8 +481,8 @@ def results_view(read: StoreReader, run_id: str) -> ResultsView:
             for cell in cells
             if cell["mean"]["value"] is not None
         }
-        for words, svg in _heat_map(measure.removeprefix("score."), cells, numbers):
-            title, _, caption = words.partition(". ")
+        for label, svg in _heat_map(measure.removeprefix("score."), cells, numbers):
+            title, _, caption = label.partition(". ")
             sections.append(ResultChart(title=title, svg=svg, marks=marks.figures, caption=caption))
     for measure in (*scores, "num_turns"):
         values = np.asarray([row[measure] for row in rows if row.get(measure) is not None], dtype=np.float64)

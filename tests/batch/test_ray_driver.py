@@ -1,0 +1,472 @@
+"""The driver's side of `--engine ray`, with the actors of two nodes in this process.
+
+The workers are processes, as on a cluster. `make test-ray` runs the same jobs on Ray itself.
+"""
+
+import asyncio
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from job_runs import Runs, git
+
+from proctor import __version__
+from proctor.batch.engines import LocalEngine
+from proctor.batch.engines import ray as ray_module
+from proctor.batch.engines.messages import HostCall
+from proctor.batch.engines.ray import MOST_CONTENTS, ActorChannel, Node, NodeLink, RayEngine, alive_nodes
+from proctor.batch.engines.ray_node import NodeActor, NodeFacts
+from proctor.batch.queue import WorkItem
+from proctor.errors import UsageError, WorkerError
+from proctor.item import Item
+from proctor.jobs.evaluation.job import JOB as EVALUATION
+from proctor.store import Scope, Store
+from proctor.testing import make_git_repository
+from proctor.workspace.transfer import FileCopy
+
+LONG = 1e6
+"""An actor whose driver is silent for so long ends its process: here that of the tests."""
+
+
+class RayError(Exception):
+    """As `ray.exceptions.RayError`."""
+
+
+class Handle:
+    """An actor in this process, with calls as Ray has them."""
+
+    def __init__(self, cluster: "Cluster", node_id: str, actor: NodeActor) -> None:
+        self._cluster, self.node_id, self._actor = cluster, node_id, actor
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*arguments: object) -> object:
+            if self.node_id in self._cluster.unreachable:
+                raise RayError("the actor died")
+            if name == "collect" and self.node_id in self._cluster.failing:
+                # Once: the worker of its next actor lives.
+                self._cluster.failing.remove(self.node_id)
+                raise RayError("the actor died")
+            value = await getattr(self._actor, name)(*arguments)
+            if name == "start":
+                value = replace(value, version=self._cluster.versions.get(self.node_id, __version__))
+            return value
+
+        return SimpleNamespace(remote=call)
+
+
+class Cluster:
+    """The part of the modules of Ray that the driver calls."""
+
+    def __init__(self, **nodes: Mapping[str, float]) -> None:
+        self.resources = nodes
+        self.dead = set[str]()
+        self.unreachable = set[str]()
+        self.failing = set[str]()
+        self.versions = dict[str, str]()
+        self.actors = list[Handle]()
+        self.killed = list[Handle]()
+        self.calls = list[object]()
+        self.is_connected = True
+        self.refusal: Exception | None = None
+        self.exceptions = SimpleNamespace(RayError=RayError)
+        self.AuthenticationMode = SimpleNamespace(TOKEN="token")
+        self.mode = "token"
+
+    def is_initialized(self) -> bool:
+        return self.is_connected
+
+    def init(self, **options: object) -> None:
+        self.calls.append(options)
+        if self.refusal:
+            raise self.refusal
+
+    def shutdown(self) -> None:
+        self.calls.append("shutdown")
+
+    def get_authentication_mode(self) -> str:
+        return self.mode
+
+    def nodes(self) -> list[dict[str, object]]:
+        return [
+            {"NodeID": name, "NodeManagerHostname": f"{name}.lan", "Resources": resources}
+            | {"Alive": name not in self.dead}
+            for name, resources in self.resources.items()
+        ]
+
+    def put(self, content: bytes) -> bytes:
+        if self.refusal:
+            raise self.refusal
+        self.calls.append(content)
+        return content
+
+    def remote(self, actor: type[NodeActor]) -> Any:
+        def options(*, scheduling_strategy: str, **limits: int) -> Any:
+            assert limits == {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0}
+
+            def start(*arguments: Any) -> Handle:
+                handle = Handle(self, scheduling_strategy, actor(*arguments))
+                self.actors.append(handle)
+                return handle
+
+            return SimpleNamespace(remote=start)
+
+        return SimpleNamespace(options=options)
+
+    def NodeAffinitySchedulingStrategy(self, node_id: str, *, soft: bool) -> str:  # noqa: N802
+        assert not soft, "an actor belongs to one node"
+        return node_id
+
+    def kill(self, handle: Handle) -> None:
+        self.killed.append(handle)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
+    made = Cluster(a={"CPU": 1.0}, b={"CPU": 2.0, "license": 1.0}, head={"CPU": 0.0}, bare={})
+    for name in ("ray", "ray.exceptions", "ray._raylet", "ray.util.scheduling_strategies"):
+        monkeypatch.setitem(sys.modules, name, made.exceptions if name == "ray.exceptions" else made)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(ray_module, "NODES_SECONDS", 0.02)
+    return made
+
+
+@pytest.fixture
+def runs(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> "OnNodes":
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.chdir(tmp_path)
+    return OnNodes(tmp_path)
+
+
+def engine(notes: list[str] | None = None, **options: Any) -> RayEngine:
+    notes = [] if notes is None else notes
+    return RayEngine(note=notes.append, driver_seconds=LONG, **options)
+
+
+class OnNodes(Runs):
+    """Runs in this process and on the nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.messages = list[str]()
+        super().__init__(folder, lambda: engine(self.messages))
+
+
+def link_to(node_id: str, **more: Any) -> NodeLink:
+    node = Node(id=node_id, name=f"{node_id}.lan", resources={"CPU": 2.0})
+    return NodeLink(more.pop("channel", None), 0, lambda: 0.0, node=node, **{"actor": None} | more)
+
+
+async def test_sessions_on_nodes_leave_their_branches_with_the_driver_which_merges(runs, cluster):
+    """And what items need decides where they run, also when no node has it free at first."""
+    repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
+
+    end = await runs.run(
+        """
+        concurrency: 2
+        defaults: {mergeOnPass: true, agent: command, scriptCommand: test -f shop.py}
+        matrix:
+          - {repo: ./shop, prompt: one, command: "echo 1 > one.txt", resources: {custom: {license: 1}}}
+          - {repo: ./shop, prompt: two, command: "echo 2 > two.txt", resources: {custom: {license: 1}}}
+          - {repo: ./shop, prompt: none, command: "true"}
+        """,
+        runs.far,
+        "far",
+    )
+
+    assert [item["reason"] for item in end["items"]] == ["completed"] * 3
+    assert {"one.txt", "two.txt"} <= {path.name for path in repository.iterdir()}, "merged by the driver"
+    with Store(runs.store) as store:
+        rows = store.read.sessions(Scope(run_id="far"), limit=10)
+    assert {row["repo"] for row in rows} == {str(repository)}
+    assert not [row for row in rows if str(runs.folder / "home") in (row["worktree"] or "")]
+    branches = [git(repository, "show", "--name-only", "--format=", row["branch"]).strip() for row in rows]
+    assert {"one.txt", "two.txt"} <= set(branches)
+    assert {handle.node_id for handle in cluster.actors} == {"a", "b"}, "the head has no processors"
+    assert set(cluster.killed) == set(cluster.actors)
+    assert "shutdown" not in cluster.calls, "the connection is another's"
+    homes = list((runs.folder / "temporary").glob("proctor-*/far-*"))
+    assert homes == [], "the nodes have no files of the run left"
+
+
+async def test_the_code_of_evaluators_is_copied_to_nodes_once(runs, cluster):
+    await runs.run("matrix: [{prompt: hello, model: scripted/echo, runs: 3}]", LocalEngine(), "prompts")
+    (runs.folder / "checks.py").write_text(
+        "import words\ndef short(event):\n    return {'label': words.LABEL, 'value': 1.0}\n"
+    )
+    (runs.folder / "words.py").write_text("LABEL = 'short'\n")
+    runs.job = EVALUATION
+
+    end = await runs.run(
+        """
+        batchEvaluationName: RUN
+        evaluators: ['checks:short']
+        dataSourceConfig: {store: {runIds: [prompts]}}
+        """,
+        runs.far,
+        "far",
+    )
+
+    assert [item["status"] for item in end["items"]] == ["success"] * 3
+    assert len([content for content in cluster.calls if isinstance(content, bytes)]) == 1
+
+
+async def test_the_items_of_a_worker_that_died_run_again_on_a_new_one(runs, cluster):
+    """And a node of another version is left out and named."""
+    cluster.failing.add("a")
+    cluster.versions["b"] = "0.0.1"
+    text = "{concurrency: 2, matrix: [{prompt: hello, model: scripted/echo, runs: 3}]}"
+
+    end = await runs.run(text, runs.far, "far")
+
+    assert [item["status"] for item in end["items"]] == ["success"] * 3
+    refused = f"node b.lan has Proctor 0.0.1, this machine {__version__}; the run goes on without this node"
+    assert [note for note in runs.messages if "died" not in note] == [refused]
+    assert sorted(handle.node_id for handle in cluster.actors) == ["a", "a", "b"]
+    assert set(cluster.killed) == set(cluster.actors)
+
+
+async def test_a_run_ends_with_an_error_when_no_node_can_have_a_worker(runs, cluster, monkeypatch):
+    cluster.unreachable |= {"a", "b"}
+    text = "matrix: [{prompt: hello, model: scripted/echo}]"
+
+    with pytest.raises(
+        WorkerError, match=r"no worker can be started on node b\.lan: the actor died\nEvery node"
+    ):
+        await runs.run(text, runs.far, "far")
+    assert [note.partition(":")[0] for note in runs.messages] == [
+        "no worker can be started on node a.lan"
+    ] + ["no worker can be started on node b.lan"]
+
+    cluster.dead |= {"a", "b"}
+    monkeypatch.setattr(ray_module, "NO_NODE_SECONDS", 0.05)
+    with pytest.raises(WorkerError, match="no node of the Ray cluster can run items"):
+        await runs.run(text, engine(), "none")
+
+
+async def test_a_worker_that_dies_again_and_again_ends_the_use_of_its_node(cluster, monkeypatch):
+    made = engine()
+    spec = SimpleNamespace(run_id="run")
+    starts = list[str]()
+
+    async def die(*_: object) -> bool:
+        starts.append("died")
+        return False
+
+    monkeypatch.setattr(made, "_work", die)
+    monkeypatch.setattr(NodeActor, "start", facts_of)
+    with pytest.raises(WorkerError, match=r"the worker on node a\.lan died 4 times"):
+        await made._serve(alive_nodes()["a"], None, None, spec)
+    assert len(starts) == len(cluster.killed) == 4
+
+    cluster.dead.add("a")
+    await made._serve(link_to("a").node, None, None, spec)
+    assert len(starts) == 5, "a node that has gone is not an error"
+
+    cluster.unreachable.add("a")
+    await made._serve(link_to("a").node, None, None, spec)
+    assert len(starts) == 5
+
+
+async def facts_of(actor: NodeActor) -> Any:
+    return NodeFacts(version=__version__, home=Path("/home"), leftovers=(), environment={})
+
+
+def test_nodes_that_are_dead_or_have_no_processors_run_nothing(cluster):
+    cluster.dead.add("a")
+
+    assert alive_nodes() == {
+        "b": Node(id="b", name="b.lan", resources={"CPU": 2.0, "license": 1.0}),
+    }
+    assert alive_nodes()["b"].cpus == 2.0
+    assert Node(id="x", name="x", resources={}).cpus == 0.0
+
+
+def test_a_connection_of_ones_own_is_closed_and_one_without_a_token_is_warned_of(cluster):
+    cluster.is_connected = False
+    notes = list[str]()
+    made = engine(notes)
+    made.close()
+    assert cluster.calls == [], "nothing to close"
+
+    made.connect()
+
+    common = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "proctor"}
+    assert cluster.calls == [{"address": "auto", **common}] and notes == []
+    made.close()
+    made.close()
+    assert cluster.calls[1:] == ["shutdown"]
+
+    cluster.mode = "none"
+    engine(notes, address="local").connect()
+    assert cluster.calls[2:] == [{"address": "local", "include_dashboard": False, **common}]
+    assert len(notes) == 1 and "no token authentication" in notes[0]
+
+    cluster.refusal = ConnectionError("nobody")
+    with pytest.raises(UsageError, match="there is no Ray cluster at `auto`: nobody"):
+        made.connect()
+    cluster.is_connected = True
+    made.connect()
+
+
+def test_an_address_is_tried_before_ray_waits_for_it(cluster):
+    cluster.is_connected = False
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        engine(address=address).connect()
+    with pytest.raises(UsageError, match=f"there is no Ray cluster at `{address}`"):
+        engine(address=address).connect()
+    engine(address="ray://nowhere:1").connect()
+    assert len(cluster.calls) == 2
+
+
+def test_at_most_so_many_nodes_as_there_are_items_at_once(cluster):
+    made = engine()
+    made._concurrency = 2
+    assert made._most_of("abc") == 2
+    made._concurrency = 9
+    assert made._most_of("abc") == 3
+    made = engine(most_nodes=1)
+    made._concurrency = 9
+    assert made._most_of("abc") == 1
+    nodes = {name: link_to(name).node for name in "cab"}
+    assert [node.id for node in made._nodes_to_start(nodes, [])] == ["a"]
+    assert made._nodes_to_start(nodes, ["c"]) == []
+    assert made._nodes_to_start(nodes, ["b", "c"]) == []
+
+
+class Sent(list[Any]):
+    """A channel that keeps what is sent."""
+
+    send = list.append
+
+
+async def test_concurrency_is_shared_again_when_a_node_comes_or_goes(cluster):
+    made = engine()
+    made._concurrency = 6
+    first, second = (link_to(name, channel=Sent()) for name in "ab")
+    made._weights = {first: 1.0}
+    made._share_concurrency(starting=first)
+    assert (first.concurrency, list(first.channel)) == (6, []), "it learns it with its configuration"
+
+    made._weights[second] = 2.0
+    made._share_concurrency(starting=second)
+    assert (first.concurrency, second.concurrency) == (2, 4)
+    assert [message.concurrency for message in first.channel] == [2] and second.channel == []
+
+    made._has_room.clear()
+    made._share_concurrency()
+    assert len(first.channel) == 1 and made._has_room.is_set(), "nothing new to send"
+    made._links = {first, second}
+    first.items, first.ahead = {"1": None, "2": None}, 1
+    assert made._room == 5
+    made._concurrency = 0
+    assert made._room == 0
+
+
+async def test_a_node_reads_no_path_that_its_items_do_not_name(cluster, tmp_path):
+    link = link_to("a")
+    item = Item(prompt="hello", settings={"repo": "/repo", "number": 1})
+    link.items["1"] = WorkItem(item=item, id="1", attempts=0, tries=0)
+    link.paths.add(Path("/sent"))
+    for path in (None, "text", Path("/repo"), Path("/sent")):
+        RayEngine._check_path(link, HostCall(1, "copy_files", (path,), {}))
+    with pytest.raises(PermissionError, match=r"no item on node a\.lan needs /etc"):
+        RayEngine._check_path(link, HostCall(1, "copy_files", (Path("/etc"),), {}))
+    with pytest.raises(PermissionError):
+        await engine()._call_host(link, HostCall(1, "copy_repository", (Path("/etc"),), {}), None)
+
+    class Host:
+        async def starting_repository(self, path: object) -> Path:
+            return Path("/started")
+
+    value = await engine()._call_host(link, HostCall(1, "starting_repository", (None,), {}), Host())
+    assert value == Path("/started") and value in link.paths
+    with pytest.raises(TypeError, match="workers cannot call write"):
+        await engine()._call_host(link, HostCall(1, "write", (None,), {}), Host())
+
+
+async def test_the_object_store_has_the_latest_contents_once(cluster):
+    made = engine()
+    copies = [
+        FileCopy(name="f", digest=str(number), content=bytes([number])) for number in range(MOST_CONTENTS + 1)
+    ]
+    for copy in copies[:-1]:
+        assert await made._stored(copy) == copy.content
+    await made._stored(copies[0])
+    assert len(cluster.calls) == MOST_CONTENTS
+    another = engine()
+    await asyncio.gather(*(another._stored(copies[0]) for _ in range(3)))
+    assert len(cluster.calls) == MOST_CONTENTS + 1, "also when several nodes need it at the same time"
+
+    cluster.refusal = RayError("full")
+    with pytest.raises(RayError):
+        await another._stored(copies[1])
+    cluster.refusal = None
+    assert await another._stored(copies[1]) == copies[1].content, "tried again"
+
+    await made._stored(copies[-1])
+    assert len(made._contents) == MOST_CONTENTS and "0" not in made._contents
+
+
+async def test_parts_of_gpus_add_up_to_whole_ones(cluster):
+    node = Node(id="g", name="g", resources={"CPU": 1.0, "GPU": 3.0})
+    link = NodeLink(Sent(), 9, lambda: 0.0, node=node, actor=None)
+    works = [
+        WorkItem(item=Item(prompt="x", settings={"resources": {"gpu": gpu}}), id=str(n), attempts=0, tries=0)
+        for n, gpu in enumerate((0.1, 0.2, 0.7, 2))
+    ]
+    for work in works:
+        assert link.fits({"GPU": 0.1})
+        link.give([work])
+    assert [work.variables["CUDA_VISIBLE_DEVICES"] for work in works] == ["0", "0", "0", "1,2"]
+    assert not link.fits({"GPU": 0.1})
+    link.take_back("3")
+    assert link.fits({"GPU": 2.0}) and not link.fits({"GPU": 2.1})
+    assert link._gpus[1] == link._gpus[2] == 0 and link._gpus_of.keys() == {"0", "1", "2"}
+
+
+async def test_nothing_is_sent_twice_at_a_time_and_nothing_after_the_end(cluster):
+    delivered, gate = list[bytes](), asyncio.Event()
+
+    class Slow:
+        class deliver:  # noqa: N801
+            @staticmethod
+            async def remote(frames: bytes) -> None:
+                delivered.append(frames)
+                await gate.wait()
+
+    channel = ActorChannel(Slow(), RayError)
+    for message in ("one", "two", "three"):
+        channel.send(message)
+        await asyncio.sleep(0)
+    assert len(delivered) == 1, "one call at a time"
+    channel.close()
+    gate.set()
+    await asyncio.sleep(0.01)
+    assert len(delivered) == 1 and await channel.receive() is None
+
+
+async def test_the_folders_of_dead_actors_are_found_by_the_next_of_their_run(cluster, tmp_path):
+    homes = Path(tempfile.gettempdir())
+    first, second = NodeActor("run", LONG), NodeActor("run", LONG)
+    facts = await first.start()
+    assert facts.leftovers == () and facts.version == __version__ and facts.home.is_relative_to(homes)
+    dead = facts.home.parent / ("run-" + "0" * 12)
+    dead.mkdir()
+    (facts.home.parent / ("other-" + "0" * 12)).mkdir()
+
+    facts = await second.start()
+
+    assert facts.leftovers == (dead,), "the other is alive"
+    path = await second.store("digest", b"content")
+    assert path.read_bytes() == b"content" and path.is_relative_to(facts.home)
+    await asyncio.gather(first.close(), second.close())
+    assert await first.collect() == (b"", True)
+    assert [folder.name for folder in facts.home.parent.iterdir()].count(facts.home.name) == 0
