@@ -12,6 +12,7 @@ from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
 from proctor.stats.comparison import (
     disagreements,
+    first_contrast,
     gate_of,
     groups_of_runs,
 )
@@ -466,6 +467,8 @@ def test_what_cannot_be_compared_is_told_with_what_can(store):
 
     with pytest.raises(NotFound, match="nothing here has a value of score:kind"):
         compare_runs(store.read, ["before", "after"], NOW, metrics=["score:kind"])
+    with pytest.raises(NotFound, match="nothing here has a value of score:kind"):
+        first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "score:kind")
     with pytest.raises(NotFound, match="have no factor colour\nThere are: model, task"):
         compare_within(store.read, "before", "colour", NOW)
     with pytest.raises(UsageError, match="all items of before have the same model"):

@@ -141,6 +141,7 @@ def test_exact_tests_are_those_of_scipy_and_statsmodels():
     assert mcnemar(2, 9) == pytest.approx(0.065430, abs=1e-6)
     assert mcnemar(9, 2, mid_p=True) == pytest.approx(0.038574, abs=1e-6)
     assert (mcnemar(0, 0), mcnemar(3, 3), mcnemar(5, 0)) == (1, 1, pytest.approx(0.0625))
+    assert [mcnemar(*pairs, mid_p=True) for pairs in ((0, 0), (1, 0), (0, 2))] == [1, 0.5, 0.25]
     assert fisher(14, 6, 9, 13) == pytest.approx(0.071804, abs=1e-6)
     assert fisher(3, 1, 1, 3) == pytest.approx(0.4857143)
     assert fisher(8, 2, 1, 5) == pytest.approx(5 / 143)

@@ -70,6 +70,32 @@ class FittedTable:
             yield Text("  ".join(cells).rstrip(), no_wrap=True, overflow="crop")
 
 
+@dataclass(frozen=True, slots=True)
+class FittedLine:
+    """Parts of a line as far as they fit the terminal: the last ones are left out, not cut."""
+
+    parts: Sequence[str]
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = list(self.parts)
+        while len(shown) > 1 and len(" · ".join(shown)) > options.max_width:
+            shown.pop()
+        yield Text(" · ".join(shown), style=self.style, no_wrap=True, overflow="ellipsis")
+
+
+@dataclass(frozen=True, slots=True)
+class RunTitle:
+    """A run with its status on one line; a long ID is cut."""
+
+    run_id: str
+    status: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = max(1, options.max_width - len(f" · {self.status}"))
+        yield Text(f"{printable(self.run_id, width=room)} · {self.status}", style="bold", no_wrap=True)
+
+
 @dataclass(slots=True)
 class CountedFailure:
     """Failures whose messages differ only in values."""
@@ -146,16 +172,15 @@ def picture(progress: Progress, failures: Sequence[CountedFailure] = ()) -> Grou
         ProgressBar(total=max(1, progress.total), completed=progress.finished),
         f"{progress.finished:,} of {count(progress.total, 'item')}",
     )
-    head = Text(f"{printable(progress.run_id)} · {progress.status}", style="bold")
     stop = stop_lines(progress.stop_when) if progress.stop_when else []
     lines = [Text(printable(line, width=200)) for line in stop]
     # The intervals of `stop_when` say more than those by model.
     models = [] if stop or len(progress.makers) < 2 else [_makers(progress.makers)]
     groups = [_failure(group) for group in _most(failures)]
     return Group(
-        head,
+        RunTitle(progress.run_id, progress.status),
         bar,
-        _figures(progress),
+        *_figures(progress),
         *lines,
         *models,
         *groups,
@@ -190,7 +215,7 @@ def _failure(group: CountedFailure) -> Text:
     return Text(text, style=COLORS[group.status], no_wrap=True, overflow="ellipsis")
 
 
-def _figures(progress: Progress) -> Text:
+def _figures(progress: Progress) -> "Sequence[Text | FittedLine]":
     text = Text(no_wrap=True, overflow="ellipsis")
     counts = {**progress.counts, SUCCESS: progress.counts[SUCCESS] - progress.unchecked}
     for status, number in (*counts.items(), (UNCHECKED, progress.unchecked)):
@@ -207,7 +232,7 @@ def _figures(progress: Progress) -> Text:
     if progress.tokens:
         parts.append(f"{progress.tokens:,} tokens")
     # On a line of its own: both together are wider than most terminals.
-    return text.append("\n" if text else "").append(" · ".join(parts), style="dim")
+    return [*([text] if text else []), FittedLine(parts, style="dim")]
 
 
 def _pool(pool: PoolUse) -> Text:
