@@ -49,7 +49,12 @@ def million() -> Iterator[Figure]:
             yield Figure("second half: peak memory", memory, "MB", promise=MOST_MB, lower_is_better=True)
             yield Figure("its page when it has ended, server time", seconds_of(f"{url}/api/runs/{RUN}"), "s")
             yield Figure("peak memory of the server", peak_mb(server), "MB")
-        for words in (("rank", RUN, "--json"), ("report", "--run", RUN, "--format", "json")):
+        commands = (
+            ("compare", RUN, "--by", "model", "--json"),
+            ("rank", RUN, "--json"),
+            ("report", "--run", RUN, "--format", "json"),
+        )
+        for words in commands:
             cpu, memory = _cost(_start(home, *words))
             yield Figure(f"{words[0]} of {ITEMS:,} items, CPU", cpu, "s")
             yield Figure(f"{words[0]} of {ITEMS:,} items, peak memory", memory, "MB")

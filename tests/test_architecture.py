@@ -57,7 +57,7 @@ SQL = re.compile(
     re.DOTALL,
 )
 
-SQL_OUTSIDE_THE_STORE = ("export/tables.py", "telemetry/span_tables.py")
+SQL_OUTSIDE_THE_STORE = ("export/tables.py", "telemetry/sources.py")
 """DuckDB converts and reads files, which are no part of the store."""
 
 JOBS = {"coding", "benchmark", "scenario", "dialogue", "evaluation"}
@@ -352,7 +352,6 @@ async def test_a_batch_of_model_calls_loads_what_the_calls_need_and_no_more(tmp_
         "openai",
         "anthropic",
         "prices",
-        "price_table",
         "providers",
         "rate_limits",
         "local",
@@ -378,7 +377,6 @@ def test_a_batch_loads_no_part_of_the_store_that_it_has_no_use_for(tmp_path):
         "evaluations",
         "intake",
         "key_rotation",
-        "labels",
         "scores",
         "sessions",
     )

@@ -138,9 +138,11 @@ def usd(amount: float | None, *, unknown: str = UNKNOWN) -> str:
 
 
 def seconds(amount: float | None) -> str:
-    """0.42 s, 38 s, 3 min 12 s, 2 h 05 min."""
+    """0.2 ms, 0.42 s, 38 s, 3 min 12 s, 2 h 05 min."""
     if amount is None:
         return UNKNOWN
+    if 0 < amount < 0.001:
+        return "< 0.01 ms" if amount < 0.000_01 else f"{amount * 1000:.1g} ms"
     if amount < 9.95:
         return f"{_digits(amount)} s"
     if amount < 59.5:

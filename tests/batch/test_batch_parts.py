@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from proctor.batch import attempt, executor, ingest, questions
+from proctor import context as contexts
+from proctor.batch import attempt, executor, ingest
 from proctor.batch.attempt import SharedTimers, WorkClock
 from proctor.batch.create import Extension, diff, extend, what_changed
 from proctor.batch.engines import automatic_workers
@@ -139,6 +140,48 @@ async def test_a_stopped_queue_wakes_everyone_and_returns_nothing():
     assert queue.ready == 1
     queue.stop()
     assert (queue.ready, await queue.next(), await queue.chunk(5)) == (0, None, [])
+
+
+async def test_the_next_page_is_read_while_a_page_is_run():
+    pages = Pages([queued(0), queued(1)], [queued(2)])
+    queue = WorkQueue(pages.load)
+    await queue.next()
+    await asyncio.sleep(0)
+    assert pages.after == [-1, 1]
+    assert [(await queue.next()).id for _ in range(2)] == ["i1", "i2"]
+
+
+async def test_a_stopped_queue_reads_no_further_and_keeps_nobody_waiting():
+    never = asyncio.get_running_loop().create_future()
+    reading = asyncio.Event()
+
+    async def load(after):
+        if after < 0:
+            return [queued(0)]
+        reading.set()
+        return await never
+
+    queue = WorkQueue(load)
+    await queue.next()
+    waiting = asyncio.create_task(queue.next())
+    await reading.wait()
+    queue.stop()
+    assert await queue.next() is None
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert never.cancelled()
+
+
+async def test_a_page_that_cannot_be_read_is_an_error_of_who_needs_it():
+    async def load(after):
+        if after < 0:
+            return [queued(0)]
+        raise StoreError("the disk is full")
+
+    queue = WorkQueue(load)
+    assert (await queue.next()).id == "i0"
+    with pytest.raises(StoreError, match="the disk is full"):
+        await queue.next()
 
 
 async def test_items_that_are_not_needed_are_counted_and_skipped():
@@ -1048,9 +1091,9 @@ class Asked:
 
 @pytest.mark.parametrize("looks", [0, 1, 3])
 async def test_a_person_is_announced_only_while_there_is_no_answer(monkeypatch, looks):
-    monkeypatch.setattr(questions, "POLL_SECONDS", 0)
+    monkeypatch.setattr(contexts, "POLL_SECONDS", 0)
     store, told = Asked(looks), []
-    asking = questions.StoreQuestions(store, "run", lambda: NOW, told.append)
+    asking = contexts.StoreQuestions(store, "run", lambda: NOW, told.append)
     assert await asking.ask("i", "mayor", "What now?") == "yes"
     assert store.calls == [("run", "i", "mayor", "What now?", NOW)]
     assert told == ["waiting for mayor to answer q1 (in the page of the run)"][: bool(looks)]
@@ -1058,7 +1101,7 @@ async def test_a_person_is_announced_only_while_there_is_no_answer(monkeypatch, 
 
 async def test_a_question_that_nobody_waits_for_is_withdrawn():
     store = Asked(None)
-    asking = questions.StoreQuestions(store, "run", lambda: NOW, lambda text: None)
+    asking = contexts.StoreQuestions(store, "run", lambda: NOW, lambda text: None)
     task = asyncio.create_task(asking.ask("i", "mayor", "What now?"))
     while len(store.calls) < 1:
         await asyncio.sleep(0.01)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from proctor.cli import bench, encryption, output, rank
+from proctor.cli import bench, compare, output
+from proctor.cli import store as store_commands
 from proctor.errors import KeyMissing, ProctorError, StoreError, StoreUnavailable, UsageError
 from proctor.store import Store
 
@@ -148,11 +149,11 @@ def test_a_table_in_a_pipe_has_aligned_columns(capsys: Any, monkeypatch: Any) ->
 
 def test_how_far_a_command_is() -> None:
     working = output.Working("reading")
-    assert working._words() == "reading"
+    assert working._description() == "reading"
     working.update(1500)
-    assert working._words() == "reading: 1,500"
+    assert working._description() == "reading: 1,500"
     working.update(2, 3000, title="writing")
-    assert working._words() == "writing: 2 of 3,000"
+    assert working._description() == "writing: 2 of 3,000"
 
 
 # --- Figures ---
@@ -174,7 +175,7 @@ def test_a_rate_has_its_interval() -> None:
 )
 def test_the_range_of_a_rank(low: float | None, high: float | None, text: str) -> None:
     each: Any = SimpleNamespace(low=low, high=high, rank=2, rank_low=1, rank_high=3)
-    assert rank._range(each, "success") == text and rank._place(each) == "2 (1 to 3)"
+    assert compare._range(each, "success") == text and compare._place(each) == "2 (1 to 3)"
 
 
 # --- Encryption ---
@@ -212,14 +213,14 @@ def status(**changes: Any) -> Any:
 def test_the_state_of_encryption_in_words(
     changes: Any, words: list[str], absent: list[str], capsys: Any
 ) -> None:
-    encryption._print_status(status(**changes))
+    store_commands._print_status(status(**changes))
     printed = capsys.readouterr().out
     assert all(word in printed for word in words) and not any(word in printed for word in absent)
 
 
 def test_the_state_of_a_store_without_keys(tmp_path: Path) -> None:
     with Store(str(tmp_path / "proctor.db")) as store:
-        document = encryption._status(store, None, "why")
+        document = store_commands._status(store, None, "why")
     assert (document["sealed"], document["keyId"], document["isHere"], document["problem"]) == (
         False,
         None,
@@ -230,13 +231,13 @@ def test_the_state_of_a_store_without_keys(tmp_path: Path) -> None:
 
 
 def test_one_new_key_is_given_in_one_way(tmp_path: Path) -> None:
-    assert encryption._new_key(None, "", "") is None
+    assert store_commands._new_key(None, "", "") is None
     for given in ((tmp_path / "k", "NAME", ""), (None, "NAME", "arn"), (tmp_path / "k", "", "arn")):
         with pytest.raises(UsageError, match="more than one new key"):
-            encryption._new_key(*given)
-    assert encryption._new_key(None, "", "arn:aws:kms:eu-west-1:1:key/x") is not None
+            store_commands._new_key(*given)
+    assert store_commands._new_key(None, "", "arn:aws:kms:eu-west-1:1:key/x") is not None
     with pytest.raises((UsageError, KeyMissing)):
-        encryption._new_key(tmp_path / "none", "", "")
+        store_commands._new_key(tmp_path / "none", "", "")
 
 
 def test_rotating_needs_something_to_rotate_and_a_key(proctor: Any, tmp_path: Path) -> None:
@@ -250,5 +251,12 @@ def test_rotating_needs_something_to_rotate_and_a_key(proctor: Any, tmp_path: Pa
     ("rows", "printed"), [(0, True), (499, True), (500, False), (9_999, False), (10_000, True)]
 )
 def test_progress_is_printed_every_ten_thousand_rows(rows: int, printed: bool, capsys: Any) -> None:
-    encryption._print_progress("messages", rows)
+    store_commands._print_progress("messages", rows)
     assert bool(capsys.readouterr().err) is printed
+
+
+def test_columns_whose_headings_begin_alike_stay_two_columns_when_they_are_cut() -> None:
+    table = {"CANDIDATE": ["scripted/echo-long"], "CANDIDATE MEAN": ["43%"], "DIFF": ["+42.6 pp"]}
+    shown = output.fitted(table, 30, [])
+    assert list(shown.values())[1:] == [["43%"], ["+42.6 pp"]] and len(shown) == 3
+    assert next(iter(shown.values()))[0].startswith("scripted")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proctor.dialogue.ranking import best_passage
+from proctor.dialogue.steps import best_passage
 from proctor.dialogue.tools import WorldError
 from proctor.testing.model_server import ModelServer, ServerReply
 
@@ -76,7 +76,7 @@ async def test_a_reranking_server_names_the_passage(case: str, monkeypatch: pyte
         ]
         return 200, json.dumps({"results": scored})
 
-    monkeypatch.setattr("proctor.dialogue.ranking.send", send)
+    monkeypatch.setattr("proctor.dialogue.steps.send", send)
     if name is None:
         with pytest.raises(WorldError, match="returned no result"):
             await best_passage("http://h/rerank/", "m", "tired", PASSAGES)

@@ -247,3 +247,18 @@ def test_sides_that_do_not_pair_have_the_number_of_tasks_of_each(proctor: Comman
 
     for form in ("text", "md", "html"):
         assert "8 + 9" in proctor("compare", "apart", "--by", "model", "--format", form).stdout
+
+
+def test_items_without_what_is_ranked_are_named_with_what_they_could_be_ranked_by(
+    proctor: Command, imported: str
+) -> None:
+    folder = proctor.folder / "theirs"
+    folder.mkdir()
+    write(folder / "theirs.csv", [{"task": f"t{n}", "agent": "x", "success": n % 2} for n in range(12)])
+
+    done = proctor("rank", imported, "theirs")
+
+    assert "note: theirs: 12 items without model are not ranked; all of its items have: " in done.stderr
+    assert "agent, run (--by)" in done.stderr
+    assert [each["name"] for each in document(proctor("rank", imported, "theirs", "--by", "run", "--json"))]
+    assert "not ranked" not in proctor("rank", imported).stderr

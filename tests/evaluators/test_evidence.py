@@ -9,7 +9,7 @@ from proctor.evaluator import Reference
 from proctor.score import Score
 from proctor.session import Iteration, Message, ModelCall, ToolCall, Usage
 from proctor.store import Recorder, Store
-from proctor.store.labels import Label
+from proctor.store.annotations import Label
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

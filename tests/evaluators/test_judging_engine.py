@@ -11,20 +11,21 @@ from proctor.evaluator import Evidence
 from proctor.evaluators import insight
 from proctor.evaluators.definition import new_evaluator
 from proctor.evaluators.insight import FAILURES, INTENT, SUMMARY, InsightJudge, family_of, kind_of
-from proctor.evaluators.rubric import RubricEvaluator
+from proctor.evaluators.model_judge import RubricEvaluator
 from proctor.judging import engine
 from proctor.judging.engine import (
     Criterion,
     Judge,
     JudgeUsage,
     TranscriptLine,
+    criteria_from,
     criterion_of,
     criterion_prompt,
+    rubric_names,
     score_criterion,
     verdicts,
 )
 from proctor.judging.question import Question, Rating, Scale, ScoreDimension
-from proctor.judging.rubrics import criteria_from, rubric_names
 from proctor.session import Message, ModelCall, Usage
 
 LINES = [

@@ -14,8 +14,7 @@ from proctor.errors import UsageError
 from proctor.export import TABLES, export_tables
 from proctor.export.tables import columns, parquet_type, write_parquet
 from proctor.store import Scope
-from proctor.store.annotations import RATING, Annotation
-from proctor.store.labels import Label
+from proctor.store.annotations import RATING, Annotation, Label
 
 RUN = Scope(run_id="compare")
 

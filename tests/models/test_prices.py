@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from genai_prices.data_snapshot import get_snapshot
 
-from proctor.models import price_table
+from proctor.models import prices
 from proctor.models.prices import output_limit, price_of, with_output_limit
 from proctor.session import Usage
 
@@ -105,7 +105,7 @@ def test_loading_one_provider_gives_what_the_whole_table_gives():
                 expected = whole.find_provider_model(name, None, provider.id, None)[1]
             except LookupError:
                 expected = None
-            assert price_table.find_model(provider.id, name) == expected
+            assert prices.find_model(provider.id, name) == expected
             names += 1
     assert names > 1000
 
@@ -120,10 +120,10 @@ def test_only_the_provider_of_a_call_is_loaded():
 
 
 def test_a_table_of_another_shape_is_loaded_as_a_whole(monkeypatch):
-    monkeypatch.setattr(price_table, "_sources", dict)
-    assert price_table.find_model("openai", "gpt-4o-mini").id == "gpt-4o-mini"
+    monkeypatch.setattr(prices, "_sources", dict)
+    assert prices.find_model("openai", "gpt-4o-mini").id == "gpt-4o-mini"
 
 
 def test_a_provider_by_another_name_is_found_in_the_whole_table():
-    assert price_table.find_model("", "gpt-4o-mini").id == "gpt-4o-mini"
-    assert price_table.find_model("azure-openai", "gpt-4o-mini") is not None
+    assert prices.find_model("", "gpt-4o-mini").id == "gpt-4o-mini"
+    assert prices.find_model("azure-openai", "gpt-4o-mini") is not None

@@ -20,7 +20,7 @@ from records_by_hand import (
     write_json,
 )
 
-from proctor.records import _files, find_kind
+from proctor.records import _reading, find_kind
 from proctor.score import Score
 from proctor.session import ToolCall, Usage
 
@@ -169,8 +169,7 @@ def test_a_sample_written_twice_counts_as_written_last(tmp_path):
 def test_a_zip_that_unpacks_to_more_than_a_sample_can_be_is_refused_without_unpacking_it(
     tmp_path, monkeypatch
 ):
-    for module in (_files, _files):
-        monkeypatch.setattr(module, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(_reading, "MOST_BYTES", 1_000_000)
     path = tmp_path / "bomb.eval"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("header.json", json.dumps(inspect_header()))
@@ -207,8 +206,7 @@ def test_what_inspect_packs_today_is_unpacked(tmp_path, frames, samples):
 
 
 def test_a_bomb_of_todays_packing_and_one_that_breaks_off_are_refused(tmp_path, monkeypatch):
-    for module in (_files, _files):
-        monkeypatch.setattr(module, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(_reading, "MOST_BYTES", 1_000_000)
     bomb, cut = tmp_path / "bomb.eval", write_zstandard(tmp_path / "cut.eval", 1)
     with zstandard_zipfile.ZipFile(bomb, "w", zstandard_zipfile.ZIP_ZSTANDARD) as packed:
         packed.writestr("header.json", json.dumps(inspect_header()))

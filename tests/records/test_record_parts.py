@@ -9,8 +9,9 @@ import pytest
 from backports import zstd
 
 from proctor.errors import NotFound
-from proctor.records import _files, atif, find_kind, kind_names, mini_swe_agent, swe_agent, tau_bench
-from proctor.records._files import (
+from proctor.records import _reading, atif, find_kind, kind_names, mini_swe_agent, swe_agent, tau_bench
+from proctor.records._reading import (
+    TranscriptBuilder,
     ZipMembers,
     _unpacked,
     head_of,
@@ -20,7 +21,6 @@ from proctor.records._files import (
     read_session,
     unreadable,
 )
-from proctor.records._transcript import TranscriptBuilder
 from proctor.session import Message, ModelCall, Session, ToolCall
 
 
@@ -40,7 +40,7 @@ def events(transcript):
 
 
 def test_a_file_is_read_up_to_a_size(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(_files, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(_reading, "MOST_BYTES", 1 << 20)
     path = tmp_path / "a.json"
     path.write_bytes(b'"' + b"x" * ((1 << 20) - 2) + b'"')
     assert len(load_json(path)) == (1 << 20) - 2
@@ -62,7 +62,7 @@ def test_a_line_that_breaks_off_at_the_end_is_unfinished(tmp_path: Path, monkeyp
     assert [(line.number, line.value, bool(line.problem), line.is_unfinished) for line in lines] == [
         *((1, {"a": 1}, False, False), (3, None, True, False), (4, None, True, True)),
     ]
-    monkeypatch.setattr(_files, "MOST_BYTES", 4)
+    monkeypatch.setattr(_reading, "MOST_BYTES", 4)
     path.write_text('{"b"')
     assert [line.is_unfinished for line in json_lines(path)] == [False]
 
@@ -83,7 +83,7 @@ def test_problems_are_one_line_and_name_their_part(tmp_path: Path):
 
 
 def test_data_of_several_frames_is_unpacked_up_to_a_size(monkeypatch):
-    monkeypatch.setattr(_files, "_CHUNK", 10)
+    monkeypatch.setattr(_reading, "_CHUNK", 10)
     frames = zstd.compress(b"a" * 25) + zstd.compress(b"b" * 7)
     assert _unpacked(frames) == b"a" * 25 + b"b" * 7
     assert _unpacked(b"") == b""
@@ -91,7 +91,7 @@ def test_data_of_several_frames_is_unpacked_up_to_a_size(monkeypatch):
         _unpacked(frames[:-5])
     with pytest.raises(ValueError, match="it cannot be unpacked"):
         _unpacked(b"no frame at all")
-    monkeypatch.setattr(_files, "MOST_BYTES", 20)
+    monkeypatch.setattr(_reading, "MOST_BYTES", 20)
     assert len(_unpacked(zstd.compress(b"a" * 1000))) == 30
 
 
@@ -102,9 +102,9 @@ def test_members_of_a_zip_file_are_read_up_to_a_size(monkeypatch):
         archive.writestr("b.json", json.dumps("x" * 100))
     members = ZipMembers(stream)
     assert (members.names, members.load("a.json")) == (["a.json", "b.json"], {"n": 1})
-    monkeypatch.setattr(_files, "MOST_BYTES", 102)
+    monkeypatch.setattr(_reading, "MOST_BYTES", 102)
     assert members.load("b.json") == "x" * 100
-    monkeypatch.setattr(_files, "MOST_BYTES", 101)
+    monkeypatch.setattr(_reading, "MOST_BYTES", 101)
     with pytest.raises(ValueError, match="larger than 0 MB when unpacked"):
         members.load("b.json")
     with pytest.raises(ValueError, match="it is not a readable zip file"):

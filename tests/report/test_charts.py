@@ -72,6 +72,16 @@ def test_the_names_of_points_that_coincide_do_not_cover_each_other():
     assert min(abs(a - b) for i, a in enumerate(heights) for b in heights[:i]) >= 12
 
 
+def test_no_two_ticks_of_small_amounts_of_money_have_the_same_label():
+    points = [Point(label="a", x=0.00002, y=1.0), Point(label="b", x=0.00011, y=0.5)]
+    plot = parsed(charts.scatter("t", points, x_axis="cost", y_axis="y", say_x=charts.usd, y_top=1.0))
+
+    money = [text.text for text in plot.iter(f"{SVG}text") if (text.text or "").startswith("$")]
+
+    assert len(money) > 3
+    assert len(set(money)) == len(money)
+
+
 @pytest.mark.parametrize(
     ("top", "expected"),
     [

@@ -8,12 +8,14 @@ import pytest
 from proctor.report.comparison import (
     around,
     change,
+    change_text,
     comparison_junit,
     difference_document,
     figure,
     finding,
     headline,
     is_better,
+    is_regression,
     method,
     numbers,
     plot_of,
@@ -21,10 +23,11 @@ from proctor.report.comparison import (
     sentence,
     shift,
     size,
+    trend_plot,
+    trend_summary,
     with_errors,
 )
 from proctor.report.estimate import assumption_note, basis, forecast_document, forecast_lines
-from proctor.report.trends import change_words, is_regression, trend_plot, trend_summary
 from proctor.stats.comparison import Comparison, Contrast, GateResult, Mean
 from proctor.stats.differences import Difference
 from proctor.stats.estimate import Forecast, Predicted, RoleAssumption
@@ -323,7 +326,7 @@ def test_a_trend_is_summarized_by_its_last_value_and_latest_change() -> None:
     assert "; latest regression: down, " in trend_summary(
         [first, better, trend_point("down", LESS)], "success"
     )
-    assert change_words(contrast(pairs=0)) == "+25.0 pp (95% CI +10.0 pp to +40.0 pp)"
+    assert change_text(contrast(pairs=0)) == "+25.0 pp (95% CI +10.0 pp to +40.0 pp)"
 
 
 # Predictions

@@ -14,7 +14,7 @@ from proctor.errors import AttemptError, CostLimit, EvaluatorError, ModelError, 
 from proctor.item import Item
 from proctor.model import Answer, Request
 from proctor.runner import Services
-from proctor.runners import _rubrics, find_runner
+from proctor.runners import _judging, find_runner
 from proctor.runners._judging import scenario_evidence_of
 from proctor.runners.evaluation import EvaluationRunner
 from proctor.runners.scenario import ModelsAndPeople, ScenarioRunner
@@ -337,7 +337,7 @@ async def test_the_verdict_of_a_judge_on_a_rubric(
     answer = Answer(
         text="ANSWER", call=ModelCall(model="m", latency_ms=5.0, cost_usd=0.1), finish_reason="stop"
     )
-    facts = await _rubrics.facts_of({"assertions": [rubric]}, answer, attempt.services)
+    facts = await _judging.facts_of({"assertions": [rubric]}, answer, attempt.services)
     (result,) = facts.graded.values()
     assert (result.passed, result.score) == (passed, score)
     assert (facts.latency_ms, facts.cost_usd, facts.finish_reason) == (5.0, 0.1, "stop")

@@ -6,7 +6,7 @@ from proctor.models.prices import Price, Rates
 from proctor.stats.calibration import LabelValue, _coded, _things
 from proctor.stats.estimate import PromptShare, _cost, _figure
 from proctor.store.aggregates import CallSums
-from proctor.store.labels import LabeledScore
+from proctor.store.annotations import LabeledScore
 
 CHEAP = Price(source="plan", rates=Rates(input=1.0, cached=0.5, cache_write=0.0, output=10.0))
 RISING = Price(

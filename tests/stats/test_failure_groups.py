@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from proctor.stats.failure_groups import group_failures, message_pattern
+from proctor.stats.outcomes import group_failures, message_pattern
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from proctor.score import Score
 from proctor.stats.calibration import judges
 from proctor.store import Recorder, Store, timestamp
-from proctor.store.labels import Label
+from proctor.store.annotations import Label
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

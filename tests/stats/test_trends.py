@@ -9,6 +9,7 @@ from proctor.item import Item
 from proctor.stats.results import load_results
 from proctor.stats.trends import trend_metrics, trend_of
 from proctor.store import Store, timestamp
+from proctor.store.runs import evaluators_of
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -76,3 +77,19 @@ def test_a_trend_offers_success_before_scores_and_costs(tmp_path):
     # A single run has a figure and nothing to compare with.
     (point,) = trend_of(results, "success")
     assert point.change is None and point.estimate.n == 10
+
+
+def test_an_evaluation_has_all_evaluators_of_its_items(tmp_path):
+    store = Store(str(tmp_path / "store.db"))
+    names = [f"evaluator {number}" for number in range(40)]
+    items = [
+        Item(runner="evaluation", prompt=session, details={"evaluator": name}, factors={"evaluator": name})
+        for session in ("one", "two")
+        # One of them applies to the second session only.
+        for name in (names if session == "two" else names[:-1])
+    ]
+    row = {"createdAt": timestamp(NOW), "job": "evaluation", "status": "completed"}
+    store.create_batch({"runId": "judged", **row}, items)
+    store.create_batch({"runId": "other", **row}, [Item(runner="prompt", prompt="x", model="m")])
+
+    assert evaluators_of(store.read, ["judged", "other"]) == {"judged": names}

@@ -29,12 +29,11 @@ from proctor.session import (
     ToolCall,
 )
 from proctor.store import ItemFilter, Resource, Store, item_lists
-from proctor.store.annotations import Annotation
+from proctor.store.annotations import Annotation, Label
 from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey, key_in, new_key_text, read_keys
-from proctor.store.labels import Label
 from proctor.store.sealer import DETERMINISTIC, ENCRYPTED, PLAIN, Sealer
 from proctor.store.tables import COLUMNS
 from proctor.telemetry.documents import SessionMark

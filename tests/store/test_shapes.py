@@ -42,7 +42,6 @@ from proctor.store import (
     evaluations,
     item_lists,
     items,
-    labels,
     reader,
     results,
     runs,
@@ -51,13 +50,12 @@ from proctor.store import (
     timestamp,
     transcripts,
 )
-from proctor.store.annotations import Annotation
+from proctor.store.annotations import Annotation, CalibrationRecord, Label
 from proctor.store.definitions import Token
 from proctor.store.drift import LineKey, NewScore
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
-from proctor.store.labels import CalibrationRecord, Label
 from proctor.store.ledger import exchange
 from proctor.store.scores import JudgedFilter
 from proctor.store.session_selection import FileSessions, LogGroupSessions, OwnSessions, Period
@@ -381,16 +379,16 @@ def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
         results.finished_rows(read, "run"),
         *(results.settled_items(read, "run", RetrySelection()), results.evaluator_source(read, "s1")),
         *(
-            results.score_columns(read, results.of_runs(["run"]), of_evaluations=False),
-            results.score_columns(read, results.of_runs(["run"]), of_evaluations=True),
-            results.metric_columns(read, results.of_runs(["run"])),
+            results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=False),
+            results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=True),
+            results.metric_columns(read, results.of_runs(["run"])[0]),
         ),
         *(results.first_positions(read, "run"), runs.evaluators_of(read, ["run"])),
         aggregates.past_sessions(read, "scenario", ["m"], ["success"]),
         list(aggregates.call_sums(read, ["s1", "s2"])),
         *(items.benchmark_items(read, "run"), aggregates.running_usage(read, "run")),
         *(annotations.annotations(read, ["s1"]), annotations.tag_counts(read, "run")),
-        *(labels.labeled_evaluators(read), labels.labeled_scores(read, "tidy")),
+        *(annotations.labeled_evaluators(read), annotations.labeled_scores(read, "tidy")),
         items.dialogue_items(read, "run"),
         scores.item_scores(read, "run"),
     )
@@ -430,8 +428,8 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         store.drift.crossings(LINE),
         *(store.definitions.sessions_of("oc-1", "judge"), store.definitions.tags("arn")),
         *(store.logs.streams(), store.logs.events("g", "s"), store.arrivals.has_new()),
-        *(store.arrivals.oldest_new(), labels.labels_state(read, "tidy")),
-        labels.newest_calibration(read, "tidy", "d"),
+        *(store.arrivals.oldest_new(), annotations.labels_state(read, "tidy")),
+        annotations.newest_calibration(read, "tidy", "d"),
         *(store.arrivals.sessions_of(["t" * 32]), store.arrivals.documents("s1")),
         store.arrivals.search(log_group="", first_ms=0, last_ms=1, session_keys=["ext"]),
         runs.active_seconds(read, "run", NOW),
@@ -471,9 +469,11 @@ def evaluation_queries(store: Store) -> tuple[Any, ...]:
         scores.judged_sessions(read, "run", ["s1", "s2"]),
         *(scores.result_targets(read, "run", which, key, limit=5) for which in ("lowest", "highest")),
         scores.insight_rows(read, "run", "tidy"),
-        *(results.result_columns(read, ["run"]), results.metric_columns(read, results.of_runs(["run"]))),
-        results.score_columns(read, results.of_runs(["run"]), of_evaluations=True),
-        results.score_columns(read, results.of_runs(["run"]), of_evaluations=False),
+        *(results.result_columns(read, ["run"]), results.metric_columns(read, results.of_runs(["run"])[0])),
+        results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=True),
+        results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=False),
+        results.own_score_columns(read, results.of_runs(["run"])[0]),
+        *(results.has_evaluations(read), results.has_metrics(read)),
     )
 
 

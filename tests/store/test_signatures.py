@@ -13,6 +13,7 @@ from proctor.runner import Outcome
 from proctor.score import Score
 from proctor.session import ModelCall, Usage
 from proctor.store import Store, signatures
+from proctor.store.database import SqliteConnection
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
 from proctor.store.signatures import SignatureCheck
 
@@ -279,3 +280,22 @@ def test_the_key_is_private_and_made_once(tmp_path):
     assert oct(path.stat().st_mode)[-3:] == "600"
     assert list(path.parent.iterdir()) == [path]
     assert SigningKeyFile(tmp_path / "none" / "signing.key").key() is None
+
+
+@pytest.mark.parametrize("keys", ["file"], indirect=True)
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_checking_a_page_of_items_does_not_read_the_whole_run(workshop, monkeypatch):
+    await workshop.run(PLAN)
+    plans = []
+
+    def explained(connection, sql, parameters=()):
+        plans.extend(str(row[3]) for row in connection._raw.execute(f"EXPLAIN QUERY PLAN {sql}", parameters))
+        return tuples(connection, sql, parameters)
+
+    tuples = SqliteConnection.tuples
+    monkeypatch.setattr(SqliteConnection, "tuples", explained)
+    assert not check(workshop.store).is_forged
+
+    of_items = [plan for plan in plans if plan.startswith(("SEARCH i ", "SEARCH s ", "SEARCH m ", "SCAN"))]
+    assert "SEARCH i USING INDEX items_in_order (runId=? AND position>? AND position<?)" in of_items
+    assert [plan for plan in of_items if plan.endswith("(runId=?)") or plan.startswith("SCAN")] == []

@@ -13,7 +13,7 @@ from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.session import Merge
 from proctor.store import Resource, RetrySelection, Store, timestamp
-from proctor.store.labels import (
+from proctor.store.annotations import (
     CalibrationRecord,
     Label,
     labeled_evaluators,

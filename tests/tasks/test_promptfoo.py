@@ -9,11 +9,11 @@ import pytest
 
 from proctor.assertions import AnswerFacts, check_assertion, check_group, split_list
 from proctor.model import Answer, Request
-from proctor.runners._rubrics import facts_of
+from proctor.runners._judging import facts_of
 from proctor.session import ModelCall
 from proctor.tasks.formats import read_task_set
-from proctor.tasks.options import ReadOptions
 from proctor.tasks.promptfoo import assertion_of, model_of
+from proctor.tasks.task import ReadOptions
 
 CONFIG = """prompts:
   - 'Say {{word}} in {{language}}'

@@ -12,7 +12,7 @@ import pytest
 from proctor.agents.answer import completed
 from proctor.errors import UsageError
 from proctor.tasks.formats import read_task_set
-from proctor.tasks.options import ReadOptions, read_repos
+from proctor.tasks.task import ReadOptions, read_repos
 
 DOUBLE = 'import math\n\n\ndef double(x: int) -> int:\n    """Twice x."""\n'
 FUNCTION = {

@@ -22,8 +22,7 @@ from proctor.store.writer import this_process
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.history import HistoryMiner, MiningOptions
 from proctor.tasks.markdown import read_task
-from proctor.tasks.options import ReadOptions
-from proctor.tasks.task import Task
+from proctor.tasks.task import ReadOptions, Task
 
 GIT_HUNT = (
     "git log --all --oneline --stat",

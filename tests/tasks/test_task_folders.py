@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proctor.tasks.formats import read_task_set
-from proctor.tasks.options import ReadOptions
+from proctor.tasks.task import ReadOptions
 
 
 def harbor(folder: Path, toml: str = "", dockerfile: str = "FROM ubuntu\n", test: str = "true\n") -> Path:

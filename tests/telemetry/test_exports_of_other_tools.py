@@ -14,8 +14,7 @@ from proctor.session import ModelCall, ToolCall, Unreadable
 from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import sessions_of
 from proctor.telemetry.exports import time_of
-from proctor.telemetry.sources import files_in, read_documents, recognises
-from proctor.telemetry.span_tables import rows_of_parquet
+from proctor.telemetry.sources import files_in, read_documents, recognises, rows_of_parquet
 
 LATER = "2026-04-23T07:37:{:02d}.500000"
 

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from proctor.errors import NotFound, UsageError
 from proctor.session import Unreadable
-from proctor.telemetry import exports, otlp, sources, span_tables
+from proctor.telemetry import exports, otlp, sources
 from proctor.telemetry.dialects import PROMPT, RESPONSE, is_transport, read_span
 from proctor.telemetry.documents import says_something
 from proctor.telemetry.messages import (
@@ -455,10 +455,10 @@ def test_rejected_parts_of_lists_in_lists_are_added_up():
 
 
 def test_a_table_that_is_no_csv_says_so(monkeypatch):
-    monkeypatch.setattr(span_tables, "MOST_CELL", 10)
+    monkeypatch.setattr(sources, "MOST_CELL", 10)
     text = b"context.span_id,name\n" + b"x" * 100 + b",n\n"
     with pytest.raises(ValueError, match="it is not CSV: "):
-        list(span_tables.rows_of_csv(io.BytesIO(text)))
+        list(sources.rows_of_csv(io.BytesIO(text)))
 
 
 def test_messages_that_are_wrapped_too_often_are_left_out():

@@ -97,6 +97,7 @@ def add_score(writer: Writer, session_id: str, minute: int = 0, **members: Any) 
     row = dict.fromkeys(COLUMNS["scores"], "") | {
         "sessionId": session_id, "position": next(_positions), "level": "session",
         "timestamp": timestamp(NOW + timedelta(minutes=minute)), "evaluator": score.evaluator,
+        "evaluatorDigest": score.evaluator_digest,
         "dimension": score.dimension, "value": score.value, "label": score.label,
         "judgedSessionId": score.judged_session, "explanationBlob": None, "costUsd": None,
         "inputTokens": 0, "outputTokens": 0, "ignored": "[]", "votes": "[]",

@@ -77,6 +77,39 @@ def test_results_come_first_and_every_figure_opens_its_items(stocked, open_page)
     expect(page.get_by_role("tab", name="Plan")).to_have_attribute("aria-selected", "true")
 
 
+def test_failures_are_grouped_on_results_and_a_group_opens_its_items(stocked, open_page):
+    stock(stocked.site.store, run_id="failing")
+    page = open_page(f"{stocked.url}/runs/failing")
+    failures = page.locator(".result-failures")
+    expect(failures).to_contain_text("failures, by kind")
+    expect(failures.get_by_role("link", name=re.compile("checks failed exited with 1"))).to_be_visible()
+    group = failures.get_by_role("link", name=re.compile("no such branch"))
+    count = group.inner_text().split()[0]
+    group.click()
+    page.wait_for_url("**/runs/failing?group=*#items")
+    rows = page.get_by_role("grid", name="Items")
+    expect(rows).to_have_attribute("aria-rowcount", str(int(count) + 1))
+
+
+def test_headings_of_a_leaderboard_do_not_cover_each_other(stocked, open_page):
+    page = open_page(f"{stocked.url}/runs/nightly-0")
+    head = page.get_by_role("region", name="By model", exact=True).locator("th").nth(2)
+    long = "check: The configuration is unchanged, and the program still prints what it printed"
+    head.evaluate("(head, words) => { head.textContent = words; }", long)
+    assert not head.evaluate("(head) => head.scrollWidth > head.clientWidth")
+
+
+def test_a_run_that_was_stopped_is_not_said_to_have_died(stocked, open_page):
+    row = {"status": "interrupted", "reason": "interrupted", "finishedAt": "2026-03-01T12:00:00+00:00"}
+    add_duel(stocked.site.store, "stopped", 10, lambda n, _: n % 2 == 0, finished=5, **row)
+    page = open_page(f"{stocked.url}/runs/stopped")
+    expect(page.locator("#notices")).to_contain_text("The run was stopped before its end.")
+    expect(page.locator("#notices")).not_to_contain_text("died")
+    # Of a stopped run, Resume is the main action, and Abort is not.
+    expect(page.get_by_role("button", name="Resume")).to_have_class(re.compile("primary"))
+    expect(page.get_by_role("button", name="Abort")).to_have_class(re.compile("quiet"))
+
+
 def test_a_chart_is_downloaded_as_svg_png_and_csv(stocked, open_page):
     page = open_page(f"{stocked.url}/runs/nightly-0", accept_downloads=True)
     button = page.get_by_role("button", name="Download Success against cost by model")

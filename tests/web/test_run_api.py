@@ -102,6 +102,18 @@ def test_items_are_sorted_by_any_column_and_what_is_missing_comes_last(stocked, 
     assert found[: len(known)] == known
 
 
+def test_items_are_filtered_by_how_long_they_took(stocked):
+    took = values(stocked, "seconds", "duration=2..4")
+    assert set(took) == {2.0, 3.0}
+    assert set(values(stocked, "seconds", "duration=6.5..")) == {7.0}
+    assert set(values(stocked, "seconds", "duration=..2")) == {1.0}
+    assert set(values(stocked, "seconds", "duration=2..4&duration=3..9")) == {3.0}
+    assert None not in values(stocked, "seconds", "duration=..")
+    for wrong in ("2", "two..", "-1..3", "1..2..3", "...."):
+        reply = stocked.get(f"/api/runs/stocked/items?duration={wrong}")
+        assert (reply.status, reply.json["error"]["remedy"]) == (400, "Write LOW..HIGH.")
+
+
 def test_items_are_searched_and_counted_by_status_whatever_is_filtered(served, site):
     stock(site.store)
 
@@ -143,6 +155,15 @@ def test_plots_are_of_all_items_and_by_any_factor(served, site):
         "Success rate", "Mean cost of an item", "Mean time of an item",
     ]  # fmt: skip
     assert all(model in by_model["charts"][0]["svg"] for model in MODELS)
+    # Each bar lists the items that it counts.
+    bars = whole["charts"][1]["marks"]
+    listed = [
+        served.get(f"/api/runs/stocked/items?duration={bar['items']['duration'][0]}").json["total"]
+        for bar in bars
+        if bar["items"]
+    ]
+    assert listed == [bar["n"] for bar in bars if bar["n"]] and len(listed) == 7
+    assert f'data-mark="{len(bars) - 1}"' in whole["charts"][1]["svg"]
     assert "(none)" in by_nothing["charts"][0]["svg"]
 
 

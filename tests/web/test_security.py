@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import re
 import socket
 from urllib.parse import urlencode, urlsplit
 
@@ -95,6 +96,17 @@ def test_static_files_are_those_of_their_folder(shared):
 def locked(serve_shared):
     """A server with a token."""
     return serve_shared(token=TOKEN)
+
+
+def test_browsers_keep_the_files_of_a_page_which_have_their_version_in_the_address(shared):
+    [app] = re.findall(r'src="(/static/[0-9a-f]{12}/app\.js)"', shared.get("/", accept="text/html").text)
+    kept, plain, older = (shared.get(path) for path in (app, "/static/app.js", "/static/0123456789ab/app.js"))
+
+    assert kept.headers["cache-control"] == "max-age=31536000, immutable"
+    # A page of before an update still works, and gets what there is.
+    assert [reply.headers["cache-control"] for reply in (plain, older)] == ["no-cache", "no-cache"]
+    assert kept.body == plain.body == older.body
+    assert shared.get(app.replace("app.js", "../app.py")).status == 404
 
 
 def test_without_the_token_only_the_way_to_give_it_can_be_seen(serve):

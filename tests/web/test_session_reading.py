@@ -251,7 +251,7 @@ def test_no_text_does_harm_or_takes_long_when_it_is_formatted(served, site, open
 def test_what_is_typed_while_the_palette_loads_is_in_its_field(served, run, open_page):
     page = open_page(f"{served.url}/")
     held = []
-    page.route("**/static/palette.js", lambda route: held.append(route))
+    page.route("**/palette.js", lambda route: held.append(route))
     page.keyboard.press("Control+k")
     page.keyboard.type("reading?")
     while not held:

@@ -578,6 +578,8 @@ class Executor:
                 raise
         except BaseExceptionGroup as group:
             raise self._failure or first_error(group) from group
+        finally:
+            queue.stop()
         if self._failure:
             raise self._failure
         if not notifier.idle.is_set():

@@ -78,6 +78,8 @@ class WorkQueue:
         """Items that are running, or wait for another attempt."""
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._loading = asyncio.Lock()
+        self._next_page: asyncio.Future[Sequence[QueuedItem]] | None = None
+        """The page after the one that is being run, read meanwhile."""
 
     async def next(self) -> WorkItem | None:
         """The next item, waiting for it if necessary; None when all is done or the queue is stopped."""
@@ -145,6 +147,8 @@ class WorkQueue:
     def stop(self) -> None:
         """Return no more items; those in the store stay queued."""
         self._stopped = True
+        if self._next_page:
+            self._next_page.cancel()
         self._wake_all()
 
     def _return(self, work: WorkItem) -> None:
@@ -155,9 +159,10 @@ class WorkQueue:
 
     async def _load(self) -> None:
         async with self._loading:
-            if self._ready or self._exhausted:
+            if self._ready or self._exhausted or self._stopped:
                 return
-            rows = await self._load_page(self._after)
+            page, self._next_page = self._next_page or self._start_loading(), None
+            rows = await page
             self._ready.extend(map(WorkItem.of, rows))
             if self._announce:
                 self._announce(self._ready)
@@ -165,10 +170,15 @@ class WorkQueue:
                 self._attempted_before.update(row["id"] for row in rows if row["attempts"])
             if rows:
                 self._after = rows[-1]["position"]
+                # Short items would otherwise all end, and wait, whenever a page has been used up.
+                self._next_page = self._start_loading()
             else:
                 self._exhausted = True
                 if not self._in_progress:
                     self._wake_all()
+
+    def _start_loading(self) -> "asyncio.Future[Sequence[QueuedItem]]":
+        return asyncio.ensure_future(self._load_page(self._after))
 
     async def _wait(self) -> None:
         # One future per waiter, so that an item that comes back wakes one task and not a thousand.

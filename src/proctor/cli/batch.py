@@ -124,7 +124,7 @@ def batch(
         if _has_tasks(text):
             # Loaded here: most plans have none.
             from proctor.cli.bench import run_task_plan
-            from proctor.jobs.benchmark.task_plan import TaskPlanOverrides
+            from proctor.jobs.benchmark.plan import TaskPlanOverrides
 
             if resume:
                 raise UsageError("a plan with `tasks` is resumed by its run ID\nUse: proctor resume RUN")

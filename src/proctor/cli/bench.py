@@ -42,11 +42,9 @@ from proctor.formatting import interval, percent
 from proctor.job import PlanText
 from proctor.jobs.benchmark.job import JOB, BenchmarkJobPlan
 from proctor.jobs.benchmark.models import BatchSettings
-from proctor.jobs.benchmark.plan import BenchmarkOverrides
+from proctor.jobs.benchmark.plan import BenchmarkOverrides, TaskPlanOverrides, read_task_plan
 from proctor.jobs.benchmark.results import find_earlier
-from proctor.jobs.benchmark.task_plan import TaskPlanOverrides, read_task_plan
-from proctor.tasks.options import NO_OVERRIDES, ReadOverrides
-from proctor.tasks.task import MARKDOWN, commands_of
+from proctor.tasks.task import MARKDOWN, NO_OVERRIDES, ReadOverrides, commands_of
 
 READING = "reading"
 """The parameter of a command that gets the options of reading tasks."""
@@ -244,13 +242,13 @@ def _observer(ctx: RunContext, output: OutputOptions, plan: BenchmarkJobPlan) ->
     return observer
 
 
-def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:  # noqa: ARG001
+def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
     """Print the outcome of a benchmark: the ranking, the summary, and where its files are."""
     summary = finished.summary
     print_document(summary, output)
     if not (output.as_json or output.as_jsonl):
         _show(summary["comparison"])
-    print_summary(summary)
+    print_summary(summary, store=ctx.store)
     print_note(f"Report:  {printable(Path(summary['output']) / 'comparison_report.html')}")
 
 

@@ -30,7 +30,7 @@ from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue,
 from proctor.stats.calibration import calibrate as calibrated
 from proctor.stats.intervals import Estimate, Rate
 from proctor.store import Store
-from proctor.store.labels import CalibrationRecord
+from proctor.store.annotations import CalibrationRecord
 from proctor.store.sessions import evidence_of_session
 from proctor.telemetry import normalised, sessions_of
 from proctor.telemetry.otlp import decode_json

@@ -41,10 +41,10 @@ from proctor.evaluators.registry import (
     rubric_listing,
 )
 from proctor.json_values import JsonMap, JsonObject, as_map
-from proctor.judging.rubrics import rubric_names
+from proctor.judging.engine import rubric_names
 from proctor.score import Score
 from proctor.store import Store
-from proctor.store.labels import Label
+from proctor.store.annotations import Label
 
 evaluators_app = typer.Typer(add_completion=False)
 apps = {"evaluators": evaluators_app}

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from proctor import __version__
 from proctor.lazy_import import load
 
 GROUPS = {
@@ -26,18 +27,18 @@ GROUPS = {
     "Evaluate": {
         "evaluate": ("evaluate", "Evaluate recorded sessions: Proctor runs, traces, or files."),
         "evaluators": ("evaluators", "List, create, test, and calibrate evaluators."),
-        "import": ("importing", "Import sessions from traces or other tools."),
+        "import": ("import_export", "Import sessions from traces or other tools."),
     },
     "Results": {
         "runs": ("runs", "List runs."),
         "show": ("runs", "Show a run, an item, or a session."),
-        "search": ("search", "Search the transcripts of all sessions."),
+        "search": ("sessions", "Search the transcripts of all sessions."),
         "compare": ("compare", "Compare runs with a baseline; gate CI on regressions."),
-        "rank": ("rank", "Rank models with rank intervals: runs, or files of results."),
-        "power": ("rank", "Say how many tasks a comparison needs."),
+        "rank": ("compare", "Rank models with rank intervals: runs, or files of results."),
+        "power": ("compare", "Say how many tasks a comparison needs."),
         "analyze": ("report", "Analyze an experiment or simulation."),
         "report": ("report", "Write a report in Markdown, HTML, or JSON."),
-        "export": ("export", "Export tables as JSON, NDJSON, CSV, or Parquet."),
+        "export": ("import_export", "Export tables as JSON, NDJSON, CSV, or Parquet."),
     },
     "Manage": {
         "sessions": ("sessions", "List, diff, squash, rebase, merge, and clean up sessions."),
@@ -45,7 +46,7 @@ GROUPS = {
         "prune": ("store", "Delete old runs, or only their texts, and free the space."),
         "store": ("store", "Check, back up, restore, and copy the store."),
         "roles": ("inventory", "List roles for simulations, or create one."),
-        "encryption": ("encryption", "Encrypt the store; create, inspect, and rotate keys."),
+        "encryption": ("store", "Encrypt the store; create, inspect, and rotate keys."),
     },
     "Setup": {
         "init": ("setup", "Write a first plan for this repository."),
@@ -77,8 +78,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_help())
         return 0 if tokens else 2
     if tokens[0] == "--version":
-        from proctor.cli.version import version_text
-
         print(version_text(as_json="--json" in tokens))
         return 0
     return _run(tokens)
@@ -164,3 +163,39 @@ def _globals(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
         else:
             rest.append(word)
     return options, rest
+
+
+EXTRAS = {
+    "aws": "boto3",
+    "crypto": "cryptography",
+    "litellm": "litellm",
+    "local": "xllamacpp",
+    "mcp": "mcp",
+    "otlp": "grpc",
+    "pandas": "pandas",
+    "parquet": "duckdb",
+    "postgres": "psycopg",
+    "ray": "ray",
+}
+"""Each optional dependency, with the module that it brings."""
+
+
+def version_text(*, as_json: bool) -> str:
+    """The line of `proctor --version`, or the document of `--version --json`."""
+    if not as_json:
+        return f"proctor {__version__}"
+    # The help and a plain version need none of these.
+    import json
+    import platform
+    from importlib.util import find_spec
+
+    from proctor.store.database import newest_schema
+
+    document = {
+        "version": __version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "storeSchema": newest_schema(),
+        "extras": {name: find_spec(module) is not None for name, module in EXTRAS.items()},
+    }
+    return json.dumps(document, indent=2)

@@ -14,9 +14,13 @@
 
 Any step may have `when`. State variables persist; other variables last for one turn. The variable `reply` is
 what the role says.
+
+A ranking server whose URL ends with `/rerank` is called as Cohere, Jina and vLLM define it; any other as
+OpenAI defines `/embeddings`.
 """
 
 import json
+import math
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -25,6 +29,7 @@ from functools import lru_cache
 from typing import Any
 
 from proctor.answer_parser import field_of, instructions_for, read_answer
+from proctor.cache import LruCache
 from proctor.dialogue.participant import (
     MARK,
     MOST_TOOL_ROUNDS,
@@ -36,10 +41,21 @@ from proctor.dialogue.participant import (
     TurnStep,
     joined_messages,
 )
-from proctor.dialogue.ranking import best_passage
 from proctor.dialogue.templating import evaluate, names_in, nearest, value_of
 from proctor.dialogue.tools import WorldError, send
-from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, parse_json, require_map
+from proctor.item import digest_of
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_integer,
+    as_map,
+    as_number,
+    as_sequence,
+    json_object,
+    maps_in,
+    parse_json,
+    require_map,
+)
 from proctor.model import ToolRequest
 
 _HOLE = re.compile(r"\{(\d+)\}")
@@ -171,14 +187,14 @@ class _Turn:
         self.participant, self.moment, self.rng = participant, moment, rng
         self.values = participant.values(moment)
         self.ends = ""
-        self._taken = 0
+        self._executed = 0
 
     async def take(self, steps: Sequence[TurnStep]) -> None:
         for step in steps:
             if self.ends:
                 return
-            self._taken += 1
-            if self._taken > MOST_STEPS:
+            self._executed += 1
+            if self._executed > MOST_STEPS:
                 raise BrokenRole(
                     self.participant.side,
                     f"the role {self.participant.role.name} exceeded {MOST_STEPS} steps in one turn",
@@ -384,3 +400,62 @@ class _Turn:
         if where in ("when", "until", "in", "from"):
             return evaluate(str(written), self.values, what) if isinstance(written, str) else written
         return value_of(written, self.values, what)
+
+
+CACHED_SETS = 32
+_EMBEDDED: LruCache[str, Sequence[Sequence[float]]] = LruCache(CACHED_SETS)
+"""Embeddings of sets of passages: they are the same in every turn of every dialogue."""
+
+
+async def best_passage(url: str, model: str, text: str, passages: Mapping[str, str]) -> str:
+    """The name of the passage nearest to a text. Raises `WorldError`."""
+    names, texts = list(passages), [f"{name}: {passage}" for name, passage in passages.items()]
+    if url.rstrip("/").endswith("/rerank"):
+        answer = await _post(url, {"model": model, "query": text, "documents": texts, "top_n": 1})
+        best = max(
+            maps_in(answer.get("results")),
+            key=lambda each: as_number(each, "relevance_score") or 0,
+            default={},
+        )
+        number = as_integer(best, "index")
+    else:
+        vectors, vector = await _passages(url, model, texts), (await _embeddings(url, model, [text]))[0]
+        number = max(range(len(vectors)), key=lambda index: _cosine(vector, vectors[index]))
+    if number is None or not 0 <= number < len(names):
+        raise WorldError(f"the ranking server {url} returned no result")
+    return names[number]
+
+
+async def _passages(url: str, model: str, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+    key = digest_of([url, model, list(texts)])
+    vectors = _EMBEDDED.get(key)
+    if vectors is None:
+        vectors = await _embeddings(url, model, texts)
+        _EMBEDDED.put(key, vectors)
+    return vectors
+
+
+async def _embeddings(url: str, model: str, texts: Sequence[str]) -> list[list[float]]:
+    answer = await _post(url, {"model": model, "input": list(texts)})
+    vectors = [
+        [as_number(number) or 0.0 for number in as_sequence(each.get("embedding"))]
+        for each in maps_in(answer.get("data"))
+    ]
+    if len(vectors) != len(texts) or not all(vectors):
+        raise WorldError(
+            f"the ranking server {url} returned {len(vectors)} embeddings for {len(texts)} texts"
+        )
+    return vectors
+
+
+async def _post(url: str, body: JsonMap) -> JsonMap:
+    status, text = await send(url, body, what="ranking passages")
+    answer = json_object(text)
+    if status != 200 or answer is None:
+        raise WorldError(f"the ranking server {url} answered {status}: {json.dumps(text[:200])}")
+    return answer
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    lengths = math.hypot(*one) * math.hypot(*other)
+    return sum(a * b for a, b in zip(one, other, strict=False)) / lengths if lengths else 0.0

@@ -1,14 +1,16 @@
 """Evaluators that ask a model judge, on a scale of labels.
 
 Built-in and custom evaluators differ only in their question. A question that needs ground truth may have an
-alternative for sessions without it.
+alternative for sessions without it. A shipped rubric is applied to any session: the assistant is the
+therapist, the user the client.
 """
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from proctor.errors import ModelError, RateLimited
+from proctor.errors import EvaluatorError, ModelError, RateLimited
 from proctor.evaluator import Evidence
 from proctor.evaluators.rendering import (
     EvaluationTarget,
@@ -20,7 +22,15 @@ from proctor.evaluators.rendering import (
     turns_of,
 )
 from proctor.item import digest_of
-from proctor.judging.engine import DimensionVerdict, Judge, JudgeUsage, verdicts
+from proctor.judging.engine import (
+    Criterion,
+    DimensionVerdict,
+    Judge,
+    JudgeUsage,
+    TranscriptLine,
+    score_criterion,
+    verdicts,
+)
 from proctor.judging.question import OF_GROUND_TRUTH, OF_SKILLS, Question, messages_of
 from proctor.score import Level, Score
 
@@ -166,3 +176,61 @@ def _code(error: ModelError) -> str:
     if isinstance(error, RateLimited):
         return "ThrottlingException"
     return ERROR_CODES.get(error.reason, "InternalServerException")
+
+
+SIDES = {"assistant": "therapist", "user": "client"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RubricEvaluator:
+    """The criteria of one rubric, judged by a model."""
+
+    name: str
+    criteria: Sequence[Criterion]
+    judge_model: Judge
+    level: Level = "session"
+
+    @property
+    def digest(self) -> str:
+        """Changes with the criteria."""
+        return digest_of([criterion.digest for criterion in self.criteria])[:16]
+
+    async def judge(self, evidence: Evidence) -> Sequence[Score]:
+        """The scores of all criteria, with the digests that simulations give them."""
+        lines, profile = _lines(evidence), _profile(evidence)
+        scores = list[Score]()
+        for criterion in self.criteria:
+            if not lines:
+                scores.append(_failed(criterion, "the session has no messages"))
+            elif criterion.sees_profile and not profile:
+                scores.append(_failed(criterion, "the session has no profile to compare with"))
+            else:
+                try:
+                    scores += await score_criterion(criterion, lines, self.judge_model, profile=profile)
+                except EvaluatorError as error:
+                    scores.append(_failed(criterion, str(error)))
+        return scores
+
+
+def _failed(criterion: Criterion, problem: str) -> Score:
+    return Score(evaluator=criterion.name, evaluator_digest=criterion.digest, error=problem)
+
+
+def _lines(evidence: Evidence) -> list[TranscriptLine]:
+    known = set(SIDES.values())
+    return [
+        TranscriptLine(
+            speaker=message.name if message.name in known else SIDES[message.role], text=message.content
+        )
+        for message in evidence.messages
+        if message.role in SIDES
+    ]
+
+
+def _profile(evidence: Evidence) -> str:
+    """The profiles of the roles, or else the instructions they were given; empty: unknown."""
+    profiles = evidence.attributes.get("profiles")
+    if profiles:
+        return json.dumps(profiles, ensure_ascii=False, indent=1)
+    prompts = [each.content for each in evidence.messages if each.name.startswith("instructions of the ")]
+    return "\n\n".join(prompts) or evidence.system_prompt

@@ -21,8 +21,7 @@ from proctor.evaluators.code import MEGABYTES, TIMEOUT_SECONDS, CommandEvaluator
 from proctor.evaluators.definition import FUNCTION, LEVELS, judge_of, problems_of
 from proctor.evaluators.insight import FIELDS, InsightJudge
 from proctor.evaluators.matchers import MATCHINGS, TrajectoryMatcher
-from proctor.evaluators.model_judge import ModelJudge
-from proctor.evaluators.rubric import RubricEvaluator
+from proctor.evaluators.model_judge import ModelJudge, RubricEvaluator
 from proctor.json_values import (
     JsonMap,
     JsonObject,
@@ -36,9 +35,8 @@ from proctor.json_values import (
     require_text,
     texts_in,
 )
-from proctor.judging.engine import Criterion, Judge
+from proctor.judging.engine import RUBRICS, Criterion, Judge, criteria_from, rubric_names
 from proctor.judging.question import Question, ScoreDimension, plain_question, scale_of
-from proctor.judging.rubrics import RUBRICS, criteria_from, rubric_names
 from proctor.model import Model
 from proctor.sandbox import NOT_CONFINED, Sandbox
 from proctor.score import Level

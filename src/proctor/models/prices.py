@@ -2,14 +2,19 @@
 
 A declared price wins; free providers cost nothing; the rest is looked up in the installed genai-prices table.
 The cost of a model without a known price is unknown (None), never 0.
+
+That table is one Python module of 1.5 MB. Where Python may not write compiled files, importing it takes 0.4 s
+and 58 MB; reading only the requested provider takes some milliseconds.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in, member, parsed_integer
@@ -125,9 +130,6 @@ def _declared(rates: Mapping[str, float]) -> Price:
 
 @lru_cache(maxsize=1024)
 def _table_price(provider: str, model: str, at: datetime) -> Price | None:
-    # Loaded here: most commands price nothing.
-    from proctor.models.price_table import find_model
-
     model_info = find_model(TABLE_PROVIDERS.get(provider, provider), model)
     if model_info is None:
         return None
@@ -428,3 +430,64 @@ def _size(value: object) -> int:
 
 def _is_image(text: str) -> bool:
     return text.startswith("data:") or (len(text) > 1000 and " " not in text[:1000])
+
+
+PROVIDER_START = "\n    Provider(\n        id='"
+"""How the source of a provider begins in the module of the table."""
+
+
+def find_model(provider: str, model: str) -> Any:
+    """The entry of a model, as the library finds it; None: there is none. Without a provider, of any."""
+    # Imported here: it takes a tenth of a second, and most commands price nothing.
+    from genai_prices import data_snapshot
+
+    snapshot = None
+    if data_snapshot._custom_snapshot is None and provider in _sources():
+        snapshot = _snapshot(provider)
+    try:
+        return (snapshot or data_snapshot.get_snapshot()).find_provider_model(
+            model, None, provider or None, None
+        )[1]
+    except LookupError:
+        return None
+
+
+@cache
+def _snapshot(provider: str) -> Any:
+    """A table with one provider, and those whose models it offers as well."""
+    from genai_prices.data_snapshot import DataSnapshot
+
+    first = _provider(provider)
+    others = [_provider(name) for name in first.fallback_model_providers or () if name in _sources()]
+    return DataSnapshot(providers=[first, *others], from_auto_update=False)
+
+
+@cache
+def _provider(name: str) -> Any:
+    import datetime
+    from decimal import Decimal
+
+    from genai_prices import types
+
+    # The library's own source, which importing the table would execute as a whole.
+    names = {**vars(types), "datetime": datetime, "Decimal": Decimal}
+    return eval(compile(_sources()[name], "genai_prices/data.py", "eval"), names)
+
+
+@lru_cache(maxsize=1)
+def _sources() -> dict[str, str]:
+    """The source of each provider by its name; empty when the module looks different from what is known."""
+    spec = find_spec("genai_prices")
+    if spec is None or not spec.submodule_search_locations:
+        return {}
+    try:
+        text = (Path(spec.submodule_search_locations[0]) / "data.py").read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    _, *parts = text.split(PROVIDER_START)
+    sources = dict[str, str]()
+    for part in parts:
+        name, _, _ = part.partition("'")
+        body = part.rstrip().removesuffix("]").rstrip().removesuffix(",")
+        sources[name] = f"{PROVIDER_START.strip()}{body}"
+    return sources

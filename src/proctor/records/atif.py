@@ -24,8 +24,17 @@ from proctor.json_values import (
     message_text,
     tools_of,
 )
-from proctor.records._files import Read, head_of, load_json, place_of, read_session, unreadable
-from proctor.records._transcript import TranscriptBuilder, exported_factors, exported_scores
+from proctor.records._reading import (
+    Read,
+    TranscriptBuilder,
+    exported_factors,
+    exported_scores,
+    head_of,
+    load_json,
+    place_of,
+    read_session,
+    unreadable,
+)
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
 

@@ -21,8 +21,7 @@ from proctor.json_values import (
     message_text,
     parse_json,
 )
-from proctor.records._files import Read, head_of, read_lines
-from proctor.records._transcript import TranscriptBuilder
+from proctor.records._reading import Read, TranscriptBuilder, head_of, read_lines
 from proctor.session import ModelCall, Session, Usage
 
 kind = "codex"
@@ -53,7 +52,7 @@ def read(path: Path) -> Read:
 
 
 class _CodexSession:
-    """What the lines so far came to."""
+    """The session of the lines that are read so far."""
 
     def __init__(self, path: Path) -> None:
         self.transcript = TranscriptBuilder()

@@ -25,8 +25,19 @@ from proctor.json_values import (
     message_text,
     tools_of,
 )
-from proctor.records._files import Read, ZipMembers, head_of, load_json, open_zip, read_session, unreadable
-from proctor.records._transcript import TranscriptBuilder, exported_factors, exported_score, exported_scores
+from proctor.records._reading import (
+    Read,
+    TranscriptBuilder,
+    ZipMembers,
+    exported_factors,
+    exported_score,
+    exported_scores,
+    head_of,
+    load_json,
+    open_zip,
+    read_session,
+    unreadable,
+)
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage
 

@@ -20,8 +20,15 @@ from proctor.json_values import (
     message_text,
     usage_of_chat,
 )
-from proctor.records._files import Read, head_of, load_json, place_of, read_session
-from proctor.records._transcript import TranscriptBuilder, add_message
+from proctor.records._reading import (
+    Read,
+    TranscriptBuilder,
+    add_message,
+    head_of,
+    load_json,
+    place_of,
+    read_session,
+)
 from proctor.session import ModelCall, Session, Usage
 
 kind = "mini-swe-agent"

@@ -18,8 +18,16 @@ from proctor.json_values import (
     maps_in,
     message_text,
 )
-from proctor.records._files import Read, head_of, load_json, place_of, read_session, unreadable
-from proctor.records._transcript import TranscriptBuilder, exported_scores
+from proctor.records._reading import (
+    Read,
+    TranscriptBuilder,
+    exported_scores,
+    head_of,
+    load_json,
+    place_of,
+    read_session,
+    unreadable,
+)
 from proctor.session import ModelCall, Role, Session, Usage
 
 kind = "patienthub"

@@ -22,8 +22,15 @@ from proctor.json_values import (
     message_text,
     parse_json,
 )
-from proctor.records._files import Read, head_of, load_json, place_of, read_session
-from proctor.records._transcript import TranscriptBuilder, add_message
+from proctor.records._reading import (
+    Read,
+    TranscriptBuilder,
+    add_message,
+    head_of,
+    load_json,
+    place_of,
+    read_session,
+)
 from proctor.score import Score
 from proctor.session import ModelCall, Session, Usage
 

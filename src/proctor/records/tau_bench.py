@@ -24,8 +24,15 @@ from proctor.json_values import (
     message_text,
     usage_of_chat,
 )
-from proctor.records._files import Read, head_of, load_json, read_session, unreadable
-from proctor.records._transcript import TranscriptBuilder, add_message
+from proctor.records._reading import (
+    Read,
+    TranscriptBuilder,
+    add_message,
+    head_of,
+    load_json,
+    read_session,
+    unreadable,
+)
 from proctor.score import Score
 from proctor.session import ModelCall, Session, Unreadable, Usage
 

@@ -9,11 +9,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from proctor.formatting import UNKNOWN, interval, one_line, percent, seconds, short, usd
+from proctor.formatting import UNKNOWN, interval, one_line, percent, plural, seconds, short, usd
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.results_view import FigureList, ItemSelection, ResultChart, ResultFigure
@@ -538,10 +539,10 @@ def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
 
 def _x_axis(steps: Sequence[float], left: float, scale: float, top: float, base: float, say: Say) -> str:
     drawn = [line_mark(left, top, left, base, "c-axis")]
-    for index, step in enumerate(steps):
+    for index, (step, label) in enumerate(zip(steps, _tick_labels(steps, say), strict=True)):
         x = left + step * scale
         drawn.append(line_mark(x, top, x, base, "c-grid") if index else "")
-        drawn.append(text_mark(x, base + 17, say(step), "c-tick", "middle"))
+        drawn.append(text_mark(x, base + 17, label, "c-tick", "middle"))
     return "".join(drawn)
 
 
@@ -549,11 +550,19 @@ def _y_axis(
     steps: Sequence[float], left: float, base: float, scale: float, say: Say, *, width: float = WIDTH
 ) -> str:
     drawn = []
-    for step in steps:
+    for step, label in zip(steps, _tick_labels(steps, say), strict=True):
         y = base - step * scale
         drawn.append(line_mark(left, y, width - 8, y, "c-grid" if step else "c-axis"))
-        drawn.append(text_mark(left - 8, y + 4, say(step), "c-tick", "end"))
+        drawn.append(text_mark(left - 8, y + 4, label, "c-tick", "end"))
     return "".join(drawn)
+
+
+def _tick_labels(steps: Sequence[float], say: Say) -> list[str]:
+    """Labels of an axis. Small amounts of money have all their digits where rounded ones would be equal."""
+    labels = [say(step) for step in steps]
+    if say is usd and len(set(labels)) < len(labels):
+        return [f"${step:.10f}".rstrip("0") if 0 < step < 0.1 else say(step) for step in steps]
+    return labels
 
 
 def svg(title: str, height: float, drawn: Sequence[str], *, width: float = WIDTH) -> str:
@@ -764,15 +773,35 @@ def pass_curves(figures: "Figures") -> str:
     return curves(title, series, x_axis="k", say_y=percent)
 
 
-def duration_histogram(durations: Durations) -> str:
-    """How long items took."""
+def duration_histogram(durations: Durations, marks: FigureList | None = None) -> str:
+    """How long items took. `marks` gets the figures of the bars, which open the items behind them."""
+    bins = durations.bins
+    figures = [
+        ResultFigure(
+            label=f"{seconds(one.low)} to {seconds(one.high)}",
+            text=plural(one.count, "item"),
+            value=float(one.count),
+            n=one.count,
+            unit="item",
+            items=_lasting(one.low, None if one is bins[-1] else one.high) if one.count else None,
+        )
+        for one in bins
+    ]
     return histogram(
         "How many items took how long",
-        [(one.low, one.high) for one in durations.bins],
-        [one.count for one in durations.bins],
+        [(one.low, one.high) for one in bins],
+        [one.count for one in bins],
         say=seconds,
         axis="from start to end of an item",
+        marks=[marks.add(one) for one in figures] if marks else (),
     )
+
+
+def _lasting(low: float, high: float | None) -> ItemSelection:
+    """The items that took at least so many seconds, and less than so many; None: any longer time."""
+    # Edges are multiples of a step. Not in exponential notation, which filters do not read.
+    ends = ["" if end is None else f"{Decimal(repr(round(end, 9))):f}" for end in (low, high)]
+    return {"duration": ["..".join(ends)]}
 
 
 def cost_against_success(factor: "FactorFigures", marks: Mapping[str, int] | None = None) -> str:

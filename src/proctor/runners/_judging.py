@@ -1,17 +1,21 @@
-"""Apply evaluators at the end of an attempt, so that their cost is part of it."""
+"""Apply evaluators at the end of an attempt, so that their cost is part of it.
+
+The last part grades the assertions of a prompt: time, cost, and the verdicts of a judge on rubrics.
+"""
 
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from proctor.assertions import AnswerFacts, AssertionResult, key_of, rubrics_in
 from proctor.errors import CostLimit, EvaluatorError, ModelError, blame
 from proctor.evaluator import Evidence, Trace
 from proctor.expect import check_answer
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, as_number, require_map, require_text
+from proctor.json_values import JsonMap, as_map, as_number, as_text, parse_json, require_map, require_text
 from proctor.judging.engine import Criterion, Judge, TranscriptLine, score_criterion
 from proctor.judging.question import fenced
-from proctor.model import Request
+from proctor.model import Answer, Request
 from proctor.model_client import ModelClient
 from proctor.runner import Services
 from proctor.score import Score
@@ -143,7 +147,7 @@ async def attribute_failure(
 ) -> tuple[str, str]:
     """Who caused the failure of a task, one of `CAUSES`, and why, as a judge says; empty: unreadable."""
     from proctor.answer_parser import field_of, instructions_for, read_answer
-    from proctor.dialogue.task import shown_call
+    from proctor.dialogue.task import call_text
 
     names = {under_test: "Agent"}
     pieces = {
@@ -151,7 +155,7 @@ async def attribute_failure(
         "policy": policy or "(none)",
         "conversation": "\n".join(f"{names.get(side, 'User')}: {text}" for side, text in lines),
         "calls": "\n".join(
-            f"{names.get(each.side, 'User')}: {shown_call(each.tool, each.arguments)} → {each.result[:500]}"
+            f"{names.get(each.side, 'User')}: {call_text(each.tool, each.arguments)} → {each.result[:500]}"
             for each in world.actions
         )
         or "(none)",
@@ -261,3 +265,58 @@ def _decisions(scenario: "Scenario", turn: "ScenarioTurn") -> list[Message]:
         Message(role="assistant", content=decision.action, name=scenario.actors[short].name)
         for short, decision in turn.decisions.items()
     ]
+
+
+PROMPT = """You judge an answer by a rubric.
+
+<answer>
+{answer}
+</answer>
+
+<rubric>
+{rubric}
+</rubric>
+
+Answer with JSON only: {{"reason": "why", "score": 0.0 to 1.0, "pass": true or false}}"""
+
+
+async def facts_of(group: JsonMap, answer: Answer, services: Services) -> AnswerFacts:
+    """Facts about an answer for a group of assertions. Calls the judge for each rubric."""
+    graded = {}
+    for rubric in rubrics_in(group):
+        graded[key_of(rubric)] = await _judge(rubric, answer.text, services)
+    call = answer.call
+    return AnswerFacts(
+        latency_ms=call.latency_ms, cost_usd=call.cost_usd, finish_reason=answer.finish_reason, graded=graded
+    )
+
+
+async def _judge(rubric: JsonMap, answer: str, services: Services) -> AssertionResult:
+    text = as_text(rubric, "value")
+    request = Request(
+        model=as_text(rubric, "judge"),
+        messages=[{"role": "user", "content": PROMPT.format(answer=answer, rubric=text)}],
+        parameters={"temperature": 0.0},
+    )
+    client = ModelClient(services.models, services.record, keep="bodies")
+    reply = await client.ask(request, speaker="judge", purpose="llm-rubric")
+    verdict = _object_in(reply.text)
+    score, threshold = as_number(verdict, "score"), as_number(rubric, "threshold")
+    if "pass" not in verdict and score is None:
+        return AssertionResult(False, 0.0, f"llm-rubric: the judge gave no verdict: {reply.text[:100]!r}")
+    passed = verdict.get("pass") is not False
+    if score is None:
+        score = float(passed)
+    if threshold is not None:
+        passed = passed and score >= threshold
+    return AssertionResult(passed, score, f"llm-rubric {text[:80]}: {as_text(verdict, 'reason')[:300]}")
+
+
+def _object_in(text: str) -> JsonMap:
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        return {}
+    try:
+        return as_map(parse_json(text[start : end + 1]))
+    except ValueError:
+        return {}

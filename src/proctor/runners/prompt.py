@@ -64,6 +64,6 @@ def _request(item: Item) -> Request:
 
 
 async def _facts(assertions: JsonMap, answer: Answer, services: Services) -> "AnswerFacts":
-    from proctor.runners._rubrics import facts_of
+    from proctor.runners._judging import facts_of
 
     return await facts_of(assertions, answer, services)

@@ -22,7 +22,7 @@ from proctor.formatting import plural
 from proctor.stats.agreement import Metric, alpha, kappa, rank_correlation
 from proctor.stats.intervals import CONFIDENCE, Estimate, Rate, mean
 from proctor.store import StoreReader
-from proctor.store.labels import LabeledEvaluator, LabeledScore, labeled_evaluators, labeled_scores
+from proctor.store.annotations import LabeledEvaluator, LabeledScore, labeled_evaluators, labeled_scores
 
 if TYPE_CHECKING:
     from proctor.stats.samples import FloatArray, Plus

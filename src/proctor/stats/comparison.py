@@ -5,6 +5,7 @@ and p of a contrast are of the same tasks. Infrastructure errors are excluded an
 about success is computed a second time with errors as failures: where that changes a verdict, there is none.
 """
 
+import heapq
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -128,7 +129,7 @@ class Mean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """A task on which two groups came to something different."""
+    """A task on which the results of two groups differ."""
 
     words: str
     """What people call it."""
@@ -325,39 +326,6 @@ def _grouped(results: Results, levels: Labels, pair: str, against: str = "") -> 
     )
 
 
-def compare_runs(
-    read: StoreReader,
-    runs: Sequence[str],
-    now: datetime,
-    *,
-    metrics: Sequence[str] = (),
-    gates: Sequence[Gate] = (),
-    pair: str = "",
-    mixed: bool = False,
-) -> Comparison:
-    """Compare runs of any job with the first of them. Without `metrics`: success, cost, time, tokens and
-    every score they share. `mixed` compares scores of different versions of an evaluator too."""
-    groups = groups_of_runs(read, runs, now, pair=pair)
-    return compare_groups(groups, metrics=metrics, gates=gates, mixed=mixed)
-
-
-def compare_within(
-    read: StoreReader,
-    run: str,
-    factor: str,
-    now: datetime,
-    *,
-    metrics: Sequence[str] = (),
-    gates: Sequence[Gate] = (),
-    pair: str = "",
-    mixed: bool = False,
-    against: str = "",
-) -> Comparison:
-    """Compare the levels of a factor of one run with one of them."""
-    groups = groups_within(read, run, factor, now, pair=pair, against=against)
-    return compare_groups(groups, metrics=metrics, gates=gates, mixed=mixed)
-
-
 def compare_groups(
     groups: Groups, *, metrics: Sequence[str] = (), gates: Sequence[Gate] = (), mixed: bool = False
 ) -> Comparison:
@@ -537,10 +505,12 @@ def _side(groups: Groups, values: Floats, name: str) -> _Side:
 def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed: bool) -> Contrast:
     values = groups.results.metrics[metric]
     first, second = _side(groups, values, baseline), _side(groups, values, candidate)
-    shared = np.intersect1d(first.tasks, second.tasks)
-    only = len(np.unique(first.tasks)) + len(np.unique(second.tasks)) - 2 * len(shared)
-    is_paired = len(shared) > 1
-    remarks = _same_name(groups, first.tasks, second.tasks, shared) if is_paired else []
+    size = len(groups.tasks.labels)
+    has_task = [np.bincount(side.tasks, minlength=size) > 0 for side in (first, second)]
+    is_shared = has_task[0] & has_task[1]
+    shared = int(is_shared.sum())
+    is_paired = shared > 1
+    remarks = _same_name(groups, has_task, is_shared) if is_paired else []
     if not is_paired:
         first, second, remark = _independent(groups, values, baseline, candidate)
         remarks.append(remark)
@@ -559,7 +529,7 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
         remarks = ["one of them has no value"]
     if is_paired:
         # Means are of the tasks that are compared, as the difference is.
-        sides = [_of_tasks(side, shared) for side in (first, second)]
+        sides = [_of_tasks(side, is_shared) for side in (first, second)]
     else:
         sides = [first, second]
     return Contrast(
@@ -569,11 +539,11 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
         baseline_mean=_mean(metric, sides[0], scale),
         candidate_mean=_mean(metric, sides[1], scale),
         difference=change,
-        pairs=len(shared) if is_paired else 0,
-        unpaired=only if is_paired else 0,
+        pairs=shared if is_paired else 0,
+        unpaired=int((has_task[0] ^ has_task[1]).sum()) if is_paired else 0,
         errors=(first.errors, second.errors),
         with_errors=_with_errors(groups, metric, baseline, candidate, scale, is_paired) if change else None,
-        disagreements=_largest(groups, metric, baseline, candidate) if is_paired else (),
+        disagreements=_largest(groups, metric, (baseline, first), (candidate, second)) if is_paired else (),
         remarks=tuple(remarks),
     )
 
@@ -588,8 +558,10 @@ def _independent(groups: Groups, values: Floats, *names: str) -> tuple[_Side, _S
     return repeats[0], repeats[1], ONE_TASK
 
 
-def _of_tasks(side: _Side, shared: Ints) -> _Side:
-    there = np.isin(side.tasks, shared)
+def _of_tasks(side: _Side, is_shared: Mask) -> _Side:
+    there = is_shared[side.tasks]
+    if bool(there.all()):
+        return side
     return _Side(side.values[there], side.tasks[there], side.missing, side.errors)
 
 
@@ -632,10 +604,10 @@ def _with_errors(
     return _difference(metric, first, second, scale, is_paired)
 
 
-def _same_name(groups: Groups, first: Ints, second: Ints, shared: Ints) -> list[str]:
+def _same_name(groups: Groups, has_task: Sequence[Mask], is_shared: Mask) -> list[str]:
     """A remark on tasks of one name whose content differs: versions are not pooled."""
     labels = groups.tasks.labels
-    sides = [{labels[code] for code in np.setdiff1d(codes, shared)} for codes in (first, second)]
+    sides = [{labels[code] for code in np.flatnonzero(there & ~is_shared)} for there in has_task]
     versions = sides[0] & sides[1]
     if not versions:
         return []
@@ -698,7 +670,7 @@ def _corrected(contrasts: Sequence[Contrast], judged: set[str]) -> tuple[list[Co
     return corrected, together.size
 
 
-# The tasks on which two groups came to something different.
+# The tasks on which the results of two groups differ.
 
 
 HIGHER, LOWER, ALL = "higher", "lower", "all"
@@ -722,7 +694,10 @@ def disagreements(
     if candidate not in groups.names[1:]:
         raise NotFound(f"{candidate} is not compared here\nThere are: {', '.join(groups.names[1:])}.")
     _require(groups, metric)
-    codes, means = _task_means(groups, metric, groups.names[0], candidate)
+    values = groups.results.metrics[metric]
+    codes, means = _task_means(
+        groups, *(_side(groups, values, name) for name in (groups.names[0], candidate))
+    )
     gaps = means[1] - means[0]
     differs = {HIGHER: gaps > 0, LOWER: gaps < 0, ALL: np.ones(len(gaps), bool)}.get(direction, gaps != 0)
     labels = groups.tasks.labels
@@ -733,23 +708,26 @@ def disagreements(
     return listed, len(places)
 
 
-def _largest(groups: Groups, metric: str, baseline: str, candidate: str) -> tuple[Disagreement, ...]:
-    codes, means = _task_means(groups, metric, baseline, candidate)
+def _largest(
+    groups: Groups, metric: str, baseline: tuple[str, _Side], candidate: tuple[str, _Side]
+) -> tuple[Disagreement, ...]:
+    codes, means = _task_means(groups, baseline[1], candidate[1])
     gaps = np.abs(means[1] - means[0])
     places = np.flatnonzero(gaps > 0)
     labels = groups.tasks.labels
     if len(places) > LISTED:
-        # Only those that can be listed are sorted by name.
+        # Of many with the same difference, only those that can be listed are sorted by name.
         least = np.partition(gaps[places], len(places) - LISTED)[len(places) - LISTED]
-        places = places[gaps[places] >= least]
-    order = sorted(places, key=lambda at: (-gaps[at], labels[codes[at]]))[:LISTED]
-    return tuple(_disagreements(groups, metric, baseline, candidate, codes[order], means[:, order]))
+        larger, equal = places[gaps[places] > least], places[gaps[places] == least]
+        names = map(labels.__getitem__, codes[equal].tolist())
+        listed = heapq.nsmallest(LISTED - len(larger), zip(names, equal.tolist(), strict=True))
+        places = np.asarray([*larger, *(at for _, at in listed)], dtype=np.int64)
+    order = sorted(places.tolist(), key=lambda at: (-gaps[at], labels[codes[at]]))
+    return tuple(_disagreements(groups, metric, baseline[0], candidate[0], codes[order], means[:, order]))
 
 
-def _task_means(groups: Groups, metric: str, baseline: str, candidate: str) -> tuple[Ints, Floats]:
-    """The tasks that both have, and the mean of each side in two rows."""
-    values = groups.results.metrics[metric]
-    sides = [_side(groups, values, name) for name in (baseline, candidate)]
+def _task_means(groups: Groups, *sides: _Side) -> tuple[Ints, Floats]:
+    """The tasks that both sides have, and the mean of each side in two rows."""
     size = len(groups.tasks.labels)
     counts = np.asarray([np.bincount(side.tasks, minlength=size) for side in sides])
     sums = np.asarray([np.bincount(side.tasks, weights=side.values, minlength=size) for side in sides])
@@ -762,10 +740,14 @@ def _disagreements(
 ) -> list[Disagreement]:
     there = ~np.isnan(groups.results.metrics[metric])
     row_of_task = {int(code): at for at, code in enumerate(codes)}
+    is_listed = np.zeros(len(groups.tasks.labels) + 1, dtype=bool)
+    # The last one is of rows without a task.
+    is_listed[codes] = True
+    there &= is_listed[groups.tasks.codes]
     items: list[list[list[tuple[str, str]]]] = []
     for name in (baseline, candidate):
         lists: list[list[tuple[str, str]]] = [[] for _ in codes]
-        rows = np.flatnonzero(groups.rows(name) & there & np.isin(groups.tasks.codes, codes))
+        rows = np.flatnonzero(groups.rows(name) & there)
         for row in rows:
             run = groups.results.runs.labels[groups.results.runs.codes[row]]
             lists[row_of_task[int(groups.tasks.codes[row])]].append((run, groups.results.item_ids[row]))

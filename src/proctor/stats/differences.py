@@ -24,6 +24,7 @@ from proctor.stats.power import ASSURANCE, fewest_for_gate, required_tasks, smal
 from proctor.stats.samples import (
     FloatArray,
     common_means,
+    common_tasks,
     plus_interval,
     samples_of_sides,
     standard_error,
@@ -392,7 +393,6 @@ class _Sides:
 
     def about(self, first: FloatArray, second: FloatArray) -> Difference:
         """Everything but the interval, for the task means compared."""
-        known = set(self.a.labels) & set(self.b.labels)
         mean_a = float(first.mean()) if len(first) else None
         mean_b = float(second.mean()) if len(second) else None
         return replace(
@@ -402,7 +402,7 @@ class _Sides:
             mean_b=mean_b,
             n=min(len(first), len(second)),
             tasks=(len(first), len(second)),
-            left_out=self.a.tasks + self.b.tasks - 2 * len(known),
+            left_out=self.a.tasks + self.b.tasks - 2 * common_tasks(self.a, self.b),
         )
 
     def result(self, note: str = "") -> Difference:

@@ -392,6 +392,14 @@ def rank_levels(results: Results, by: str, metric: str = "success", tasks: Ints 
     return ranks_of_columns(columns, lo=lo, hi=hi, higher_is_better=not is_skewed, log=is_skewed)
 
 
+def unranked_items(results: Results, by: str) -> dict[str, int]:
+    """The items of each run that have no level of a factor, and so no rank; runs without such items are not
+    listed."""
+    codes, without = results.runs.codes, results.column(by).codes < 0
+    counts = np.bincount(codes[without], minlength=len(results.runs.labels))
+    return {run: int(count) for run, count in zip(results.runs.labels, counts, strict=True) if count}
+
+
 def reliability_ranks(results: Results, by: str, tasks: Ints | None = None) -> tuple[list[Rank], int]:
     """The levels of a factor by pass^k, and that k: the largest that most tasks of every level have."""
     levels = results.column(by)

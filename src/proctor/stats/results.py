@@ -8,9 +8,11 @@ the same code, and so have repeats.
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +24,26 @@ from proctor.json_values import as_list, as_map, as_number, as_text, maps_in
 from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
 from proctor.store.batches import moment
+from proctor.store.item_lists import sessions_at
 from proctor.store.items import item_settings, status_counts
 from proctor.store.results import (
     InputColumns,
     ResultColumns,
     ScoreColumns,
     ScoredSessions,
+    TimedScoreColumns,
     evaluator_source,
     first_columns,
     first_positions,
+    has_evaluations,
+    has_metrics,
     metric_columns,
     of_runs,
     of_selection,
+    own_score_columns,
     result_columns,
-    score_columns,
     selected_columns,
+    timed_score_columns,
     without_digest,
 )
 from proctor.store.tables import IMPORTED
@@ -57,6 +64,9 @@ SIDES = ("client", "therapist")
 """The two sides of a dialogue, each with inputs of its own."""
 OF_SIDES = ("combination", "model", "prompt")
 """Inputs of a dialogue that only name its sides."""
+INPUT_PATHS = ("runner", "agent", "model", "prompt")
+"""Inputs that every item has."""
+PROMPT_PATH = INPUT_PATHS.index("prompt")
 CACHED_INPUTS = 20_000
 FIRST_ROWS, LEAST_FIRST_ROWS = 4_000, 100
 """Rows of a first look at a large run, and of each agent and model in it."""
@@ -202,8 +212,10 @@ class Results:
 
     def _named(self, codes: Ints) -> Labels:
         """Codes with the label of the first row of each."""
-        _, first = np.unique(codes, return_index=True)
-        return Labels(codes, tuple(self.labels[row] for row in first))
+        first = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+        # Of several assignments the last remains: that of the first row.
+        first[codes[::-1]] = np.arange(len(codes))[::-1]
+        return Labels(codes, tuple(map(self.labels.__getitem__, first.tolist())))
 
     def pairing(self) -> str:
         """How rows pair unless somebody says otherwise: sessions that were evaluated by their scenario, and
@@ -309,12 +321,18 @@ class InputReader:
         """Digests by the number of their path; 0: there is none."""
         self._line_of: dict[str, int] = {}
         self._digests: dict[str, int] = {}
-        self._digests_of_details: dict[str, dict[str, int]] = {"{}": {}}
+        self._templates: dict[tuple[str, str, str, str], array[int]] = {}
+        """Lines without the digest of the prompt, by runner, agent, model and details."""
 
     def add(self, rows: InputColumns) -> None:
         """The next items: the inputs that every item has, and the others in its details."""
         known = self._line_of
-        for at, digest in enumerate(rows["digest"]):
+        lines = list(map(known.get, rows["digest"]))
+        for at, line in enumerate(lines):
+            if line is not None:
+                continue
+            digest = rows["digest"][at]
+            # An earlier row of this page may have been the first with these inputs.
             line = known.get(digest)
             if line is None:
                 line = len(self._lines)
@@ -322,32 +340,39 @@ class InputReader:
                 if len(known) >= CACHED_INPUTS:
                     known.clear()
                 known[digest] = line
-            self._rows.append(line)
+            lines[at] = line
+        self._rows.extend(cast("list[int]", lines))
 
     def _line(self, rows: InputColumns, at: int) -> "array[int]":
-        inputs: dict[str, object] = {
-            "runner": rows["runner"][at],
-            "agent": rows["agent"][at],
-            "model": rows["model"][at],
-            "prompt": rows["prompt"][at],
-        }
+        key = rows["runner"][at], rows["agent"][at], rows["model"][at], rows["details"][at]
+        template = self._templates.get(key)
+        if template is None:
+            template = self._template(*key)
+            if len(key[3]) <= LONGEST_LABEL and len(self._templates) < CACHED_INPUTS:
+                self._templates[key] = template
+        line = template[:]
         # Details of the same name win, as they do in the item's digest.
-        digests = {path: self._digest(value) for path, value in inputs.items()}
-        digests |= self._details(rows["details"][at])
-        numbers = [self._paths.setdefault(path, len(self._paths)) for path in digests]
-        line = array("Q", bytes(8 * len(self._paths)))
-        for number, digest in zip(numbers, digests.values(), strict=True):
-            line[number] = digest
+        if not line[PROMPT_PATH]:
+            line[PROMPT_PATH] = self._digest(rows["prompt"][at])
         return line
 
-    def _details(self, text: str) -> dict[str, int]:
-        """The digests of an item's details, by path."""
-        digests = self._digests_of_details.get(text)
-        if digests is None:
-            digests = {path: self._digest(value) for path, value in _flat("", json.loads(text)) if path}
-            if len(text) <= LONGEST_LABEL and len(self._digests_of_details) < CACHED_INPUTS:
-                self._digests_of_details[text] = digests
-        return digests
+    def _template(self, runner: str, agent: str, model: str, details: str) -> "array[int]":
+        if not self._paths:
+            self._paths = {path: number for number, path in enumerate(INPUT_PATHS)}
+        # That of the prompt is added to each line.
+        digests = {
+            "runner": self._digest(runner),
+            "agent": self._digest(agent),
+            "model": self._digest(model),
+            "prompt": 0,
+        }
+        if details != "{}":
+            digests |= {path: self._digest(value) for path, value in _flat("", json.loads(details)) if path}
+        numbers = [self._paths.setdefault(path, len(self._paths)) for path in digests]
+        template = array("Q", bytes(8 * len(self._paths)))
+        for number, digest in zip(numbers, digests.values(), strict=True):
+            template[number] = digest
+        return template
 
     def inputs(self) -> Inputs:
         """All of them."""
@@ -383,6 +408,9 @@ def _distinct(groups: Ints, codes: Ints) -> int:
 
 def _is_varied(values: NDArray[np.uint64], groups: Ints) -> bool:
     """Whether no two groups have a value of an input in common."""
+    if len(values) and values[0] and bool((values == values[0]).all()):
+        # Most inputs are the same in all rows.
+        return False
     there = values != 0
     # Groups are few: a pair of value and group is one number, since equal values differ only by group.
     pairs = _mix(values[there]) + groups[there].astype(np.uint64)
@@ -395,13 +423,20 @@ def _is_crossed(values: NDArray[np.uint64], groups: Ints) -> bool:
     return all(np.array_equal(sets[0], other) for other in sets[1:])
 
 
-def load_results(read: StoreReader, runs: Sequence[str], now: datetime) -> Results:
+def load_results(
+    read: StoreReader, runs: Sequence[str], now: datetime, progress: Callable[[int], None] | None = None
+) -> Results:
     """The finished items of runs of any job, in the order of the runs."""
-    return load_from([(read, run) for run in runs], now)
+    return load_from([(read, run) for run in runs], now, progress)
 
 
-def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Results:
-    """The finished items of runs in several stores, in the order of the runs."""
+def load_from(
+    sources: Sequence[tuple[StoreReader, str]], now: datetime, progress: Callable[[int], None] | None = None
+) -> Results:
+    """The finished items of runs in several stores, in the order of the runs.
+
+    `progress` is called with the number of each page's items; what it raises ends the loading.
+    """
     named = [(read, read.batch(run, now)["runId"]) for read, run in sources]
     ids = [run_id for _, run_id in named]
     if len(set(ids)) < len(ids):
@@ -412,7 +447,10 @@ def load_from(sources: Sequence[tuple[StoreReader, str]], now: datetime) -> Resu
     for read, run_id in named:
         counts = status_counts(read, run_id)
         reader.unfinished[run_id] = sum(n for status, n in counts.items() if status not in FINISHED)
-        reader.add(result_columns(read, [run_id]))
+        for page in result_columns(read, [run_id]):
+            reader.add([page])
+            if progress:
+                progress(len(page["id"]))
     for read in {id(read): read for read, _ in named}.values():
         of_store = [run_id for other, run_id in named if other is read]
         reader.add_scores(read, of_runs(of_store))
@@ -457,7 +495,7 @@ class _Codes:
     def extend(self, texts: Sequence[str]) -> list[str]:
         """Add the texts of the next rows; return those that are new."""
         known = self.known
-        new = [text for text in dict.fromkeys(texts) if text not in known]
+        new = list(dict.fromkeys(text for text in texts if text not in known))
         for text in new:
             known[text] = len(known)
         self.codes.extend(map(known.__getitem__, texts))
@@ -472,55 +510,87 @@ class _Scores:
     """Collects scores of rows, and computes their means."""
 
     def __init__(self) -> None:
-        self.versions: dict[_Version, str] = {}
-        """One session in which each was applied."""
         self._codes: dict[_Version, int] = {}
         self._version = array("q")
-        self._at = array("q")
+        self._at: list[Ints] = []
         self._values: list[Floats] = []
         self._judging: list[str] = []
         self._times: list[str | None] = []
 
-    def add(self, page: ScoreColumns, rows: Mapping[str, int]) -> None:
-        """The next scores; `rows` has the row of each session. Others are ignored."""
-        versions = list(zip(page["evaluator"], page["evaluatorDigest"], page["dimension"], strict=True))
-        for version in dict.fromkeys(versions):
-            if version not in self._codes:
-                self._codes[version] = len(self._codes)
-                self.versions[version] = page["judgingSessionId"][versions.index(version)]
-        self._version.extend(map(self._codes.__getitem__, versions))
-        self._at.extend([rows.get(session, -1) for session in page["sessionId"]])
+    def add(self, page: ScoreColumns, at: Ints) -> dict[_Version, int]:
+        """The next scores and their rows, -1: none; returns new versions with their places in the page."""
+        codes, new = self._codes, dict[_Version, int]()
+        columns = page["evaluator"], page["evaluatorDigest"], page["dimension"]
+        for version in set(zip(*columns, strict=True)) - codes.keys():
+            new[version] = list(zip(*columns, strict=True)).index(version)
+        for version in sorted(new, key=new.__getitem__):
+            codes[version] = len(codes)
+        self._version.extend(map(codes.__getitem__, zip(*columns, strict=True)))
+        self._at.append(at)
         self._values.append(np.asarray(page["value"], dtype=np.float64))
+        return new
+
+    def add_timed(self, page: TimedScoreColumns, at: Ints) -> dict[_Version, int]:
+        """The same with times, which decide between several evaluations."""
         self._judging += page["judgingSessionId"]
         self._times += page["timestamp"]
+        return self.add(page, at)
 
-    def means(self) -> Iterator[tuple[_Version, Ints, Floats]]:
+    def means(self) -> Iterator[tuple[_Version, Ints, Floats]] | None:
         """The rows that each evaluator scored, with their mean scores; of several for one row and name, the
-        one that counts."""
+        one that counts. None: that cannot be decided without times."""
         if not self._values:
-            return
-        at, version = _integers(self._at), _integers(self._version)
-        values = np.concatenate(self._values)
-        there = at >= 0
+            return iter(())
+        at, version = np.concatenate(self._at), _integers(self._version)
         by_name: dict[tuple[str, str], list[_Version]] = {}
         for each in self._codes:
             by_name.setdefault((each[0], each[2]), []).append(each)
-        for versions in by_name.values():
-            codes = [self._codes[each] for each in versions]
-            chosen = np.flatnonzero(there & np.isin(version, codes))
-            if len(np.unique(at[chosen])) < len(chosen):
-                yield from self._means_of_several(chosen, values)
-                continue
-            for each, code in zip(versions, codes, strict=True):
-                own = chosen[version[chosen] == code]
-                yield each, at[own], values[own]
+        chosen = {
+            name: np.flatnonzero((at >= 0) & np.isin(version, [self._codes[each] for each in versions]))
+            for name, versions in by_name.items()
+        }
+        several = {name for name, places in chosen.items() if np.bincount(at[places], minlength=1).max() > 1}
+        width = len(self._codes)
+        if not self._times and any(
+            # Some row has scores of several versions.
+            len(np.unique(at[chosen[name]]))
+            < len(np.unique(at[chosen[name]] * width + version[chosen[name]]))
+            for name in several
+        ):
+            return None
+        return self._means(by_name, chosen, several, at, version)
 
-    def _means_of_several(self, chosen: Ints, values: Floats) -> Iterator[tuple[_Version, Ints, Floats]]:
+    def _means(
+        self,
+        by_name: Mapping[tuple[str, str], Sequence[_Version]],
+        chosen: Mapping[tuple[str, str], Ints],
+        several: Collection[tuple[str, str]],
+        at: Ints,
+        version: Ints,
+    ) -> Iterator[tuple[_Version, Ints, Floats]]:
+        values = np.concatenate(self._values)
+        for name, versions in by_name.items():
+            if name in several and self._times:
+                yield from self._means_of_several(chosen[name], at, values)
+                continue
+            for each in versions:
+                own = chosen[name][version[chosen[name]] == self._codes[each]]
+                rows, numbers = at[own], values[own]
+                if name in several and len(own):
+                    counts = np.bincount(rows)
+                    sums = np.bincount(rows, weights=numbers)
+                    rows = np.flatnonzero(counts)
+                    numbers = sums[rows] / counts[rows]
+                yield each, rows, numbers
+
+    def _means_of_several(
+        self, chosen: Ints, at: Ints, values: Floats
+    ) -> Iterator[tuple[_Version, Ints, Floats]]:
         """The same where rows have several scores: each evaluation's are averaged, the last one counts."""
         names = list(self._codes)
         groups: dict[tuple[int, int, str], list[int]] = {}
-        for place in chosen.tolist():
-            groups.setdefault((self._at[place], self._version[place], self._judging[place]), []).append(place)
+        for place, row in zip(chosen.tolist(), at[chosen].tolist(), strict=True):
+            groups.setdefault((row, self._version[place], self._judging[place]), []).append(place)
         means = [
             (max(self._times[place] or "" for place in places), row, code, values[places].mean())
             for (row, code, _), places in groups.items()
@@ -537,7 +607,10 @@ class _Reader:
     """Collects rows as columns; texts of inputs are kept as digests, so memory grows with numbers only."""
 
     def __init__(self) -> None:
-        self._sessions: list[str | None] = []
+        self._keys: dict[str, list[Sequence[object]]] = {}
+        """What scores name rows by, by run, in pages."""
+        self._starts: dict[str, int] = {}
+        """The first row of each run."""
         self._metrics: dict[str, Floats] = {}
         self._evaluators: dict[str, tuple[Ints, dict[str, int]]] = {}
         """By metric: the code of the digest of each row's evaluator, and the codes of digests."""
@@ -557,10 +630,10 @@ class _Reader:
         self._stand_ins: dict[str, None] = {}
         self._answered: dict[tuple[str, str], int] = {}
         self._levels: dict[str, dict[str, int]] = {}
+        self._level_codes: dict[str, array[int]] = {}
+        """By factor: the code of its level in each text of `_factors`, -1: none. May end early."""
         self._inputs = InputReader()
         self._factors = _Codes()
-        self._levels_of_factors: list[tuple[tuple[str, int], ...]] = []
-        """The codes of the levels in each text of `_factors`."""
         self._task_names: list[str] = []
         """The name of the task in each text of `_factors`; empty: it has none."""
 
@@ -572,15 +645,17 @@ class _Reader:
     def _add_page(self, page: ResultColumns) -> None:
         run_ids, runners = page["runId"], page["runner"]
         factors = self._factors_of(page) if any(page["answeredModel"]) else page["factors"]
-        for text in self._factors.extend(factors):
-            self._read_factors(text)
+        self._read_factors(self._factors.extend(factors))
         names = self._task_names
         self._labels += [
             # The same object for all rows of a task with a name.
             names[code] or prompt[:LONGEST_LABEL]
             for code, prompt in zip(self._factors.codes[len(self._ids) :], page["prompt"], strict=True)
         ]
-        self._runs.extend(run_ids)
+        for run_id in self._runs.extend(run_ids):
+            self._starts[run_id] = len(self._ids)
+        # Keys of several runs are sessions, which are looked up in all of them.
+        self._keys.setdefault(run_ids[0], []).append(page["key"])
         self._ids += page["id"]
         self._status.extend(map(_STATUS_CODES.__getitem__, page["status"]))
         self._reasons.extend(page["reason"])
@@ -588,13 +663,9 @@ class _Reader:
         kinds = set(zip(run_ids, runners, strict=True))
         self._imported.update(run_id for run_id, runner in kinds if runner == IMPORTED)
         self._simulated.update(run_id for run_id, runner in kinds if runner == SCENARIO)
-        evaluations = [runner == EVALUATION for runner in runners]
-        self._evaluations.extend(evaluations)
-        figures = _figures(page)
-        figures[:, evaluations] = np.nan
-        self._figures.append(figures)
+        self._evaluations.extend([runner == EVALUATION for runner in runners])
+        self._figures.append(_figures(page))
         self._inputs.add(page)
-        self._sessions += page["sessionId"]
         if any(page["standIn"]):
             stand_ins = zip(page["standIn"], page["model"], page["agent"], strict=True)
             self._stand_ins |= dict.fromkeys(model or agent for is_one, model, agent in stand_ins if is_one)
@@ -611,19 +682,22 @@ class _Reader:
             factors.append(json.dumps({**json.loads(text), "model": answered}))
         return factors
 
-    def _read_factors(self, text: str) -> None:
-        """The factors of rows with the codes of their levels, and the name of their task, if it has one."""
-        opened: Mapping[str, object] = json.loads(text)
-        levels = {
-            name: value if isinstance(value, str) else json.dumps(value) for name, value in opened.items()
-        }
-        pairs = []
-        for name, level in levels.items():
-            known = self._levels.setdefault(name, {})
-            pairs.append((name, known.setdefault(level, len(known))))
-        self._levels_of_factors.append(tuple(pairs))
-        task = levels.get("scenario") or levels.get("task") or ""
-        self._task_names.append(task[:LONGEST_LABEL])
+    def _read_factors(self, texts: Sequence[str]) -> None:
+        """New texts of factors: the codes of their levels, and the name of the task, if there is one."""
+        # Many texts at once take a third of the time.
+        opened: Sequence[Mapping[str, object]] = json.loads(f"[{','.join(texts)}]")
+        for factors in opened:
+            number = len(self._task_names)
+            for name, value in factors.items():
+                level = value if isinstance(value, str) else json.dumps(value)
+                if name not in self._levels:
+                    self._levels[name], self._level_codes[name] = {}, array("q")
+                known, codes = self._levels[name], self._level_codes[name]
+                if len(codes) < number:
+                    codes.extend([-1] * (number - len(codes)))
+                codes.append(known.setdefault(level, len(known)))
+            task = factors.get("scenario") or factors.get("task") or ""
+            self._task_names.append((task if isinstance(task, str) else json.dumps(task))[:LONGEST_LABEL])
 
     def add_scores(self, read: StoreReader, sources: Sequence[ScoredSessions]) -> None:
         """The scores and the last value of each number measured in sessions, and the evaluators' scales.
@@ -631,37 +705,66 @@ class _Reader:
         Call it when all rows are there. Of several evaluations the last one counts; a session's own scores
         count before them.
         """
-        rows = self._rows_of_session()
+        rows_of = {source: self._row_finder(source) for source in sources}
         versions = dict[_Version, str]()
-        for of_evaluations in (True, False):
+        if has_evaluations(read):
             scores = _Scores()
-            for page in score_columns(read, sources, of_evaluations=of_evaluations):
-                scores.add(page, rows)
-            for version, at, values in scores.means():
-                name = score_name(version[0], version[2])
-                self._column(name)[at] = values
-                codes, digests = self._evaluators.setdefault(name, (np.full(len(self._ids), -1), {}))
-                codes[at] = digests.setdefault(version[1], len(digests))
-            versions = scores.versions | versions
-        for (evaluator, _, dimension), judging_session in versions.items():
+            versions |= _read_timed(read, scores, rows_of, of_evaluations=True)
+            self._put_scores(scores.means())
+        scores, own = _Scores(), dict[_Version, str]()
+        for source, rows in rows_of.items():
+            for page in own_score_columns(read, source):
+                for version, place in scores.add(page, rows(page["key"])).items():
+                    own[version] = _session_of(read, source, page["key"][place])
+        means = scores.means()
+        if means is None:
+            scores = _Scores()
+            _read_timed(read, scores, rows_of, of_evaluations=False)
+            means = scores.means()
+        self._put_scores(means)
+        for (evaluator, _, dimension), judging_session in (own | versions).items():
             scale = _declared_scale(read, evaluator, dimension, judging_session)
             self._scales.setdefault(score_name(evaluator, dimension), set()).add(scale)
-        for measured in metric_columns(read, sources):
-            places = np.asarray([rows.get(session, -1) for session in measured["sessionId"]])
-            names, values = np.asarray(measured["name"]), np.asarray(measured["value"], dtype=np.float64)
-            for name in dict.fromkeys(measured["name"]):
-                chosen = (names == name) & (places >= 0)
-                # Of several values in one session the last is assigned last.
-                self._column(MEASURE + name)[places[chosen]] = values[chosen]
+        for source, rows in rows_of.items() if has_metrics(read) else ():
+            for measured in metric_columns(read, source):
+                places = rows(measured["key"])
+                names, values = np.asarray(measured["name"]), np.asarray(measured["value"], dtype=np.float64)
+                for name in dict.fromkeys(measured["name"]):
+                    chosen = (names == name) & (places >= 0)
+                    # Of several values in one session the last is assigned last.
+                    self._column(MEASURE + name)[places[chosen]] = values[chosen]
+
+    def _put_scores(self, means: "Iterable[tuple[_Version, Ints, Floats]] | None") -> None:
+        for version, at, values in means or ():
+            name = score_name(version[0], version[2])
+            self._column(name)[at] = values
+            codes, digests = self._evaluators.setdefault(name, (np.full(len(self._ids), -1), {}))
+            codes[at] = digests.setdefault(version[1], len(digests))
+
+    def _row_finder(self, source: ScoredSessions) -> "Callable[[Sequence[object]], Ints]":
+        """Finds the rows of the keys of a source; -1: none."""
+        if not source.run_id:
+            keys = chain.from_iterable(chain.from_iterable(self._keys.values()))
+            rows = {key: at for at, key in enumerate(keys) if key}
+            return lambda keys: np.asarray([rows.get(key, -1) for key in keys], dtype=np.int64)
+        start, pages = self._starts.get(source.run_id, 0), self._keys.get(source.run_id, [])
+        # In the order of the plan.
+        positions = np.fromiter(chain.from_iterable(pages), dtype=np.int64)
+
+        def find(keys: Sequence[object]) -> Ints:
+            sought = np.asarray(keys, dtype=np.int64)
+            if not len(positions):
+                return np.full(len(sought), -1, dtype=np.int64)
+            places = np.minimum(np.searchsorted(positions, sought), len(positions) - 1)
+            return np.asarray(np.where(positions[places] == sought, places + start, -1), dtype=np.int64)
+
+        return find
 
     def _column(self, metric: str) -> Floats:
         """The values of a metric, NaN where nothing is known."""
         if metric not in self._metrics:
             self._metrics[metric] = np.full(len(self._ids), np.nan)
         return self._metrics[metric]
-
-    def _rows_of_session(self) -> dict[str, int]:
-        return {session: at for at, session in enumerate(self._sessions) if session}
 
     def add_metric_scales(self, read: StoreReader, run_ids: Sequence[str]) -> None:
         """The ranges that the scenarios of runs declare for their metrics."""
@@ -684,6 +787,13 @@ class _Reader:
         n = len(self._ids)
         figures = np.concatenate(self._figures, axis=1) if n else np.empty((len(FIGURES), 0))
         self._figures = [figures]
+        status, reasons = np.asarray(self._status, dtype=np.int64), _labels(self._reasons)
+        is_evaluation = np.asarray(self._evaluations, dtype=np.bool_)
+        without = (status == FINISHED.index(ERROR)) | (
+            reasons.mask(UNCHECKED) if UNCHECKED in reasons.labels else False
+        )
+        figures[0] = np.where(without, np.nan, status == FINISHED.index(SUCCESS))
+        figures[:, is_evaluation] = np.nan
         columns: dict[str, Floats] = dict(zip(FIGURES, figures, strict=True))
         columns |= dict(sorted(self._metrics.items()))
         numbers = {run_id: at for at, run_id in enumerate(run_ids)}
@@ -693,8 +803,8 @@ class _Reader:
             factors=self._factor_columns(),
             labels=tuple(self._labels),
             item_ids=tuple(self._ids),
-            status=np.asarray(self._status, dtype=np.int64),
-            reasons=_labels(self._reasons),
+            status=status,
+            reasons=reasons,
             repeat=_integers(self._repeat),
             metrics=columns,
             evaluators={
@@ -708,7 +818,7 @@ class _Reader:
                 if scale is not None and not others
             },
             inputs=self._inputs.inputs(),
-            is_evaluation=np.asarray(self._evaluations, dtype=np.bool_),
+            is_evaluation=is_evaluation,
             stand_ins=tuple(sorted(self._stand_ins)),
             answered=tuple(
                 OtherModel(requested=requested, answered=answered, items=items)
@@ -720,12 +830,12 @@ class _Reader:
 
     def _factor_columns(self) -> dict[str, Labels]:
         """The levels of each factor: a table of those in each text of factors, looked up by row."""
-        tables = {name: np.full(len(self._levels_of_factors), -1, dtype=np.int64) for name in self._levels}
-        for at, levels in enumerate(self._levels_of_factors):
-            for name, code in levels:
-                tables[name][at] = code
-        rows = _integers(self._factors.codes)
-        return {name: Labels(tables[name][rows], tuple(levels)) for name, levels in self._levels.items()}
+        rows, columns = _integers(self._factors.codes), dict[str, Labels]()
+        for name, levels in self._levels.items():
+            table = np.full(len(self._task_names), -1, dtype=np.int64)
+            table[: len(self._level_codes[name])] = self._level_codes[name]
+            columns[name] = Labels(table[rows], tuple(levels))
+        return columns
 
 
 def _integers(values: "array[int]") -> Ints:
@@ -738,6 +848,30 @@ def _labels(column: _Codes) -> Labels:
     places = {text: at for at, text in enumerate(labels)}
     codes = np.asarray([places.get(text, -1) for text in column.known], dtype=np.int64)
     return Labels(codes[_integers(column.codes)], tuple(labels))
+
+
+def _read_timed(
+    read: StoreReader,
+    scores: _Scores,
+    rows_of: "Mapping[ScoredSessions, Callable[[Sequence[object]], Ints]]",
+    *,
+    of_evaluations: bool,
+) -> dict[_Version, str]:
+    """Read scores with their times; a session in which each version of an evaluator was applied."""
+    versions = dict[_Version, str]()
+    for source, rows in rows_of.items():
+        for page in timed_score_columns(read, source, of_evaluations=of_evaluations):
+            new = scores.add_timed(page, rows(page["key"]))
+            versions |= {version: page["judgingSessionId"][place] for version, place in new.items()}
+    return versions
+
+
+def _session_of(read: StoreReader, source: ScoredSessions, key: object) -> str:
+    """The session behind a key of a source."""
+    if not source.run_id:
+        return str(key)
+    (session,) = sessions_at(read, source.run_id, [int(str(key))])
+    return session or ""
 
 
 def _declared_scale(
@@ -787,20 +921,19 @@ def _range_of(rule: Mapping[str, object]) -> tuple[float, float] | None:
 
 
 def _figures(page: ResultColumns) -> Floats:
-    """The figures of rows, one row of the result for each of `FIGURES`."""
-    status, reason = np.asarray(page["status"]), np.asarray(page["reason"])
+    """The figures of rows, one row of the result for each of `FIGURES`; success is added later."""
+    figures = np.empty((len(FIGURES), len(page["id"])))
     # None becomes NaN.
-    figures = np.asarray(
-        [status == SUCCESS, page["costUsd"], page["workSeconds"], page["tokensTotal"]], dtype=np.float64
-    )
-    success, _, seconds, tokens = figures
-    success[(status == ERROR) | (reason == UNCHECKED)] = np.nan
+    for row, values in enumerate((page["costUsd"], page["workSeconds"], page["tokensTotal"]), 1):
+        figures[row] = values
+    _, _, seconds, tokens = figures
     tokens[tokens == 0] = np.nan
-    for at, session in enumerate(page["sessionId"]):
-        if session is None:
-            # Nothing recorded its work: the time from its start to its end.
-            span = elapsed(moment(page["startedAt"][at]), moment(page["finishedAt"][at]))
-            seconds[at] = np.nan if span is None else span
+    if any(page["times"]):
+        for at, times in enumerate(page["times"]):
+            if times:
+                # Nothing recorded its work: the time from its start to its end.
+                span = elapsed(*map(moment, times.split(" ")))
+                seconds[at] = np.nan if span is None else span
     return figures
 
 

@@ -30,6 +30,8 @@ class Sample:
     """The task of each value: an index of `labels`."""
     labels: tuple[Hashable, ...] = field(repr=False)
     """The tasks that have a value, in order of appearance."""
+    numbers: IntArray | None = field(default=None, repr=False)
+    """The labels, where they are numbers without large gaps."""
     left_out: int = 0
     """Runs without a value or without a task."""
     problem: str = ""
@@ -94,6 +96,7 @@ def sample(
     """
     numbers, has_value = parse(values)
     present = has_value if present is None else has_value & present
+    dense: IntArray | None = None
     if task is None:
         labels: list[Hashable] = list(range(int(present.sum())))
         codes = np.arange(len(labels), dtype=np.int64)
@@ -101,10 +104,15 @@ def sample(
         if len(task) != len(numbers):
             raise ValueError(f"{len(numbers)} values, but {len(task)} task labels")
         # As below, a hundred times as fast: labels in the order of their first values.
-        distinct, first, inverse = np.unique(task[present], return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        codes = np.argsort(order)[inverse]
-        labels = distinct[order].tolist()
+        known = task[present].astype(np.int64)
+        if is_dense(known):
+            dense, codes = by_appearance(known)
+            labels = dense.tolist()
+        else:
+            distinct, first, inverse = np.unique(known, return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            codes = np.argsort(order)[inverse]
+            labels = distinct[order].tolist()
     else:
         listed = _listed(task)
         if len(listed) != len(numbers):
@@ -113,8 +121,10 @@ def sample(
         labeled = np.fromiter((each is not None and each == each for each in listed), bool, len(listed))
         present = present & labeled
         index: dict[Hashable, int] = {}
-        known = [each for each, is_present in zip(listed, present.tolist(), strict=True) if is_present]
-        codes = np.fromiter((index.setdefault(each, len(index)) for each in known), np.int64, len(known))
+        used_tasks = [each for each, is_present in zip(listed, present.tolist(), strict=True) if is_present]
+        codes = np.fromiter(
+            (index.setdefault(each, len(index)) for each in used_tasks), np.int64, len(used_tasks)
+        )
         labels = list(index)
     used = numbers[present]
     left_out = len(numbers) - len(used)
@@ -124,7 +134,29 @@ def sample(
         problem = f"{broken} of {len(used)} values {'is' if broken == 1 else 'are'} NaN or infinite."
     elif len(used) and np.abs(used).max() > 1e150:
         problem = "Values beyond 1e150 are too large to compute with."
-    return Sample(values=used, codes=codes, labels=tuple(labels), left_out=left_out, problem=problem)
+    return Sample(
+        values=used, codes=codes, labels=tuple(labels), numbers=dense, left_out=left_out, problem=problem
+    )
+
+
+def is_dense(codes: IntArray) -> bool:
+    """Whether codes have no large gaps, so that a table by code takes little more memory than they do."""
+    return not len(codes) or (int(codes.min()) >= 0 and int(codes.max()) < 8 * len(codes) + 1000)
+
+
+def by_appearance(codes: IntArray) -> tuple[IntArray, IntArray]:
+    """Dense codes in the order of their first appearance, and for each of `codes` its place there.
+
+    Tables by code take a tenth of the time of sorting.
+    """
+    places = np.arange(len(codes), dtype=np.int64)
+    first = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
+    # Of several assignments the last remains: that of the first place.
+    first[codes[::-1]] = places[::-1]
+    distinct = np.flatnonzero(first >= 0)
+    ordered = distinct[np.argsort(first[distinct])]
+    first[ordered] = places[: len(ordered)]
+    return ordered, first[codes]
 
 
 def samples_of_sides(
@@ -149,11 +181,27 @@ def samples_of_sides(
 
 def common_means(a: Sample, b: Sample) -> tuple[FloatArray, FloatArray, int]:
     """Means of the tasks that both samples have, in the order of the first, and their number of runs."""
+    first, second = _common(a, b)
+    return a.means[first], b.means[second], int(a.counts[first].sum() + b.counts[second].sum())
+
+
+def common_tasks(a: Sample, b: Sample) -> int:
+    """How many tasks both samples have."""
+    return len(_common(a, b)[0])
+
+
+def _common(a: Sample, b: Sample) -> tuple[IntArray, IntArray]:
+    """The places of the tasks that both samples have, in the order of the first."""
+    if a.numbers is not None and b.numbers is not None:
+        size = int(max(a.numbers.max(initial=-1), b.numbers.max(initial=-1))) + 1
+        place_of = np.full(size, -1, dtype=np.int64)
+        place_of[b.numbers] = np.arange(len(b.numbers))
+        second = place_of[a.numbers]
+        return np.flatnonzero(second >= 0), second[second >= 0]
     places = {label: place for place, label in enumerate(b.labels)}
     rows = [(place, places[label]) for place, label in enumerate(a.labels) if label in places]
     index = np.asarray(rows, dtype=np.int64).reshape(-1, 2)
-    runs = int(a.counts[index[:, 0]].sum() + b.counts[index[:, 1]].sum())
-    return a.means[index[:, 0]], b.means[index[:, 1]], runs
+    return index[:, 0], index[:, 1]
 
 
 def _places(values: Iterable[float | None]) -> tuple[Iterable[float | None], range]:

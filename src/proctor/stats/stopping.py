@@ -159,7 +159,7 @@ class Standing:
     rivals: tuple[str, ...]
     """Levels that are not separated from the leader; empty: it is decided."""
     tasks: int
-    """Finished tasks of the leader that count."""
+    """Tasks of the leader that its estimate is of: without those that ended in an infrastructure error."""
     unit: str
     needs: int | None
     """About how many further tasks would decide it, if they are like those so far; None: unknown."""
@@ -275,7 +275,7 @@ class StopMonitor:
             leader=leader,
             estimate=known[leader],
             rivals=rivals,
-            tasks=self._monitor.finished(leader),
+            tasks=known[leader].n,
             unit=self.rule.unit,
             needs=None if None in projected else max((each or 0 for each in projected), default=0),
             left=self.task_count - self._monitor.finished(leader),

@@ -11,7 +11,15 @@ from typing import TypedDict
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED
 from proctor.store.database import R, literals, places
 from proctor.store.items import SHOWN_CHARACTERS
-from proctor.store.reader import CountRow, RunIdRow, Scope, StoreReader, session_where, uses_postgres
+from proctor.store.reader import (
+    CountRow,
+    RunIdRow,
+    Scope,
+    StoreReader,
+    seconds_between,
+    session_where,
+    uses_postgres,
+)
 from proctor.store.recorder import FREE
 from proctor.store.tables import IMPORTED, TABLE
 
@@ -75,12 +83,7 @@ class Selection:
 
     def seconds(self, start: str, end: str) -> str:
         """The seconds between two columns of timestamps, as an expression; 0 where the clock was set back."""
-        if self.is_postgres:
-            # A plain number: `EXTRACT` alone is a decimal, of which reading keeps only the whole part.
-            gap = f"EXTRACT(EPOCH FROM ({end}::timestamptz - {start}::timestamptz))"
-            return f"CAST(GREATEST(0, {gap}) AS DOUBLE PRECISION)"
-        # To the millisecond, as the timestamps are: days are too coarse to give it exactly.
-        return f"MAX(0.0, ROUND((julianday({end}) - julianday({start})) * 86400.0, 3))"
+        return seconds_between(start, end, is_postgres=self.is_postgres)
 
 
 class _SessionCounts(TypedDict):

@@ -1,5 +1,9 @@
-"""Annotations of sessions by people: notes, stars and tags; and ratings from 1 to 5, which are labels."""
+"""Annotations of sessions by people: notes, stars and tags; labels, and the scores they are compared with.
 
+Ratings from 1 to 5 are labels.
+"""
+
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +11,206 @@ from datetime import datetime
 from typing import Literal, TypedDict
 
 from proctor.errors import NotFound, UsageError
+from proctor.score import Level
 from proctor.store.database import Connection, id_pages, insertion, places
 from proctor.store.reader import StoreReader
-from proctor.store.tables import COLUMNS, AnnotationRow, clean
+from proctor.store.recorder import split_long_text
+from proctor.store.runs import last_change
+from proctor.store.tables import COLUMNS, AnnotationRow, CalibrationRow, LabelRow, clean, finite, short
 from proctor.store.writer import timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """One person's label of a session, trace or tool call."""
+
+    session_id: str
+    """In the store."""
+    evaluator: str
+    """Name of the evaluator that it is compared with."""
+    who: str
+    label: str = ""
+    value: float | None = None
+    """None: only a label."""
+    level: Level = "session"
+    target: str = ""
+    """Trace or tool call; empty at the session level."""
+    dimension: str = ""
+    note: str = ""
+
+
+def save_label(connection: Connection, label: Label, now: datetime) -> None:
+    """Save a label, replacing the same person's earlier label of the same target."""
+    if not label.label and label.value is None:
+        raise UsageError("a label needs a word or a value")
+    key = (label.session_id, clean(label.evaluator), clean(label.target), clean(label.dimension))
+    who = clean(label.who)
+    connection.run(
+        'DELETE FROM "labels" WHERE "sessionId" = ? AND "evaluator" = ? AND "target" = ? '
+        'AND "dimension" = ? AND "who" = ?',
+        (*key, who),
+    )
+    note, blob = split_long_text(clean(label.note))
+    if blob is not None:
+        connection.run(
+            'INSERT INTO "blobs" ("digest", "size", "data") VALUES (?, ?, ?) ON CONFLICT DO NOTHING', blob
+        )
+    values = (finite(label.value), short(clean(label.label)), note, blob[0] if blob else None)
+    connection.run(insertion("labels", COLUMNS["labels"]), (*key, who, label.level, timestamp(now), *values))
+
+
+def labels(read: StoreReader, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[LabelRow]:
+    """Labels by evaluator or session, oldest first."""
+    parts, parameters = ["1 = 1"], list[object]()
+    if evaluator:
+        parts.append('"evaluator" = ?')
+        parameters.append(evaluator)
+    if session_ids:
+        parts.append(f'"sessionId" IN ({places(session_ids)})')
+        parameters += session_ids
+    rows = read.rows(
+        LabelRow,
+        f'SELECT * FROM "labels" WHERE {" AND ".join(parts)} '
+        'ORDER BY "at", "sessionId", "target", "dimension", "who"',
+        parameters,
+    )
+    return list(read.with_long_texts(rows))
+
+
+class _LabelCount(TypedDict):
+    n: int
+    at: str | None
+
+
+class LabelsState(TypedDict):
+    """Fingerprint of labels and results, to detect changes."""
+
+    n: int
+    """Number of labels."""
+    at: str | None
+    """Time of the newest label."""
+    created: str | None
+    """Creation of the newest batch."""
+    finished: str | None
+    """End of the batch that finished last."""
+
+
+def labels_state(read: StoreReader, evaluator: str = "") -> LabelsState:
+    """Changes whenever there may be new labels for an evaluator (empty: for any), or new scores."""
+    where, parameters = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
+    (row,) = read.rows(
+        _LabelCount, f'SELECT COUNT(*) AS "n", MAX("at") AS "at" FROM "labels" {where}', parameters
+    )
+    batch = last_change(read)
+    return LabelsState(n=row["n"], at=row["at"], created=batch["at"], finished=batch["end"])
+
+
+class LabeledEvaluator(TypedDict):
+    """How many labels an evaluator and dimension have."""
+
+    evaluator: str
+    dimension: str
+    level: str
+    labels: int
+
+
+class LabeledScore(TypedDict):
+    """A score beside a label of the same target."""
+
+    evaluator: str
+    dimension: str
+    about: str
+    target: str
+    who: str
+    humanLabel: str
+    humanValue: float | None
+    level: str
+    evaluatorDigest: str
+    label: str
+    value: float | None
+    timestamp: str | None
+    sessionId: str
+    position: int
+
+
+_LABELED_SCORES = (
+    'SELECT l."evaluator", l."dimension", l."sessionId" AS "about", l."target", l."who", '
+    'l."label" AS "humanLabel", l."value" AS "humanValue", l."level", s."evaluatorDigest", s."label", '
+    's."value", s."timestamp", s."sessionId", s."position" FROM "labels" l JOIN "scores" s ON {joined} '
+    'AND s."evaluator" = l."evaluator" AND s."target" = l."target" AND s."dimension" = l."dimension" '
+    "AND s.\"error\" = '' WHERE {condition}"
+)
+_JOINS = (
+    's."judgedSessionId" = l."sessionId"',
+    's."sessionId" = l."sessionId" AND s."judgedSessionId" = \'\'',
+)
+
+
+def labeled_evaluators(read: StoreReader, evaluator: str = "") -> list[LabeledEvaluator]:
+    """The evaluators that have labels, the most labeled first; or one of them."""
+    where, parameters = ('WHERE "evaluator" = ?', (evaluator,)) if evaluator else ("", ())
+    return read.rows(
+        LabeledEvaluator,
+        'SELECT "evaluator", "dimension", MAX("level") AS "level", COUNT(*) AS "labels" FROM "labels" '
+        f'{where} GROUP BY "evaluator", "dimension" ORDER BY "labels" DESC, "evaluator", "dimension"',
+        parameters,
+    )
+
+
+def labeled_scores(read: StoreReader, evaluator: str = "") -> list[LabeledScore]:
+    """Every pair of a label and a score of the same target; or those of one evaluator."""
+    condition, parameters = ('l."evaluator" = ?', (evaluator,)) if evaluator else ("1 = 1", ())
+    return [
+        row
+        for joined in _JOINS
+        for row in read.rows(
+            LabeledScore, _LABELED_SCORES.format(joined=joined, condition=condition), parameters
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRecord:
+    """A comparison of one version of an evaluator with human labels."""
+
+    evaluator: str
+    evaluator_digest: str
+    dimension: str = ""
+    things: int = 0
+    """Labeled targets."""
+    document: Mapping[str, object]
+    """JSON: `results`, `scale` (two numbers, or null) and `pairs` (session, human value, judge value)."""
+
+
+def save_calibration(connection: Connection, calibration: CalibrationRecord, now: datetime) -> None:
+    """Save a calibration; one of the same moment is replaced."""
+    key = (
+        clean(calibration.evaluator),
+        calibration.evaluator_digest,
+        clean(calibration.dimension),
+        timestamp(now),
+    )
+    connection.run(
+        'DELETE FROM "calibrations" WHERE "evaluator" = ? AND "evaluatorDigest" = ? AND "dimension" = ? '
+        'AND "at" = ?',
+        key,
+    )
+    document = clean(json.dumps(dict(calibration.document), ensure_ascii=False, allow_nan=False))
+    connection.run(insertion("calibrations", COLUMNS["calibrations"]), (*key, calibration.things, document))
+
+
+def newest_calibration(
+    read: StoreReader, evaluator: str, digest: str, dimension: str = ""
+) -> CalibrationRow | None:
+    """The last calibration of a version of an evaluator; None: it has none."""
+    rows = read.rows(
+        CalibrationRow,
+        'SELECT * FROM "calibrations" WHERE "evaluator" = ? AND "evaluatorDigest" = ? AND "dimension" = ? '
+        'ORDER BY "at" DESC LIMIT 1',
+        (evaluator, digest, dimension),
+    )
+    return rows[0] if rows else None
+
 
 AnnotationKind = Literal["note", "star", "tag"]
 NOTE, STAR, TAG = "note", "star", "tag"

@@ -11,7 +11,7 @@ from proctor.item import ERROR, FAIL, STATUSES, TIMEOUT
 from proctor.store.annotations import NOTE, STAR, TAG, annotations
 from proctor.store.database import id_pages, literals, places
 from proctor.store.items import CUT, PLAIN, level_of
-from proctor.store.reader import ItemFilter, StoreReader, item_where, uses_postgres
+from proctor.store.reader import ItemFilter, StoreReader, item_where, seconds_between, uses_postgres
 from proctor.store.transcripts import head_of_blob
 
 SECONDS = "seconds"
@@ -55,6 +55,8 @@ class ItemQuery:
     factors: Sequence[tuple[str, str]] = ()
     """Name and level; several levels of one factor: any of them."""
     scores: Sequence[ScoreRange] = ()
+    durations: Sequence[tuple[float | None, float | None]] = ()
+    """Ranges of seconds from start to end; the lower limit belongs to a range, the upper one does not."""
     """All of them hold."""
     tags: Sequence[str] = ()
     is_noted: bool = False
@@ -158,6 +160,14 @@ def _where(read: StoreReader, run_id: str, query: ItemQuery, on_postgres: bool) 
         if not known:
             parts.append(f"{_SCORE} IS NOT NULL")
             parameters += [score.name, score.name]
+    took = seconds_between('"startedAt"', '"finishedAt"', is_postgres=on_postgres)
+    for duration in query.durations:
+        # Without limits: every item that has both times.
+        parts.append(f"{took} >= ?")
+        parameters.append(duration[0] or 0.0)
+        if duration[1] is not None:
+            parts.append(f"{took} < ?")
+            parameters.append(duration[1])
     if query.tags:
         # Not `IN`: an encrypted store rewrites only `= ?`.
         any_of = " OR ".join(['a."text" = ?'] * len(query.tags))

@@ -672,6 +672,16 @@ class _Truth(TypedDict):
     truth: str
 
 
+def seconds_between(start: str, end: str, *, is_postgres: bool) -> str:
+    """The seconds between two columns of timestamps, as an expression; 0 where the clock was set back."""
+    if is_postgres:
+        # A plain number: `EXTRACT` alone is a decimal, of which reading keeps only the whole part.
+        gap = f"EXTRACT(EPOCH FROM ({end}::timestamptz - {start}::timestamptz))"
+        return f"CAST(GREATEST(0, {gap}) AS DOUBLE PRECISION)"
+    # To the millisecond, as the timestamps are: days are too coarse to give it exactly.
+    return f"MAX(0.0, ROUND((julianday({end}) - julianday({start})) * 86400.0, 3))"
+
+
 def uses_postgres(read: StoreReader) -> bool:
     """Whether the store is a PostgreSQL database."""
     # SQLite has no booleans: the comparison yields 1 there.

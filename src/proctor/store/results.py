@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from proctor.item import FINISHED, QUEUED
 from proctor.store.batches import RetrySelection, executed_again
-from proctor.store.database import literals, places
+from proctor.store.database import literals
 from proctor.store.reader import StoreReader
 
 if TYPE_CHECKING:
@@ -18,15 +18,16 @@ _FINISHED = literals(FINISHED)
 WORK_SECONDS = 'COALESCE(s."agentSeconds", s."workSeconds")'
 """Work time that is compared: of a coding session the agent's own, without setup and checks."""
 _COLUMNS = (
-    'SELECT i."runId", i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
-    'i."prompt", i."factors", i."details", i."status", i."reason", i."sessionId", i."costUsd", '
+    'i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
+    'i."prompt", i."factors", i."details", i."status", i."reason", i."costUsd", '
     f'i."tokensTotal", {WORK_SECONDS} AS "workSeconds", s."standIn", s."answeredModel", '
-    # The times are of use only where no session recorded the work.
-    'CASE WHEN i."sessionId" IS NULL THEN i."startedAt" END AS "startedAt", '
-    'CASE WHEN i."sessionId" IS NULL THEN i."finishedAt" END AS "finishedAt" '
+    # The times are of use only where no session recorded the work. One column, since each takes its time.
+    'CASE WHEN i."sessionId" IS NULL THEN i."startedAt" || \' \' || i."finishedAt" END AS "times" '
     'FROM "batch_items" i '
     'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
 )
+_OF_RUN = f'SELECT i."position" AS "key", {_COLUMNS}'
+"""Without the ID of the run, which is the same in all rows."""
 
 
 class InputColumns(TypedDict):
@@ -41,25 +42,30 @@ class InputColumns(TypedDict):
     details: Sequence[str]
 
 
-class ResultColumns(InputColumns):
-    """Some finished items, with the work time of their last attempts, as columns of equal length."""
+class RunColumns(InputColumns):
+    """Some finished items of a run, with the work time of their last attempts, as columns of equal length."""
 
-    runId: Sequence[str]
+    key: Sequence[object]
+    """What scores name the item by: its position in the run, or the session of its last attempt."""
     id: Sequence[str]
     repeat: Sequence[int]
     factors: Sequence[str]
     status: Sequence[str]
     reason: Sequence[str]
-    sessionId: Sequence[str | None]
     costUsd: Sequence[float | None]
     tokensTotal: Sequence[int]
     workSeconds: Sequence[float | None]
     standIn: Sequence[int | None]
     answeredModel: Sequence[str | None]
     """The models that answered in the last attempts; empty: the requested one, or unknown."""
-    startedAt: Sequence[str | None]
-    """None, as `finishedAt`, where there is a session."""
-    finishedAt: Sequence[str | None]
+    times: Sequence[str | None]
+    """Start and end, with a space between them. None: there is a session, or the times are unknown."""
+
+
+class ResultColumns(RunColumns):
+    """The same of several runs."""
+
+    runId: Sequence[str]
 
 
 class PlannedColumns(InputColumns):
@@ -85,21 +91,27 @@ class FinishedRow(TypedDict):
 class ScoreColumns(TypedDict):
     """Some scores of sessions, as columns of equal length."""
 
-    sessionId: Sequence[str]
-    """The session that was scored."""
-    judgingSessionId: Sequence[str]
-    """The session that gave the score: of an evaluation, or the same one."""
+    key: Sequence[object]
+    """What names the item whose session was scored."""
     evaluator: Sequence[str]
     evaluatorDigest: Sequence[str]
     dimension: Sequence[str]
     value: Sequence[float]
+
+
+class TimedScoreColumns(ScoreColumns):
+    """The same with when and by whom they were given."""
+
+    judgingSessionId: Sequence[str]
+    """The session that gave the score: of an evaluation, or the same one."""
     timestamp: Sequence[str | None]
 
 
 class MetricColumns(TypedDict):
     """Some numbers measured in sessions, as columns of equal length."""
 
-    sessionId: Sequence[str]
+    key: Sequence[object]
+    """What names the item of the session."""
     name: Sequence[str]
     value: Sequence[float]
 
@@ -122,11 +134,16 @@ class _LooseSession(TypedDict):
 def result_columns(read: StoreReader, run_ids: Sequence[str]) -> Iterator[ResultColumns]:
     """The finished items of runs, run by run, in plan order."""
     for run_id in run_ids:
-        yield from read.columns(
-            ResultColumns,
-            f'{_COLUMNS}WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
+        pages = read.columns(
+            RunColumns,
+            f'{_OF_RUN}WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
             (run_id,),
         )
+        yield from (_of_run(page, run_id) for page in pages)
+
+
+def _of_run(page: RunColumns, run_id: str) -> ResultColumns:
+    return {**page, "runId": (run_id,) * len(page["id"])}
 
 
 class FirstPosition(TypedDict):
@@ -151,12 +168,13 @@ def first_columns(
     read: StoreReader, run_id: str, start: FirstPosition, limit: int
 ) -> Iterator[ResultColumns]:
     """The first finished items of an agent and model of a run, in plan order."""
-    yield from read.columns(
-        ResultColumns,
-        f'{_COLUMNS}WHERE i."runId" = ? AND i."position" >= ? AND i."agent" = ? AND i."model" = ? '
+    pages = read.columns(
+        RunColumns,
+        f'{_OF_RUN}WHERE i."runId" = ? AND i."position" >= ? AND i."agent" = ? AND i."model" = ? '
         f'AND i."status" IN ({_FINISHED}) ORDER BY i."position" LIMIT ?',
         (run_id, start["position"], start["agent"], start["model"], limit),
     )
+    yield from (_of_run(page, run_id) for page in pages)
 
 
 def without_digest(page: ResultColumns, digest: str) -> ResultColumns:
@@ -174,7 +192,8 @@ def selected_columns(selection: "Selection") -> Iterator[ResultColumns]:
     # The condition on items has sessions of its own, called `s` inside.
     yield from selection.read.columns(
         ResultColumns,
-        f'{_COLUMNS}WHERE ({selection.items}) AND i."status" IN ({_FINISHED}) '
+        f'SELECT i."runId", i."sessionId" AS "key", {_COLUMNS}'
+        f'WHERE ({selection.items}) AND i."status" IN ({_FINISHED}) '
         'ORDER BY i."runId", i."position"',
         selection.item_parameters,
     )
@@ -209,14 +228,13 @@ def _as_items(sessions: Sequence[_LooseSession]) -> ResultColumns:
         "details": ["{}"] * count,
         "status": [each["status"] for each in sessions],
         "reason": [each["reason"] for each in sessions],
-        "sessionId": [each["id"] for each in sessions],
+        "key": [each["id"] for each in sessions],
         "costUsd": [each["costUsd"] for each in sessions],
         "tokensTotal": [each["tokensTotal"] for each in sessions],
         "workSeconds": [each["workSeconds"] for each in sessions],
         "standIn": [each["standIn"] for each in sessions],
         "answeredModel": [None] * count,
-        "startedAt": [None] * count,
-        "finishedAt": [None] * count,
+        "times": [None] * count,
     }
 
 
@@ -250,14 +268,22 @@ class ScoredSessions:
     tables: str
     session: str
     """The column with the session."""
+    key: str
+    """The column by which rows are named: `key` in what is read."""
     condition: str
     parameters: tuple[object, ...]
+    run_id: str = ""
+    """The run whose positions the keys are. Empty: keys are sessions."""
 
 
 def of_runs(run_ids: Sequence[str]) -> list[ScoredSessions]:
     """The last attempts of runs."""
-    condition = f'i."runId" IN ({places(run_ids)})'
-    return [ScoredSessions('"batch_items" i', 'i."sessionId"', condition, tuple(run_ids))]
+    return [
+        ScoredSessions(
+            '"batch_items" i', 'i."sessionId"', 'i."position"', 'i."runId" = ?', (run_id,), run_id=run_id
+        )
+        for run_id in run_ids
+    ]
 
 
 def of_selection(selection: "Selection") -> list[ScoredSessions]:
@@ -265,12 +291,17 @@ def of_selection(selection: "Selection") -> list[ScoredSessions]:
     # The condition on items has sessions of its own, called `s` inside.
     sources = [
         ScoredSessions(
-            '"batch_items" i', 'i."sessionId"', f"({selection.items})", tuple(selection.item_parameters)
+            '"batch_items" i',
+            'i."sessionId"',
+            'i."sessionId"',
+            f"({selection.items})",
+            tuple(selection.item_parameters),
         )
     ]
     if selection.has_loose:
         loose = f'({selection.sessions}) AND s."runId" IS NULL'
-        sources.append(ScoredSessions('"sessions" s', 's."id"', loose, tuple(selection.session_parameters)))
+        parameters = tuple(selection.session_parameters)
+        sources.append(ScoredSessions('"sessions" s', 's."id"', 's."id"', loose, parameters))
     return sources
 
 
@@ -291,36 +322,63 @@ def settled_items(read: StoreReader, run_id: str, again: RetrySelection) -> set[
     return {row["id"] for row in rows}
 
 
-def score_columns(
-    read: StoreReader, sources: Sequence[ScoredSessions], *, of_evaluations: bool
-) -> Iterator[ScoreColumns]:
+_SCORE = 'sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."value"'
+
+
+def own_score_columns(read: StoreReader, source: ScoredSessions) -> Iterator[ScoreColumns]:
+    """The scores of sessions that their own runs gave, without times."""
+    return read.columns(
+        ScoreColumns,
+        f'SELECT {source.key} AS "key", {_SCORE} '
+        f'FROM {source.tables} JOIN "scores" sc ON sc."sessionId" = {source.session} '
+        f'WHERE {source.condition} AND sc."value" IS NOT NULL',
+        source.parameters,
+    )
+
+
+def timed_score_columns(
+    read: StoreReader, source: ScoredSessions, *, of_evaluations: bool
+) -> Iterator[TimedScoreColumns]:
     """The scores that later evaluations gave to sessions, or the sessions' own ones."""
     column, condition = (
         ("judgedSessionId", 'sc."sessionId" <> sc."judgedSessionId"')
         if of_evaluations
         else ("sessionId", "1 = 1")
     )
-    for source in sources:
-        yield from read.columns(
-            ScoreColumns,
-            f'SELECT sc."{column}" AS "sessionId", sc."sessionId" AS "judgingSessionId", sc."evaluator", '
-            'sc."evaluatorDigest", sc."dimension", sc."value", sc."timestamp" '
-            f'FROM {source.tables} JOIN "scores" sc ON sc."{column}" = {source.session} '
-            f'WHERE {source.condition} AND sc."value" IS NOT NULL AND {condition}',
-            source.parameters,
-        )
+    return read.columns(
+        TimedScoreColumns,
+        f'SELECT {source.key} AS "key", {_SCORE}, sc."sessionId" AS "judgingSessionId", sc."timestamp" '
+        f'FROM {source.tables} JOIN "scores" sc ON sc."{column}" = {source.session} '
+        f'WHERE {source.condition} AND sc."value" IS NOT NULL AND {condition}',
+        source.parameters,
+    )
 
 
-def metric_columns(read: StoreReader, sources: Sequence[ScoredSessions]) -> Iterator[MetricColumns]:
+class _OneRow(TypedDict):
+    """A row that exists."""
+
+    one: int
+
+
+def has_evaluations(read: StoreReader) -> bool:
+    """Whether any session of the store was scored later: if not, no item has to be looked up."""
+    return bool(read.rows(_OneRow, 'SELECT 1 AS "one" FROM "scores" WHERE "judgedSessionId" > \'\' LIMIT 1'))
+
+
+def has_metrics(read: StoreReader) -> bool:
+    """Whether any session of the store measured numbers."""
+    return bool(read.rows(_OneRow, 'SELECT 1 AS "one" FROM "metrics" LIMIT 1'))
+
+
+def metric_columns(read: StoreReader, source: ScoredSessions) -> Iterator[MetricColumns]:
     """The numbers measured in sessions, in the order of their steps."""
-    for source in sources:
-        yield from read.columns(
-            MetricColumns,
-            f'SELECT m."sessionId", m."name", m."value" FROM {source.tables} '
-            f'JOIN "metrics" m ON m."sessionId" = {source.session} '
-            f'WHERE {source.condition} AND m."value" IS NOT NULL ORDER BY m."step", m."position"',
-            source.parameters,
-        )
+    return read.columns(
+        MetricColumns,
+        f'SELECT {source.key} AS "key", m."name", m."value" FROM {source.tables} '
+        f'JOIN "metrics" m ON m."sessionId" = {source.session} '
+        f'WHERE {source.condition} AND m."value" IS NOT NULL ORDER BY m."step", m."position"',
+        source.parameters,
+    )
 
 
 class EvaluatorSource(TypedDict):

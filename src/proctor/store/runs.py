@@ -19,8 +19,6 @@ from proctor.store.reader import CountRow, ItemTotals, RunIdRow, StatusSums, Sto
 from proctor.store.tables import BatchRow
 from proctor.store.writer import is_alive, timestamp
 
-FIRST_ITEMS = 24
-"""Items in which the evaluators of an evaluation are looked up: sessions have all of them in turn."""
 SEARCHED = ("runId", "planPath", "planText")
 SHOWN = ", ".join(
     f'"{name}"'
@@ -165,14 +163,13 @@ class _ItemFactors(TypedDict):
 
 
 def evaluators_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The evaluators of evaluations, by run: those of their first items, which have all of them."""
+    """The evaluators of evaluations, by run."""
     evaluators: dict[str, dict[str, None]] = {}
     for part in id_pages(list(run_ids)):
         rows = read.rows(
             _ItemFactors,
-            f'SELECT DISTINCT "runId", "factors" FROM "batch_items" WHERE {_is_one_of("runId", part)} '
-            'AND "position" < ?',
-            (*part, FIRST_ITEMS),
+            f'SELECT DISTINCT "runId", "factors" FROM "batch_items" WHERE {_is_one_of("runId", part)}',
+            part,
         )
         for row in rows:
             if name := as_text(as_map(json.loads(row["factors"])), "evaluator"):

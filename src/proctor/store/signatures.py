@@ -42,7 +42,7 @@ _OF_SCORE = (
 _SCORES = "SELECT " + ", ".join(map('c."{}"'.format, _OF_SCORE)) + ' FROM "scores" c'
 _ATTEMPTS = (
     'SELECT s."id", s."itemId", s."attempt", s."status", s."endReason", s."costUsd", s."totalTokens", '
-    's."modelCalls" FROM "sessions" s WHERE s."runId" = ?'
+    's."modelCalls" FROM "sessions" s'
 )
 _OF_CALL = (
     *("sessionId", "position", "provider", "model", "status", "promptTokens", "cachedTokens"),
@@ -198,7 +198,9 @@ def _digests_of(connection: Connection, run_id: str, page: Sequence[str]) -> lis
     by_session = _by_session(
         connection.tuples(f'{_SCORES} WHERE c."sessionId" IN ({places(sessions)}) {_IN_ORDER}', sessions)
     )
-    attempts = connection.tuples(f'{_ATTEMPTS} AND s."itemId" IN ({places(page)})', (run_id, *page))
+    attempts = connection.tuples(
+        f'{_ATTEMPTS} WHERE s."runId" = ? AND s."itemId" IN ({places(page)})', (run_id, *page)
+    )
     calls = list[tuple[object, ...]]()
     for ids in id_pages(str(attempt[0]) for attempt in attempts):
         calls += connection.tuples(f'{_CALLS} WHERE m."sessionId" IN ({places(ids)}) {_CALL_ORDER}', ids)
@@ -432,7 +434,8 @@ def _by_item(
 def _attempts_in(connection: Connection, run_id: str, after: int) -> dict[object, list[tuple[object, ...]]]:
     """As `_by_item`, for a page of items."""
     page = (run_id, after, after + PAGE)
-    attempts = connection.tuples(f'{_ATTEMPTS} AND s."id" IN ({_PAGE_OF_SESSIONS})', (run_id, *page))
+    # Without a condition on the run, for which SQLite would read all attempts of the run for each page.
+    attempts = connection.tuples(f'{_ATTEMPTS} WHERE s."id" IN ({_PAGE_OF_SESSIONS})', page)
     calls = connection.tuples(f'{_CALLS} WHERE m."sessionId" IN ({_PAGE_OF_SESSIONS}) {_CALL_ORDER}', page)
     return _by_item(attempts, calls)
 

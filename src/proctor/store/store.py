@@ -37,7 +37,7 @@ from proctor.store.writer import Ownership, Writer, timestamp
 
 if TYPE_CHECKING:
     from proctor.session import Session
-    from proctor.store.annotations import Annotation
+    from proctor.store.annotations import Annotation, CalibrationRecord, Label
     from proctor.store.datasets import Datasets, Recommendations
     from proctor.store.definitions import Definitions
     from proctor.store.drift import Drift
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from proctor.store.imported_runs import ImportedBatches
     from proctor.store.intake import Logs, ReceivedSpans
     from proctor.store.key_rotation import RotationCounts
-    from proctor.store.labels import CalibrationRecord, Label
     from proctor.store.search import SearchIndex
     from proctor.store.signatures import SignatureCheck
 
@@ -280,13 +279,13 @@ class Store:
 
     def save_label(self, label: "Label", now: datetime) -> None:
         """Save a person's label of a session, replacing that person's earlier one."""
-        from proctor.store.labels import save_label
+        from proctor.store.annotations import save_label
 
         self._transaction(lambda connection: save_label(connection, label, now))
 
     def labels(self, *, evaluator: str = "", session_ids: Sequence[str] = ()) -> list[LabelRow]:
         """Labels by evaluator or session, oldest first."""
-        from proctor.store.labels import labels
+        from proctor.store.annotations import labels
 
         return labels(self.read, evaluator=evaluator, session_ids=session_ids)
 
@@ -304,7 +303,7 @@ class Store:
 
     def save_calibration(self, calibration: "CalibrationRecord", now: datetime) -> None:
         """Save a comparison of an evaluator with human labels; later evaluations use the newest."""
-        from proctor.store.labels import save_calibration
+        from proctor.store.annotations import save_calibration
 
         self._transaction(lambda connection: save_calibration(connection, calibration, now))
 
@@ -314,21 +313,15 @@ class Store:
 
     def run_sizes(self, run_ids: Sequence[str]) -> dict[str, int]:
         """Bytes that runs take in the store, about."""
-        from proctor.store.retention import run_sizes
-
-        return run_sizes(self._plain_readers.connection(), run_ids)
+        return batches.run_sizes(self._plain_readers.connection(), run_ids)
 
     def runs_ended_before(self, moment: datetime) -> list[str]:
         """Runs that ended before a time, oldest first."""
-        from proctor.store.retention import ended_before
-
-        return ended_before(self._readers.connection(), timestamp(moment))
+        return batches.ended_before(self._readers.connection(), timestamp(moment))
 
     def delete_texts(self, run_id: str) -> None:
         """Delete the texts of a run's sessions; items, scores, costs, tokens and times stay."""
-        from proctor.store.retention import delete_texts
-
-        self._transaction(lambda connection: delete_texts(connection, run_id))
+        self._transaction(lambda connection: batches.delete_texts(connection, run_id))
 
     def file_bytes(self) -> int | None:
         """The size of the database; None: it is not a file of ours."""

@@ -10,8 +10,7 @@ from pathlib import Path
 from proctor.json_values import JsonMap, as_map, as_number, as_text, maps_in, texts_in
 from proctor.plan.source import KeyPath, PlanSource, bytes_of
 from proctor.plan.yaml_loader import read_source
-from proctor.tasks.options import ReadOptions
-from proctor.tasks.task import NotRead, Task, TaskCheck, TaskSet, TaskStep
+from proctor.tasks.task import NotRead, ReadOptions, Task, TaskCheck, TaskSet, TaskStep
 
 AMP = "amp"
 CASE_TIMEOUT_SECONDS = 300.0

@@ -11,8 +11,7 @@ from pathlib import Path, PurePosixPath
 from proctor.errors import WorkspaceError
 from proctor.json_values import JsonMap, as_map, as_text, parse_json, texts_in
 from proctor.plan.source import bytes_of
-from proctor.tasks.options import ReadOptions
-from proctor.tasks.task import NotRead, Task, TaskCheck, TaskSet, texts_of
+from proctor.tasks.task import NotRead, ReadOptions, Task, TaskCheck, TaskSet, texts_of
 
 EXERCISM = "exercism"
 TEST_TIMEOUT_SECONDS = 180.0

@@ -19,9 +19,9 @@ from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text,
 from proctor.plan.source import bytes_of
 from proctor.sandbox import container
 from proctor.sandbox.paths import is_system
-from proctor.tasks.options import ReadOptions
 from proctor.tasks.task import (
     NotRead,
+    ReadOptions,
     Task,
     TaskCheck,
     TaskFolder,

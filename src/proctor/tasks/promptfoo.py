@@ -21,8 +21,7 @@ from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_number,
 from proctor.models.providers import PROVIDERS
 from proctor.plan.source import KeyPath, PlanSource, bytes_of
 from proctor.plan.yaml_loader import read_source
-from proctor.tasks.options import ReadOptions
-from proctor.tasks.task import NotRead, Task, TaskSet
+from proctor.tasks.task import NotRead, ReadOptions, Task, TaskSet
 
 PROMPTFOO = "promptfoo"
 UNREAD_KEYS = (

@@ -18,8 +18,7 @@ from proctor.errors import UsageError
 from proctor.export.tables import parquet_rows
 from proctor.json_values import JsonMap, JsonObject, as_text, parse_json, texts_in
 from proctor.plan.source import bytes_of
-from proctor.tasks.options import ReadOptions
-from proctor.tasks.task import NotRead, Task, TaskCheck, TaskSet, texts_of
+from proctor.tasks.task import NotRead, ReadOptions, Task, TaskCheck, TaskSet, texts_of
 
 SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".json", ".json.gz", ".csv", ".tsv", ".parquet")
 HUMANEVAL, MBPP, SWEBENCH, DATASET = "humaneval", "mbpp", "swe-bench", "dataset"

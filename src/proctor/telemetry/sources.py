@@ -1,11 +1,14 @@
-"""Reads spans from files and CloudWatch Logs: JSON or protobuf, possibly compressed.
+"""Reads spans from files and CloudWatch Logs: JSON or protobuf, possibly compressed, CSV and Parquet.
 
 A file contains one value per line, one value, or values printed one after the other; a value is an OTLP
-message, a flat document, an export of another tool, or a log event around one. What cannot be read is
-reported and skipped.
+message, a flat document, an export of another tool, or a log event around one. A row of a table is a span by
+dotted columns, as Phoenix saves its data frame. What cannot be read is reported and skipped.
 """
 
+import csv
 import gzip
+import io
+import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,8 +31,8 @@ from proctor.telemetry.documents import (
     session_key_of,
 )
 from proctor.telemetry.exports import exported
+from proctor.telemetry.messages import literal_of, parse_nested
 from proctor.telemetry.otlp import LOGS, TRACES, DecodedSpans, decode_message, decode_protobuf, signal_of
-from proctor.telemetry.span_tables import COLUMN, is_csv, is_parquet, rows_of_csv, rows_of_parquet
 
 MOST_BYTES = 256 * 1024 * 1024
 """Of one line, or of a file that is one value. A collector's largest message is a few megabytes."""
@@ -117,9 +120,9 @@ def documents_in(value: object) -> DecodedSpans:
         return decode_message(value)
     documents = exported(value)
     if documents is not None:
-        return _kept(documents)
+        return _relevant(documents)
     if "traceId" in value or "spanId" in value:
-        return _kept([value])
+        return _relevant([value])
     for key in ("events", "results", "sessionSpans", "spans", "runs", "data"):
         if isinstance(value.get(key), list):
             return _with_session(_joined(value[key]), value.get("session_id"))
@@ -135,7 +138,7 @@ def documents_in(value: object) -> DecodedSpans:
     )
 
 
-def _kept(values: Iterable[JsonMap]) -> DecodedSpans:
+def _relevant(values: Iterable[JsonMap]) -> DecodedSpans:
     """Documents of one object, normalized, without ordinary log lines."""
     documents = [normalised(value) for value in values]
     return DecodedSpans([each for each in documents if is_span(each) or says_something(each)])
@@ -442,3 +445,95 @@ def _paged(
 
 def _milliseconds(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
+
+
+PARQUET = b"PAR1"
+"""First bytes of a Parquet file."""
+COLUMN = b"context.trace_id"
+"""In the header of every such table."""
+OFFLINE: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+MOST_CELL = 256 * 1024 * 1024
+"""Characters of one cell: whole conversations are in one."""
+PAGE = 500
+
+
+def is_parquet(head: bytes) -> bool:
+    """Whether a file that begins so is Parquet."""
+    return head.startswith(PARQUET)
+
+
+def is_csv(head: bytes) -> bool:
+    """Whether a file that begins so is a CSV table of spans."""
+    first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
+    return COLUMN in first and b"," in first and not first.lstrip().startswith((b"{", b"["))
+
+
+def rows_of_csv(stream: IO[bytes]) -> Iterator[JsonObject]:
+    """The rows, with parsed cells. Raises `ValueError` for text that is no CSV."""
+    csv.field_size_limit(MOST_CELL)
+    text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
+    try:
+        for row in csv.DictReader(text):
+            yield {
+                name: _cell(name, value) for name, value in row.items() if name and value not in (None, "")
+            }
+    except csv.Error as error:
+        raise ValueError(f"it is not CSV: {error}") from error
+
+
+def rows_of_parquet(path: Path) -> Iterator[JsonObject]:
+    """The rows of a file. Raises `ValueError` for a file that cannot be read, or without duckdb."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise ValueError("reading Parquet needs duckdb: pip install 'proctor[parquet]'") from error
+    try:
+        with duckdb.connect(config=OFFLINE) as connection:
+            described = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
+            names = [column[0] for column in described]
+            # Times with a zone need a package of their own; nanoseconds do not.
+            columns = ", ".join(
+                f"epoch_ns({_quoted(name)})"
+                if kind.startswith("TIMESTAMP") and not kind.endswith("]")
+                else _quoted(name)
+                for name, kind, *_ in described
+            )
+            answer = connection.execute(f"SELECT {columns} FROM read_parquet(?)", [str(path)])
+            while page := answer.fetchmany(PAGE):
+                for row in page:
+                    cells = zip(names, map(_plain, row), strict=True)
+                    yield {name: value for name, value in cells if value is not None}
+    except duckdb.Error as error:
+        raise ValueError(f"it is not Parquet that can be read: {str(error).partition(chr(10))[0]}") from error
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _cell(name: str, text: str) -> object:
+    """The value in a cell: lists and objects are written as JSON or in Python's notation."""
+    if ".token_count." in name and text.endswith(".0"):
+        # A column with empty cells holds floats.
+        return text.removesuffix(".0")
+    parsed = parse_nested(text)
+    return literal_of(parsed) if isinstance(parsed, str) else parsed
+
+
+def _plain(value: object) -> object:
+    """A value of Parquet as JSON has it."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        # A structure has the members of all rows.
+        return {str(name): plain for name, each in value.items() if (plain := _plain(each)) is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

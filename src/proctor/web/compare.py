@@ -6,15 +6,15 @@ slow.
 
 import json
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse, Response
 
+from proctor.cache import LruCache
 from proctor.errors import NotFound, UsageError
 from proctor.item import FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.jobs.evaluation.state import evaluation_of
@@ -39,13 +39,13 @@ from proctor.stats.comparison import (
     disagreements,
     gate_of,
     groups_by,
-    groups_of_runs,
+    groups_of,
     with_stop_rule,
 )
 from proctor.stats.evaluation import high_is_bad
 from proctor.store import items as pages
 from proctor.store.items import ItemResult, item_results
-from proctor.store.runs import last_change
+from proctor.store.tables import BatchRow
 from proctor.web.evaluation_schemas import (
     ComparedSide,
     ComparisonAnswer,
@@ -59,17 +59,19 @@ from proctor.web.evaluation_schemas import (
     MeanShape,
 )
 from proctor.web.responses import ERRORS, page
-from proctor.web.run_schemas import ChartShape, ResultFigureShape
+from proctor.web.run_schemas import MOST_WAIT_SECONDS, ChartShape, ResultFigureShape, WaitSeconds
+from proctor.web.run_views import reading_shape
 from proctor.web.runs import REPORT_POLICY
 from proctor.web.sessions import find_session
-from proctor.web.state import AppState
+from proctor.web.state import MOST_RESULT_ITEMS, AppState, Reading
 
-T = TypeVar("T")
-Cache = OrderedDict[Hashable, tuple[Any, T]]
+if TYPE_CHECKING:
+    from proctor.stats.results import Results
+
 MOST_RUNS = 12
 MOST_REPEATS = 10
 MOST_CACHED = 8
-"""Cached comparisons; each has the values of all its items."""
+"""Cached groups, and comparisons of each; groups have the values of all their items."""
 Text = Annotated[str, Query(max_length=300)]
 Runs = Annotated[
     list[str],
@@ -127,9 +129,16 @@ def router(site: AppState) -> APIRouter:
         pair: Pair = "",
         mixed: Mixed = False,
         gate: Gates = [],  # noqa: B006
+        wait: WaitSeconds = MOST_WAIT_SECONDS,
     ) -> ComparisonAnswer:
-        """Paired by task, with confidence intervals, corrected for multiple comparisons."""
-        comparison = cache.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
+        """Paired by task, with confidence intervals, corrected for multiple comparisons.
+
+        The items of large runs are read beside the requests: without contrasts until they have been read.
+        """
+        query = _CompareQuery(tuple(run), by, pair)
+        comparison = cache.comparison(query, tuple(metric), mixed, tuple(gate), wait)
+        if comparison is None:
+            return _not_yet(cache.reading(query))
         return comparison_answer(comparison, _high_is_bad(site, run))
 
     @routes.get("/api/compare/counts", summary="Success rates of groups by counts alone")
@@ -156,6 +165,7 @@ def router(site: AppState) -> APIRouter:
         gate: Gates = [],  # noqa: B006
     ) -> Response:
         comparison = cache.comparison(_CompareQuery(tuple(run), by, pair), tuple(metric), mixed, tuple(gate))
+        assert comparison is not None
         return HTMLResponse(comparison_html(comparison), headers={"content-security-policy": REPORT_POLICY})
 
     @routes.get("/api/compare/items", summary="Tasks with different results in two groups")
@@ -203,12 +213,12 @@ def router(site: AppState) -> APIRouter:
 
 def _group_counts(site: AppState, runs: Sequence[str], by: str) -> list[GroupCountShape]:
     read = site.store.read
-    ids = [read.batch(run, site.now())["runId"] for run in runs]
+    batches = [read.batch(run, site.now()) for run in runs]
     groups: dict[str, dict[str, int]] = {}
     if not by:
-        groups = {run_id: pages.status_counts(read, run_id) for run_id in ids}
+        groups = {batch["runId"]: site.item_counts.of(batch) for batch in batches}
     elif by in ("model", "agent"):
-        for row in pages.status_counts_by(read, ids[0], "model" if by == "model" else "agent"):
+        for row in pages.status_counts_by(read, batches[0]["runId"], "model" if by == "model" else "agent"):
             groups.setdefault(row["level"], {})[row["status"]] = row["n"]
     return [
         GroupCountShape(
@@ -222,66 +232,92 @@ def _group_counts(site: AppState, runs: Sequence[str], by: str) -> list[GroupCou
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """The groups of a query, and comparisons of them."""
+
+    results: "Results"
+    """What they were made of."""
+    groups: Groups
+    comparisons: LruCache[Hashable, Comparison]
+
+
 class _RecentComparisons:
     """Cache of recent comparisons, valid while their runs do not change."""
 
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._lock = threading.Lock()
-        self._groups: Cache[Groups] = OrderedDict()
-        self._comparisons: Cache[Comparison] = OrderedDict()
+        self._prepared: LruCache[_CompareQuery, _Prepared] = LruCache(
+            MOST_CACHED, most_weight=MOST_RESULT_ITEMS, least=1
+        )
 
     def groups(self, query: _CompareQuery) -> Groups:
         """The groups of a query."""
-        query.check()
-        read, now = self._site.store.read, self._site.now()
-
-        def make() -> Groups:
-            if query.by:
-                # Loaded already if the page of the run was looked at.
-                run_id = read.batch(query.runs[0], now)["runId"]
-                groups = groups_by(self._site.results.of(run_id), query.by, pair=query.pair)
-                return with_stop_rule(groups, read, run_id, query.by)
-            return groups_of_runs(read, query.runs, now, pair=query.pair)
-
-        return self._cached(self._groups, query, query, make)
+        prepared = self._prepare(query, threading.TIMEOUT_MAX)
+        assert prepared is not None
+        return prepared.groups
 
     def comparison(
-        self, query: _CompareQuery, metrics: tuple[str, ...], mixed: bool, gates: tuple[str, ...] = ()
-    ) -> Comparison:
-        """The comparison of a query, with the verdicts of its gates."""
+        self,
+        query: _CompareQuery,
+        metrics: tuple[str, ...],
+        mixed: bool,
+        gates: tuple[str, ...] = (),
+        wait: float = threading.TIMEOUT_MAX,
+    ) -> Comparison | None:
+        """The comparison of a query, with the verdicts of its gates. None: the items of large runs are still
+        being read after `wait` seconds."""
         conditions = [gate_of(text) for text in gates]
-        groups = self.groups(query)
-        if conditions and not metrics:
-            # Gates must not reduce the compared metrics.
-            plain = self.comparison(query, (), mixed)
-            metrics = tuple(dict.fromkeys(each.metric for each in plain.contrasts))
-
-        def make() -> Comparison:
-            return compare_groups(groups, metrics=metrics, gates=conditions, mixed=mixed)
-
-        return self._cached(self._comparisons, query, (query, metrics, mixed, gates), make)
-
-    def _cached(self, cache: Cache[T], query: _CompareQuery, key: Hashable, make: Callable[[], T]) -> T:
-        state = self._state(query.runs)
-        # One at a time, so that concurrent requests do not read the same items twice.
+        prepared = self._prepare(query, wait)
+        if prepared is None:
+            return None
+        # One at a time, so that concurrent requests do not compute the same twice.
         with self._lock:
-            if key not in cache or cache[key][0] != state:
-                cache[key] = (state, make())
-            cache.move_to_end(key)
-            while len(cache) > MOST_CACHED:
-                cache.popitem(last=False)
-            return cache[key][1]
+            if conditions and not metrics:
+                # Gates must not reduce the compared metrics.
+                plain = self._compared(prepared, (), mixed, ())
+                metrics = tuple(dict.fromkeys(each.metric for each in plain.contrasts))
+            return self._compared(prepared, metrics, mixed, gates)
 
-    def _state(self, runs: Iterable[str]) -> tuple[object, ...]:
-        """A value that changes whenever items or scores of the runs may have changed."""
+    def reading(self, query: _CompareQuery) -> Reading | None:
+        """How far the items of a query have been read."""
+        return self._site.results.reading(*(batch["runId"] for batch in self._batches(query)))
+
+    @staticmethod
+    def _compared(
+        prepared: _Prepared, metrics: tuple[str, ...], mixed: bool, gates: tuple[str, ...]
+    ) -> Comparison:
+        key = metrics, mixed, gates
+        comparison = prepared.comparisons.get(key)
+        if comparison is None:
+            conditions = [gate_of(text) for text in gates]
+            comparison = compare_groups(prepared.groups, metrics=metrics, gates=conditions, mixed=mixed)
+            prepared.comparisons.put(key, comparison)
+        return comparison
+
+    def _batches(self, query: _CompareQuery) -> list[BatchRow]:
         read, now = self._site.store.read, self._site.now()
-        batches = [read.batch(run, now) for run in runs]
-        counts = [tuple(pages.status_counts(read, batch["runId"]).values()) for batch in batches]
-        # Later evaluations add scores.
-        last = last_change(read)
-        stands = [(batch["runId"], batch["status"], batch["finishedAt"]) for batch in batches]
-        return (*stands, *counts, last["at"], last["end"])
+        return [read.batch(run, now) for run in query.runs]
+
+    def _prepare(self, query: _CompareQuery, wait: float) -> _Prepared | None:
+        query.check()
+        batches = self._batches(query)
+        # Loaded already if the page of the run was looked at.
+        results, _ = self._site.results.within(batches, wait, recent=False)
+        if results is None:
+            return None
+        with self._lock:
+            prepared = self._prepared.get(query)
+            if prepared is None or prepared.results is not results:
+                if query.by:
+                    groups = groups_by(results, query.by, pair=query.pair)
+                    groups = with_stop_rule(groups, self._site.store.read, batches[0]["runId"], query.by)
+                else:
+                    groups = groups_of(results, pair=query.pair)
+                prepared = _Prepared(results, groups, LruCache(MOST_CACHED))
+                self._prepared.put(query, prepared, weight=len(results))
+            return prepared
 
 
 def _high_is_bad(site: AppState, runs: Sequence[str]) -> tuple[str, ...]:
@@ -309,6 +345,25 @@ def comparison_answer(comparison: Comparison, bad: Sequence[str]) -> ComparisonA
         charts=[_chart(comparison.contrasts, metric, comparison.groups[0]) for metric in metrics],
         verdict=comparison.verdict if comparison.verdicts else None,
         gates=[GateShape.model_validate(asdict(each)) for each in comparison.verdicts],
+    )
+
+
+def _not_yet(reading: Reading | None) -> ComparisonAnswer:
+    """What is known of a comparison while items are read."""
+    return ComparisonAnswer(
+        summary=f"The items are being read: {reading}." if reading else "The items are being read.",
+        is_better=None,
+        groups=[],
+        paired_by="",
+        varied=[],
+        stand_ins=[],
+        metrics=[],
+        contrasts=[],
+        charts=[],
+        verdict=None,
+        gates=[],
+        is_current=False,
+        reading=reading_shape(reading),
     )
 
 

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from proctor.json_values import JsonObject
-from proctor.web.run_schemas import ChartShape, RowModel
+from proctor.web.run_schemas import ChartShape, ReadingShape, RowModel
 
 
 class MeanShape(RowModel):
@@ -145,6 +145,10 @@ class ComparisonAnswer(RowModel):
     charts: list[ChartShape] = Field(description="One per metric.")
     verdict: str | None = Field(description="Verdict of all gates; one failure fails all. Null: no gates.")
     gates: list[GateShape]
+    is_current: bool = Field(
+        default=True, description="False: the items are being read, and nothing is compared yet. Ask again."
+    )
+    reading: ReadingShape | None = Field(default=None, description="Progress of that. Null: nothing is read.")
 
 
 class ComparedSide(RowModel):

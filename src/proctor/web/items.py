@@ -14,7 +14,7 @@ from pydantic import Field
 from proctor.cache import LruCache, ResultCache
 from proctor.errors import NotFound, UsageError
 from proctor.item import RUNNING, STATUSES
-from proctor.stats.failure_groups import MESSAGE_CHARACTERS, FailureGroups, group_failures
+from proctor.stats.outcomes import MESSAGE_CHARACTERS, FailureGroups, group_failures
 from proctor.store import item_lists, items
 from proctor.store.annotations import TAG, tag_counts
 from proctor.store.database import id_pages
@@ -37,10 +37,11 @@ from proctor.web.run_schemas import (
     MatrixAnswer,
     MatrixRowShape,
     NeighborsAnswer,
+    ReadingShape,
     RunId,
     WaitSeconds,
 )
-from proctor.web.run_views import item_shape
+from proctor.web.run_views import item_shape, reading_shape
 from proctor.web.state import AppState
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ COLUMNS = ("model", "agent", "reason")
 SKIPPED = 50
 """Items without a session that are looked past at a time."""
 _SCORE = re.compile(r"(?s)(?P<name>.+)=(?P<low>-?[\d.]*)\.\.(?P<high>-?[\d.]*)")
+_DURATION = re.compile(r"(?P<low>\d*\.?\d*)\.\.(?P<high>\d*\.?\d*)")
 
 Text = Annotated[str, Query(max_length=500)]
 Texts = list[Annotated[str, Query(max_length=1000)]] | None
@@ -79,6 +81,10 @@ def item_query(
     ] = None,
     score: Annotated[
         Texts, Query(description="`EVALUATOR=LOW..HIGH`; a limit may be missing. All must hold.")
+    ] = None,
+    duration: Annotated[
+        Texts,
+        Query(description="`LOW..HIGH`, seconds from start to end, below HIGH; a limit may be missing."),
     ] = None,
     tag: Annotated[Texts, Query(description="Only items whose session has one of these tags.")] = None,
     noted: Annotated[bool, Query(description="Only items whose session has a note.")] = False,
@@ -99,7 +105,8 @@ def item_query(
             raise NotFound(f"there is no status {one}\nThere are: {', '.join(STATUSES)}.")
     factors = tuple(_level(one) for one in _cleaned(factor))
     scores = tuple(_range(one) for one in _cleaned(score))
-    if max(len({name for name, _ in factors}), len(scores)) > MOST_CONDITIONS:
+    durations = tuple(_duration(one) for one in _cleaned(duration))
+    if max(len({name for name, _ in factors}), len(scores), len(durations)) > MOST_CONDITIONS:
         raise UsageError(f"items are filtered by at most {MOST_CONDITIONS} factors and as many scores")
     return ItemQuery(
         search=_clean(search),
@@ -109,6 +116,7 @@ def item_query(
         reasons=_cleaned(reason),
         factors=factors,
         scores=scores,
+        durations=durations,
         tags=_cleaned(tag),
         is_noted=noted,
         is_starred=starred,
@@ -145,6 +153,17 @@ def _range(text: str) -> ScoreRange:
     except ValueError:
         raise UsageError(f"{text} is no range of scores\nWrite EVALUATOR=LOW..HIGH.") from None
     return ScoreRange(name=match["name"], low=low, high=high)
+
+
+def _duration(text: str) -> tuple[float | None, float | None]:
+    try:
+        match = _DURATION.fullmatch(text)
+        if match is None:
+            raise ValueError
+        low, high = (float(match[name]) if match[name] else None for name in ("low", "high"))
+    except ValueError:
+        raise UsageError(f"{text} is no range of seconds\nWrite LOW..HIGH.") from None
+    return low, high
 
 
 def router(site: AppState) -> APIRouter:
@@ -227,7 +246,7 @@ def router(site: AppState) -> APIRouter:
         table, is_current = matrices.get(batch, _clean(by), wait)
         if not is_current and (search or disagree or score):
             # The first tasks say nothing about all of them.
-            return _no_rows(table)
+            return _no_rows(table, reading_shape(site.results.reading(batch["runId"])))
         metric = f"{item_lists.SCORE}{score}" if score else "success"
         tasks = table.tasks(search=_clean(search), metric=metric, disagree=disagree)
         rows = table.rows(tasks[offset : offset + limit], score)
@@ -241,6 +260,7 @@ def router(site: AppState) -> APIRouter:
             offset=offset,
             rows=_matrix_rows(site, batch["runId"], rows, characters),
             is_current=is_current,
+            reading=None if is_current else reading_shape(site.results.reading(batch["runId"])),
         )
 
     @routes.get("/{run_id}/matrix/items", summary="Items of one cell of a matrix")
@@ -268,17 +288,17 @@ class _Matrices:
         self._site = site
         self._lock = threading.Lock()
         self._cache: LruCache[tuple[str, str], tuple[Results, Matrix]] = LruCache(MOST_MATRICES)
+        self._first_tasks = ResultCache["Matrix"](site.now, while_running=LIVE)
 
     def get(self, batch: BatchRow, by: str, wait: float) -> "tuple[Matrix, bool]":
         """The matrix of a run, and whether it has all items; if not, it has those of the first tasks."""
         # numpy is loaded with the first matrix, not with the server.
         from proctor.stats.matrix import Matrix
-        from proctor.stats.results import load_first_results
 
         run_id = batch["runId"]
-        results, _ = self._site.results.within(batch, wait)
+        results, _ = self._site.results.within([batch], wait)
         if results is None:
-            return Matrix(load_first_results(self._site.store.read, run_id), by), False
+            return self._first(batch, by), False
         with self._lock:
             cached = self._cache.get((run_id, by))
         if cached is None or cached[0] is not results:
@@ -287,8 +307,18 @@ class _Matrices:
                 self._cache.put((run_id, by), cached)
         return cached[1], True
 
+    def _first(self, batch: BatchRow, by: str) -> "Matrix":
+        from proctor.stats.matrix import Matrix
+        from proctor.stats.results import load_first_results
 
-def _no_rows(table: "Matrix") -> MatrixAnswer:
+        def load() -> Matrix:
+            return Matrix(load_first_results(self._site.store.read, batch["runId"]), by)
+
+        # A page asks again until all items are there.
+        return self._first_tasks.get(batch, by, load)
+
+
+def _no_rows(table: "Matrix", reading: ReadingShape | None) -> MatrixAnswer:
     return MatrixAnswer(
         by=table.by,
         levels=list(table.levels),
@@ -299,6 +329,7 @@ def _no_rows(table: "Matrix") -> MatrixAnswer:
         total=0,
         tasks=len(table),
         is_current=False,
+        reading=reading,
     )
 
 
@@ -366,9 +397,10 @@ class Listings:
     ) -> ItemsAnswer:
         """A window of a run's items."""
         read = self._site.store.read
-        run_id = read.batch(run_id, self._site.now())["runId"]
+        batch = read.batch(run_id, self._site.now())
+        run_id = batch["runId"]
         if query == ItemQuery():
-            counts = items.status_counts(read, run_id)
+            counts = self._site.item_counts.of(batch)
             rows, total = items.first_rows(read, run_id, offset=offset, limit=limit), sum(counts.values())
         else:
             listing = self._listing(run_id, query)
@@ -462,7 +494,7 @@ class Listings:
         """A value that changes whenever the items may have changed."""
         read = self._site.store.read
         batch = read.batch(run_id, self._site.now())
-        counts = items.status_counts(read, run_id)
+        counts = self._site.item_counts.of(batch)
         return batch["status"], batch["finishedAt"], tuple(counts.values())
 
 

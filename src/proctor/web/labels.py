@@ -18,8 +18,7 @@ from proctor.json_values import JsonMap
 from proctor.score import Level
 from proctor.stats.calibration import LabeledJudge, judges
 from proctor.store import transcripts
-from proctor.store.annotations import RATING, RATINGS
-from proctor.store.labels import Label, labels_state
+from proctor.store.annotations import RATING, RATINGS, Label, labels_state
 from proctor.store.tables import LabelRow, ScoreRow
 from proctor.web.access import person_of
 from proctor.web.evaluation_schemas import (

@@ -79,6 +79,7 @@ def page(request: Request, template: str, *, title: str, status: int = 200, **va
             navigation=NAVIGATION,
             path=request.url.path,
             root=request.app.state.root_path,
+            static=f"{request.app.state.root_path}/static/{request.app.state.static_version}",
             version=__version__,
             role=role_of(request.scope),
             person=person_of(request.scope),

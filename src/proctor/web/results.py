@@ -1,15 +1,17 @@
 """Results of a run as its job shows them: computed beside the requests, cached until items finish."""
 
+import asyncio
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 from pydantic import Field
 
 from proctor.cache import LruCache
@@ -30,9 +32,10 @@ from proctor.store import items as stored_items
 from proctor.store.runs import last_change
 from proctor.store.tables import BatchRow
 from proctor.web.responses import ERRORS
-from proctor.web.run_schemas import ResultFigureShape, RowModel, RunId, WaitSeconds
+from proctor.web.run_schemas import ReadingShape, ResultFigureShape, RowModel, RunId, WaitSeconds
+from proctor.web.run_views import reading_shape
 from proctor.web.runs import LIVE_REMARK
-from proctor.web.state import LARGE, AppState
+from proctor.web.state import LARGE, STOP_SECONDS, AppState
 
 WAIT_SECONDS = 0.3
 """How long a request waits for new results; it gets the last ones, or counts alone, if they take longer."""
@@ -136,6 +139,9 @@ class ResultsAnswer(RowModel):
     remarks: list[str] = Field(description="What limits the figures.")
     finished_count: int = Field(description="Finished items that they are computed from.")
     is_current: bool = Field(description="False: newer results are being computed; ask again.")
+    reading: ReadingShape | None = Field(
+        default=None, description="Progress of reading the items of a large run. Null: nothing is read."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +164,9 @@ class RunResults:
         self._counts: LruCache[str, tuple[State, ResultsAnswer]] = LruCache(MOST_CACHED)
         self._pending: dict[str, Future[None]] = {}
         self._decisions = _Decisions(site)
-        self._queue: SimpleQueue[tuple[BatchRow, State, Future[None]]] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[BatchRow, State, Future[None]] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._is_closed = False
 
     def of(self, run_id: str, wait: float) -> ResultsAnswer:
         """The results of a run: current ones if they come within `wait` seconds, else the last ones."""
@@ -179,7 +186,9 @@ class RunResults:
             answer = counted[1] if counted and counted[0] == state else self._counted(batch)
             with self._lock:
                 self._counts.put(batch["runId"], (state, answer))
-            return answer
+            return answer.model_copy(
+                update={"reading": reading_shape(self._site.results.reading(batch["runId"]))}
+            )
         is_current = last.state == state or (last.state[0] == state[0] == RUNNING and pending is None)
         return last.answer.model_copy(update={"is_current": is_current})
 
@@ -198,15 +207,28 @@ class RunResults:
                     return None
             pending = self._pending[run_id] = Future()
             self._queue.put((batch, state, pending))
-            if len(self._threads) < THREADS:
-                # Daemons: the server does not wait for figures that nobody will see.
+            if len(self._threads) < THREADS and not self._is_closed:
+                # Daemons: a server that ends does not wait long for figures that nobody will see.
                 self._threads.append(threading.Thread(target=self._work, daemon=True, name="results"))
                 self._threads[-1].start()
             return pending
 
+    def close(self) -> None:
+        """Stop the threads; what was not begun is not computed."""
+        with self._lock:
+            self._is_closed = True
+            threads = list(self._threads)
+        for _ in threads:
+            self._queue.put(None)
+        for thread in threads:
+            thread.join(STOP_SECONDS)
+
     def _work(self) -> None:
-        while True:
-            batch, state, pending = self._queue.get()
+        while (task := self._queue.get()) is not None:
+            batch, state, pending = task
+            if self._is_closed:
+                pending.cancel()
+                continue
             try:
                 self._compute(batch, state)
             except Exception as error:
@@ -260,13 +282,13 @@ class RunResults:
         return answer.model_copy(update={"is_current": False})
 
     def _finished(self, run_id: str) -> int:
-        counts = stored_items.status_counts(self._site.store.read, run_id)
+        counts = self._site.item_counts.of(self._site.store.read.batch(run_id, self._site.now()))
         return sum(counts[status] for status in FINISHED)
 
     def _state(self, batch: BatchRow) -> State:
         """A value that changes whenever the results may have changed; the first part is the status."""
         read = self._site.store.read
-        counts = stored_items.status_counts(read, batch["runId"])
+        counts = self._site.item_counts.of(batch)
         # Later evaluations add scores to a run that has ended.
         last = last_change(read) if batch["status"] != RUNNING else {"at": "", "end": ""}
         finished = tuple(counts[status] for status in FINISHED)
@@ -287,7 +309,7 @@ class _Decisions:
         from proctor.stats.stopping import StopFollower, stored_rule
 
         read, run_id = self._site.store.read, batch["runId"]
-        counts = stored_items.status_counts(read, run_id)
+        counts = self._site.item_counts.of(batch)
         total, finished = sum(counts.values()), sum(counts[status] for status in FINISHED)
         rule = own = stored_rule(read, run_id)
         if own is None or own.ranks is None:
@@ -366,8 +388,17 @@ def _counted_view(levels: Mapping[str, Mapping[str, int]], by: str) -> ResultsVi
 
 def router(site: AppState) -> APIRouter:
     """The results of runs."""
-    routes = APIRouter(responses=ERRORS)
     results = RunResults(site)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        site.results.open()
+        yield
+        # First what they wait for.
+        await asyncio.to_thread(site.results.close)
+        await asyncio.to_thread(results.close)
+
+    routes = APIRouter(responses=ERRORS, lifespan=lifespan)
 
     @routes.get("/api/runs/{run_id}/results", tags=["runs"], summary="The results of a run so far")
     def of_run(

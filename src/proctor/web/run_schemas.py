@@ -102,6 +102,13 @@ class ChartsAnswer(RowModel):
     is_current: bool = Field(default=True, description="False: being computed; ask again.")
 
 
+class ReadingShape(RowModel):
+    """Progress of reading the items of large runs."""
+
+    read: int = Field(description="Items that have been read.")
+    total: int = Field(description="Items to read.")
+
+
 class TextShape(RowModel):
     """A text, or the start of a long one."""
 
@@ -373,6 +380,7 @@ class MatrixAnswer(RowModel):
     is_current: bool = Field(
         description="False: all items are being read; these are some of the first tasks, or none. Ask again."
     )
+    reading: ReadingShape | None = Field(default=None, description="Progress of that. Null: nothing is read.")
 
 
 class CellItemsAnswer(RowModel):

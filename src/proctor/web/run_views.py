@@ -25,13 +25,14 @@ from proctor.web.run_schemas import (
     AgentModelShape,
     ItemShape,
     PoolShape,
+    ReadingShape,
     RunAnswer,
     RunningShape,
     RunState,
     StandInShape,
     StopWhenShape,
 )
-from proctor.web.state import AppState
+from proctor.web.state import AppState, Reading
 
 
 def item_shape(row: PageItem) -> ItemShape:
@@ -232,3 +233,8 @@ def _line(row: ListedBatch, totals: ItemTotals, cut_off: int) -> RunLine:
         costUsd=totals["costUsd"],
         budgetUsd=row["budgetUsd"],
     )
+
+
+def reading_shape(reading: Reading | None) -> ReadingShape | None:
+    """Progress of reading items."""
+    return ReadingShape(read=reading.read, total=reading.total) if reading else None

@@ -126,7 +126,7 @@ def router(site: AppState) -> APIRouter:
         """Outcomes and durations of all items; by factor: success rate, cost and duration."""
         batch = site.store.read.batch(run_id, site.now())
         if by:
-            results, _ = site.results.within(batch, wait)
+            results, _ = site.results.within([batch], wait)
             if results is None:
                 return ChartsAnswer(by=by, remark=READING_REMARK, charts=[], is_current=False)
             return by_level.get(batch, by, lambda: _level_charts(results, batch, by))
@@ -142,8 +142,9 @@ def _charts(site: AppState, run_id: str) -> ChartsAnswer:
     charts = [_chart(ResultChart(title="Outcomes", svg=outcomes, marks=marks.figures))]
     took = durations(ranked_durations(select(read, Scope(run_id=run_id))))
     if took.items:
-        histogram = report_charts.duration_histogram(took)
-        charts.append(_chart(ResultChart(title="How long items took", svg=histogram)))
+        lasting = FigureList()
+        histogram = report_charts.duration_histogram(took, lasting)
+        charts.append(_chart(ResultChart(title="How long items took", svg=histogram, marks=lasting.figures)))
     return ChartsAnswer(by="", remark="", charts=charts)
 
 

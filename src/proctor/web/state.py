@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from proctor.api.launch import Launcher
 from proctor.cache import LruCache
 from proctor.config import ServeToken
 from proctor.context import ModelOptions, RunContext
+from proctor.formatting import whole
 from proctor.item import FINISHED, RUNNING
 from proctor.models import ModelRouter
 from proctor.session import DEFAULT_LOG_GROUP
@@ -30,11 +31,16 @@ if TYPE_CHECKING:
 
 MOST_RESULTS, MOST_RESULT_ITEMS, LEAST_RESULTS = 4, 1_000_000, 1
 """Runs whose results are in memory, and their items; some forty megabytes for a hundred thousand items."""
+MOST_COUNTS = 200
 LARGE = 20_000
 """Finished items from which a request does not wait for results."""
 REFRESH_SECONDS, REFRESH_SHARE = 20.0, 10
 """Results of a running run are at least so old before they are loaded again, and loading them takes at most
 one part in so many of the time."""
+STOP_SECONDS = 5.0
+"""How long a server that ends waits for each thread that computes results."""
+
+RunIds = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,96 +53,186 @@ class _Loaded:
     seconds: float
 
 
-class LoadedResults:
-    """The finished items of runs as statistics read them, loaded once for all pages; thread-safe."""
+@dataclass(slots=True)
+class Reading:
+    """How many items of runs have been read, of how many."""
+
+    read: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{whole(self.read)} of {whole(self.total)} items read"
+
+
+class LoadingStopped(Exception):
+    """The server ends while results are loaded."""
+
+
+class ItemCounts:
+    """Items of runs by status; those of a large run that has ended are counted once, as long as its row stays
+    the same: a million take a third of a second, and each request needs them."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._cache: LruCache[str, _Loaded] = LruCache(
+        self._cache: LruCache[str, tuple[BatchRow, dict[str, int]]] = LruCache(MOST_COUNTS)
+        self._lock = Lock()
+
+    def of(self, batch: BatchRow) -> dict[str, int]:
+        """The number of items in each status; 0 where there are none."""
+        with self._lock:
+            cached = self._cache.get(batch["runId"])
+        if cached is not None and cached[0] == batch:
+            return cached[1]
+        counts = status_counts(self._context.store.read, batch["runId"])
+        if batch["status"] != RUNNING and _finished(counts) > LARGE:
+            with self._lock:
+                self._cache.put(batch["runId"], (batch, counts))
+        return counts
+
+
+class LoadedResults:
+    """The finished items of runs as statistics read them, loaded once for all pages; thread-safe."""
+
+    def __init__(self, context: RunContext, item_counts: ItemCounts) -> None:
+        self._context = context
+        self._item_counts = item_counts
+        self._cache: LruCache[RunIds, _Loaded] = LruCache(
             MOST_RESULTS, most_weight=MOST_RESULT_ITEMS, least=LEAST_RESULTS
         )
         self._lock = Lock()
-        self._loading: dict[str, Lock] = {}
-        self._pending: dict[str, Future[None]] = {}
+        self._loading: dict[RunIds, Lock] = {}
+        self._reading: dict[RunIds, Reading] = {}
+        self._pending: dict[RunIds, Future[None]] = {}
+        self._threads: set[Thread] = set()
+        self._is_closed = Event()
 
-    def of(self, run_id: str) -> "Results":
-        """The results of a run, by its whole ID. Loading a hundred thousand items takes seconds."""
+    def of(self, *run_ids: str) -> "Results":
+        """The results of runs together, by their whole IDs. A hundred thousand items take a second."""
         # numpy is loaded with the first results, not with the server.
         from proctor.stats.results import load_results
 
         # Once for each run, so that its pages do not load it several times.
         with self._lock:
-            loading = self._loading.setdefault(run_id, Lock())
+            loading = self._loading.setdefault(run_ids, Lock())
         with loading:
-            state = self.state(run_id)
-            cached = self._cached(run_id)
+            batches, counts = self._current(run_ids)
+            state = self._state(batches, counts)
+            cached = self._cached(run_ids)
             if cached is None or cached.state != state:
                 began = self._context.monotonic()
-                results = load_results(self._context.store.read, [run_id], self._context.now())
+                reading = Reading(0, sum(map(_finished, counts)))
+                with self._lock:
+                    self._reading[run_ids] = reading
+
+                def add(items: int) -> None:
+                    reading.read += items
+                    if self._is_closed.is_set():
+                        raise LoadingStopped
+
+                try:
+                    results = load_results(self._context.store.read, run_ids, self._context.now(), add)
+                finally:
+                    with self._lock:
+                        del self._reading[run_ids]
                 ended = self._context.monotonic()
                 cached = _Loaded(results, state, ended, ended - began)
                 with self._lock:
-                    self._cache.put(run_id, cached, weight=len(results))
+                    self._cache.put(run_ids, cached, weight=len(results))
             return cached.results
 
-    def within(self, batch: BatchRow, seconds: float) -> "tuple[Results | None, bool]":
-        """The results of a run if they are there or come within some seconds, else the last ones, else None;
-        and whether they are current. Those of a running run are current for a while.
+    def within(
+        self, batches: Sequence[BatchRow], seconds: float, *, recent: bool = True
+    ) -> "tuple[Results | None, bool]":
+        """The results of runs together if they are there or come within some seconds, else the last ones,
+        else None; and whether they are current. Those of a running run are current for a while, unless not
+        `recent` and the run is small.
 
-        Results of a large run are loaded by a thread of their own, so that no request waits for them.
+        Results of large runs are loaded by a thread of their own, so that no request waits for them.
         """
-        run_id = batch["runId"]
-        # Counting the items of a large run takes a while: once.
-        counts = status_counts(self._context.store.read, run_id)
-        state, cached = self._state(batch, counts), self._cached(run_id)
+        run_ids = tuple(batch["runId"] for batch in batches)
+        counts = [self._item_counts.of(batch) for batch in batches]
+        state, cached = self._state(batches, counts), self._cached(run_ids)
+        is_large = sum(map(_finished, counts)) > LARGE
         if cached is not None:
             age = self._context.monotonic() - cached.ended
             is_recent = age < max(REFRESH_SECONDS, REFRESH_SHARE * cached.seconds)
-            if cached.state == state or (batch["status"] == RUNNING and is_recent):
+            is_running = any(batch["status"] == RUNNING for batch in batches)
+            if cached.state == state or (is_running and is_recent and (recent or is_large)):
                 return cached.results, True
-        if sum(counts[status] for status in FINISHED) <= LARGE:
-            return self.of(run_id), True
-        pending = self._start(run_id)
+        if not is_large:
+            return self.of(*run_ids), True
+        pending = self._start(run_ids)
         wait([pending], timeout=seconds)
         if pending.done():
             # Raises what the thread raised.
             pending.result()
-            cached = self._cached(run_id)
+            cached = self._cached(run_ids)
         return (cached.results if cached else None), pending.done()
 
-    def _cached(self, run_id: str) -> _Loaded | None:
+    def reading(self, *run_ids: str) -> Reading | None:
+        """How far the items of runs have been read; None: they are not being read."""
         with self._lock:
-            return self._cache.get(run_id)
+            reading = self._reading.get(run_ids)
+            return replace(reading) if reading else None
 
-    def _start(self, run_id: str) -> "Future[None]":
+    def open(self) -> None:
+        """Allow loading again after `close`."""
+        self._is_closed.clear()
+
+    def close(self) -> None:
+        """Stop the threads that load results."""
+        self._is_closed.set()
         with self._lock:
-            if run_id in self._pending:
-                return self._pending[run_id]
-            pending = self._pending[run_id] = Future()
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(STOP_SECONDS)
+
+    def _cached(self, run_ids: RunIds) -> _Loaded | None:
+        with self._lock:
+            return self._cache.get(run_ids)
+
+    def _start(self, run_ids: RunIds) -> "Future[None]":
+        with self._lock:
+            if run_ids in self._pending:
+                return self._pending[run_ids]
+            pending = self._pending[run_ids] = Future()
 
         def load() -> None:
             try:
-                self.of(run_id)
+                self.of(*run_ids)
             except Exception as error:
                 pending.set_exception(error)
             else:
                 pending.set_result(None)
             finally:
                 with self._lock:
-                    del self._pending[run_id]
+                    del self._pending[run_ids]
+                    self._threads.discard(thread)
 
-        # A daemon: the server does not wait for figures that nobody will see.
-        Thread(target=load, daemon=True, name="load results").start()
+        # A daemon: a server that ends waits for a while, but not for a slow disk.
+        thread = Thread(target=load, daemon=True, name="load results")
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
         return pending
 
-    def state(self, run_id: str) -> tuple[object, ...]:
-        """A value that changes whenever the results may have changed, also by later evaluations."""
-        read = self._context.store.read
-        return self._state(read.batch(run_id, self._context.now()), status_counts(read, run_id))
+    def _current(self, run_ids: RunIds) -> tuple[list[BatchRow], list[dict[str, int]]]:
+        read, now = self._context.store.read, self._context.now()
+        batches = [read.batch(run_id, now) for run_id in run_ids]
+        return batches, [self._item_counts.of(batch) for batch in batches]
 
-    def _state(self, batch: BatchRow, counts: Mapping[str, int]) -> tuple[object, ...]:
+    def _state(self, batches: Sequence[BatchRow], counts: Sequence[Mapping[str, int]]) -> tuple[object, ...]:
+        """A value that changes whenever the results may have changed, also by later evaluations."""
         last = last_change(self._context.store.read)
-        return batch["finishedAt"], *counts.values(), last["at"], last["end"]
+        of_runs = [
+            (batch["runId"], batch["finishedAt"], *numbers.values())
+            for batch, numbers in zip(batches, counts, strict=True)
+        ]
+        return *of_runs, last["at"], last["end"]
+
+
+def _finished(counts: Mapping[str, int]) -> int:
+    return sum(counts[status] for status in FINISHED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,9 +267,14 @@ class AppState:
     """Region and account in resource names."""
 
     @cached_property
+    def item_counts(self) -> "ItemCounts":
+        """Items of runs by status."""
+        return ItemCounts(self.context)
+
+    @cached_property
     def results(self) -> LoadedResults:
         """Results of runs."""
-        return LoadedResults(self.context)
+        return LoadedResults(self.context, self.item_counts)
 
     @cached_property
     def access(self) -> AccessControl:

@@ -26,6 +26,8 @@ MOST_ITEMS = 200_000
 """Items of a trend; of larger runs, fewer are shown."""
 MOST_TRENDS = 200
 MOST_CACHED = 50
+MOST_EVALUATIONS = 2000
+"""Evaluations whose evaluators are known."""
 
 
 class TrendLineShape(RowModel):
@@ -87,6 +89,7 @@ class Trends:
         self._site = site
         self._lock = threading.Lock()
         self._answers: LruCache[tuple[object, ...], TrendAnswer] = LruCache(MOST_CACHED)
+        self._evaluators: LruCache[tuple[object, ...], list[str]] = LruCache(MOST_EVALUATIONS)
 
     def plans(self) -> list[_Plan]:
         """Plans, evaluations and evaluators with at least two runs that have results, the latest first."""
@@ -105,7 +108,7 @@ class Trends:
 
     def _by_evaluator(self, evaluations: Sequence[TrendRun]) -> list[_Plan]:
         """Evaluators of evaluations with different names: those of one name have a trend already."""
-        names = evaluators_of(self._site.store.read, [run["runId"] for run in evaluations])
+        names = self._evaluators_of(evaluations)
         by_evaluator: dict[str, list[TrendRun]] = {}
         for run in evaluations:
             for name in names.get(run["runId"], ()):
@@ -121,6 +124,18 @@ class Trends:
             for name, runs in by_evaluator.items()
             if _has_several_names(runs)
         ]
+
+    def _evaluators_of(self, evaluations: Sequence[TrendRun]) -> dict[str, list[str]]:
+        """The evaluators of evaluations; all items of each are read once."""
+        states = {run["runId"]: (run["runId"], run["finishedAt"], run["items"]) for run in evaluations}
+        with self._lock:
+            known = {run_id: self._evaluators.get(state) for run_id, state in states.items()}
+        new = [run_id for run_id, names in known.items() if names is None]
+        names = evaluators_of(self._site.store.read, new) if new else {}
+        with self._lock:
+            for run_id in new:
+                self._evaluators.put(states[run_id], names.get(run_id, []))
+        return {run_id: names.get(run_id, []) if each is None else each for run_id, each in known.items()}
 
     def line(self, key: str, metric: str) -> TrendAnswer:
         """One trend in one metric; empty: the first it has."""
@@ -138,7 +153,7 @@ class Trends:
 
     def _compute(self, plan: _Plan, runs: Sequence[TrendRun], metric: str) -> TrendAnswer:
         # numpy is loaded with the first trend, not with the server.
-        from proctor.report.trends import change_words, is_regression, trend_plot, trend_summary
+        from proctor.report.comparison import change_text, is_regression, trend_plot, trend_summary
         from proctor.stats.results import load_results, score_name
         from proctor.stats.trends import trend_metrics, trend_of
 
@@ -159,7 +174,7 @@ class Trends:
                 run_id=each.run_id,
                 before=each.change.baseline,
                 is_regression=is_regression(each.change),
-                words=change_words(each.change),
+                words=change_text(each.change),
                 direction="higher" if _is_higher(each.change) else "lower",
             )
             for each in reversed(points)

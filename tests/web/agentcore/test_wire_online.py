@@ -500,7 +500,7 @@ def test_sessions_of_a_watched_service_become_a_drift_line_and_an_alert(serve, t
         alpha=0.5,
         command=("/bin/sh", "-c", "cat >> alerts.json"),
     )
-    limits = {"watch_seconds": 0.2, "session_timeout_seconds": 0}
+    limits = {"watch_seconds": 0.2, "session_timeout_seconds": 1}
     served = serve(watches=(watch,), evaluation={"limits": limits})
     arrive(served.store, "s1", "s2", "s3")
 

@@ -37,9 +37,9 @@ from proctor.stats.evaluation import (
 )
 from proctor.stats.intervals import Estimate
 from proctor.store import Store, StoreReader
+from proctor.store.annotations import newest_calibration
 from proctor.store.evaluations import ListedEvaluation
 from proctor.store.items import mock_models
-from proctor.store.labels import newest_calibration
 from proctor.store.scores import (
     EvaluatedCall,
     EvaluatedSession,

@@ -26,7 +26,7 @@ from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, digest_of
 from proctor.job import check_run_id
 from proctor.json_values import MOST
-from proctor.records._files import JsonLine, json_lines, load_json
+from proctor.records._reading import JsonLine, json_lines, load_json
 from proctor.store import Store, StoreReader
 from proctor.store.imported_runs import ImportedFile, ImportedRows, TableOutcome
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from _csv import Reader
 
     from proctor.stats.results import Results
-
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 """Files that are read in a folder."""
@@ -471,8 +470,8 @@ class _Survey:
 def resolve(mapping: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """The column of each target: as mapped, or by its name in any case."""
     sources = {target: source for target, source in mapping.items() if source}
-    taken = {*sources.values(), *(target for target, source in mapping.items() if not source)}
-    free = {name.strip().casefold(): name for name in reversed(list(names)) if name not in taken}
+    used = {*sources.values(), *(target for target, source in mapping.items() if not source)}
+    free = {name.strip().casefold(): name for name in reversed(list(names)) if name not in used}
     for target in COLUMNS:
         if target not in mapping and target in free:
             sources[target] = free[target]

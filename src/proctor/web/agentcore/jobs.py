@@ -31,12 +31,6 @@ from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.stats.evaluation import Cluster, EvaluatorResult, InsightFinding, bare, clusters
 from proctor.store import evaluations
 from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import (
-    ResourceNotFoundException,
-    ServiceQuotaExceededException,
-    WireError,
-    validation_error,
-)
 from proctor.web.agentcore.evaluate import evaluator_named
 from proctor.web.agentcore.evaluators import is_known, known_evaluators
 from proctor.web.agentcore.operation import Operation
@@ -49,7 +43,16 @@ from proctor.web.agentcore.request_shapes import (
     source_flaws,
 )
 from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import EVALUATOR_ID, PAGING, Members, ShapeProblem
+from proctor.web.agentcore.shapes import (
+    EVALUATOR_ID,
+    PAGING,
+    Members,
+    ResourceNotFoundException,
+    ServiceQuotaExceededException,
+    ShapeProblem,
+    WireError,
+    validation_error,
+)
 
 SESSION_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-_]{0,99}")
 """Session IDs that samples may contain; other sessions are only counted."""

@@ -14,11 +14,10 @@ from proctor.telemetry.documents import mark_of, normalised
 from proctor.telemetry.log_query import LogQuery, LogRow, MalformedQuery, parse_query
 from proctor.telemetry.sources import SPANS
 from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import LogsError
 from proctor.web.agentcore.logs import all_streams, events_of, log_operation
 from proctor.web.agentcore.request_shapes import GET_QUERY_RESULTS, START_QUERY, STOP_QUERY
 from proctor.web.agentcore.service import QueryAnswer, Service
-from proctor.web.agentcore.shapes import Members
+from proctor.web.agentcore.shapes import LogsError, Members
 
 KEPT_QUERIES = 100
 KEPT_FOR = timedelta(minutes=30)

@@ -25,7 +25,6 @@ from proctor.store.intake import LogEvent
 from proctor.telemetry.documents import normalised
 from proctor.telemetry.log_query import MalformedQuery, json_pattern
 from proctor.web.agentcore import service as paging
-from proctor.web.agentcore.errors import LogsError, ValidationException
 from proctor.web.agentcore.operation import (
     Answer,
     Operation,
@@ -45,7 +44,7 @@ from proctor.web.agentcore.request_shapes import (
     PUT_LOG_EVENTS,
 )
 from proctor.web.agentcore.service import Service
-from proctor.web.agentcore.shapes import ONLINE, Members, Structure
+from proctor.web.agentcore.shapes import ONLINE, LogsError, Members, Structure, ValidationException
 
 METRICS = "Bedrock-AgentCore/Evaluations"
 

@@ -25,7 +25,7 @@ export class Annotations extends HTMLElement {
     this.rating = el("fieldset", { class: "rating", dataset: { needs: "label" } }, el("legend", { class: "unseen" }, "Rating"));
     this.buttons = [1, 2, 3, 4, 5].map((value) => el("button", { type: "button", class: "compact", "aria-pressed": "false", "aria-label": `Rate ${value} of 5`, onclick: (event) => this.rate(event.currentTarget, value) }, String(value)));
     this.rating.append(...this.buttons);
-    this.ratings = el("span", { class: "soft small figures" });
+    this.ratings = el("span", { class: "soft small figures", hidden: true });
     this.tags = el("span", { class: "tag-list" });
     this.known = el("datalist", { id: "known-tags" });
     this.newTag = el("input", { type: "text", class: "compact", "aria-label": "Add a tag", placeholder: "Add a tag", maxlength: 100, list: "known-tags", autocomplete: "off" });
@@ -73,7 +73,10 @@ export class Annotations extends HTMLElement {
     for (const [at, button] of this.buttons.entries()) button.setAttribute("aria-pressed", String(own === at + 1));
     const others = ratings.filter((one) => one.who !== this.author);
     this.ratings.textContent = others.map((one) => `${visible(one.who)}: ${one.value}`).slice(0, 5).join(" · ");
-    this.tags.replaceChildren(...kind("tag").map((one) => this.tag(one)));
+    this.ratings.hidden = !others.length;
+    const tags = kind("tag");
+    this.tags.hidden = !tags.length;
+    this.tags.replaceChildren(...tags.map((one) => this.tag(one)));
     const notes = kind("note");
     this.summary.textContent = notes.length ? `Notes (${notes.length})` : "Notes";
     this.notes.replaceChildren(...notes.map((one) => this.note(one)));
@@ -89,6 +92,15 @@ export class Annotations extends HTMLElement {
   note(one) {
     const remove = el("button", { type: "button", class: "quiet compact", dataset: { needs: "label" }, "aria-label": `Delete note of ${visible(one.author)}`, onclick: (event) => this.remove(event.currentTarget, one) }, "Delete");
     return el("li", {}, el("div", { class: "note-head" }, el("b", {}, visible(one.author)), el("span", { class: "soft small", title: moment(one.createdAt) }, ago(one.createdAt)), remove), el("p", { class: "note-text", dir: "auto" }, visible(one.text)));
+  }
+
+  focusTag() {
+    this.newTag.focus();
+  }
+
+  focusNote() {
+    this.fold.open = true;
+    this.newNote.focus();
   }
 
   async suggest() {

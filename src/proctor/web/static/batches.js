@@ -26,7 +26,6 @@ const table = new DataTable({
     { key: "run", title: "Run", class: "col-name", cell: nameCell },
     { key: "status", title: "Status", class: "col-status", cell: (run) => badge(run.status, run.reason) },
     { key: "progress", title: "Progress", class: "col-progress", cell: progressCell },
-    { key: "items", title: "Items", numeric: true, class: "col-items", cell: (run) => format.number(run.itemCount) },
     { key: "cost", title: "Cost", numeric: true, class: "col-cost", cell: costCell },
     { key: "job", title: "Job type", class: "col-job", cell: (run) => el("span", { class: "tag job" }, run.job) },
     { key: "created", title: "Created", class: "col-created", cell: (run) => el("time", { datetime: run.createdAt, title: format.moment(run.createdAt) }, format.ago(run.createdAt)) },

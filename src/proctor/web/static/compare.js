@@ -9,6 +9,8 @@ const { number, plural } = format;
 const SIZE = 25;
 /** Milliseconds after which counts are shown if the comparison is not there. */
 const COUNTS_AFTER = 400;
+/** Seconds that a request waits for the items of large runs. */
+const WAIT = 2;
 const address = new URLSearchParams(location.search);
 const selection = {
   run: address.getAll("run"),
@@ -31,6 +33,8 @@ const metricTitle = (metric) => NAMES[metric] || visible(metric.replace(/^(score
 const isOfAnyRun = (gate) => Object.keys(NAMES).some((name) => gate.trim().startsWith(name));
 let latestRequest = 0;
 let comparison = null;
+/** Progress of reading the items of large runs. */
+let reading = null;
 
 // ---- Selected runs
 
@@ -156,14 +160,22 @@ async function load() {
     return;
   }
   byId("report").href = urlOf(`/api/compare/report${asQuery()}`);
-  if (!comparison) byId("result").replaceChildren(el("p", { class: "loading" }, "Loading comparison…"));
+  if (!comparison) byId("result").replaceChildren(el("p", { class: "loading" }, el("span", { class: "reading" }, "Loading comparison…")));
   byId("result").setAttribute("aria-busy", "true");
   // Large runs take seconds: counts come first.
   const counting = comparison ? 0 : setTimeout(() => showCounts(request), COUNTS_AFTER);
   try {
-    const response = await api.get(`/api/compare${asQuery()}`);
-    if (request !== latestRequest) return;
-    comparison = response;
+    // The items of large runs are read beside the requests.
+    for (let wait = 1; ; wait = WAIT) {
+      const response = await api.get(`/api/compare${query({ ...selection, wait })}`);
+      if (request !== latestRequest) return;
+      if (response.isCurrent) {
+        comparison = response;
+        break;
+      }
+      reading = response.reading;
+      showReading();
+    }
     show();
   } catch (error) {
     if (request !== latestRequest) return;
@@ -171,8 +183,14 @@ async function load() {
     byId("result").replaceChildren(el("div", { class: "empty", role: "alert" }, el("h2", {}, visible(error.message)), el("p", {}, visible(error.remedy || ""))));
   } finally {
     clearTimeout(counting);
+    if (request === latestRequest) reading = null;
     if (request === latestRequest) byId("result").removeAttribute("aria-busy");
   }
+}
+
+function showReading() {
+  const line = byId("result").querySelector(".loading .reading");
+  if (line) line.textContent = format.readingText(reading, "Loading comparison…");
 }
 
 /** Success rates by counts alone, while the comparison is computed. */
@@ -190,7 +208,7 @@ async function showCounts(request) {
     ],
   });
   table.show(counts.groups);
-  byId("result").replaceChildren(el("div", { class: "stack result" }, el("p", { class: "loading" }, "Loading comparison… Counts of all items, not paired by task:"), el("div", { class: "findings" }, table.element)));
+  byId("result").replaceChildren(el("div", { class: "stack result" }, el("p", { class: "loading" }, el("span", { class: "reading" }, format.readingText(reading, "Loading comparison…")), " Counts of all items, not paired by task:"), el("div", { class: "findings" }, table.element)));
 }
 
 function emptyState() {
@@ -229,6 +247,7 @@ function addGate(text, button) {
   // Request first: an invalid gate shows an error and changes nothing.
   return attempt(button, async () => {
     const response = await api.get(`/api/compare${query({ ...selection, gate: [...before, text] })}`);
+    if (!response.isCurrent) throw new Error(response.summary);
     if (selection.gate !== before) return;
     selection.gate = [...before, text];
     comparison = response;

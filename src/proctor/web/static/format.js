@@ -16,6 +16,7 @@ export function money(usd) {
 
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
+  if (value > 0 && value < 0.001) return value < 0.00001 ? "< 0.01 ms" : `${Number((value * 1000).toPrecision(1))} ms`;
   if (value < 1) return `${Math.round(value * 1000)} ms`;
   if (value < 60) return `${value.toFixed(1)} s`;
   const total = Math.round(value);
@@ -39,6 +40,9 @@ export function ago(text, now = Date.now()) {
   if (past < 86400 * 7) return `${Math.floor(past / 86400)} d ago`;
   return new Date(text).toLocaleDateString(undefined, { dateStyle: "medium" });
 }
+
+/** How many items of a large run have been read; without progress, `otherwise`. */
+export const readingText = (reading, otherwise) => (reading ? `Reading ${number(reading.read)} of ${plural(reading.total, "item")}…` : otherwise);
 
 export const percent = (part, whole_) => (whole_ ? `${Math.floor((100 * part) / whole_)}%` : "–");
 export const plural = (count, noun, many = `${noun}s`) => `${number(count)} ${count === 1 ? noun : many}`;

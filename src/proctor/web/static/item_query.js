@@ -1,8 +1,9 @@
 // Filters, order and columns of a list of items, as the query of its address. The names are those of the API.
 
 import { query } from "./api.js";
+import { seconds } from "./format.js";
 
-const LISTS = ["status", "model", "agent", "reason", "factor", "score", "tag"];
+const LISTS = ["status", "model", "agent", "reason", "factor", "score", "duration", "tag"];
 const FLAGS = ["noted", "starred", "descending"];
 const TEXTS = { search: "", group: "", order: "position" };
 const FILTERS = ["search", "group", "noted", "starred", ...LISTS];
@@ -62,9 +63,15 @@ export function activeFilters(filters) {
 function wordsOf(name, value) {
   const at = name === "score" ? value.lastIndexOf("=") : value.indexOf("=");
   if (name === "factor") return `${value.slice(0, at)}: ${value.slice(at + 1)}`;
+  if (name === "duration") return `time: ${durationWords(...value.split(".."))}`;
   if (name !== "score") return `${name}: ${value}`;
   const [low, high] = value.slice(at + 1).split("..");
   return `${value.slice(0, at)}: ${low && high ? `${low} to ${high}` : low ? `at least ${low}` : high ? `at most ${high}` : "any score"}`;
+}
+
+function durationWords(low, high) {
+  if (!high) return `at least ${seconds(Number(low))}`;
+  return Number(low) ? `${seconds(Number(low))} to ${seconds(Number(high))}` : `below ${seconds(Number(high))}`;
 }
 
 /** The filters without one value. */

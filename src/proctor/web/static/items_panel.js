@@ -217,6 +217,7 @@ export class ItemsPanel {
       ["reason", "Reason"],
       ...this.run.factors.filter((name) => !["model", "agent"].includes(name)).map((name) => [`factor:${name}`, name]),
       ["score", "Score"],
+      ["duration", "Time"],
       ["tag", "Tag"],
       ["marks", "Notes and stars"],
     ].filter(Boolean);
@@ -232,6 +233,7 @@ export class ItemsPanel {
     // Of several requests, only the answer to the last is shown.
     this.shownField = field;
     if (field === "marks") return box.replaceChildren(...["noted", "starred"].map((name) => this.flagBox(name)));
+    if (field === "duration") return box.replaceChildren(this.durationField());
     box.setAttribute("aria-busy", "true");
     try {
       const { levels } = await api.get(`${this.address}/levels${query({ of: field })}`);
@@ -263,6 +265,16 @@ export class ItemsPanel {
       this.grid.reload({ [name]: box.checked ? [...others, parameter] : others });
     });
     return el("label", { class: "check menu-item" }, box, el("span", { class: "level", title: value }, visible(value)), el("span", { class: "figures soft" }, number(items)));
+  }
+
+  /** Two fields for the range of the time of an item. */
+  durationField() {
+    const current = this.grid.wanted.duration[0]?.split("..") || ["", ""];
+    const input = (label, value) => el("input", { type: "number", min: "0", step: "any", "aria-label": `${label} time in seconds`, value });
+    const [from, to] = [input("Lowest", current[0]), input("Highest", current[1])];
+    const apply = () => this.grid.reload({ duration: from.value || to.value ? [`${from.value}..${to.value}`] : [] });
+    for (const one of [from, to]) one.addEventListener("change", apply);
+    return el("div", { class: "score-range" }, el("span", { class: "level" }, "Seconds"), from, "to", to);
   }
 
   /** Two fields for the range of a score. */

@@ -7,7 +7,7 @@ const groups = new Map([["Everywhere", { "Ctrl K": ["Search runs, sessions, tran
 /** Whether somebody types, or a dialog is open. */
 export const isTyping = (target) => Boolean(target.closest?.("input, textarea, select, [contenteditable]"));
 
-/** Add keys of a page: `{j: ["Next", action]}`; an action of null is only listed. */
+/** Add keys of a page: `{j: ["Next", action]}`; an action of null is only listed, one without words is not. */
 export function onKeys(group, keys) {
   groups.set(group, { ...groups.get(group), ...keys });
 }
@@ -24,7 +24,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 function showKeys() {
-  const rows = [...groups].flatMap(([name, keys]) => [el("h3", {}, name), el("dl", { class: "keys" }, Object.entries(keys).flatMap(([key, [words]]) => [el("dt", {}, key.split(" ").flatMap((part, at) => [at ? " " : "", el("kbd", {}, part.length === 1 ? part.toUpperCase() : part)])), el("dd", {}, words)]))]);
+  const rows = [...groups].flatMap(([name, keys]) => [el("h3", {}, name), el("dl", { class: "keys" }, Object.entries(keys).filter(([, [words]]) => words).flatMap(([key, [words]]) => [el("dt", {}, key.split(" ").flatMap((part, at) => [at ? " " : "", el("kbd", {}, part.length === 1 ? part.toUpperCase() : part)])), el("dd", {}, words)]))]);
   const dialog = el("dialog", { class: "dialog keys-dialog", "aria-labelledby": "keys-title" }, el("form", { method: "dialog" }, el("h2", { id: "keys-title" }, "Keys"), rows, el("div", { class: "actions" }, el("button", { autofocus: true }, "Close"))));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

@@ -2,7 +2,7 @@
 
 import { api, query } from "./api.js";
 import { byId, debounced, el, urlOf } from "./dom.js";
-import { money, number, plural, seconds } from "./format.js";
+import { money, number, plural, readingText, seconds } from "./format.js";
 import { PAGE, PagedGrid } from "./paged_grid.js";
 import { badge } from "./status.js";
 import { visible } from "./texts.js";
@@ -16,8 +16,8 @@ const SHORT = 300;
 const LONG = 2000;
 /** How often the matrix of a running run is loaded anew, in milliseconds. */
 const REFRESH = 10_000;
-/** Seconds that the server may take to read all items of a large run, once the first tasks are shown. */
-const WAIT = 20;
+/** Seconds that a request waits for all items of a large run, once the first tasks are shown. */
+const WAIT = 2;
 const PARAMETERS = { by: "", task: "", evaluator: "", disagree: "", left: "", right: "" };
 
 const digits = (value) => String(Number(value.toFixed(2)));
@@ -46,7 +46,7 @@ class MatrixGrid extends PagedGrid {
     this.changed(response);
     this.showLevels(response.levels);
     if (response.total) this.empty.hidden = true;
-    else if (!response.isCurrent) this.showEmpty("Reading all items…", "The matrix of a large run takes some seconds.");
+    else if (!response.isCurrent) this.showEmpty(readingText(response.reading, "Reading all items…"), "The matrix of a large run takes some seconds.");
     else if (response.tasks) this.showEmpty("No matching tasks.", "Change the search, or show all tasks.");
     else this.showEmpty("No finished items yet.", "");
   }
@@ -190,7 +190,7 @@ export class MatrixPanel {
     this.grid.pair = left && right && left !== right ? [left, right] : null;
   }
 
-  changed({ by, levels, scores, total, tasks, hasMoreLevels, isCurrent }) {
+  changed({ by, levels, scores, total, tasks, hasMoreLevels, isCurrent, reading }) {
     this.isComplete = isCurrent;
     if (!isCurrent) this.complete();
     this.choice.by ||= by;
@@ -200,7 +200,7 @@ export class MatrixPanel {
     byId("matrix-evaluator").closest("label").hidden = !scores.length;
     byId("matrix-left").replaceChildren(...options("All columns", levels, this.choice.left));
     byId("matrix-right").replaceChildren(...options("All columns", levels, this.choice.right));
-    byId("matrix-count").textContent = !isCurrent ? "The first tasks; all items are being read…" : `${total === tasks ? plural(tasks, "task") : `${number(total)} of ${plural(tasks, "task")}`}${hasMoreLevels ? `; the first ${levels.length} levels` : ""}`;
+    byId("matrix-count").textContent = !isCurrent ? `The first tasks. ${readingText(reading, "All items are being read…")}` : `${total === tasks ? plural(tasks, "task") : `${number(total)} of ${plural(tasks, "task")}`}${hasMoreLevels ? `; the first ${levels.length} levels` : ""}`;
     this.writeAddress();
   }
 

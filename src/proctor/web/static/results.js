@@ -1,17 +1,20 @@
 // The Results tab of the Run page: sections as the run's job has them, current while it runs.
 
-import { api, byId, el, format } from "./app.js";
+import { api, byId, el, format, query } from "./app.js";
 import { chartCard, figureWords, itemsAddress } from "./charts.js";
 import { visible } from "./texts.js";
 
 const { number, plural } = format;
 const PAUSE = 3000;
+/** How long results wait for the groups of failures, in milliseconds: what appears later moves what is there. */
+const FAILURES_WAIT = 400;
+const FAILURE_GROUPS = 5;
 const SIGNS = { success: "✓", fail: "✗", timeout: "⏱", error: "!" };
 
 export class ResultsPanel {
   /** `stop(button)` stops the run. */
   constructor(run, { stop }) {
-    Object.assign(this, { run, stop, box: byId("results"), seen: "", shown: [], timer: 0, isOpen: false, allColumns: new Set() });
+    Object.assign(this, { run, stop, box: byId("results"), seen: "", shown: [], failures: null, timer: 0, isOpen: false, allColumns: new Set() });
   }
 
   /** The tab is shown. */
@@ -29,6 +32,7 @@ export class ResultsPanel {
     const state = JSON.stringify(counts);
     if (state === this.seen) return;
     this.wanted = state;
+    this.failed = counts.fail + counts.timeout + counts.error;
     if (!this.timer && this.isOpen) this.timer = setTimeout(() => this.load(), this.seen ? PAUSE : 0);
   }
 
@@ -38,9 +42,12 @@ export class ResultsPanel {
     if (!this.isOpen) return;
     const state = this.wanted;
     try {
+      const failures = this.loadFailures();
       const answer = await api.get(`/api/runs/${encodeURIComponent(this.run)}/results`);
+      await Promise.race([failures, new Promise((done) => setTimeout(done, FAILURES_WAIT))]);
       this.seen = state;
       this.show(answer);
+      failures.then(() => this.show(answer));
       // Computed beside the requests: ask again until it is current.
       if (!answer.isCurrent || this.wanted !== state) this.timer = setTimeout(() => this.load(), answer.isCurrent ? PAUSE : 1000);
     } catch (error) {
@@ -50,10 +57,26 @@ export class ResultsPanel {
     }
   }
 
+  /** The largest groups of failures, or what was known of them. */
+  async loadFailures() {
+    if (!this.failed) return;
+    try {
+      this.failures = await api.get(`/api/runs/${encodeURIComponent(this.run)}/failures${query({ limit: FAILURE_GROUPS })}`);
+    } catch {
+      // The results say why the server does not answer.
+    }
+  }
+
   /** Only sections that have changed are drawn again, so that the reader loses neither place nor focus. */
   show(answer) {
-    const remarks = answer.remarks.length ? [{ kind: "remarks", remarks: answer.remarks }] : [];
-    const sections = [...answer.sections, ...remarks];
+    const texts = answer.reading ? [...answer.remarks, format.readingText(answer.reading)] : answer.remarks;
+    const remarks = texts.length ? [{ kind: "remarks", remarks: texts }] : [];
+    const failed = this.failures && failedOnly(this.failures);
+    const failures = failed?.groups.length ? [{ kind: "failures", ...failed }] : [];
+    // Why items failed is asked before what they cost: after the leading sentences and tables.
+    const leading = answer.sections.findIndex(({ kind }) => !["sentence", "table"].includes(kind));
+    const place = leading < 0 ? answer.sections.length : leading;
+    const sections = [...answer.sections.slice(0, place), ...failures, ...answer.sections.slice(place), ...remarks];
     const before = new Map(this.shown.map((one) => [one.text, one]));
     this.shown = sections.map((section) => {
       const text = JSON.stringify(section);
@@ -71,6 +94,7 @@ export class ResultsPanel {
       table: () => this.table(section),
       chart: () => chartCard(section, { run: this.run }),
       matrix: () => this.matrix(section),
+      failures: () => this.failureGroups(section),
       remarks: () => el("div", { class: "soft small result-remarks" }, section.remarks.map((words) => el("p", {}, visible(words)))),
     }[section.kind]();
   }
@@ -84,7 +108,9 @@ export class ResultsPanel {
   table({ title, caption, columns, rows, omitted }) {
     const kind = (column) => [column.isNumeric ? "n" : "", column.isOptional ? "optional" : ""].filter(Boolean).join(" ") || null;
     const heads = columns.map((column) => el("th", { scope: "col", class: kind(column), title: visible(column.title) }, visible(column.title)));
-    const line = (cells) => el("tr", {}, cells.map((cell, place) => el("td", { class: kind(columns[place]), dataset: { title: columns[place].title } }, this.cell(cell, columns[place]))));
+    const line = (cells) => el("tr", {}, cells.map((cell, place) => el("td", { class: kind(columns[place]), dataset: { title: columns[place].title } }, this.cell(cell, columns[place], widths[place]))));
+    // Intervals begin at the same place in all rows, so that they can be compared.
+    const widths = columns.map(({ limits }, place) => (limits ? Math.max(...rows.map((cells) => cells[place].text.length)) : 0));
     const more = columns.filter((column) => column.isOptional).length;
     const words = (isOpen) => (isOpen ? "Fewer columns" : `${plural(more, "more column")}`);
     const toggle = el("button", { type: "button", class: "compact", "aria-expanded": String(this.allColumns.has(title)), onclick: ({ currentTarget }) => {
@@ -100,11 +126,21 @@ export class ResultsPanel {
       el("p", { class: "soft small" }, visible(caption), omitted ? ` ${plural(omitted, "row")} not listed.` : ""));
   }
 
-  cell({ text, figure, session }, { limits }) {
+  cell({ text, figure, session }, { limits }, width) {
     const words = figure && (figure.n ?? null) !== null ? figureWords(figure).join(", ") : null;
     if (session) return el("a", { href: `/sessions/${encodeURIComponent(session)}` }, visible(text));
     const shown = figure?.items ? el("a", { href: itemsAddress(this.run, figure.items), title: words }, visible(text)) : el("span", { title: words }, visible(text));
-    return limits && figure ? el("span", { class: "ranged" }, range(figure, limits), shown) : shown;
+    if (!limits || !figure) return shown;
+    shown.style.minWidth = `${width}ch`;
+    return el("span", { class: "ranged" }, range(figure, limits), shown);
+  }
+
+  failureGroups({ groups, groupCount, items }) {
+    const line = ({ key, reason, pattern, example, items: count }) => el("a", { class: "failure-group", href: itemsAddress(this.run, { group: key }), title: visible(pattern) },
+      el("span", { class: "figures" }, `${number(count)} ×`), el("span", { class: "tag" }, visible(reason.replaceAll("_", " "))), el("span", { class: "failure-pattern" }, visible(example || pattern)));
+    const rest = groupCount - groups.length;
+    return el("section", { class: "card result-failures" }, el("h2", {}, `${plural(items, "failure")}, by kind`), groups.map(line),
+      rest > 0 ? el("p", { class: "soft small" }, `${plural(rest, "more kind")} on the Items tab.`) : null);
   }
 
   matrix({ title, caption, rowTitle, columns, rows, omitted }) {
@@ -122,6 +158,13 @@ export class ResultsPanel {
     const address = `/runs/${encodeURIComponent(this.run)}/items/${encodeURIComponent(cell.itemIds[0])}`;
     return el("a", { class: `verdict v-${cell.status}`, href: address, title: visible(cell.note), "aria-label": visible(`${words}: ${cell.note}`) }, el("b", { "aria-hidden": "true" }, SIGNS[cell.status] || ""), visible(cell.text || cell.status));
   }
+}
+
+/** Groups of failures without the items that an abort ended: these did not fail. */
+function failedOnly({ groups, groupCount, items }) {
+  const aborted = groups.filter(({ reason }) => reason === "aborted");
+  const count = aborted.reduce((total, group) => total + group.items, 0);
+  return { groups: groups.filter((group) => !aborted.includes(group)), groupCount: groupCount - aborted.length, items: items - count };
 }
 
 /** A value with its interval on a scale; the text beside it says the same. */

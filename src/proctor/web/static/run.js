@@ -4,6 +4,7 @@ import { api, attempt, badge, byId, confirmed, el, format, go, query, remember, 
 import { chartCard } from "./charts.js";
 import { scrollable } from "./dom.js";
 import { listQuery, readFilters } from "./item_query.js";
+import { onKeys } from "./keys.js";
 import { firstItems, ItemsPanel } from "./items_panel.js";
 import { ending } from "./notify.js";
 import { ResultsPanel } from "./results.js";
@@ -31,6 +32,20 @@ const results = new ResultsPanel(RUN, { stop: abort });
 const tabs = new Tabs(byId("tabs"), (name) => {
   ({ matrix: showMatrix, charts: drawCharts, plan: showPlan })[name]?.();
   name === "results" ? results.open() : results.close();
+});
+
+const TABS = ["results", "items", "matrix", "charts", "plan"];
+onKeys("Run", {
+  "1 – 5": ["Results, Items, Matrix, Charts, Plan", null],
+  ...Object.fromEntries(TABS.map((name, place) => [place + 1, ["", () => tabs.open(name, { updateUrl: true, focus: true })]])),
+});
+onKeys("List of items, and matrix", {
+  "↑ ↓": ["Move; in the matrix also ← →", null],
+  Enter: ["Open the session", null],
+  Space: ["Select an item", null],
+  "Shift ↑↓": ["Select a range", null],
+  "Ctrl A": ["Select all items", null],
+  Escape: ["Select none", null],
 });
 
 // ---- Header and progress
@@ -97,7 +112,7 @@ function showBudget() {
   bar.children[0].style.width = `${share(known)}%`;
   bar.children[1].style.width = `${Math.min(100 - share(known), share(run.reservedUsd + atMost))}%`;
   const title = unknown ? "The cost of calls that were cut off is not known. The budget is charged with the most that they can have cost." : null;
-  box.replaceChildren(el("div", { class: "budget-line" }, el("span", {}, el("b", {}, money(known)), ` of ${money(run.budgetUsd)} spent`), rest ? el("span", { class: "soft", title }, rest) : null), bar);
+  box.replaceChildren(el("span", {}, el("b", {}, money(known)), ` of ${money(run.budgetUsd)} spent`), bar, rest ? el("span", { class: "soft", title }, rest) : "");
 }
 
 for (const [id, label] of [["pools", "Rate limits"], ["stop-when", "Decisions"]]) scrollable(byId(id), label);
@@ -154,16 +169,18 @@ function showNotices() {
     // The participants of a conversation share one entry; each is listed once here.
     const named = new Set(run.standIns.flatMap(({ agent, model }) => model.split(/, | \+ /).map((one) => `${agent} ${one}`.trim())));
     const who = visible([...named].slice(0, 6).join(", ")) + (named.size > 6 ? " and others" : "");
-    const text = `Uses scripted or replayed models (${who}); draw no conclusions about real models.`;
+    // Where all models are mock, the line above lists them.
+    const isMixed = run.standIns.length < run.makers.length || run.makers.length > 8;
+    const text = `Uses scripted or replayed models${isMixed ? ` (${who})` : ""}; draw no conclusions about real models.`;
     notices.push(el("div", { class: "notice warn" }, el("p", {}, el("b", {}, "Mock run. "), text)));
   }
   const words = {
     halted: "The run was halted. Finished items are saved.",
-    interrupted: "The run's process died. Finished items are saved.",
+    interrupted: run.reason === "interrupted" ? "The run was stopped before its end. Finished items are saved." : "The run's process died. Finished items are saved.",
     aborted: "The run was aborted.",
   }[run.status];
   if (words) {
-    const reason = run.reason && run.reason !== run.status ? ` ${visible(HALT_REASONS[run.reason] || run.reason)}` : "";
+    const reason = run.reason && run.reason !== run.status && run.status !== "interrupted" ? ` ${visible(HALT_REASONS[run.reason] || run.reason)}` : "";
     const remedy = run.status === "aborted" ? null : el("p", { class: "soft" }, isOutOfBudget() ? "Resume with a larger budget to run the rest." : "Resume to run the rest.");
     notices.push(el("div", { class: "notice bad" }, el("p", {}, el("b", {}, words), reason), remedy));
   }
@@ -200,6 +217,8 @@ const hasStoppedEarly = () => run.status === "completed" && run.stopWhen && run.
 function showActions() {
   byId("abort").hidden = !["running", "halted", "interrupted"].includes(run.status);
   byId("abort").disabled = run.isStopping;
+  // Of a run that is not running, an abort only gives up the rest: that is not its main action.
+  byId("abort").classList.toggle("quiet", run.status !== "running");
   byId("resume").hidden = !["halted", "interrupted", "aborted"].includes(run.status) && !hasStoppedEarly();
   byId("resume").textContent = hasStoppedEarly() ? "Run the rest" : "Resume";
   byId("delete").hidden = run.status === "running";

@@ -175,7 +175,12 @@ for (const name of ["previous", "next"]) byId(name)?.addEventListener("click", (
 onKeys("Session", {
   j: ["Next session of the list", () => openNeighbor("next")],
   k: ["Previous session of the list", () => openNeighbor("previous")],
+  u: ["Back to the list", () => byId("crumb-list")?.click()],
   s: ["Star", () => byId("annotations").querySelector(".star")?.click()],
+  t: ["Add a tag", () => byId("annotations").focusTag()],
+  n: ["Write a note", () => byId("annotations").focusNote()],
+  "1 – 5": ["Rate the session", null],
+  ...Object.fromEntries([1, 2, 3, 4, 5].map((value) => [value, ["", () => byId("annotations").buttons[value - 1].click()]])),
 });
 
 // ---- Tabs

@@ -1,0 +1,198 @@
+"""Large runs: what is read beside the requests, how often, and that it ends with the server."""
+
+import threading
+from collections import Counter
+
+import pytest
+from playwright.sync_api import expect
+from stocked_judgements import compared_run
+from stocked_runs import add_duel, add_score, add_session, duel, stock
+
+from proctor.stats.comparison import compare_groups, groups_by
+from proctor.stats.results import load_results
+from proctor.store import StoreReader
+from proctor.testing import eventually
+from proctor.web.results import RunResults
+
+TASKS = {f"task {n}": "success" if n < 6 else "fail" for n in range(20)}
+
+
+def names_of_threads():
+    return [thread.name for thread in threading.enumerate()]
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Every run is large; loading waits until the gate opens after the first page."""
+    gate = threading.Event()
+
+    def load(read, runs, now, progress):
+        def waiting(items):
+            progress(items)
+            assert gate.wait(60)
+            progress(0)
+
+        return load_results(read, runs, now, waiting)
+
+    monkeypatch.setattr("proctor.stats.results.load_results", load)
+    monkeypatch.setattr("proctor.web.state.LARGE", 0)
+    yield gate
+    gate.set()
+
+
+def test_a_comparison_of_large_runs_tells_how_many_items_are_read_and_comes_later(served, site, gate):
+    compared_run(site.store, "before", TASKS)
+    compared_run(site.store, "after", TASKS)
+    address = "/api/compare?run=before&run=after&metric=success"
+
+    first = served.get(f"{address}&wait=0").json
+    eventually(lambda: served.get(f"{address}&wait=0").json["reading"] == {"read": 20, "total": 40})
+    counts = served.get("/api/compare/counts?run=before&run=after").json["groups"]
+    gate.set()
+    whole = served.get(address).json
+
+    assert (first["isCurrent"], first["contrasts"], first["groups"]) == (False, [], [])
+    assert [(one["name"], one["finished"], one["succeeded"]) for one in counts] == [
+        ("before", 20, 6),
+        ("after", 20, 6),
+    ]
+    assert (whole["isCurrent"], whole["reading"], whole["contrasts"][0]["pairs"]) == (True, None, 20)
+
+
+def test_a_matrix_and_the_results_tell_how_many_items_are_read(served, site, gate, monkeypatch):
+    monkeypatch.setattr("proctor.web.results.LARGE", 0)
+    add_duel(site.store, "large", 30, lambda n, _: n % 2 == 0)
+    done = {"read": 60, "total": 60}
+
+    served.get("/api/runs/large/matrix?wait=0")
+    eventually(lambda: served.get("/api/runs/large/matrix?wait=0").json["reading"] == done)
+    eventually(lambda: served.get("/api/runs/large/matrix?wait=0&search=x").json["reading"] == done)
+    eventually(lambda: served.get("/api/runs/large/results?wait=0").json["reading"] == done)
+    gate.set()
+
+    assert served.get("/api/runs/large/matrix").json["reading"] is None
+    assert served.get("/api/runs/large/results?wait=30").json["reading"] is None
+
+
+def test_loading_and_computing_end_with_the_server(serve, site, gate):
+    add_duel(site.store, "large", 30, lambda n, _: n % 2 == 0)
+    before = Counter(names_of_threads())
+    served = serve()
+    served.get("/api/runs/large/results?wait=0")
+    served.get("/api/runs/large/matrix?wait=0")
+    assert {"results", "load results"} <= set(names_of_threads())
+
+    gate.set()
+    serve.end()
+
+    assert Counter(names_of_threads()) == before
+
+
+def test_results_that_are_not_begun_when_the_server_ends_are_not_computed(site, gate):
+    add_duel(site.store, "large", 30, lambda n, _: n % 2 == 0)
+    computed = RunResults(site)
+    computed.of("large", 0)
+    site.results.close()
+    gate.set()
+    computed.close()
+
+    assert "results" not in names_of_threads()
+    # A server that is started again loads them.
+    site.results.open()
+    assert len(site.results.of("large")) == 60
+
+
+class CountingReader(StoreReader):
+    """Counts queries, and rows that are read as columns."""
+
+    def __init__(self, read):
+        self.__dict__ |= read.__dict__
+        self.queries, self.rows_read = Counter(), Counter()
+
+    def rows(self, shape, sql, parameters=()):
+        self.queries[shape.__name__] += 1
+        return super().rows(shape, sql, parameters)
+
+    def columns(self, shape, sql, parameters=()):
+        self.queries[shape.__name__] += 1
+        for page in super().columns(shape, sql, parameters):
+            self.rows_read[shape.__name__] += len(next(iter(page.values())))
+            yield page
+
+
+def test_a_comparison_reads_each_item_and_each_score_once(site):
+    add_duel(site.store, "run", 10, lambda n, _: n % 2 == 0)
+    writer = site.store.writer()
+    for number, item in enumerate(duel(10)):
+        writer.change("batch_items", ("run", item.id), {"sessionId": f"s{number}"})
+        add_session(site.store, f"s{number}", [], "run")
+        # Two of one evaluator are averaged.
+        for value in (0.0, 1.0):
+            add_score(writer, f"s{number}", evaluator="tidy", value=value)
+    writer.close()
+    read = CountingReader(site.store.read)
+
+    results = load_results(read, ["run"], site.now())
+
+    assert results.metrics["score:tidy"].tolist() == [0.5] * 20
+    assert read.rows_read == {"RunColumns": 20, "ScoreColumns": 40}
+    assert (read.queries["RunColumns"], read.queries["ScoreColumns"]) == (1, 1)
+    # A store without evaluations and measured numbers looks up no item for them.
+    assert not {"TimedScoreColumns", "MetricColumns"} & set(read.queries)
+    before = sum(read.queries.values())
+    success, *_ = compare_groups(groups_by(results, "model")).contrasts
+    assert (success.pairs, sum(read.queries.values())) == (10, before)
+
+
+def test_scores_of_several_versions_of_an_evaluator_are_those_of_the_last(site):
+    add_duel(site.store, "run", 2, lambda n, _: n % 2 == 0)
+    writer = site.store.writer()
+    for number, item in enumerate(duel(2)):
+        writer.change("batch_items", ("run", item.id), {"sessionId": f"s{number}"})
+        add_session(site.store, f"s{number}", [], "run")
+    add_score(writer, "s1", evaluator="tidy", value=0.75, minute=2)
+    add_score(writer, "s1", evaluator="tidy", evaluator_digest="new", value=0.25, minute=5)
+    add_score(writer, "s1", evaluator="tidy", evaluator_digest="old", value=1.0, minute=1)
+    add_score(writer, "s2", evaluator="tidy", evaluator_digest="old", value=0.5)
+    writer.close()
+
+    results = load_results(site.store.read, ["run"], site.now())
+
+    assert results.metrics["score:tidy"][1:3].tolist() == [0.25, 0.5]
+    digests = results.evaluators["score:tidy"]
+    assert [digests.labels[code] for code in digests.codes[1:3]] == ["new", "old"]
+
+
+@pytest.mark.browser
+def test_the_compare_page_shows_counts_and_progress_before_the_comparison(served, site, gate, open_page):
+    compared_run(site.store, "before", TASKS)
+    compared_run(site.store, "after", TASKS)
+
+    page = open_page(f"{served.url}/compare?run=before&run=after")
+    expect(page.get_by_role("table", name="Success rates")).to_contain_text("30.0%")
+    expect(page.get_by_text("Reading 20 of 40 items…")).to_be_visible()
+    gate.set()
+
+    expect(page.get_by_role("table", name="Differences")).to_contain_text("Success")
+    expect(page.get_by_text("Reading")).to_have_count(0)
+
+
+@pytest.mark.browser
+def test_a_bar_of_durations_opens_its_items(served, site, open_page):
+    stock(site.store)
+    page = open_page(f"{served.url}/runs/stocked#charts")
+    bar = page.locator("figure", has_text="How long items took").locator("[data-mark]").last
+    bar.focus()
+    expect(page.get_by_role("tooltip")).to_contain_text("items")
+    page.keyboard.press("Enter")
+
+    page.wait_for_url("**/runs/stocked?duration=*#items")
+    chip = page.get_by_role("button", name="Remove filter: time: at least 7.0 s")
+    expect(chip).to_be_visible()
+    page.get_by_role("button", name="Filter", exact=True).click()
+    page.get_by_role("combobox", name="Filter by").select_option("duration")
+    page.get_by_role("spinbutton", name="Highest time in seconds").fill("2")
+    page.get_by_role("spinbutton", name="Lowest time in seconds").fill("0.5")
+    page.get_by_role("spinbutton", name="Lowest time in seconds").press("Tab")
+    expect(page.get_by_role("button", name="Remove filter: time: 500 ms to 2.0 s")).to_be_visible()
+    assert "duration=0.5..2" in page.url
