@@ -470,3 +470,19 @@ async def test_the_folders_of_dead_actors_are_found_by_the_next_of_their_run(clu
     await asyncio.gather(first.close(), second.close())
     assert await first.collect() == (b"", True)
     assert [folder.name for folder in facts.home.parent.iterdir()].count(facts.home.name) == 0
+
+
+async def test_a_node_runs_more_at_once_only_for_items_beyond_its_share(cluster):
+    node = Node(id="n", name="n", resources={"CPU": 9.0})
+    link = NodeLink(Sent(), 1, lambda: 0.0, node=node, actor=None)
+    made = engine()
+    made._concurrency, made._links = 9, {link}
+    works = [
+        WorkItem(item=Item(prompt="x", settings={"resources": {"cpu": 1}}), id=str(n), attempts=0, tries=0)
+        for n in range(2)
+    ]
+
+    assert made._place(works[:1]) == []
+    assert link.concurrency == 1 and len(link.channel) == 1, "it has room for it"
+    assert made._place(works[1:]) == []
+    assert link.concurrency == 2
