@@ -19,7 +19,7 @@ from job_runs import Runs, git
 from proctor import __version__
 from proctor.batch.engines import LocalEngine
 from proctor.batch.engines import ray as ray_module
-from proctor.batch.engines.messages import HostCall
+from proctor.batch.engines.messages import HostCall, WorkerSpec
 from proctor.batch.engines.ray import MOST_CONTENTS, ActorChannel, Node, NodeLink, RayEngine, alive_nodes
 from proctor.batch.engines.ray_node import NodeActor, NodeFacts
 from proctor.batch.queue import WorkItem
@@ -486,3 +486,35 @@ async def test_a_node_runs_more_at_once_only_for_items_beyond_its_share(cluster)
     assert link.concurrency == 1 and len(link.channel) == 1, "it has room for it"
     assert made._place(works[1:]) == []
     assert link.concurrency == 2
+
+
+@pytest.mark.parametrize(("concurrency", "shares"), [(1, [1.0]), (2, [0.5, 0.5]), (9, [0.5, 0.5])])
+async def test_each_node_has_its_part_of_every_rate_limit(cluster, monkeypatch, concurrency, shares):
+    made, given = engine(), list[float]()
+    made._concurrency = concurrency
+
+    async def serve(node: Node, queue: object, host: object, spec: WorkerSpec) -> None:
+        given.append(spec.limit_share)
+        made._ending = True
+
+    monkeypatch.setattr(made, "_serve", serve)
+    spec = WorkerSpec(
+        run_id="run", job="coding", seed=0, holder="", concurrency=concurrency, is_budgeted=False
+    )
+    await made._serve_nodes(None, None, spec)
+    assert given == shares
+
+
+def test_items_that_some_node_can_run_may_wait_for_it_as_long_as_it_takes(cluster):
+    made, node = engine(), link_to("a").node
+    plain = WorkItem(item=Item(prompt="x"), id="plain", attempts=0, tries=0)
+    settings = {"resources": {"cpu": 2}}
+    needing = WorkItem(item=Item(prompt="x", settings=settings), id="needing", attempts=0, tries=0)
+    made._waiting = [plain, needing]
+    for now in (0, 100, 1000):
+        made._check_placeable([node], now=now)
+        assert made._impossible_since == now
+
+    made._check_placeable([], now=1060)
+    with pytest.raises(WorkerError, match="what item needing needs: 2 CPU"):
+        made._check_placeable([], now=1061)
