@@ -19,7 +19,7 @@ from job_runs import Runs, git
 from proctor import __version__
 from proctor.batch.engines import LocalEngine
 from proctor.batch.engines import ray as ray_module
-from proctor.batch.engines.messages import HostCall, WorkerSpec
+from proctor.batch.engines.messages import HostCall, Stop, WorkerSpec
 from proctor.batch.engines.ray import MOST_CONTENTS, ActorChannel, Node, NodeLink, RayEngine, alive_nodes
 from proctor.batch.engines.ray_node import NodeActor, NodeFacts
 from proctor.batch.queue import WorkItem
@@ -27,8 +27,9 @@ from proctor.errors import UsageError, WorkerError
 from proctor.item import Item
 from proctor.jobs.evaluation.job import JOB as EVALUATION
 from proctor.store import Scope, Store
-from proctor.testing import make_git_repository
+from proctor.testing import eventually_async, make_git_repository
 from proctor.workspace.transfer import FileCopy
+from waiting import TIME_LIMIT_SECONDS
 
 LONG = 1e6
 """An actor whose driver is silent for so long ends its process: here that of the tests."""
@@ -518,3 +519,20 @@ def test_items_that_some_node_can_run_may_wait_for_it_as_long_as_it_takes(cluste
     made._check_placeable([], now=1060)
     with pytest.raises(WorkerError, match="what item needing needs: 2 CPU"):
         made._check_placeable([], now=1061)
+
+
+async def test_a_run_that_is_cancelled_stops_the_workers_on_its_nodes(cluster, monkeypatch):
+    made, served = engine(), list[str]()
+
+    async def serve(node: Node, *_: object) -> None:
+        served.append(node.id)
+        while not made._ending:
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(made, "_serve", serve)
+    spec = WorkerSpec(run_id="run", job="coding", seed=0, holder="", concurrency=1, is_budgeted=False)
+    running = asyncio.create_task(made._serve_nodes(None, None, spec))
+    await eventually_async(lambda: served == ["a"])
+    running.cancel()
+    done, _ = await asyncio.wait({running}, timeout=TIME_LIMIT_SECONDS)
+    assert done and running.cancelled() and isinstance(made._last_message(), Stop)
