@@ -496,14 +496,18 @@ async def test_each_node_has_its_part_of_every_rate_limit(cluster, monkeypatch, 
 
     async def serve(node: Node, queue: object, host: object, spec: WorkerSpec) -> None:
         given.append(spec.limit_share)
+        await asyncio.sleep(0)
+        starting.add(made._starting)
         made._ending = True
 
+    starting = set[int | None]()
     monkeypatch.setattr(made, "_serve", serve)
     spec = WorkerSpec(
         run_id="run", job="coding", seed=0, holder="", concurrency=concurrency, is_budgeted=False
     )
     await made._serve_nodes(None, None, spec)
     assert given == shares
+    assert starting == {len(shares)}, "items wait for these nodes, and not for a minute"
 
 
 def test_items_that_some_node_can_run_may_wait_for_it_as_long_as_it_takes(cluster):
