@@ -1,6 +1,7 @@
 """Rules that stop a run: their goals, the order of the tasks, and what one finished item adds."""
 
 import dataclasses
+import random
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -353,3 +354,18 @@ def test_a_monitor_refuses_a_rule_that_its_items_cannot_decide(store):
     for rule in (StopRule(by="mood", decided=True), StopRule(decided=True, baseline="z")):
         with pytest.raises(UsageError):
             StopMonitor(rule, store.read, "run")
+
+
+def test_tasks_are_in_the_random_order_of_a_seed_and_repeats_of_a_task_in_theirs():
+    items = task_items("ab", 7, 2)
+    places = list(range(7))
+    random.Random(3).shuffle(places)
+
+    ordered, _ = arranged(items, StopRule(decided=True), 3)
+
+    prompts = list(dict.fromkeys(item.prompt for item in items))
+    assert list(dict.fromkeys(item.prompt for item in ordered)) == [
+        prompt for _, prompt in sorted(zip(places, prompts, strict=True))
+    ]
+    first = [(item.repeat, item.model) for item in ordered[:4]]
+    assert first == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
