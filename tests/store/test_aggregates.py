@@ -16,6 +16,7 @@ from proctor.store import (
     definitions,
     evaluations,
     item_lists,
+    results,
     runs,
     scores,
     search,
@@ -156,3 +157,8 @@ def test_pages_have_a_size_of_their_own_and_begin_at_the_beginning(
     parameters = inspect.signature(function).parameters
     assert parameters["limit"].default == limit
     assert {parameters[name].default or 0 for name in ("offset", "after") if name in parameters} <= {0}
+
+
+def test_rows_of_a_digest_are_left_out_of_a_page() -> None:
+    page = {"digest": ["a", "b", "a", "c"], "model": ("k", "l", "m", "n")}
+    assert results.without_digest(page, "a") == {"digest": ("b", "c"), "model": ("l", "n")}
