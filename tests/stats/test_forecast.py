@@ -12,7 +12,7 @@ from proctor.job import Work
 from proctor.models.prices import Price, Rates, price_of
 from proctor.report.estimate import basis, forecast_document, forecast_lines
 from proctor.session import ModelCall, Usage
-from proctor.stats.estimate import Group, forecast, forecast_plan, predict_total
+from proctor.stats.estimate import Group, _by_task, forecast, forecast_plan, predict_total
 from proctor.store import Recorder, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -259,3 +259,15 @@ def test_a_plan_is_expanded_for_a_forecast_unless_its_work_is_known(known, items
     ctx = SimpleNamespace(settings=SimpleNamespace(prices={}), now=lambda: NOW, has_store=False)
 
     assert forecast_plan("coding", plan, ctx, work=None if known is None else work(known)).items == items
+
+
+def test_earlier_values_belong_to_the_task_of_their_item_or_else_to_its_prompt():
+    rows = [
+        ({"factors": '{"task": "fix"}', "prompt": "do it"}, 1.0),
+        ({"factors": '{"task": "fix"}', "prompt": None}, 2.0),
+        ({"factors": "{}", "prompt": "do it"}, 3.0),
+        ({"factors": None, "prompt": "do it"}, 4.0),
+        ({"factors": None, "prompt": None}, 5.0),
+        ({"factors": None, "prompt": None}, None),
+    ]
+    assert _by_task(rows) == {"fix": [1.0, 2.0], "do it": [3.0, 4.0], "": [5.0]}

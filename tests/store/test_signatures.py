@@ -14,7 +14,7 @@ from proctor.score import Score
 from proctor.session import ModelCall, Usage
 from proctor.store import Store, signatures
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
-from proctor.store.signatures import SignatureCheck
+from proctor.store.signatures import SignatureCheck, _named
 
 PLAN = (
     "matrix: [{prompt: [one, two, three], model: scripted/echo, expect: {contains: one}}]\nconcurrency: 1\n"
@@ -279,3 +279,9 @@ def test_the_key_is_private_and_made_once(tmp_path):
     assert oct(path.stat().st_mode)[-3:] == "600"
     assert list(path.parent.iterdir()) == [path]
     assert SigningKeyFile(tmp_path / "none" / "signing.key").key() is None
+
+
+def test_of_more_than_twenty_items_the_first_are_named():
+    items = [f"i{number}" for number in range(22)]
+    assert _named(items[:20]) == ", ".join(items[:20])
+    assert _named(items) == ", ".join(items[:20]) + " and 2 more"
