@@ -773,6 +773,10 @@ FIGURES |= {
         "score",
         draws=50,
     ),
+    "components of incomplete designs": lambda: [
+        variance.components(crossed(tasks, ("a", "b", "c"), 2, holes=True), factors, "score", draws=50)
+        for tasks, factors in ((3, ["task", "judge"]), (5, ["task", "model"]), (5, ["model", "task"]))
+    ],
     "effects with little spread": lambda: variance.mixed_model(
         [
             {"task": task, "model": model, "score": place + 0.005 * MORE_SCORES[task * 7 + place]}
