@@ -14,7 +14,7 @@ from proctor.score import Score
 from proctor.session import ModelCall, Usage
 from proctor.store import Store, signatures
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
-from proctor.store.signatures import SignatureCheck, _named
+from proctor.store.signatures import SignatureCheck, _named, check_run
 
 PLAN = (
     "matrix: [{prompt: [one, two, three], model: scripted/echo, expect: {contains: one}}]\nconcurrency: 1\n"
@@ -265,6 +265,18 @@ async def test_a_running_run_is_not_checked(workshop):
 
     assert check(workshop.store).is_running
     assert check(workshop.store).notes() == []
+
+
+async def test_a_signed_run_lacks_its_end_only_when_it_has_ended(workshop):
+    workshop.launch(PLAN)
+    with closing(workshop.store._database.connect()) as connection:
+
+        def lacks_end() -> bool:
+            return check_run(connection, "run", lambda _: connection.signing_key()).is_end_missing
+
+        assert not lacks_end()
+        change(workshop.store, """UPDATE "batches" SET "status" = 'completed'""")
+        assert lacks_end()
 
 
 def test_the_key_is_private_and_made_once(tmp_path):
