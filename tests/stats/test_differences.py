@@ -606,3 +606,25 @@ def test_few_values_without_a_scale_have_a_proviso(tasks, is_noted):
 def test_a_difference_is_significant_up_to_a_p_of_five_percent(p, tasks, expected):
     change = difference([0] * 8, [1] * 8, lo=0.0, hi=1.0)
     assert replace(change, p_adjusted=p, n=tasks).is_significant is expected
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "bad"),
+    [
+        ([0.0, 1.0, 2.0], [1.0, 1.0, 2.0], 1),
+        ([1.0, 1.0, 2.0], [1.0, 0.0, 2.0], 1),
+        ([0.0, 1.0, -2.0], [1.0, 0.0, 0.0], 3),
+    ],
+)
+def test_tasks_without_a_positive_value_have_no_ratio_and_are_counted(a, b, bad):
+    result = ratio(a, b)
+    assert (result.value, result.null) == (None, 1.0)
+    assert result.note == f"{bad} of 3 common tasks have no positive value: no ratio."
+
+
+def test_a_ratio_whose_interval_begins_at_0_is_within_no_margin_of_less():
+    change = ratio([1.0 + 0.1 * n for n in range(12)], [1.1 + 0.1 * n for n in range(12)])
+    open_end = replace(change, low=0.0)
+    assert gate(open_end, 0.5, lower_is_better=False).verdict == "inconclusive"
+    assert gate(open_end, 0.5, lower_is_better=True).verdict == "pass"
+    assert gate(change, 0.5, lower_is_better=False).verdict == "pass"
