@@ -622,9 +622,9 @@ def test_tasks_without_a_positive_value_have_no_ratio_and_are_counted(a, b, bad)
     assert result.note == f"{bad} of 3 common tasks have no positive value: no ratio."
 
 
-def test_a_ratio_whose_interval_begins_at_0_is_within_no_margin_of_less():
+def test_a_gate_judges_a_ratio_whose_interval_begins_at_0_by_its_upper_end():
     change = ratio([1.0 + 0.1 * n for n in range(12)], [1.1 + 0.1 * n for n in range(12)])
+    assert 1.0 < change.low < change.high < 1.1
     open_end = replace(change, low=0.0)
-    assert gate(open_end, 0.5, lower_is_better=False).verdict == "inconclusive"
-    assert gate(open_end, 0.5, lower_is_better=True).verdict == "pass"
-    assert gate(change, 0.5, lower_is_better=False).verdict == "pass"
+    assert [gate(each, 0.5).verdict for each in (change, open_end)] == ["pass", "pass"]
+    assert [gate(each, 0.01).verdict for each in (change, open_end)] == ["fail", "inconclusive"]
