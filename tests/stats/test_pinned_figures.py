@@ -935,6 +935,15 @@ OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
     ],
     "rankings of models": lambda _: leaderboard.rankings_of(leaderboard.models_of(BENCHMARK)),
     "study": lambda _: of_study(),
+    "failures of a study": lambda _: experiment.failure_clusters(
+        replace(
+            STUDY,
+            runs=tuple(
+                replace(run, status="failed", reason="timeout", error=f"it broke at {run.repeat}")
+                for run in STUDY.runs
+            ),
+        )
+    ),
     "study whose repeats never differ": lambda _: experiment.level_contrasts(
         replace(
             STUDY,

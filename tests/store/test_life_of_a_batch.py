@@ -286,14 +286,15 @@ def test_a_text_someone_is_about_to_refer_to_survives_the_deletion_of_all_others
         assert store.read.of_session("messages", "s1")[0]["content"] == LONG
 
 
-def test_resources_of_a_batch_are_encrypted_with_its_key(proctor_store):
+def test_resources_and_changes_of_a_batch_are_encrypted_with_its_key(proctor_store):
     add_batch(proctor_store, "run")
     connection, used = proctor_store._database.connect(), []
     connection.set_key_scope = used.append
     batches.add_resources(connection, "run", [Resource("file", "a", "d", "text")])
-    connection.close()
-
     assert used == ["run"]
+    batches.change(connection, "run", {"planText": "changed"})
+    assert used == ["run", "run"]
+    connection.close()
 
 
 def test_a_deleted_batch_leaves_no_evaluation_and_no_key(proctor_store):
