@@ -103,11 +103,11 @@ def items_by_id(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[Page
         return []
     rows = read.rows(
         _StoredPageItem,
-        f'SELECT {PAGE_COLUMNS} FROM "batch_items" WHERE "runId" = ? AND "id" IN ({places(ids)}) '
-        'ORDER BY "position"',
+        f'SELECT {PAGE_COLUMNS} FROM "batch_items" WHERE "runId" = ? AND "id" IN ({places(ids)})',
         (run_id, *ids),
     )
-    return [_opened(row) for row in rows]
+    # Not sorted by SQLite, which would read all items in the order of the plan.
+    return [_opened(row) for row in sorted(rows, key=lambda row: row["position"])]
 
 
 def running_ids(read: StoreReader, run_id: str, *, limit: int) -> set[str]:
