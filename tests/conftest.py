@@ -17,6 +17,7 @@ from hypothesis import settings
 from cloud import aws as aws
 from command_server import GC_THRESHOLD, CommandServer
 from commands import Command, clean_environment
+from databases import either_store as either_store
 from databases import query
 from databases import server as server
 from engines import engine_calls as engine_calls
@@ -56,6 +57,15 @@ def _make_interpreter(folder: Path) -> Path:
 
 # Collecting makes a million objects that stay: looking for garbage among them is a third of its time.
 gc.disable()
+
+
+LONGEST = ("test_axe.py", "test_accessibility.py")
+"""Files with tests of half a minute: started late, they would be all that still runs at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def pytest_collection_finish() -> None:

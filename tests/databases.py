@@ -169,3 +169,12 @@ def _create(server: str, template: str) -> str:
         strategy = "STRATEGY file_copy" if connection.info.server_version >= 150000 else ""
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} {strategy}")
     return server.replace("/postgres?", f"/{name}?")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An empty store, in each of the databases."""
+    is_file = request.param == "sqlite"
+    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
+    with Store(url) as opened:
+        yield opened

@@ -20,7 +20,7 @@ from typing import Any
 from mutation_sites import SOURCE, Mutant, mutants_of, read_text
 from mutation_tests import TestFiles, TestRun, WorkCopy
 
-FILES_AT_ONCE = 10
+FILES_AT_ONCE = 5
 
 RECORDER = '''\
 """Starts `coverage` in each Python process of the work copy.
@@ -184,7 +184,7 @@ class LineMap:
         Where it is executed by the import of its module: those that execute a function that uses its name.
         """
         lines = self._lines[mutant.path]
-        tree = ast.parse(read_text(self.root / mutant.path))
+        tree = _parsed(read_text(self.root / mutant.path))
         statement = _statement_in_function(tree, mutant.line)
         if statement is None:
             names = files.names(mutant)
@@ -243,16 +243,21 @@ def _lines_of_body(function: Function) -> range:
 
 def _statement_in_function(tree: ast.Module, line: int) -> range | None:
     """The lines of the innermost statement at a line, without its nested ones; None outside functions."""
-    if not any(line in _lines_of_body(function) for function in _functions(tree)):
-        return None
-    innermost = range(line, line + 1)
+    return _statements(tree).get(line)
+
+
+@cache
+def _statements(tree: ast.Module) -> dict[int, range]:
+    """By line in the body of a function."""
+    in_functions = {line for function in _functions(tree) for line in _lines_of_body(function)}
+    innermost = {line: range(line, line + 1) for line in in_functions}
     for node in ast.walk(tree):
         # Outer nodes come first.
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or line):
+        if isinstance(node, ast.stmt) and node.lineno in in_functions:
             body = getattr(node, "body", None)
-            end = body[0].lineno if isinstance(body, list) and body else (node.end_lineno or line) + 1
-            if line < end:
-                innermost = range(node.lineno, max(end, node.lineno + 1))
+            end = body[0].lineno if isinstance(body, list) and body else (node.end_lineno or node.lineno) + 1
+            lines = range(node.lineno, max(end, node.lineno + 1))
+            innermost |= dict.fromkeys(lines, lines)
     return innermost
 
 
@@ -260,18 +265,14 @@ def _statement_in_function(tree: ast.Module, line: int) -> range | None:
 
 
 def record(root: Path, copy: WorkCopy, tests: Sequence[str], *, options: Sequence[str], until: float) -> None:
-    """Record tests, one folder after the other: all, or those below `tests` that have no record yet."""
+    """Record tests that have no record yet: all, or those of some files and folders, in this order."""
     folder = root / "build" / "mutants" / "map"
     (folder / "sources").mkdir(parents=True, exist_ok=True)
-    files = [
-        file
-        for file in TestFiles(copy.tree).files
-        if not tests or any(file == test or file.startswith(f"{test.rstrip('/')}/") for test in tests)
-    ]
     groups: dict[str, list[str]] = defaultdict(list)
-    for file in files:
-        if not _is_recorded(folder, copy.tree, file):
-            groups[file.rpartition("/")[0]].append(file)
+    for test in tests or ("tests",):
+        for file in TestFiles(copy.tree).files:
+            if f"{file}/".startswith(f"{test.rstrip('/')}/") and not _is_recorded(folder, copy.tree, file):
+                groups[file.rpartition("/")[0]].append(file)
     recordings = copy.folder / "recordings"
     (site_packages,) = copy.venv.glob("lib/python*/site-packages")
     recorder = RECORDER.format(folder=str(recordings), source=str(copy.tree / SOURCE))
@@ -293,7 +294,7 @@ def record(root: Path, copy: WorkCopy, tests: Sequence[str], *, options: Sequenc
 
 def _parts(groups: dict[str, list[str]]) -> Iterator[tuple[str, list[str]]]:
     """Small groups of files, so that what was recorded before an interruption stays."""
-    for name, files in sorted(groups.items(), key=lambda group: len(group[1])):
+    for name, files in groups.items():
         for first in range(0, len(files), FILES_AT_ONCE):
             yield name, files[first : first + FILES_AT_ONCE]
 

@@ -14,7 +14,7 @@ import typer
 
 from proctor.cli import main
 from proctor.cli.output import placeholder
-from proctor.cli.setup import made_schema
+from proctor.cli.setup import generated_schema
 from proctor.jobs import jobs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -149,7 +149,7 @@ def generated() -> dict[Path, str]:
     return {
         MANUAL: manual(),
         MAN_PAGE: man_page(),
-        **{path: made_schema(name) for path, name in schemas.items()},
+        **{path: generated_schema(name) for path, name in schemas.items()},
     }
 
 

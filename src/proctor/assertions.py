@@ -125,8 +125,8 @@ def _negated(result: AssertionResult) -> AssertionResult:
 def _described(assertion: JsonMap) -> str:
     value = assertion.get("value")
     text = "" if value is None else f" {value if isinstance(value, str) else json.dumps(value, default=str)}"
-    shown = text if len(text) <= 80 else f"{text[:79]}…"
-    return f"{as_text(assertion, 'type')}{shown}"
+    excerpt = text if len(text) <= 80 else f"{text[:79]}…"
+    return f"{as_text(assertion, 'type')}{excerpt}"
 
 
 def _threshold(assertion: JsonMap, default: float | None) -> float:
@@ -273,9 +273,9 @@ def edit_distance(first: str, second: str, limit: int) -> int:
 
 
 def _rouge(assertion: JsonMap, answer: str, facts: AnswerFacts) -> float:  # noqa: ARG001
-    words, reference = (Counter(text.lower().split()) for text in (answer, _value(assertion)))
-    common = (words & reference).total()
-    return 2 * common / (words.total() + reference.total()) if common else 0.0
+    tokens, reference = (Counter(text.lower().split()) for text in (answer, _value(assertion)))
+    common = (tokens & reference).total()
+    return 2 * common / (tokens.total() + reference.total()) if common else 0.0
 
 
 def _latency(assertion: JsonMap, answer: str, facts: AnswerFacts) -> bool:  # noqa: ARG001

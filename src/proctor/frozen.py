@@ -69,9 +69,9 @@ def fast_init(cls: type[T]) -> type[T]:
     )
     exec("\n".join(source), values)
     for name in functions:
-        made = cast(FunctionType, values[name])
-        made.__qualname__, made.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
+        method = cast(FunctionType, values[name])
+        method.__qualname__, method.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
         if name == "__init__":
-            made.__annotations__ = cls.__init__.__annotations__
-        setattr(cls, name, staticmethod(made) if name == "_restored" else made)
+            method.__annotations__ = cls.__init__.__annotations__
+        setattr(cls, name, staticmethod(method) if name == "_restored" else method)
     return cls

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from proctor.errors import UsageError
+from proctor.errors import NotFound, UsageError
 
 TASKS = 40
 
@@ -117,3 +117,22 @@ def test_compare_takes_files_on_the_command_line(proctor, tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert "Baseline: old" in done.stderr and "higher" in done.stdout
+
+
+def test_what_cannot_be_compared_or_planned_is_refused(library, tmp_path):
+    path = _table(tmp_path / "board.csv", {"small": 8, "large": 36})
+
+    with pytest.raises(UsageError, match="`by` compares parts of one run"):
+        library.compare(path, path, by="model")
+    with pytest.raises(UsageError, match="there is nothing to compare with"):
+        library.compare(path)
+    for power in (0, 1, -0.1, 1.5):
+        with pytest.raises(UsageError, match="the power must lie between 0 and 1"):
+            library.power(path, detect=0.1, power=power)
+    for detect in (0, float("inf")):
+        with pytest.raises(UsageError, match="the difference to detect must be other than 0"):
+            library.power(path, detect=detect)
+    with pytest.raises(NotFound, match="nothing here has a value of helpfulness\nThere are: success, cost"):
+        library.power(path, metric="helpfulness", detect=0.1)
+    with pytest.raises(UsageError, match="power is computed for success and scores, not for cost"):
+        library.power(path, metric="cost", detect=0.1)

@@ -1,15 +1,18 @@
 """`import proctor`: plans, functions, handles, tables."""
 
 import asyncio
+import json
 import re
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import proctor
+from proctor.api.handles import session_diff
 from proctor.errors import NotFound, UsageError
 from waiting import TIME_LIMIT_SECONDS
 
@@ -457,3 +460,63 @@ def test_a_function_that_exits_costs_its_item_only(library):
         ("fail", "agent_failed"),
         ("success", "completed"),
     ]
+
+
+def test_the_diff_of_a_session_outlives_its_branch(library, repository, tmp_path):
+    command = "\"echo 'total = 2' > shop.py\""
+    (tmp_path / "change.yaml").write_text(
+        f"matrix: [{{repo: {repository}, prompt: fix, agent: command, command: {command}}}]"
+    )
+    run = library.run(tmp_path / "change.yaml")
+    (item,) = run.items()
+    row = dict(item.session._row)
+    git = ["git", "-C", str(repository)]
+    diff = item.session.diff
+    assert "-total = 1 - 1\n+total = 2\n" in diff
+
+    store, environment = item.session._store, item.session._environment
+    assert session_diff(store, row, environment) == (diff, True)
+    subprocess.run([*git, "branch", "-D", row["branch"]], check=True, capture_output=True)
+    assert session_diff(store, row, environment) == (diff, False)
+    assert session_diff(store, row | {"baseSha": None}, environment) == ("", False)
+    assert session_diff(store, row | {"id": "nobody"}, environment) == ("", False)
+    assert session_diff(store, row | {"branch": ""}, environment) == ("", False)
+
+
+def test_a_run_is_resumed_by_its_name_and_evaluated_with_another_engine(library, plan):
+    with pytest.raises(UsageError, match="is not a valid evaluator\nGive a name or a function"):
+        library.run(plan, evaluators=[3])
+    run = library.run(plan)
+
+    assert library.resume("nightly").id == library.resume(run).id == "nightly"
+    with pytest.raises(UsageError, match="engine"):
+        library.resume(run, engine="cloud")
+    with pytest.raises(UsageError, match="engine"):
+        library.evaluate(run, [shouting], engine="cloud")
+
+
+def test_dialogues_of_a_config_are_run_summarized_and_resumed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "talking.yaml").write_text("rules: [{reply: [It began slowly., It began at home.]}]")
+    config = proctor.BatchConfig(
+        clients=["consistentMI"],
+        therapists=["eliza"],
+        output_dir="out",
+        max_turns=4,
+        num_runs=1,
+        model_name="scripted/talking",
+        home=str(tmp_path / "home"),
+    )
+
+    (result,) = proctor.run_batch(config)
+
+    assert result["status"] == "success" and result["num_turns"] <= 4
+    (tmp_path / "summary").mkdir()
+    (tmp_path / "summary" / "batch_summary.json").write_text('{"own": 1, "total_runs": -1}')
+    summary = proctor.aggregate_results([result], tmp_path / "summary")
+    assert (
+        summary["own"] == 1 and json.loads((tmp_path / "summary/batch_summary.json").read_text()) == summary
+    )
+    assert summary == proctor.aggregate_results([result], tmp_path / "new" / "folder") | {"own": 1}
+    (again,) = proctor.run_batch(replace(config, resume=True))
+    assert again == result

@@ -4,6 +4,7 @@ import asyncio
 import re
 import sqlite3
 import subprocess
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing
 from pathlib import Path
@@ -23,6 +24,15 @@ from proctor.jobs.scenario.job import JOB as SCENARIO
 from proctor.store import Scope, Store
 from proctor.testing import make_git_repository
 
+MERGED_EDITS = """
+        concurrency: 3
+        defaults: {mergeOnPass: true, agent: command, scriptCommand: test -f shop.py}
+        matrix:
+          - {repo: ./shop, prompt: one, command: "echo 1 > one.txt"}
+          - {repo: ./shop, prompt: two, command: "echo 2 > two.txt"}
+          - {repo: ./shop, prompt: three, command: "echo 3 > three.txt"}
+        """
+
 
 class Stopping(lifecycle.Observer):
     """Interrupts a run once its third item has finished."""
@@ -40,11 +50,12 @@ class Stopping(lifecycle.Observer):
             self._control.interrupt()
 
 
-class StoppingAfterTurns(lifecycle.Observer):
-    """Interrupts a run once three turns are recorded."""
+class StoppingWhen(lifecycle.Observer):
+    """Interrupts a run as soon as `is_time`."""
 
-    def __init__(self, store: str, run_id: str) -> None:
-        self._store, self._run_id = store, run_id
+    def is_time(self) -> bool:
+        """Whether to interrupt it now."""
+        return True
 
     @asynccontextmanager
     async def watch(self, run_id: str, control: Any) -> AsyncIterator[None]:
@@ -53,17 +64,24 @@ class StoppingAfterTurns(lifecycle.Observer):
         waiting.cancel()
 
     async def _wait(self, control: Any) -> None:
-        while self._turns() < 3:
+        while not self.is_time():
             await asyncio.sleep(0.01)
         control.interrupt()
+
+
+class StoppingAfterTurns(StoppingWhen):
+    """Interrupts a run once three turns are recorded."""
+
+    def __init__(self, store: str, run_id: str) -> None:
+        self._store, self._run_id = store, run_id
 
     sql = (
         'SELECT COUNT(*) FROM "iterations" i JOIN "sessions" s ON s."id" = i."sessionId" WHERE s."runId" = ?'
     )
 
-    def _turns(self) -> int:
+    def is_time(self) -> bool:
         with closing(sqlite3.connect(self._store)) as database:
-            return int(database.execute(self.sql, (self._run_id,)).fetchone()[0])
+            return int(database.execute(self.sql, (self._run_id,)).fetchone()[0]) >= 3
 
 
 class StoppingAmidSlowItems(StoppingAfterTurns):
@@ -271,19 +289,48 @@ async def check_coding(runs: Runs) -> None:
             assert "total = 1 + 1" in git(repository, "show", f"{row['branch']}:shop.py")
 
     merged = await runs.run(
-        """
-        concurrency: 3
-        defaults: {mergeOnPass: true, agent: command, scriptCommand: test -f shop.py}
-        matrix:
-          - {repo: ./shop, prompt: one, command: "echo 1 > one.txt"}
-          - {repo: ./shop, prompt: two, command: "echo 2 > two.txt"}
-          - {repo: ./shop, prompt: three, command: "echo 3 > three.txt"}
-        """,
+        MERGED_EDITS,
         runs.make_engine(),
         "merged",
     )
     assert [item["reason"] for item in merged["items"]] == ["completed"] * 3
     assert {"one.txt", "two.txt", "three.txt"} <= {path.name for path in repository.iterdir()}
+
+
+def dear_calls(count: int, *, concurrency: int) -> str:
+    """A plan of calls that cost a cent each."""
+    return f"""
+        concurrency: {concurrency}
+        budget: 10
+        prices: {{scripted/dear: {{input: 0, output: 10000}}}}
+        matrix: [{{prompt: hello, model: scripted/dear, runs: {count}, settings: {{max_tokens: 1}}}}]
+    """
+
+
+def check_lost_attempts(far: Any, *, items: int, most: int) -> int:
+    """Every item succeeded once, though some attempts died with their worker; how many did."""
+    ended = Counter((item_id, status) for item_id, _, status, _ in far["sessions"])
+    assert {item["status"] for item in far["items"]} == {"success"}
+    assert [ended[item["id"], "success"] for item in far["items"]] == [1] * items, "each to its end once"
+    lost = [row for row in far["sessions"] if row[2] != "success"]
+    assert 1 <= len(lost) <= most
+    assert {(attempt, status, reason) for _, attempt, status, reason in lost} == {(1, "error", "interrupted")}
+    assert far["money"][0] == 0
+    return len(lost)
+
+
+async def check_retries(runs: Runs) -> None:
+    """Attempts that time out are retried once, wherever they run."""
+    (runs.folder / "silent.yaml").write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
+    local, far = await runs.both("""
+        concurrency: 3
+        defaults: {retries: 1, timeoutSec: 0.05}
+        matrix: [{prompt: hello, model: scripted/silent, runs: 3}]
+    """)
+
+    assert local == far
+    assert [item["status"] for item in far["items"]] == ["timeout"] * 3
+    assert [attempt for _, attempt, *_ in far["sessions"]] == [1, 2] * 3
 
 
 async def check_dialogues(runs: Runs) -> None:

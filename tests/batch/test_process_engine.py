@@ -16,7 +16,10 @@ from job_runs import (
     JOB_CHECKS,
     Runs,
     StoppingAmidSlowItems,
+    check_lost_attempts,
     check_prompts,
+    check_retries,
+    dear_calls,
 )
 
 import proctor as library
@@ -69,15 +72,7 @@ async def test_a_job_has_the_same_outcome_in_two_workers(runs, job):
 
 
 async def test_failed_attempts_are_retried_in_whichever_worker_is_free(runs):
-    (runs.folder / "silent.yaml").write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
-    local, far = await runs.both("""
-        concurrency: 3
-        defaults: {retries: 1, timeoutSec: 0.05}
-        matrix: [{prompt: hello, model: scripted/silent, runs: 3}]
-    """)
-
-    assert local == far
-    assert [attempt for _, attempt, *_ in far["sessions"]] == [1, 2] * 3
+    await check_retries(runs)
 
 
 DEAR = "{latency_seconds: 0.002, rules: [{reply: ok, usage: {input_tokens: 1, output_tokens: 1}}]}"
@@ -166,29 +161,13 @@ async def test_the_items_of_a_killed_worker_run_again_in_a_new_one(runs):
     (runs.folder / "dear.yaml").write_text(DEAR.replace("0.002", "0.2"))
     killing = KillingWorker()
 
-    far = await runs.run(
-        """
-        concurrency: 8
-        budget: 10
-        prices: {scripted/dear: {input: 0, output: 10000}}
-        matrix: [{prompt: hello, model: scripted/dear, runs: 30, settings: {max_tokens: 1}}]
-        """,
-        runs.far,
-        "far",
-        observer=killing,
-    )
+    far = await runs.run(dear_calls(30, concurrency=8), runs.far, "far", observer=killing)
 
     assert killing.killed and far["end"].status == "completed"
     (note,) = runs.notes
     assert note.startswith("a worker process died; ")
-    ended = Counter((item_id, status) for item_id, _, status, _ in far["sessions"])
-    assert {item["status"] for item in far["items"]} == {"success"}
-    assert [ended[item["id"], "success"] for item in far["items"]] == [1] * 30, "each to its end once"
-    lost = [row for row in far["sessions"] if row[2] != "success"]
-    assert 1 <= len(lost) <= 4
-    assert {(attempt, status, reason) for _, attempt, status, reason in lost} == {(1, "error", "interrupted")}
-    assert far["money"][0] == 0
-    assert far["money"][1] == pytest.approx(0.3 + 0.01 * len(lost)), "calls that were cut off count"
+    lost = check_lost_attempts(far, items=30, most=4)
+    assert far["money"][1] == pytest.approx(0.3 + 0.01 * lost), "calls that were cut off count"
 
 
 def workers_of(pid: int) -> list[int]:

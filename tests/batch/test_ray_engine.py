@@ -3,21 +3,21 @@
 `make test-ray` runs these: a cluster takes half a minute to start.
 """
 
-import asyncio
 import json
 import os
 import secrets
 import tempfile
 import threading
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_runs import JOB_CHECKS, Runs, git
+from job_runs import JOB_CHECKS, Runs, StoppingWhen, check_lost_attempts, dear_calls, git
 
 from databases import query
 from proctor.batch import lifecycle
@@ -163,24 +163,16 @@ def processes_with(text: str) -> list[int]:
     return pids
 
 
-class StoppingWhenStarted(lifecycle.Observer):
-    """Interrupts a run once the programs of its agents run."""
+class StoppingWhenStarted(StoppingWhen):
+    """Interrupts a run once the programs of its agents run, or do not within a time limit."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self._folder, self._count = folder, count
+        self._deadline = time.monotonic() + TIME_LIMIT_SECONDS
 
-    @asynccontextmanager
-    async def watch(self, run_id: str, control: Any) -> AsyncIterator[None]:
-        waiting = asyncio.create_task(self._wait(control))
-        yield
-        waiting.cancel()
-
-    async def _wait(self, control: Any) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(TIME_LIMIT_SECONDS):
-                while len(list(self._folder.glob("stopped-*/worktrees/*/*/half.txt"))) < self._count:
-                    await asyncio.sleep(0.05)
-        control.interrupt()
+    def is_time(self) -> bool:
+        started = list(self._folder.glob("stopped-*/worktrees/*/*/half.txt"))
+        return len(started) >= self._count or time.monotonic() > self._deadline
 
 
 async def test_confinement_time_limits_and_a_stop_reach_the_programs_on_nodes(runs, cluster):
@@ -248,26 +240,12 @@ async def test_the_items_of_a_killed_node_run_again_on_others(runs, cluster):
     doomed = cluster.add(num_cpus=3)
 
     far = await runs.run(
-        """
-        concurrency: 12
-        budget: 10
-        prices: {scripted/dear: {input: 0, output: 10000}}
-        matrix: [{prompt: hello, model: scripted/dear, runs: 80, settings: {max_tokens: 1}}]
-        """,
-        runs.far,
-        "far",
-        observer=KillingNode(cluster, doomed),
+        dear_calls(80, concurrency=12), runs.far, "far", observer=KillingNode(cluster, doomed)
     )
 
     assert far["end"].status == "completed"
     assert [note for note in runs.notes if note.startswith("a worker on a node died; ")]
-    ended = Counter((item_id, status) for item_id, _, status, _ in far["sessions"])
-    assert {item["status"] for item in far["items"]} == {"success"}
-    assert [ended[item["id"], "success"] for item in far["items"]] == [1] * 80, "each to its end once"
-    lost = [row for row in far["sessions"] if row[2] != "success"]
-    assert 1 <= len(lost) <= 12
-    assert {(attempt, status, reason) for _, attempt, status, reason in lost} == {(1, "error", "interrupted")}
-    assert far["money"][0] == 0
+    check_lost_attempts(far, items=80, most=12)
 
 
 def test_nothing_outlives_a_killed_driver_and_the_run_resumes_with_its_work(proctor, repository, cluster):

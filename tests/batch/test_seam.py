@@ -15,6 +15,7 @@ from job_runs import (
     DIALOGUES,
     EXPERIMENT,
     JUDGE,
+    MERGED_EDITS,
     TALKING,
     WORLD,
     Runs,
@@ -22,6 +23,7 @@ from job_runs import (
     StoppingAfterTurns,
     add_scenario,
     check_prompts,
+    check_retries,
     files_of,
 )
 
@@ -184,16 +186,7 @@ async def test_prompts_have_the_same_outcome_wherever_they_run(runs):
 
 
 async def test_failed_attempts_are_retried_wherever_they_run(runs):
-    (runs.folder / "silent.yaml").write_text("{latency_seconds: 3600, rules: [{reply: ok}]}")
-    local, far = await runs.both("""
-        concurrency: 3
-        defaults: {retries: 1, timeoutSec: 0.05}
-        matrix: [{prompt: hello, model: scripted/silent, runs: 3}]
-    """)
-
-    assert local == far
-    assert [item["status"] for item in far["items"]] == ["timeout"] * 3
-    assert [attempt for _, attempt, *_ in far["sessions"]] == [1, 2] * 3
+    await check_retries(runs)
 
 
 async def test_a_budget_holds_for_workers_that_draw_from_afar(runs):
@@ -410,14 +403,7 @@ async def test_an_evaluator_that_only_the_driver_has_evaluates_wherever_it_runs(
 async def test_sessions_are_merged_by_the_driver_wherever_they_ran(runs):
     repository = make_git_repository(runs.folder / "shop", {"shop.py": "total = 1 - 1\n"})
     far = await runs.run(
-        """
-        concurrency: 3
-        defaults: {mergeOnPass: true, agent: command, scriptCommand: test -f shop.py}
-        matrix:
-          - {repo: ./shop, prompt: one, command: "echo 1 > one.txt"}
-          - {repo: ./shop, prompt: two, command: "echo 2 > two.txt"}
-          - {repo: ./shop, prompt: three, command: "echo 3 > three.txt"}
-        """,
+        MERGED_EDITS,
         runs.far,
         "far",
     )

@@ -149,11 +149,11 @@ def test_a_table_in_a_pipe_has_aligned_columns(capsys: Any, monkeypatch: Any) ->
 
 def test_how_far_a_command_is() -> None:
     working = output.Working("reading")
-    assert working._words() == "reading"
+    assert working._description() == "reading"
     working.update(1500)
-    assert working._words() == "reading: 1,500"
+    assert working._description() == "reading: 1,500"
     working.update(2, 3000, title="writing")
-    assert working._words() == "writing: 2 of 3,000"
+    assert working._description() == "writing: 2 of 3,000"
 
 
 # --- Figures ---
@@ -253,3 +253,10 @@ def test_rotating_needs_something_to_rotate_and_a_key(proctor: Any, tmp_path: Pa
 def test_progress_is_printed_every_ten_thousand_rows(rows: int, printed: bool, capsys: Any) -> None:
     store_commands._print_progress("messages", rows)
     assert bool(capsys.readouterr().err) is printed
+
+
+def test_columns_whose_headings_begin_alike_stay_two_columns_when_they_are_cut() -> None:
+    table = {"CANDIDATE": ["scripted/echo-long"], "CANDIDATE MEAN": ["43%"], "DIFF": ["+42.6 pp"]}
+    shown = output.fitted(table, 30, [])
+    assert list(shown.values())[1:] == [["43%"], ["+42.6 pp"]] and len(shown) == 3
+    assert next(iter(shown.values()))[0].startswith("scripted")

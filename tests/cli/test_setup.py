@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from commands import Command
-from proctor.cli.setup import made_schema, schema_text
+from proctor.cli.setup import generated_schema, schema_text
 from proctor.jobs import jobs
 from proctor.testing import eventually
 from waiting import TIME_LIMIT_SECONDS
@@ -126,7 +126,7 @@ def test_five_questions_are_asked_on_a_terminal(proctor: Command, tmp_path: Path
 def test_the_schemas_of_the_package_are_those_of_the_code() -> None:
     for job in jobs():
         if job.has_plans:
-            assert schema_text(job.name) == made_schema(job.name), "run `make docs`"
+            assert schema_text(job.name) == generated_schema(job.name), "run `make docs`"
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)

@@ -165,7 +165,14 @@ def test_live_views_cut_names_before_figures_and_never_wrap(width: int) -> None:
     console.print(top_picture([_under_way(name) for name in names]))
     console.print(picture(_under_way("nightly")))
     lines = console.export_text().splitlines()
+    console.print(picture(_under_way(names[1])))
+    title, bar, *long = console.export_text().splitlines()
 
+    # The status of a run with a long name is on the same line; no figure is cut.
+    assert title.startswith("six-models-on-questions-with-a") and title.rstrip().endswith("· running")
+    assert "4,800 of 7,200" in bar
+    assert not any("…" in line for line in long if "items/min" in line)
+    assert all(len(line.rstrip()) <= width for line in (title, bar, *long))
     assert all(len(line.rstrip()) <= width for line in lines)
     heading, first, second, *_ = lines
     assert heading.split() == ["RUN", "DONE", "PASSED", "ITEMS/MIN", "LEFT", "COST"]
@@ -179,6 +186,46 @@ def test_live_views_cut_names_before_figures_and_never_wrap(width: int) -> None:
     assert "waiting" in rows[3]
     assert any("4,800 of 7,200 items" in line for line in lines)
     assert any(line.startswith("1 h 06 min · 150 items/min") for line in lines)
+
+
+def test_commands_to_type_next_fit_the_terminal_with_a_prefix_of_a_long_name(
+    proctor: Any, monkeypatch: Any, capsys: Any
+) -> None:
+    proctor("runs")
+    name = "2026-11-16-nightly-regression-of-the-support-assistant"
+    with proctor.open_store() as store:
+        for run_id in (f"{name}-v1", f"{name}-v2", "2026-11-15-other"):
+            add_batch(store, run_id, items()[:1])
+        monkeypatch.setenv("COLUMNS", "80")
+        commands = [f"proctor show {name}-v1", f"proctor report --run {name}-v1"]
+        output.print_next(commands, run_id=f"{name}-v1", store=store)
+        # No prefix that fits is that of one run only.
+        assert f"proctor show {name}-v1\n" in capsys.readouterr().err
+        other = "2026-11-15-other"
+        output.print_next([f"proctor show {other} {'x' * 50}"], run_id=other, store=store)
+        assert capsys.readouterr().err.startswith(f"Next:  proctor show {other} x")
+        add_batch(store, "weekly-regression-of-the-support-assistant-with-all-of-its-tools", items()[:1])
+
+    shown = proctor("show", "weekly", environment={"COLUMNS": "60"})
+    assert all(len(line) <= 60 for line in shown.stderr.splitlines()), shown.stderr
+    typed = shown.stderr.split("proctor report --run ")[1].split()[0]
+    assert "weekly-regression".startswith(typed[:17]) and proctor("show", typed).returncode == 0
+
+
+def test_failures_of_a_run_with_more_items_than_are_printed_are_listed_by_kind(proctor: Any) -> None:
+    proctor("runs")
+    with proctor.open_store() as store:
+        add_batch(store, "nightly", items()[:6])
+        writer = store.writer()
+        for number, row in enumerate(store.read.items("nightly", limit=6)):
+            end = {"status": "fail", "reason": "checks_failed", "error": f"exited with {number % 2}"}
+            end = {"status": "success", "reason": "completed"} if number > 3 else end
+            writer.change("batch_items", ("nightly", row["id"]), end)
+        writer.close()
+
+    cut = proctor("show", "nightly", "--limit", "2").stdout
+    assert "FAILURES  REASON         FOR EXAMPLE\n4         checks_failed  exited with " in cut
+    assert "FOR EXAMPLE" not in proctor("show", "nightly").stdout
 
 
 def test_items_that_an_abort_ended_are_neither_done_nor_errors(proctor: Any, capsys: Any) -> None:

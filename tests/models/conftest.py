@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from openai_calls import KEY, QUICK
+
+from proctor.models import ModelRouter
+from proctor.models.client import Client
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -47,3 +51,12 @@ async def provider() -> AsyncIterator[Provider]:
     served.url = f"http://127.0.0.1:{port}"
     yield served
     await runner.cleanup()
+
+
+@pytest.fixture
+async def models(provider: Provider) -> AsyncIterator[ModelRouter]:
+    """Models at the provider, as one with the API of OpenAI."""
+    environment = {"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": KEY}
+    made = ModelRouter(environment, client=Client(QUICK), prices={"openai/tiny": {"input": 1, "output": 10}})
+    yield made
+    await made.close()

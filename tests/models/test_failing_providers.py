@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from aiohttp import web
+from openai_calls import KEY, ask, completion
 
 from proctor.errors import ModelError, RateLimited
 from proctor.model import Request
@@ -11,38 +12,9 @@ from proctor.models import ModelRouter
 from proctor.models.client import LARGEST_ANSWER_BYTES, CallRetryPolicy, Client
 from waiting import TIME_LIMIT_SECONDS
 
-# Of no known shape, so that only knowing it helps to hide it.
-KEY = "0123456789abcdefplain"
-QUICK = CallRetryPolicy(first_pause_seconds=0.01, most_waiting_seconds=2)
-
-
-def completion(text="Paris", **more):
-    message = {"role": "assistant", "content": text, **more}
-    usage = {
-        "prompt_tokens": 100,
-        "completion_tokens": 20,
-        "prompt_tokens_details": {"cached_tokens": 40},
-        "completion_tokens_details": {"reasoning_tokens": 7},
-    }
-    return web.json_response(
-        {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage, "id": "x"}
-    )
-
 
 def failed(status, said="no", headers=None):
     return web.json_response({"error": {"message": said}}, status=status, headers=headers)
-
-
-@pytest.fixture
-async def models(provider):
-    environment = {"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": KEY}
-    made = ModelRouter(environment, client=Client(QUICK), prices={"openai/tiny": {"input": 1, "output": 10}})
-    yield made
-    await made.close()
-
-
-def ask(text="What is the capital of France?", **more):
-    return Request(model="openai/tiny", messages=[{"role": "user", "content": text}], **more)
 
 
 async def test_a_refused_key_is_said_without_the_key_and_not_tried_again(provider, models):

@@ -37,10 +37,13 @@ class Calls:
         environment = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "k"}
         self.models = ModelRouter(environment, client=Client(QUICK, pools=self.pools), pools=self.pools)
         self.waited = list[float]()
+        self.waiting_ms = 0.0
 
     async def ask(self, text: str = "hello") -> str:
         request = Request(model="openai/tiny", messages=[{"role": "user", "content": text}])
-        return (await self.models.for_attempt(self.waited.append).answer(request)).text
+        answer = await self.models.for_attempt(self.waited.append).answer(request)
+        self.waiting_ms += answer.call.waiting_ms
+        return answer.text
 
 
 @pytest.fixture
@@ -70,6 +73,8 @@ async def test_calls_wait_for_a_provider_that_answers_only_with_faults(server, c
     assert calls.messages[0].startswith("openai/tiny is unreachable, probing: ")
     assert calls.messages[1].startswith("openai/tiny answers again after ")
     assert sum(calls.waited) > 0
+    # The answers tell it too, with the duration of the tries that failed.
+    assert calls.waiting_ms > 0.9999 * 1000 * sum(calls.waited)
 
 
 async def test_calls_wait_for_a_server_that_is_not_there(server):

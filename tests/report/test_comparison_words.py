@@ -8,7 +8,7 @@ import pytest
 from proctor.report.comparison import (
     around,
     change,
-    change_words,
+    change_text,
     comparison_junit,
     difference_document,
     figure,
@@ -326,7 +326,7 @@ def test_a_trend_is_summarized_by_its_last_value_and_latest_change() -> None:
     assert "; latest regression: down, " in trend_summary(
         [first, better, trend_point("down", LESS)], "success"
     )
-    assert change_words(contrast(pairs=0)) == "+25.0 pp (95% CI +10.0 pp to +40.0 pp)"
+    assert change_text(contrast(pairs=0)) == "+25.0 pp (95% CI +10.0 pp to +40.0 pp)"
 
 
 # Predictions

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from comparisons import compare_runs, compare_within
 from proctor.stats import (
     agreement,
     classical,
@@ -766,6 +767,23 @@ FIGURES |= {
         for seeds in (3, 8)
         for shift in (0.0, 1.5)
     ],
+    "components with one degree of freedom left": lambda: variance.components(
+        [{"task": task, "score": score} for task, score in zip("aabc", (0.1, 0.3, 0.9, 0.4), strict=True)],
+        ["task"],
+        "score",
+        draws=50,
+    ),
+    "effects with little spread": lambda: variance.mixed_model(
+        [
+            {"task": task, "model": model, "score": place + 0.005 * MORE_SCORES[task * 7 + place]}
+            for task in range(8)
+            for place, model in enumerate("ab")
+        ],
+        "score",
+        fixed="model",
+        random=["task"],
+        draws=50,
+    ),
     "components by size": lambda: [
         variance.components(crossed(n, ("a", "b"), 2), ["task", "model"], "score", draws=50)
         for n in range(1, 7)
@@ -920,10 +938,8 @@ OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
         for metric in ("success", "cost", "time", "tokens", "score:tidy")
     ],
     "ranks by reliability": lambda read: figures.reliability_ranks(load_results(read, ["one"], NOW), "model"),
-    "comparison of runs": lambda read: comparison.compare_runs(
-        read, ["one", "two"], NOW, gates=GATES, mixed=True
-    ),
-    "comparison of models": lambda read: comparison.compare_within(
+    "comparison of runs": lambda read: compare_runs(read, ["one", "two"], NOW, gates=GATES, mixed=True),
+    "comparison of models": lambda read: compare_within(
         read, "one", "model", NOW, metrics=["success", "cost", "score:tidy"], mixed=True, against="qwen"
     ),
     "disagreements": lambda read: comparison.disagreements(

@@ -7,26 +7,21 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from spans_by_hand import as_json, hexed, record, span, text
 
-from databases import new_store, query
+from databases import query
 from proctor.batch.deletion import forget_sessions, imported_sessions
 from proctor.batch.ingest import build_sessions, keep_arrivals
 from proctor.errors import NotFound
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolCall, Usage
-from proctor.store import Store
 from proctor.telemetry.sessions import session_of
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store(request, tmp_path):
-    """An empty store, in each of the databases."""
-    is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
-    with Store(url) as opened:
-        yield opened
+@pytest.fixture
+def store(either_store):
+    return either_store
 
 
 def conversation(session="s-1", turns=2):

@@ -206,7 +206,7 @@ def test_the_last_run_of_a_task_opens_with_the_items_of_the_task(served, site, o
 
 @pytest.mark.browser
 def test_the_plan_of_a_run_is_edited_as_a_new_one(served, open_page, models):
-    plan = "runId: first\nmatrix:\n  - {prompt: x, model: scripted/good}\n"
+    plan = '{"runId": "first", "matrix": [{"prompt": "x", "model": "scripted/good"}]}'
     served.start(plan)
     served.wait_for("first", "completed")
 
@@ -222,6 +222,9 @@ def test_the_plan_of_a_run_is_edited_as_a_new_one(served, open_page, models):
     assert box["y"] < 500, "the result is in view"
     page.get_by_role("button", name="Start Batch").click()
     page.wait_for_url("**/runs/first-copy")
+    # Another copy has another name.
+    page.goto(f"{served.url}/new?run=first-copy")
+    expect(page.get_by_label("Run name")).to_have_value("first-copy-2")
 
 
 @pytest.mark.browser

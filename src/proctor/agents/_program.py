@@ -82,14 +82,14 @@ async def watch(
             try:
                 blocks = program.blocks(rest_seconds=min(REST_SECONDS, unanswered_seconds))
                 while block := await _next(blocks, reader, unanswered_seconds):
-                    shown = _without(secrets, block)
+                    redacted = _without(secrets, block)
                     if isinstance(block, Unfinished):
-                        reader.feed_partial(shown)
+                        reader.feed_partial(redacted)
                     else:
                         others = None if assignment.keep_events else printed
-                        has_begun = _read(shown, reader, others) or has_begun
+                        has_begun = _read(redacted, reader, others) or has_begun
                         if assignment.keep_events:
-                            printed.add(shown)
+                            printed.add(redacted)
             except TimeoutError:
                 unanswered = True
                 await program.end()

@@ -43,7 +43,7 @@ class StreamJson(EventReader):
     """False when the gateway counts all calls."""
     _messages: dict[str, tuple[str, Usage]] = field(default_factory=dict, init=False)
     _totals: list[tuple[str, Usage]] = field(default_factory=list, init=False)
-    _asked: set[str] = field(default_factory=set, init=False)
+    _requested: set[str] = field(default_factory=set, init=False)
 
     def read_event(self, event: JsonMap) -> bool:
         """Read one event; whether it is one of this format."""
@@ -94,7 +94,7 @@ class StreamJson(EventReader):
             failed = block.get("is_error") is True
             name = self.end_tool(identity, success=not failed, result=result)
             if failed and REFUSED.search(result[:SHORT]):
-                self._asked.add(identity)
+                self._requested.add(identity)
                 self.record(Intervention(kind="permission", text=f"{name}: {result[:SHORT]}"))
 
     def _result(self, event: JsonMap) -> None:
@@ -104,7 +104,7 @@ class StreamJson(EventReader):
         elif text != self.last_text:
             self.record_message(text)
         for denied in as_list(event, "permission_denials"):
-            if (identity := as_text(denied, "tool_use_id")) not in self._asked or not identity:
+            if (identity := as_text(denied, "tool_use_id")) not in self._requested or not identity:
                 self.record(Intervention(kind="permission", text=short_text(denied)))
         self._totals = self._totals_of(event)
 

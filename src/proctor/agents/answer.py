@@ -64,8 +64,8 @@ def completed(answer: str, entry_point: str, prefix: str) -> str:
     code = next((fence for fence in fences if defines.search(fence)), fences[0] if fences else answer)
     if defines.search(code):
         # Imports and helpers of the prompt, without the function itself.
-        shown = defines.search(prefix)
-        return f"{prefix[: shown.start()] if shown else ''}{code}"
+        definition = defines.search(prefix)
+        return f"{prefix[: definition.start()] if definition else ''}{code}"
     body = code if not code.strip() or code.startswith((" ", "\t")) else _indented(code)
     return f"{prefix}{body}"
 

@@ -166,14 +166,14 @@ def power_of(results: "Results", *, metric: str, detect: float, power: float) ->
     designs = [first]
     if first.variation is not None and first.variation.between is not None:
         designs += [pilot.needs(detect, power, repeats) for repeats in REPEATS[1:]]
-    shown = pilot.shows(power)
+    detectable = pilot.shows(power)
     return PowerAnalysis(
         detect=detect,
         power=power,
         tasks=len(results.tasks(pair=results.pairing())[0].labels),
-        detectable=shown.value,
+        detectable=detectable.value,
         designs=tuple(designs),
-        note=shown.note,
+        note=detectable.note,
     )
 
 

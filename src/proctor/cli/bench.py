@@ -242,13 +242,13 @@ def _observer(ctx: RunContext, output: OutputOptions, plan: BenchmarkJobPlan) ->
     return observer
 
 
-def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:  # noqa: ARG001
+def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
     """Print the outcome of a benchmark: the ranking, the summary, and where its files are."""
     summary = finished.summary
     print_document(summary, output)
     if not (output.as_json or output.as_jsonl):
         _show(summary["comparison"])
-    print_summary(summary)
+    print_summary(summary, store=ctx.store)
     print_note(f"Report:  {printable(Path(summary['output']) / 'comparison_report.html')}")
 
 

@@ -44,6 +44,8 @@ from proctor.stats.results import Results
 from proctor.stats.stopping import stop_document
 
 compare_app = typer.Typer(add_completion=False)
+WIDE = 120
+"""Columns of a terminal from which on a comparison has all its columns."""
 SHOWN = 10
 """Disagreements that are printed; `--json` and `--html` have more."""
 FORMATS = ("text", "md", "html", "json", "junit")
@@ -199,7 +201,10 @@ def _print_contrasts(comparison: Comparison) -> None:
     contrasts = comparison.contrasts
     has_errors = any(each.with_errors is not None for each in contrasts)
     unit = "RUNS" if comparison.is_one_task else "TASKS"
-    means = ("METRIC", "CANDIDATE", "BASELINE MEAN", "CANDIDATE MEAN", "DIFF")
+    # Where there is no room for all columns, the difference and its interval matter more than the means.
+    is_narrow = (output.terminal_width() or WIDE) < WIDE
+    titles = ("BASELINE", "MEAN") if is_narrow else ("BASELINE MEAN", "CANDIDATE MEAN")
+    means = ("METRIC", "CANDIDATE", *titles, "DIFF")
     heads = (*means, *(["ERRORS AS FAILURES"] if has_errors else []), "95% CI", "P", unit, "RESULT")
     rows = [
         (
@@ -216,7 +221,7 @@ def _print_contrasts(comparison: Comparison) -> None:
         )
         for each in contrasts
     ]
-    print_table(heads, rows)
+    print_table(heads, rows, drop=("P", unit, "ERRORS AS FAILURES", *titles) if is_narrow else ())
 
 
 def _print_disagreements(contrast: Contrast) -> None:
@@ -225,7 +230,8 @@ def _print_disagreements(contrast: Contrast) -> None:
     print(f"\nDisagreements on {printable(contrast.metric)}:")
     for one in contrast.disagreements[:SHOWN]:
         values = f"{figure(one.baseline, contrast.metric)} → {figure(one.candidate, contrast.metric)}"
-        print(f"  {values}  {printable(one.words, width=80)}")
+        room = min(80, (output.terminal_width() or 1000) - len(values) - 4)
+        print(f"  {values}  {printable(one.words, width=max(20, room))}")
 
 
 def _print_notes(each: Contrast) -> None:

@@ -462,7 +462,7 @@ def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None
     evaluation = evaluation_of(store, run_id, ctx.now(), with_deleted=True)
     results = results_of(store, run_id)
     print_document(evaluation_document(evaluation, results) | {"run": finished.summary}, output)
-    print_summary(finished.summary)
+    print_summary(finished.summary, store=store)
     if not (output.as_json or output.as_jsonl) and results.summaries:
         print_results(results)
         print_insights(all_insights(store, results))

@@ -60,14 +60,40 @@ class FittedTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = {str(place): list(cells) for place, cells in enumerate(zip(*self.rows, strict=True))}
-        shown = fitted(columns, options.max_width, ()) if columns else {}
+        texts = fitted(columns, options.max_width, ()) if columns else {}
         lines = [
             [f"{cell:>{width}}" if int(place) in self.right else f"{cell:<{width}}" for cell in cells]
-            for place, cells in shown.items()
+            for place, cells in texts.items()
             for width in [max(map(len, cells))]
         ]
         for cells in zip(*lines, strict=True):
             yield Text("  ".join(cells).rstrip(), no_wrap=True, overflow="crop")
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLine:
+    """Parts of a line as far as they fit the terminal: the last ones are left out, not cut."""
+
+    parts: Sequence[str]
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = list(self.parts)
+        while len(shown) > 1 and len(" · ".join(shown)) > options.max_width:
+            shown.pop()
+        yield Text(" · ".join(shown), style=self.style, no_wrap=True, overflow="ellipsis")
+
+
+@dataclass(frozen=True, slots=True)
+class RunTitle:
+    """A run with its status on one line; a long ID is cut."""
+
+    run_id: str
+    status: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = max(1, options.max_width - len(f" · {self.status}"))
+        yield Text(f"{printable(self.run_id, width=room)} · {self.status}", style="bold", no_wrap=True)
 
 
 @dataclass(slots=True)
@@ -146,16 +172,15 @@ def picture(progress: Progress, failures: Sequence[CountedFailure] = ()) -> Grou
         ProgressBar(total=max(1, progress.total), completed=progress.finished),
         f"{progress.finished:,} of {count(progress.total, 'item')}",
     )
-    head = Text(f"{printable(progress.run_id)} · {progress.status}", style="bold")
     stop = stop_lines(progress.stop_when) if progress.stop_when else []
     lines = [Text(printable(line, width=200)) for line in stop]
     # The intervals of `stop_when` say more than those by model.
     models = [] if stop or len(progress.makers) < 2 else [_makers(progress.makers)]
     groups = [_failure(group) for group in _most(failures)]
     return Group(
-        head,
+        RunTitle(progress.run_id, progress.status),
         bar,
-        _figures(progress),
+        *_figures(progress),
         *lines,
         *models,
         *groups,
@@ -186,11 +211,11 @@ def _most(failures: Sequence[CountedFailure]) -> list[CountedFailure]:
 
 
 def _failure(group: CountedFailure) -> Text:
-    words = f"{group.count:,} × {group.status}: {printable(group.example, width=160)}"
-    return Text(words, style=COLORS[group.status], no_wrap=True, overflow="ellipsis")
+    text = f"{group.count:,} × {group.status}: {printable(group.example, width=160)}"
+    return Text(text, style=COLORS[group.status], no_wrap=True, overflow="ellipsis")
 
 
-def _figures(progress: Progress) -> Text:
+def _figures(progress: Progress) -> "Sequence[Text | FittedLine]":
     text = Text(no_wrap=True, overflow="ellipsis")
     counts = {**progress.counts, SUCCESS: progress.counts[SUCCESS] - progress.unchecked}
     for status, number in (*counts.items(), (UNCHECKED, progress.unchecked)):
@@ -207,7 +232,7 @@ def _figures(progress: Progress) -> Text:
     if progress.tokens:
         parts.append(f"{progress.tokens:,} tokens")
     # On a line of its own: both together are wider than most terminals.
-    return text.append("\n" if text else "").append(" · ".join(parts), style="dim")
+    return [*([text] if text else []), FittedLine(parts, style="dim")]
 
 
 def _pool(pool: PoolUse) -> Text:
@@ -297,8 +322,8 @@ def _longest(run: Progress) -> list[Text]:
     lines = []
     for item in run.running[:1]:
         parts = (run.run_id, seconds(item.elapsed_seconds), item.item_id[:8], item.agent, item.model)
-        words = "  ".join(printable(part, width=24) for part in (*parts, _action(item)) if part)
-        lines.append(Text(words, style="cyan", no_wrap=True, overflow="ellipsis"))
+        text = "  ".join(printable(part, width=24) for part in (*parts, _action(item)) if part)
+        lines.append(Text(text, style="cyan", no_wrap=True, overflow="ellipsis"))
     return lines
 
 

@@ -6,6 +6,7 @@ The library raises; only this module turns an error into a message and an exit c
 import errno
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ from typer.exceptions import TyperException
 from proctor import formatting
 from proctor.bootstrap import now
 from proctor.context import EngineName
-from proctor.errors import PlanError, ProctorError, StoreError, StoreUnavailable, UsageError
+from proctor.errors import NotFound, PlanError, ProctorError, StoreError, StoreUnavailable, UsageError
 from proctor.json_values import JsonMap
 from proctor.store import Scope, Store
 
@@ -55,6 +56,8 @@ def print_note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+SHORTEST_PREFIX = 12
+"""Of a run ID in a command to type: shorter ones would soon be those of other runs, too."""
 NEXT_WIDTH = 72
 """Characters of the commands on one line; longer ones stand below each other."""
 
@@ -70,11 +73,34 @@ def write_file(path: Path, text: str) -> None:
         ) from error
 
 
-def print_next(commands: Sequence[str]) -> None:
-    """Print the commands that people use next to standard error."""
+def print_next(commands: Sequence[str], *, run_id: str = "", store: Store | None = None) -> None:
+    """Print the commands that people use next to standard error.
+
+    Commands with a long `run_id` that do not fit in the terminal name the run by a prefix that no other run
+    in the `store` has.
+    """
+    if run_id and store and (width := terminal_width()):
+        room = width - len("Next:  ") - max(len(command) for command in commands) + len(run_id)
+        typed = run_prefix(store, run_id, room)
+        commands = [command.replace(run_id, typed) for command in commands]
     line = "  ·  ".join(map(printable, commands))
     is_long = len(line) > NEXT_WIDTH
     print_note("Next:  " + ("\n       ".join(map(printable, commands)) if is_long else line))
+
+
+def run_prefix(store: Store, run_id: str, room: int) -> str:
+    """What to type for a run in so many characters; the whole ID if no prefix that short is unambiguous."""
+    if len(run_id) <= room or room < SHORTEST_PREFIX:
+        return run_id
+    # To the end of a word, if that is not much shorter.
+    words = re.match(rf".{{{SHORTEST_PREFIX},{room}}}(?=[-_.])", run_id)
+    for prefix in (words.group() if words else "", run_id[:room]):
+        try:
+            if prefix and store.read.batch(prefix, now())["runId"] == run_id:
+                return prefix
+        except NotFound:
+            continue
+    return run_id
 
 
 SUCCEEDED, SOME_DID_NOT, BAD_USAGE, CUT_SHORT, INCONCLUSIVE, CTRL_C = 0, 1, 2, 3, 4, 130
@@ -327,10 +353,12 @@ def fitted(table: dict[str, list[str]], width: int, drop: Sequence[str]) -> dict
     while missing() > 0 and max(widths.values()) > NARROWEST:
         widest = max(widths, key=lambda head: widths[head])
         widths[widest] -= 1
-    return {
-        head[:wide]: [cell if len(cell) <= wide else f"{cell[: wide - 1]}…" for cell in table[head]]
-        for head, wide in widths.items()
-    }
+    shown = dict[str, list[str]]()
+    for head, wide in widths.items():
+        # Two headings that begin alike stay two columns.
+        title = head[:wide] if head[:wide] not in shown else f"{head[: wide - 2]}…{head[-1]}"
+        shown[title] = [cell if len(cell) <= wide else f"{cell[: wide - 1]}…" for cell in table[head]]
+    return shown
 
 
 # Progress of commands that are not runs
@@ -376,9 +404,11 @@ class Working:
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             line = bar.add_task("", total=None)
             while not self._ended.wait(0.1):
-                bar.update(line, description=self._words(), completed=self._done or 0, total=self._total)
+                bar.update(
+                    line, description=self._description(), completed=self._done or 0, total=self._total
+                )
 
-    def _words(self) -> str:
+    def _description(self) -> str:
         if self._done is None:
             return printable(self._title)
         of = "" if self._total is None else f" of {self._total:,}"

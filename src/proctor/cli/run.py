@@ -247,7 +247,7 @@ def run_command(
     else:
         if document:
             print_document(finished.summary, output)
-        print_summary(finished.summary, executed=finished.executed)
+        print_summary(finished.summary, executed=finished.executed, store=ctx.store)
     options = json.loads(ctx.store.read.batch(finished.run_id, ctx.now())["optionsJson"] or "{}")
     notify(options.get("notify"), finished.summary)
     return exit_code(finished.end, finished.summary)
@@ -344,7 +344,7 @@ def _stop_at_signals(control: RunControl) -> None:
         loop.add_signal_handler(number, stop, number)
 
 
-def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None:
+def print_summary(document: Mapping[str, Any], *, executed: bool = True, store: Store | None = None) -> None:
     """Print the outcome of a run and the next command; without `executed`, nothing was left to do."""
     unchecked = document.get("uncheckedCount", 0)
     parts = [f"{document['successCount'] - unchecked} of {count(document['itemCount'], 'item')} succeeded"]
@@ -385,7 +385,8 @@ def print_summary(document: Mapping[str, Any], *, executed: bool = True) -> None
         if is_completed and document.get("stopWhen") and document["unfinishedCount"]:
             print_note(f"Stopped early by `stop_when`. Run the rest:  proctor resume {run_id} --no-stop")
         rest = [f"proctor resume {run_id}"] if aborted else []
-        print_next([f"proctor show {run_id}", f"proctor report --run {run_id}", *rest])
+        commands = [f"proctor show {run_id}", f"proctor report --run {run_id}", *rest]
+        print_next(commands, run_id=run_id, store=store)
 
 
 @dataclass(frozen=True, slots=True)

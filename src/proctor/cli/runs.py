@@ -36,9 +36,11 @@ from proctor.formatting import age, interval, percent, size
 from proctor.item import RUNNING, STATUSES, SUCCESS, UNCHECKED, shown_status
 from proctor.json_values import JsonObject
 from proctor.stats.intervals import wilson
+from proctor.stats.outcomes import MESSAGE_CHARACTERS, group_failures
 from proctor.stats.progress import Progress, makers_of, stop_lines
 from proctor.store import ItemFilter, Store
 from proctor.store.batches import ABORTED
+from proctor.store.item_lists import failure_texts
 from proctor.store.reader import BatchWithTotals
 from proctor.store.runs import cut_off_counts
 from proctor.store.tables import BatchRow, ItemRow, SessionRow
@@ -84,6 +86,8 @@ def runs(
         of_unchecked = ItemFilter(statuses=(SUCCESS,), reasons=(UNCHECKED,))
         aborted = cut_off_counts(ctx.store.read, [row["runId"] for row in rows if row["status"] == ABORTED])
         unchecked = {row["runId"]: ctx.store.read.count_items(row["runId"], of_unchecked) for row in rows}
+        room = (output.terminal_width() or 1000) - len("Next:  proctor show ")
+        newest = output.run_prefix(ctx.store, rows[0]["runId"], room) if rows else ""
     if as_json:
         more = [{"bytes": sizes[row["runId"]]} if with_size else {} for row in rows]
         print_json({"runs": [_run_document(row) | extra for row, extra in zip(rows, more, strict=True)]})
@@ -114,7 +118,7 @@ def runs(
             heads = (*heads, "SIZE")
             cells = [(*line, size(sizes[row["runId"]])) for line, row in zip(cells, rows, strict=True)]
         print_table(heads, cells, drop=("TOKENS", "JOB"))
-        print_next([f"proctor show {rows[0]['runId']}", "proctor top"])
+        print_next([f"proctor show {newest}", "proctor top"])
     return output.SUCCEEDED
 
 
@@ -275,8 +279,8 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
         **({"aborted": aborted} if aborted else {}),
         "unfinished": document["unfinishedCount"],
     }
-    shown = (output.colored(f"{number} {name}", name if number else "") for name, number in counts.items())
-    print("  ".join(shown))
+    parts = (output.colored(f"{number} {name}", name if number else "") for name, number in counts.items())
+    print("  ".join(parts))
     if not item_filter.search and not item_filter.statuses:
         _print_makers(store, run_id, is_running=status == RUNNING)
     if items:
@@ -287,7 +291,27 @@ def _show_run(store: Store, batch: BatchRow, item_filter: ItemFilter, limit: int
     total = store.read.count_items(run_id, item_filter)
     if total > len(items):
         print(f"… and {total - len(items):,} more (--limit)")
-    _print_next_commands(run_id, status, counts)
+        if not item_filter.search and not item_filter.statuses:
+            _print_failures(store, run_id)
+    _print_next_commands(store, run_id, status, counts)
+
+
+MOST_FAILURES = 5
+"""Kinds of failures that `show` lists of a run with more items than it prints."""
+
+
+def _print_failures(store: Store, run_id: str) -> None:
+    """The largest groups of failures with alike messages, each with an example."""
+    rows = failure_texts(store.read, run_id, characters=MESSAGE_CHARACTERS)
+    found = group_failures((row["position"], row["reason"], row["error"]) for row in rows)
+    groups = found.counts(found.group_of)
+    if not groups:
+        return
+    print()
+    cells = [(f"{items:,}", group.reason, group.example) for group, items in groups[:MOST_FAILURES]]
+    print_table(("FAILURES", "REASON", "FOR EXAMPLE"), cells)
+    if len(groups) > MOST_FAILURES:
+        print(f"… and {count(len(groups) - MOST_FAILURES, 'more kind')}")
 
 
 def _print_makers(store: Store, run_id: str, *, is_running: bool) -> None:
@@ -312,7 +336,7 @@ def _print_makers(store: Store, run_id: str, *, is_running: bool) -> None:
     print_table(("MODEL", "DONE", "PASSED", "RATE", "95% CI", "COST"), rows, drop=("COST", "DONE"))
 
 
-def _print_next_commands(run_id: str, status: str, counts: Mapping[str, int]) -> None:
+def _print_next_commands(store: Store, run_id: str, status: str, counts: Mapping[str, int]) -> None:
     if status == RUNNING:
         commands = [f"proctor watch {run_id}", f"proctor abort-run {run_id}"]
     elif status != "completed":
@@ -321,7 +345,7 @@ def _print_next_commands(run_id: str, status: str, counts: Mapping[str, int]) ->
         failed = [name for name in ("fail", "timeout", "error") if counts[name]]
         look = [f"proctor show {run_id} --status {','.join(failed)}"] if failed else []
         commands = [*look, f"proctor report --run {run_id}"]
-    print_next(commands)
+    print_next(commands, run_id=run_id, store=store)
 
 
 def _cells(row: ItemRow, *, is_narrow: bool) -> tuple[str, ...]:

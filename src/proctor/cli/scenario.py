@@ -134,10 +134,10 @@ def experiment(
         return _start(plan, ctx, output, workers=workers)
 
 
-def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:  # noqa: ARG001
+def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
     """Print the summary of an experiment, and where its files are."""
     print_document(finished.summary, output)
-    print_summary(finished.summary)
+    print_summary(finished.summary, store=ctx.store)
     folder = printable(finished.summary["output"])
     checks = CheckCounts(**finished.summary.get("checks", {}))
     if checks.run:

@@ -252,10 +252,10 @@ def schema(
 def schema_text(job: str) -> str:
     """The schema of a job's plans, as the package has it; of a job of another package, made now."""
     file = resources.files("proctor") / "schemas" / f"{job}.schema.json"
-    return file.read_text(encoding="utf-8") if file.is_file() else made_schema(job)
+    return file.read_text(encoding="utf-8") if file.is_file() else generated_schema(job)
 
 
-def made_schema(job: str) -> str:
+def generated_schema(job: str) -> str:
     """The schema of a job's plans, from its models."""
     implementation = find_job(job)
     document = {
@@ -278,19 +278,19 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh, or fish."
 
     Example:  proctor completion bash > ~/.local/share/bash-completion/completions/proctor
     """
-    words = dict(_command_words())
+    words = dict(_completions())
     print({"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](words), end="")
     return output.SUCCEEDED
 
 
-def _command_words() -> Iterator[tuple[str, Sequence[str]]]:
+def _completions() -> Iterator[tuple[str, Sequence[str]]]:
     """Each command, with what can follow it."""
     for name, (module, _) in main.COMMANDS.items():
         command: Any = typer.main.get_command(load(f"proctor.cli.{module}").apps[name])
-        yield from _words_of(name, command)
+        yield from _completions_of(name, command)
 
 
-def _words_of(name: str, command: Any) -> Iterator[tuple[str, Sequence[str]]]:
+def _completions_of(name: str, command: Any) -> Iterator[tuple[str, Sequence[str]]]:
     options = [word for param in command.params for word in (*param.opts, *param.secondary_opts)]
     long = [word for word in options if word.startswith("--")]
     below = getattr(command, "commands", {})
@@ -299,7 +299,7 @@ def _words_of(name: str, command: Any) -> Iterator[tuple[str, Sequence[str]]]:
     )
     yield name, [*below, *values, *long, "--help"]
     for word, inner in below.items():
-        yield from _words_of(f"{name} {word}", inner)
+        yield from _completions_of(f"{name} {word}", inner)
 
 
 def _bash(words: Mapping[str, Sequence[str]]) -> str:
@@ -338,12 +338,12 @@ def _fish(words: Mapping[str, Sequence[str]]) -> str:
         for name, (_, summary) in main.COMMANDS.items()
     ]
     for name, following in words.items():
-        seen = " ".join(f"; and __fish_seen_subcommand_from {word}" for word in name.split())[6:]
+        condition = " ".join(f"; and __fish_seen_subcommand_from {word}" for word in name.split())[6:]
         options = [word[2:] for word in following if word.startswith("--")]
         below = [word for word in following if not word.startswith("--")]
-        lines += [f"complete -c proctor -n '{seen}' -l {option}" for option in options]
+        lines += [f"complete -c proctor -n '{condition}' -l {option}" for option in options]
         if below:
-            lines.append(f"complete -c proctor -n '{seen}' -a '{' '.join(below)}'")
+            lines.append(f"complete -c proctor -n '{condition}' -a '{' '.join(below)}'")
     return "\n".join(lines) + "\n"
 
 

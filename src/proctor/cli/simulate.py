@@ -198,11 +198,11 @@ def _file(item: Item) -> str:
     return str(item.settings["file"])
 
 
-def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:  # noqa: ARG001
+def present(ctx: RunContext, finished: RunResult, output: OutputOptions) -> None:
     """Print the outcome of a simulation: its summary, each combination, and the folder."""
     summary = finished.summary
     print_document(summary, output)
-    print_summary(summary)
+    print_summary(summary, store=ctx.store)
     if output.as_json or output.as_jsonl:
         return
     for name, each in summary["summary"]["by_combination"].items():

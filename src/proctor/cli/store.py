@@ -167,9 +167,9 @@ def prune(
     with terminal_context(context.obj) as ctx:
         before = ctx.now() - age_of(older_than)
         if not (dry_run or yes):
-            found = prune_runs(ctx, before, keep_scores=keep_scores, dry_run=True)
+            candidates = prune_runs(ctx, before, keep_scores=keep_scores, dry_run=True)
             what = "the texts of " if keep_scores else ""
-            if found.runs and not is_sure(f"Delete {what}{count(len(found.runs), 'run')}?"):
+            if candidates.runs and not is_sure(f"Delete {what}{count(len(candidates.runs), 'run')}?"):
                 return output.SOME_DID_NOT
         with Working("deleting runs"):
             pruned = prune_runs(ctx, before, keep_scores=keep_scores, dry_run=dry_run)

@@ -187,14 +187,14 @@ class _Turn:
         self.participant, self.moment, self.rng = participant, moment, rng
         self.values = participant.values(moment)
         self.ends = ""
-        self._taken = 0
+        self._executed = 0
 
     async def take(self, steps: Sequence[TurnStep]) -> None:
         for step in steps:
             if self.ends:
                 return
-            self._taken += 1
-            if self._taken > MOST_STEPS:
+            self._executed += 1
+            if self._executed > MOST_STEPS:
                 raise BrokenRole(
                     self.participant.side,
                     f"the role {self.participant.role.name} exceeded {MOST_STEPS} steps in one turn",

@@ -122,22 +122,22 @@ def _failures(
         case "actions":
             for name, arguments in map(call_of, entries):
                 if not any(_matches(action, name, arguments) for action in actions):
-                    yield f"{shown_call(name, arguments)} was not called"
+                    yield f"{call_text(name, arguments)} was not called"
         case "no_actions":
             for name, arguments in map(call_of, entries):
                 if any(_matches(action, name, arguments) for action in actions):
-                    yield f"{shown_call(name, arguments)} was called"
+                    yield f"{call_text(name, arguments)} was called"
         case "says":
-            yield from (f"{_quoted(entry)} was not said" for entry in entries if not _is_said(entry, texts))
+            yield from (f"{_quoted(entry)} was not said" for entry in entries if not _occurs(entry, texts))
         case _:
-            yield from (f"{_quoted(entry)} was said" for entry in entries if _is_said(entry, texts))
+            yield from (f"{_quoted(entry)} was said" for entry in entries if _occurs(entry, texts))
 
 
 def _solution_failures(world: DialogueWorld, solved: DialogueWorld | None) -> Iterator[str]:
     assert solved is not None
     for action in solved.actions:
         if not action.success:
-            call = shown_call(action.tool, action.arguments)
+            call = call_text(action.tool, action.arguments)
             yield f"the solution cannot be executed: {call}: {action.result}"
             return
     differing = [f"{place} is {value!r}" for place, value in changes(solved.state, world.state)]
@@ -155,17 +155,17 @@ def call_of(entry: object) -> tuple[str, JsonMap]:
 
 
 def _matches(action: Action, name: str, arguments: JsonMap) -> bool:
-    given = {key: action.arguments.get(key) for key in arguments}
-    return action.success and action.tool == name and given == dict(arguments)
+    actual = {key: action.arguments.get(key) for key in arguments}
+    return action.success and action.tool == name and actual == dict(arguments)
 
 
-def _is_said(entry: object, texts: Sequence[str]) -> bool:
+def _occurs(entry: object, texts: Sequence[str]) -> bool:
     if isinstance(entry, Mapping):
         return any(all(check.holds for check in check_answer(entry, text)) for text in texts)
     return any(str(entry).casefold() in text.casefold() for text in texts)
 
 
-def shown_call(name: str, arguments: JsonMap) -> str:
+def call_text(name: str, arguments: JsonMap) -> str:
     """A call as text."""
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 
@@ -207,7 +207,7 @@ def _kind_problems(
             try:
                 _, state = apply(tools[name], state, arguments)
             except ToolRefusal as error:
-                yield f"`solution`: {shown_call(name, arguments)} is refused: {error}"
+                yield f"`solution`: {call_text(name, arguments)} is refused: {error}"
                 return
 
 

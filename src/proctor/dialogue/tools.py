@@ -292,7 +292,7 @@ class SideTools:
             value = parse_json(text)
         except ValueError:
             value = text
-        return self._taken(spec, value) if http.get("shares_state") else value
+        return self._result_of(spec, value) if http.get("shares_state") else value
 
     async def _call_program(self, spec: ToolSpec, arguments: JsonMap) -> object:
         message = {"tool": spec["name"], "arguments": arguments, "state": self._world.state}
@@ -324,11 +324,11 @@ class SideTools:
             output = ended.output.strip()[-500:]
             raise WorldError(f"the tool {spec['name']} exited with {ended.exit_code}: {output}")
         try:
-            return self._taken(spec, parse_json(ended.output))
+            return self._result_of(spec, parse_json(ended.output))
         except ValueError as error:
             raise WorldError(f"the tool {spec['name']} did not print JSON: {ended.output[:200]}") from error
 
-    def _taken(self, spec: ToolSpec, answer: object) -> object:
+    def _result_of(self, spec: ToolSpec, answer: object) -> object:
         """The result of an answer that may contain a new state."""
         if not isinstance(answer, Mapping) or not {"result", "error", "state"} & answer.keys():
             return answer

@@ -178,11 +178,11 @@ def match_trajectory(
         return ARGUMENTS[chosen] if isinstance(chosen, str) else chosen
 
     def fits(position: int, called: int) -> bool:
-        name, given = pairs[position]
+        name, reference = pairs[position]
         call = actual[called]
-        return name == call.name and (given is None or comparison(name)(given, call.args))
+        return name == call.name and (reference is None or comparison(name)(reference, call.args))
 
-    with_arguments = frozenset(number for number, (_, given) in enumerate(pairs) if given is not None)
+    with_arguments = frozenset(number for number, (_, reference) in enumerate(pairs) if reference is not None)
     names = [name for name, _ in pairs]
     return MODES[mode](Trajectories(names, [call.name for call in actual], fits, with_arguments))
 
@@ -224,8 +224,8 @@ class TrajectoryMatcher:
         def fits(position: int, called: int) -> bool:
             if expected[position] != actual[called]:
                 return False
-            how, given = arguments.get(position, ("ignore", {}))
-            return ARGUMENTS[how](given, calls[called].args)
+            how, reference = arguments.get(position, ("ignore", {}))
+            return ARGUMENTS[how](reference, calls[called].args)
 
         difference = matching.differs(Trajectories(expected, actual, fits, frozenset(arguments)))
         result = difference or "everything expected was called as expected"

@@ -110,10 +110,10 @@ class PostTarget:
                 raise ValueError("the URL contains a password beside the header Authorization")
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             lines["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
-        given = {name.lower() for name in headers}
-        if given & {"content-length", "transfer-encoding", "connection"}:
+        own_names = {name.lower() for name in headers}
+        if own_names & {"content-length", "transfer-encoding", "connection"}:
             raise ValueError("a header that the client sets itself")
-        fields = [*((name, value) for name, value in lines.items() if name.lower() not in given)]
+        fields = [*((name, value) for name, value in lines.items() if name.lower() not in own_names)]
         head = [f"POST {path}{query} HTTP/1.1"]
         for name, value in [*fields, *headers.items()]:
             # A line break in a key would add a header, or a request.
@@ -261,21 +261,21 @@ class HttpClient:
         raise failures[0]
 
     async def _connect_to(self, target: PostTarget, address: SocketAddress) -> "_Connection":
-        def connection() -> _Connection:
+        def new_connection() -> _Connection:
             return _Connection(self._loop, self._connections, self._limits.silence, self._largest_body_bytes)
 
         if not target.is_secure:
-            return (await self._loop.create_connection(connection, *address))[1]
+            return (await self._loop.create_connection(new_connection, *address))[1]
         import ssl
 
         try:
-            _, made = await self._loop.create_connection(
-                connection, *address, ssl=self._tls, server_hostname=target.host
+            _, connection = await self._loop.create_connection(
+                new_connection, *address, ssl=self._tls, server_hostname=target.host
             )
         except ssl.SSLCertVerificationError as cause:
             # It is a ValueError as well, and would pass as a malformed URL.
             raise NoConnection(f"the certificate of {target.host} is not valid: {cause}") from cause
-        return made
+        return connection
 
     async def _resolve(self, host: str, port: int) -> list[SocketAddress]:
         """The addresses of a host, IPv6 and IPv4 in turn; looked up once for concurrent calls."""
@@ -408,7 +408,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:
-            # Nobody asked: whatever it is, the next answer could not be told from it.
+            # Not an answer to a request: the next answer could not be distinguished from it.
             self._transport.abort()
             return
         self._last_byte = self._loop.time()

@@ -43,13 +43,13 @@ def read(path: Path) -> Read:
 
 
 class _ClaudeCodeSession:
-    """What the lines so far came to."""
+    """The session of the lines that are read so far."""
 
     def __init__(self, path: Path) -> None:
         self.transcript = TranscriptBuilder()
         self.notes: list[str] = []
         self._path = path
-        self._said: dict[str, str] = {}
+        self._first_values: dict[str, str] = {}
         self._about: dict[str, str] = {}
         self._model = ""
         self._failure = ""
@@ -61,7 +61,7 @@ class _ClaudeCodeSession:
         """One line."""
         for name in ("sessionId", "agentId", "version", "summary", "customTitle", "aiTitle"):
             if value := as_text(entry.get(name)):
-                self._said.setdefault(name, value)
+                self._first_values.setdefault(name, value)
         for name in _ABOUT:
             if value := as_text(entry.get(name)):
                 self._about.setdefault(name, value)
@@ -79,18 +79,18 @@ class _ClaudeCodeSession:
         """All of it."""
         self._spend()
         status, reason, error = self._ending()
-        session = self._said.get("sessionId") or self._path.stem
+        session = self._first_values.get("sessionId") or self._path.stem
         if _ID.fullmatch(self._path.stem):
             session = self._path.stem
         if self._is_sidechain:
-            session = f"{session}/{self._said.get('agentId') or self._path.stem}"
-        titles = (self._said.get(name, "") for name in ("customTitle", "aiTitle", "summary"))
+            session = f"{session}/{self._first_values.get('agentId') or self._path.stem}"
+        titles = (self._first_values.get(name, "") for name in ("customTitle", "aiTitle", "summary"))
         return Session(
             external_id=session,
             source=kind,
             name=next(filter(None, titles), ""),
             agent="claude",
-            agent_version=self._said.get("version", ""),
+            agent_version=self._first_values.get("version", ""),
             model=self._model,
             status=status,
             end_reason=reason,

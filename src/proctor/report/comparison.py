@@ -264,7 +264,7 @@ _WORDS: Mapping[str, object] = {
 
 def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str, *, is_marked: bool = False) -> str:
     """The differences of one metric from the baseline as an SVG plot; with marks by the number of a stem."""
-    shown = [each for each in contrasts if each.metric == metric]
+    selected = [each for each in contrasts if each.metric == metric]
     stems = [
         Stem(
             label=each.candidate,
@@ -274,9 +274,9 @@ def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str, *, is_mar
             note=size(each),
             mark=number if is_marked else None,
         )
-        for number, each in enumerate(shown)
+        for number, each in enumerate(selected)
     ]
-    is_ratio = any(each.difference and each.difference.is_ratio for each in shown)
+    is_ratio = any(each.difference and each.difference.is_ratio for each in selected)
     return forest(
         f"{metric}: {'relative change' if is_ratio else 'difference'} from {baseline}, with 95% CI",
         stems,
@@ -413,7 +413,7 @@ def is_regression(contrast: Contrast) -> bool | None:
     return None if better is None else not better
 
 
-def change_words(contrast: Contrast) -> str:
+def change_text(contrast: Contrast) -> str:
     """A change from one run to the next: its size, its interval and how many tasks."""
     tasks = f", {plural(contrast.pairs, 'paired task')}" if contrast.pairs else ""
     return f"{size(contrast)} (95% CI {around(contrast)}{tasks})"
@@ -483,4 +483,4 @@ def trend_summary(points: Sequence[TrendPoint], metric: str) -> str:
     if latest is None or latest.change is None:
         return f"{text}; no significant change from run to run."
     what = "regression" if _sign(latest.change) < 0 else "improvement"
-    return f"{text}; latest {what}: {latest.run_id}, {change_words(latest.change)}."
+    return f"{text}; latest {what}: {latest.run_id}, {change_text(latest.change)}."

@@ -147,7 +147,7 @@ async def attribute_failure(
 ) -> tuple[str, str]:
     """Who caused the failure of a task, one of `CAUSES`, and why, as a judge says; empty: unreadable."""
     from proctor.answer_parser import field_of, instructions_for, read_answer
-    from proctor.dialogue.task import shown_call
+    from proctor.dialogue.task import call_text
 
     names = {under_test: "Agent"}
     pieces = {
@@ -155,7 +155,7 @@ async def attribute_failure(
         "policy": policy or "(none)",
         "conversation": "\n".join(f"{names.get(side, 'User')}: {text}" for side, text in lines),
         "calls": "\n".join(
-            f"{names.get(each.side, 'User')}: {shown_call(each.tool, each.arguments)} → {each.result[:500]}"
+            f"{names.get(each.side, 'User')}: {call_text(each.tool, each.arguments)} → {each.result[:500]}"
             for each in world.actions
         )
         or "(none)",

@@ -122,9 +122,9 @@ class _Dialogue:
             is_done = self.checkpoint is not None and self.checkpoint.is_finished
             if is_done or not participant.role.after or not conversation.history:
                 continue
-            heard = next((each.text for each in reversed(conversation.history) if each.side != side), "")
+            message = next((each.text for each in reversed(conversation.history) if each.side != side), "")
             moment = ConversationState(
-                prompt=heard, history=conversation.history, turn=conversation.turns, turns_left=0
+                prompt=message, history=conversation.history, turn=conversation.turns, turns_left=0
             )
             before = dict(participant.state)
             await conclude(participant, moment)
@@ -244,8 +244,8 @@ class _Dialogue:
             under_test=self._under_test,
             failures=failures,
         )
-        words = {"agent": ROLE_UNDER_TEST, "user": SIMULATED_OTHER, "world": WORLD}
-        self.cause_of_failures = words.get(cause, ROLE_UNDER_TEST)
+        causes = {"agent": ROLE_UNDER_TEST, "user": SIMULATED_OTHER, "world": WORLD}
+        self.cause_of_failures = causes.get(cause, ROLE_UNDER_TEST)
         text = f"the failure is attributed to the {cause}: {reason}" if cause else "the judge named no cause"
         self.services.record(Note(text=text))
 
@@ -335,9 +335,9 @@ class _Dialogue:
             self.services.record(Note(text=f"{role.name} was played by {model}: {weights}"))
 
     def _record_language(self, role: DialogueRole) -> None:
-        wanted = self.item.details.get("lang", "en")
-        if role.templates and role.language.partition("-")[0] != wanted.partition("-")[0]:
-            text = f"{role.name} has no templates in {wanted} and was played in {role.language}"
+        language = self.item.details.get("lang", "en")
+        if role.templates and role.language.partition("-")[0] != language.partition("-")[0]:
+            text = f"{role.name} has no templates in {language} and was played in {role.language}"
             self.services.record(Note(text=text))
 
     def _record_utterance(self, utterance: Utterance, participants: Mapping[str, Participant]) -> None:

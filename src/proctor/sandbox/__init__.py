@@ -312,7 +312,7 @@ class Sandbox:
             write=folders,
             home=home,
             read=[*read, *(_expanded(path, self.user_home) for path in settings.read)],
-            named=[*_words(named)],
+            named=[*_flat_texts(named)],
             hidden=self.hidden,
             concealed=concealed,
             network=network,
@@ -327,12 +327,12 @@ class Sandbox:
         return _module(kind).confine(policy)
 
 
-def _words(values: Iterable[object]) -> Iterator[str]:
+def _flat_texts(values: Iterable[object]) -> Iterator[str]:
     for value in values:
         if isinstance(value, str):
             yield value
         elif isinstance(value, list | tuple):
-            yield from _words(value)
+            yield from _flat_texts(value)
 
 
 def _network_text(network: Network) -> str:

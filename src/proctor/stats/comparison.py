@@ -129,7 +129,7 @@ class Mean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """A task on which two groups came to something different."""
+    """A task on which the results of two groups differ."""
 
     words: str
     """What people call it."""
@@ -324,39 +324,6 @@ def _grouped(results: Results, levels: Labels, pair: str, against: str = "") -> 
     return Groups(
         names=tuple(names), results=results, group=places[levels.codes], tasks=tasks, pair=pair, varied=varied
     )
-
-
-def compare_runs(
-    read: StoreReader,
-    runs: Sequence[str],
-    now: datetime,
-    *,
-    metrics: Sequence[str] = (),
-    gates: Sequence[Gate] = (),
-    pair: str = "",
-    mixed: bool = False,
-) -> Comparison:
-    """Compare runs of any job with the first of them. Without `metrics`: success, cost, time, tokens and
-    every score they share. `mixed` compares scores of different versions of an evaluator too."""
-    groups = groups_of_runs(read, runs, now, pair=pair)
-    return compare_groups(groups, metrics=metrics, gates=gates, mixed=mixed)
-
-
-def compare_within(
-    read: StoreReader,
-    run: str,
-    factor: str,
-    now: datetime,
-    *,
-    metrics: Sequence[str] = (),
-    gates: Sequence[Gate] = (),
-    pair: str = "",
-    mixed: bool = False,
-    against: str = "",
-) -> Comparison:
-    """Compare the levels of a factor of one run with one of them."""
-    groups = groups_within(read, run, factor, now, pair=pair, against=against)
-    return compare_groups(groups, metrics=metrics, gates=gates, mixed=mixed)
 
 
 def compare_groups(
@@ -703,7 +670,7 @@ def _corrected(contrasts: Sequence[Contrast], judged: set[str]) -> tuple[list[Co
     return corrected, together.size
 
 
-# The tasks on which two groups came to something different.
+# The tasks on which the results of two groups differ.
 
 
 HIGHER, LOWER, ALL = "higher", "lower", "all"

@@ -203,19 +203,19 @@ def _cost(calls: Sequence[CallSums], price: FindPrice, unknown: list[str]) -> fl
         model = row["model"]
         # Most models are called by the name that their calls are recorded with; a gateway splits it.
         name = f"{row['provider']}/{model}" if row["provider"] and "/" not in model else model
-        found = price(name)
-        if found is not None and row["promptTokens"] + row["completionTokens"]:
+        known_price = price(name)
+        if known_price is not None and row["promptTokens"] + row["completionTokens"]:
             # Rates may rise with the size of a call: price the average call.
             usage = Usage(
                 input_tokens=round(row["promptTokens"] / row["calls"]),
                 cached_tokens=round(row["cachedTokens"] / row["calls"]),
                 output_tokens=round(row["completionTokens"] / row["calls"]),
             )
-            total += found.for_call(usage)[0] * row["calls"]
+            total += known_price.for_call(usage)[0] * row["calls"]
         elif row["priceSource"] == "agent" and row["cost"] is not None:
             # What the agent was charged: not the price of another plan.
             total += row["cost"]
-        elif found is None:
+        elif known_price is None:
             unknown.append(name)
             return None
     return total

@@ -149,7 +149,7 @@ def add_session(connection: Connection, run_id: str, session: Row, item: Item, r
             repeat = row["repeat"] if row["digest"] == item.digest else repeat
         _delete_items(connection, run_id, [session["itemId"]])
     number = repeat or 1
-    while _is_taken(connection, run_id, id_of(item.digest, number)):
+    while _exists(connection, run_id, id_of(item.digest, number)):
         number += 1
     if position is None:
         position = _next_position(connection, run_id)
@@ -188,7 +188,7 @@ def _result(session: Row) -> dict[str, object]:
     return result | {"tokensTotal": result["tokensTotal"] or 0, "toolCalls": result["toolCalls"] or 0}
 
 
-def _is_taken(connection: Connection, run_id: str, item_id: str) -> bool:
+def _exists(connection: Connection, run_id: str, item_id: str) -> bool:
     return bool(
         connection.rows('SELECT 1 FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (run_id, item_id))
     )
@@ -424,10 +424,10 @@ class ImportedBatches:
         def work(connection: Connection) -> ImportedRows:
             _begin(connection, run_id, now, version)
             known = _files(connection, run_id)
-            given, outcomes = files(list(known.values()))
-            writer = _TableWriter(connection, run_id, [each.key for each in given], now)
+            added, outcomes = files(list(known.values()))
+            writer = _TableWriter(connection, run_id, [each.key for each in added], now)
             writer.write(outcomes)
-            known |= {each.key: each for each in given}
+            known |= {each.key: each for each in added}
             _save_files(connection, run_id, known.values())
             _finish(connection, run_id, now)
             return writer.counts

@@ -80,8 +80,8 @@ def _membership(connection: Connection, session: Session, run_id: str) -> tuple[
     # One session is in one run: a second run that it is imported into gets a copy.
     is_elsewhere = own in rows and rows[own]["runId"] not in (None, run_id)
     session_id = copy if run_id and (copy in rows or is_elsewhere) else own
-    found = rows.get(session_id, {})
-    return session_id, {"runId": found.get("runId"), "itemId": found.get("itemId")}
+    row = rows.get(session_id, {})
+    return session_id, {"runId": row.get("runId"), "itemId": row.get("itemId")}
 
 
 def delete_session(connection: Connection, session_id: str) -> None:

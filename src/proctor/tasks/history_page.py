@@ -22,7 +22,7 @@ _SIZES = ((10, "up to 10 lines"), (50, "11–50"), (200, "51–200"), (10**9, "o
 def history_page(result: MiningResult) -> str:
     """The page as a text."""
     by_commit = {each.commit: each for each in result.candidates}
-    taken = [by_commit[each.commit] for each in result.tasks]
+    candidates = [by_commit[each.commit] for each in result.tasks]
     figures = (
         ("commits", len({*by_commit, *(each.commit for each in result.rejected)})),
         ("candidates", len(result.candidates)),
@@ -51,7 +51,7 @@ def history_page(result: MiningResult) -> str:
         f"<h1>Tasks of the history of {escape(result.repo)}</h1>",
         f"<p>Tests: <code>{escape(result.check)}</code> ({escape(result.check_source)})</p>",
         "<div class=figures>" + "".join(f"<div><b>{n:,}</b>{name}</div>" for name, n in figures) + "</div>",
-        *_distributions(taken),
+        *_distributions(candidates),
         "<h2>Tasks</h2>",
         _table(heads, tasks),
         "<h2>Flaky</h2>" + _table(("Commit", "Tests with different results in equal runs"), flaky)
@@ -67,15 +67,15 @@ def history_page(result: MiningResult) -> str:
     return f"{head}</style><body>{''.join(parts)}</body></html>\n"
 
 
-def _distributions(taken: Sequence[CommitCandidate]) -> Iterable[str]:
-    if not taken:
+def _distributions(candidates: Sequence[CommitCandidate]) -> Iterable[str]:
+    if not candidates:
         return
-    sizes = Counter(next(name for limit, name in _SIZES if each.lines <= limit) for each in taken)
+    sizes = Counter(next(name for limit, name in _SIZES if each.lines <= limit) for each in candidates)
     ordered = {name: sizes[name] for _, name in _SIZES if sizes[name]}
-    months = Counter(each.date[:7] for each in taken)
+    months = Counter(each.date[:7] for each in candidates)
     yield "<h2>Size of the reference solution</h2>" + _bars(ordered)
     yield "<h2>Age</h2>" + _bars(dict(sorted(months.items(), reverse=True)))
-    yield "<h2>Language</h2>" + _bars(Counter(each.language for each in taken))
+    yield "<h2>Language</h2>" + _bars(Counter(each.language for each in candidates))
 
 
 def _bars(counts: Mapping[str, int]) -> str:

@@ -72,8 +72,8 @@ def conventional(attributes: JsonMap, name: str, parent_id: str) -> JsonMap:
 def _langfuse_observation(attributes: JsonMap, name: str, parent_id: str) -> JsonMap:
     """An observation from the attributes of its span."""
     prefix = "langfuse.observation."
-    given = _json(attributes.get(f"{prefix}input"))
-    messages = given if isinstance(given, list) else []
+    payload = _json(attributes.get(f"{prefix}input"))
+    messages = payload if isinstance(payload, list) else []
     # Definitions of tools stand among the messages of a model call.
     tools = [as_map(each, "content") for each in messages if _is_definition(each)]
     metadata = f"{prefix}metadata."
@@ -82,7 +82,7 @@ def _langfuse_observation(attributes: JsonMap, name: str, parent_id: str) -> Jso
         "name": name,
         "traceId": "",
         "parentObservationId": parent_id,
-        "input": [each for each in messages if not _is_definition(each)] if messages else given,
+        "input": [each for each in messages if not _is_definition(each)] if messages else payload,
         "output": _json(attributes.get(f"{prefix}output")),
         "model": attributes.get(f"{prefix}model.name"),
         "usageDetails": _json(attributes.get(f"{prefix}usage_details")),
@@ -299,7 +299,7 @@ def _from_langsmith(value: JsonMap) -> Iterator[JsonMap]:
     # Exports of the server have counts of their own; the client knows those of the message.
     usage, is_workflow = as_map(metadata, "usage_metadata"), operation == "invoke_workflow"
     tools = as_map(value, "extra", "invocation_params").get("tools")
-    given = inputs["input"] if operation == "execute_tool" and set(inputs) == {"input"} else inputs
+    payload = inputs["input"] if operation == "execute_tool" and set(inputs) == {"input"} else inputs
     yield {
         "traceId": trace_id,
         "spanId": value["id"],
@@ -310,7 +310,7 @@ def _from_langsmith(value: JsonMap) -> Iterator[JsonMap]:
         "status": {"code": "ERROR", "message": error} if error else {"code": "OK"},
         "attributes": _present(
             {
-                **_content(operation, name, given, _langsmith_answer(as_map(value, "outputs"))),
+                **_content(operation, name, payload, _langsmith_answer(as_map(value, "outputs"))),
                 # The `session_id` of a run is its project.
                 "session.id": next((metadata[key] for key in _LANGSMITH_SESSIONS if metadata.get(key)), None),
                 "gen_ai.request.model": metadata.get("ls_model_name")
@@ -349,7 +349,7 @@ def _parent_in_order(dotted_order: str) -> str:
     return match[1] if match else ""
 
 
-def _content(operation: str, name: str, given: object, returned: object) -> JsonObject:
+def _content(operation: str, name: str, payload: object, returned: object) -> JsonObject:
     """The attributes of an operation's content by the GenAI conventions."""
     if not operation:
         return {}
@@ -357,14 +357,14 @@ def _content(operation: str, name: str, given: object, returned: object) -> Json
     if operation == "execute_tool":
         return kind | {
             "gen_ai.tool.name": name.removeprefix("execute_tool").strip(),
-            "gen_ai.tool.call.arguments": given,
+            "gen_ai.tool.call.arguments": payload,
             "gen_ai.tool.call.result": returned,
         }
     if operation in ("retrieval", "embeddings"):
-        return kind | {"input.value": given, "output.value": returned}
+        return kind | {"input.value": payload, "output.value": returned}
     if operation == "invoke_agent":
         kind["gen_ai.agent.name"] = name.removeprefix("invoke_agent").strip() or name
-    return kind | {"gen_ai.input.messages": given, "gen_ai.output.messages": returned}
+    return kind | {"gen_ai.input.messages": payload, "gen_ai.output.messages": returned}
 
 
 def time_of(value: object) -> int:

@@ -243,9 +243,9 @@ class _Parser:
         if match is not None:
             self._at = match.end()
             pattern = safe_regex(match[1])
-            return lambda row: pattern.search(shown(left(row))) is not None
+            return lambda row: pattern.search(as_string(left(row))) is not None
         part = self.text()
-        return lambda row: left(row) is not None and part in shown(left(row))
+        return lambda row: left(row) is not None and part in as_string(left(row))
 
     def _among(self, left: Expression) -> Expression:
         self.expect("[")
@@ -328,7 +328,7 @@ def compare(left: object, right: object) -> int | None:
     one, two = _number(left), _number(right)
     if one is not None and two is not None:
         return (one > two) - (one < two)
-    first, second = shown(left), shown(right)
+    first, second = as_string(left), as_string(right)
     return (first > second) - (first < second)
 
 
@@ -337,7 +337,7 @@ def truth(value: object) -> bool:
     return bool(value) and value not in ("0", "false")
 
 
-def shown(value: object) -> str:
+def as_string(value: object) -> str:
     """A value as an answer shows it. Numbers have no exponent; objects are JSON."""
     if value is None:
         return ""
@@ -393,20 +393,20 @@ _COMPARED: Mapping[str, Callable[[int | None], bool]] = {
 _FUNCTIONS: Mapping[str, Callable[[Sequence[object]], object]] = {
     "ispresent": lambda values: all(value is not None for value in values),
     "isempty": lambda values: all(value in (None, "") for value in values),
-    "isblank": lambda values: all(not shown(value).strip() for value in values),
+    "isblank": lambda values: all(not as_string(value).strip() for value in values),
     "coalesce": lambda values: next((value for value in values if value is not None), None),
-    "strcontains": lambda values: len(values) == 2 and shown(values[1]) in shown(values[0]),
-    "strlen": lambda values: len(shown(values[0])) if values else 0,
-    "tolower": lambda values: shown(values[0]).lower() if values else "",
-    "toupper": lambda values: shown(values[0]).upper() if values else "",
-    "concat": lambda values: "".join(map(shown, values)),
+    "strcontains": lambda values: len(values) == 2 and as_string(values[1]) in as_string(values[0]),
+    "strlen": lambda values: len(as_string(values[0])) if values else 0,
+    "tolower": lambda values: as_string(values[0]).lower() if values else "",
+    "toupper": lambda values: as_string(values[0]).upper() if values else "",
+    "concat": lambda values: "".join(map(as_string, values)),
     "abs": lambda values: abs(_number(values[0]) or 0) if values else None,
     "floor": lambda values: int((_number(values[0]) or 0) // 1) if values else None,
     "ceil": lambda values: -int(-(_number(values[0]) or 0) // 1) if values else None,
 }
 _AGGREGATES: Mapping[str, Callable[[list[object]], object]] = {
     "count": len,
-    "count_distinct": lambda values: len({shown(value) for value in values}),
+    "count_distinct": lambda values: len({as_string(value) for value in values}),
     "sum": lambda values: sum(_number(value) or 0 for value in values),
     "min": lambda values: _extreme(values, -1),
     "max": lambda values: _extreme(values, 1),
@@ -461,7 +461,7 @@ class LogQuery:
             value = row.value(name)
             if value is not None:
                 is_time = name in (TIMESTAMP, "@ingestionTime") and isinstance(value, int)
-                yield name, time_text(value) if is_time and isinstance(value, int) else shown(value)
+                yield name, time_text(value) if is_time and isinstance(value, int) else as_string(value)
 
 
 def parse_query(text: str) -> LogQuery:
@@ -578,7 +578,7 @@ def _parsing(parser: _Parser) -> Callable[[Rows], Rows]:
 
     def parsed(rows: Rows) -> Iterator[LogRow]:
         for row in rows:
-            match = pattern.search(shown(row.value(source)))
+            match = pattern.search(as_string(row.value(source)))
             if match is not None:
                 row.named.update(zip(names, match.groups(), strict=True))
             yield row
@@ -595,19 +595,19 @@ def _aggregating(parser: _Parser) -> Callable[[Rows], Rows]:
     def aggregated(rows: Rows) -> Iterator[LogRow]:
         gathered: dict[tuple[str, ...], list[LogRow]] = {}
         for row in rows:
-            gathered.setdefault(tuple(shown(term.value(row)) for term in groups), []).append(row)
+            gathered.setdefault(tuple(as_string(term.value(row)) for term in groups), []).append(row)
         for members in gathered.values():
-            made = LogRow(timestamp=members[0].timestamp, message="", is_aggregate=True)
+            aggregate = LogRow(timestamp=members[0].timestamp, message="", is_aggregate=True)
             for term in groups:
                 value = term.value(members[0])
                 if value is not None:
-                    made.named[term.name] = value
+                    aggregate.named[term.name] = value
             for each in aggregates:
                 values: list[object] = list(members)
                 if each.of is not None:
                     values = [value for row in members if (value := each.of(row)) is not None]
-                made.named[each.name] = each.combine(values)
-            yield made
+                aggregate.named[each.name] = each.combine(values)
+            yield aggregate
 
     return aggregated
 
@@ -660,7 +660,7 @@ def _deduplicating(terms: Sequence[Term]) -> Callable[[Rows], Rows]:
     def deduplicated(rows: Rows) -> Iterator[LogRow]:
         seen = set[tuple[str, ...]]()
         for row in rows:
-            key = tuple(shown(term.value(row)) for term in terms)
+            key = tuple(as_string(term.value(row)) for term in terms)
             if key not in seen:
                 seen.add(key)
                 yield row
@@ -726,7 +726,7 @@ class _PatternParser(_Parser):
 
         def matches(row: LogRow) -> bool:
             value = at_path(row.parsed, path)
-            return value is not None and (like.fullmatch(shown(value)) is not None) == is_equal
+            return value is not None and (like.fullmatch(as_string(value)) is not None) == is_equal
 
         return matches
 

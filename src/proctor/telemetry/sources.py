@@ -120,9 +120,9 @@ def documents_in(value: object) -> DecodedSpans:
         return decode_message(value)
     documents = exported(value)
     if documents is not None:
-        return _kept(documents)
+        return _relevant(documents)
     if "traceId" in value or "spanId" in value:
-        return _kept([value])
+        return _relevant([value])
     for key in ("events", "results", "sessionSpans", "spans", "runs", "data"):
         if isinstance(value.get(key), list):
             return _with_session(_joined(value[key]), value.get("session_id"))
@@ -138,7 +138,7 @@ def documents_in(value: object) -> DecodedSpans:
     )
 
 
-def _kept(values: Iterable[JsonMap]) -> DecodedSpans:
+def _relevant(values: Iterable[JsonMap]) -> DecodedSpans:
     """Documents of one object, normalized, without ordinary log lines."""
     documents = [normalised(value) for value in values]
     return DecodedSpans([each for each in documents if is_span(each) or says_something(each)])

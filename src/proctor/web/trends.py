@@ -153,7 +153,7 @@ class Trends:
 
     def _compute(self, plan: _Plan, runs: Sequence[TrendRun], metric: str) -> TrendAnswer:
         # numpy is loaded with the first trend, not with the server.
-        from proctor.report.comparison import change_words, is_regression, trend_plot, trend_summary
+        from proctor.report.comparison import change_text, is_regression, trend_plot, trend_summary
         from proctor.stats.results import load_results, score_name
         from proctor.stats.trends import trend_metrics, trend_of
 
@@ -174,7 +174,7 @@ class Trends:
                 run_id=each.run_id,
                 before=each.change.baseline,
                 is_regression=is_regression(each.change),
-                words=change_words(each.change),
+                words=change_text(each.change),
                 direction="higher" if _is_higher(each.change) else "lower",
             )
             for each in reversed(points)

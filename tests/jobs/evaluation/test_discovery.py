@@ -5,20 +5,14 @@ from datetime import timedelta
 import pytest
 from recorded_sessions import NOON, keep, recorded
 
-from databases import new_store
 from proctor.errors import UsageError
 from proctor.jobs.evaluation.items import discover, select_sessions
 from proctor.jobs.evaluation.request import FileSessions, LogGroupSessions, OwnSessions, Period
-from proctor.store import Store
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store(request, tmp_path):
-    """An empty store, in each of the databases."""
-    is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
-    with Store(url) as opened:
-        yield opened
+@pytest.fixture
+def store(either_store):
+    return either_store
 
 
 def names(store, sessions, most=None):

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 from recorded_sessions import keep, recorded
 
-from databases import new_store
 from proctor.errors import Contradiction, NotFound, UsageError
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
@@ -27,7 +26,7 @@ from proctor.jobs.evaluation.state import (
 )
 from proctor.models import ModelRouter
 from proctor.models.router import LazyGateway
-from proctor.store import RetrySelection, Store
+from proctor.store import RetrySelection
 from proctor.store.writer import this_process
 
 TOKEN = "0123456789-0123456789-0123456789-0123"
@@ -43,13 +42,9 @@ rules:
 """
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store(request, tmp_path):
-    """An empty store, in each of the databases."""
-    is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
-    with Store(url) as opened:
-        yield opened
+@pytest.fixture
+def store(either_store):
+    return either_store
 
 
 def now():

@@ -5,10 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from databases import new_store
+from comparisons import compare_within
 from proctor.errors import UsageError
 from proctor.jobs.imported.table import TableError, import_table
-from proctor.stats.comparison import compare_within
 from proctor.stats.summary import summarise
 from proctor.store import ItemFilter, Scope, Store
 from proctor.store.keys import Keys, LocalKey
@@ -22,15 +21,6 @@ KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 @pytest.fixture
 def store(tmp_path):
     with Store(str(tmp_path / "store.db")) as opened:
-        yield opened
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def either_store(request, tmp_path):
-    """An empty store, in each of the databases."""
-    is_file = request.param == "sqlite"
-    url = str(tmp_path / "proctor.db") if is_file else new_store(request.getfixturevalue("server"))
-    with Store(url) as opened:
         yield opened
 
 

@@ -69,9 +69,9 @@ class WorkerLauncher:
                 become_launcher(end.fileno())
         else:
             modules = [name for name in sys.modules if name.startswith(PRELOADED)]
-            words = [json.dumps(each) for each in (list(path), modules, end.fileno())]
+            arguments = [json.dumps(each) for each in (list(path), modules, end.fileno())]
             self._program = subprocess.Popen(
-                [sys.executable, "-c", LAUNCHER, *words],
+                [sys.executable, "-c", LAUNCHER, *arguments],
                 pass_fds=[end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -120,10 +120,10 @@ class ItemCheck:
             yield "repo", problem, "Sessions add their branches to it."
 
     def _calls_models(self, item: Item) -> bool:
-        return not has_own_models(item.agent, _ByValue(agent_settings(item)).given, self._context)
+        return not has_own_models(item.agent, _ByValue(agent_settings(item)).value, self._context)
 
     def _agent(self, name: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
-        for problem, remedy in check_agent(name, settings.given, self._context, self.remarks):
+        for problem, remedy in check_agent(name, settings.value, self._context, self.remarks):
             yield "agent", problem, remedy
 
     def _agents_prompt(
@@ -133,20 +133,20 @@ class ItemCheck:
         from proctor.agent import problem_of
 
         try:
-            agent = self._context.find_agent(name, settings.given)
+            agent = self._context.find_agent(name, settings.value)
         except UsageError:
             return
         if problem := problem_of(agent, name, prompt, model):
             yield problem
 
     def _agents_model(self, name: str, model: str, settings: "_ByValue[JsonObject]") -> Iterator[Finding]:
-        for problem, remedy in check_agents_model(name, model, settings.given, self._context):
+        for problem, remedy in check_agents_model(name, model, settings.value, self._context):
             yield "model", problem, remedy
 
     def _sandbox(
         self, own: "_ByValue[object]", agent: str, settings: "_ByValue[JsonObject]"
     ) -> Iterator[Finding]:
-        for problem, remedy in check_sandbox(own.given, agent, settings.given, self._context, self.remarks):
+        for problem, remedy in check_sandbox(own.value, agent, settings.value, self._context, self.remarks):
             yield "sandbox", problem, remedy
 
     def _command(self, key: str, command: str, prepared: bool) -> Iterator[Finding]:
@@ -188,9 +188,9 @@ T = TypeVar("T")
 class _ByValue(Generic[T]):
     """Settings of an item, hashable by value."""
 
-    def __init__(self, given: T) -> None:
-        self.given = given
-        self._key = repr(given)
+    def __init__(self, value: T) -> None:
+        self.value = value
+        self._key = repr(value)
 
     def __hash__(self) -> int:
         return hash(self._key)

@@ -257,7 +257,7 @@ def _action(row: ToolCallRow, under_test: str) -> JsonObject:
 
 
 def _world_changes(reader: StoreReader, session_id: str | None) -> object:
-    """What the dialogue changed in the world, by path; None: it did not come to its end."""
+    """What the dialogue changed in the world, by path; None: it is not complete."""
     for row in reader.of_session("messages", session_id) if session_id else ():
         if row["name"] == "world":
             return json_object(row["content"]) or {}
@@ -481,8 +481,8 @@ def results_view(read: StoreReader, run_id: str) -> ResultsView:
             for cell in cells
             if cell["mean"]["value"] is not None
         }
-        for words, svg in _heat_map(measure.removeprefix("score."), cells, numbers):
-            title, _, caption = words.partition(". ")
+        for label, svg in _heat_map(measure.removeprefix("score."), cells, numbers):
+            title, _, caption = label.partition(". ")
             sections.append(ResultChart(title=title, svg=svg, marks=marks.figures, caption=caption))
     for measure in (*scores, "num_turns"):
         values = np.asarray([row[measure] for row in rows if row.get(measure) is not None], dtype=np.float64)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from proctor.stats.results import Results
 
-
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 """Files that are read in a folder."""
 FILE = "@file"
@@ -471,8 +470,8 @@ class _Survey:
 def resolve(mapping: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """The column of each target: as mapped, or by its name in any case."""
     sources = {target: source for target, source in mapping.items() if source}
-    taken = {*sources.values(), *(target for target, source in mapping.items() if not source)}
-    free = {name.strip().casefold(): name for name in reversed(list(names)) if name not in taken}
+    used = {*sources.values(), *(target for target, source in mapping.items() if not source)}
+    free = {name.strip().casefold(): name for name in reversed(list(names)) if name not in used}
     for target in COLUMNS:
         if target not in mapping and target in free:
             sources[target] = free[target]

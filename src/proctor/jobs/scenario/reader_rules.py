@@ -82,7 +82,7 @@ def as_texts(value: Any) -> Any:
         lines = [line.strip().lstrip("-*•").strip() for line in value.splitlines()]
         return [line for line in lines if line]
     if isinstance(value, dict):
-        return [f"{name}: {_words(level)}" for name, level in value.items()]
+        return [f"{name}: {_as_text(level)}" for name, level in value.items()]
     if isinstance(value, list):
         return [entry for part in value for entry in _list_entries(part)]
     return value
@@ -93,7 +93,7 @@ def as_text(value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return "\n".join(f"- {part}" for part in value)
     if isinstance(value, dict):
-        return "\n".join(f"{name}: {_words(part)}" for name, part in value.items())
+        return "\n".join(f"{name}: {_as_text(part)}" for name, part in value.items())
     return value
 
 
@@ -105,15 +105,15 @@ def refuse(findings: FolderReader) -> None:
 
 def _list_entries(part: Any) -> list[Any]:
     if isinstance(part, dict):
-        return [f"{name}: {_words(level)}" for name, level in part.items()]
+        return [f"{name}: {_as_text(level)}" for name, level in part.items()]
     return [part]
 
 
-def _words(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_words, value))
+        return ", ".join(map(_as_text, value))
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_words(part)}" for name, part in value.items())
+        return ", ".join(f"{name} {_as_text(part)}" for name, part in value.items())
     return str(value)
 
 
@@ -317,7 +317,7 @@ def _effects(
     """`effect`, a text, and `effects`: texts, named values, or mappings with the turns they apply to."""
     effects: list[Plain] = []
     if entry.get("effect"):
-        effects.append({"text": " ".join(_words(entry["effect"]).split())})
+        effects.append({"text": " ".join(_as_text(entry["effect"]).split())})
     written = entry.get("effects")
     if isinstance(written, list) and any(isinstance(part, dict) for part in written):
         effects += [_effect(part) for part in written]
@@ -332,7 +332,7 @@ def _effects(
 def _effect(part: object) -> Plain:
     """One effect of an event, with the turns it is limited to."""
     if not isinstance(part, dict):
-        return {"text": _words(part)}
+        return {"text": _as_text(part)}
     values = dict(part)
     effect: Plain = {}
     span = values.pop("turn_range", None)
@@ -344,9 +344,9 @@ def _effect(part: object) -> Plain:
         span = [first or 1, last or 10_000]
     if span is not None:
         effect["turn_range"] = span
-    texts = [_words(values.pop(key)) for key in ("description", "impact", "effect") if values.get(key)]
+    texts = [_as_text(values.pop(key)) for key in ("description", "impact", "effect") if values.get(key)]
     texts += [
-        f"{key.replace('_', ' ')}: {_words(value)}" for key, value in values.items() if value is not None
+        f"{key.replace('_', ' ')}: {_as_text(value)}" for key, value in values.items() if value is not None
     ]
     effect["text"] = " ".join(_sentence(text) for text in texts if text.strip())
     return effect

@@ -189,24 +189,24 @@ class _MockModel:
         yes = "yes" if self.talkative else "no"
         if "INITIATE_BILATERAL:" in prompt:
             target = prompt.rpartition("Whom you can reach: ")[2].split(".")[0].split(",")[0]
-            return f"INITIATE_BILATERAL: {yes}\nTARGET_ACTOR: {target}\nPROPOSED_MESSAGE: {_words(40)}"
+            return f"INITIATE_BILATERAL: {yes}\nTARGET_ACTOR: {target}\nPROPOSED_MESSAGE: {_lorem(40)}"
         if "PROPOSE_COALITION:" in prompt:
             members = prompt.rpartition("Whom you can ask: ")[2].split(".")[0]
-            return f"PROPOSE_COALITION: {yes}\nCOALITION_MEMBERS: {members}\nCOALITION_PURPOSE: {_words(20)}"
+            return f"PROPOSE_COALITION: {yes}\nCOALITION_MEMBERS: {members}\nCOALITION_PURPOSE: {_lorem(20)}"
         if "UPDATED STATE:" in prompt:
             return (
-                f"UPDATED STATE: {_words(WORLD_WORDS)}\nKEY CHANGES: {_words(30)}\nCONSEQUENCES: {_words(30)}"
+                f"UPDATED STATE: {_lorem(WORLD_WORDS)}\nKEY CHANGES: {_lorem(30)}\nCONSEQUENCES: {_lorem(30)}"
             )
         if "VERDICT:" in prompt:
             return "VERDICT: pass\nISSUES:"
         if "DECISION: accept" in prompt:
-            return f"DECISION: accept\nREASONING: {_words(30)}"
+            return f"DECISION: accept\nREASONING: {_lorem(30)}"
         if "Answer with the value alone" in prompt:
             return "5"
-        return f"REASONING: {_words(60)}\nACTION: {_words(DECISION_WORDS - 60)}"
+        return f"REASONING: {_lorem(60)}\nACTION: {_lorem(DECISION_WORDS - 60)}"
 
 
-def _words(number: int) -> str:
+def _lorem(number: int) -> str:
     return " ".join(["ordinary"] * number)
 
 

@@ -206,12 +206,12 @@ def add_examples(service: Service, request: Members) -> JsonMap:
 
 def update_examples(service: Service, request: Members) -> JsonMap:
     """Replace examples of the draft: all of them, or none."""
-    row, given = _dataset(service, request), request["examples"]
+    row, examples = _dataset(service, request), request["examples"]
     shapes = (WITH_EXAMPLE_ID, EXAMPLES[row["schemaType"]])
-    if flaws := [flaw for shape in shapes for flaw in _flaws(given, shape)]:
+    if flaws := [flaw for shape in shapes for flaw in _flaws(examples, shape)]:
         raise validation_error(flaws)
-    changed: dict[str, JsonMap] = {each["exampleId"]: _content(each) for each in given}
-    if len(changed) < len(given):
+    changed: dict[str, JsonMap] = {each["exampleId"]: _content(each) for each in examples}
+    if len(changed) < len(examples):
         raise validation_error([ShapeProblem("examples", "Member must not name an example twice")])
     _check_scenarios((_draft(service, row) | changed).values())
     token = _token("UpdateDatasetExamples", request)
@@ -379,12 +379,12 @@ def _new_examples(service: Service, request: Members, schema_type: str) -> dict[
     """The examples of a request by new ids: those of a repeated request are the same."""
     source = request["source"]
     if "s3Source" in source:
-        given, path = _from_bucket(service, source["s3Source"]["s3Uri"]), "source.s3Source"
+        examples, path = _from_bucket(service, source["s3Source"]["s3Uri"]), "source.s3Source"
     else:
-        given, path = source["inlineExamples"]["examples"], INLINE
-    if flaws := list(_flaws(given, EXAMPLES[schema_type], path)):
+        examples, path = source["inlineExamples"]["examples"], INLINE
+    if flaws := list(_flaws(examples, EXAMPLES[schema_type], path)):
         raise validation_error(flaws)
-    contents = [_content(each) for each in given]
+    contents = [_content(each) for each in examples]
     if len(contents) > service.limits.dataset_examples:
         raise ServiceQuotaExceededException(f"A dataset may have {service.limits.dataset_examples} examples.")
     token, about = request.get("clientToken", ""), request.get("datasetId") or request.get("datasetName")

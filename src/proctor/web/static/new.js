@@ -1,6 +1,6 @@
 // New Batch: edit a plan with validation while typing, validate it fully, and start it.
 
-import { api, attempt, byId, debounced, el, format, go, toast } from "./app.js";
+import { api, attempt, byId, debounced, el, format, go, query, toast } from "./app.js";
 import "./editor.js";
 
 const MOST_BYTES = 16 * 1024 * 1024;
@@ -240,10 +240,20 @@ async function open() {
 }
 
 /** The plan of a run, to be edited as a new one. */
+/** A name for a copy of a run that no run has. */
+async function freeName(run) {
+  const base = `${run.replace(/-copy(-\d+)?$/, "").slice(0, 110)}-copy`;
+  const { runs } = await api.get(`/api/runs${query({ search: base, limit: 200 })}`);
+  const taken = new Set(runs.map(({ runId }) => runId));
+  let name = base;
+  for (let count = 2; taken.has(name); count++) name = `${base}-${count}`;
+  return name;
+}
+
 async function copyPlan(run) {
   const address = `/api/runs/${encodeURIComponent(run)}`;
   const [plan, about] = await Promise.all([api.get(`${address}/plan`), api.get(address)]);
-  const overrides = /^\s*"?runId"?\s*:/m.test(plan.text) ? { runId: `${run}-copy`.slice(0, 128) } : {};
+  const overrides = /(?:^|[{,])\s*["']?runId["']?\s*:/m.test(plan.text) ? { runId: await freeName(run) } : {};
   const job = state.jobs.some((each) => each.name === about.job) ? about.job : "";
   restore({ text: plan.text, job, overrides });
   showVerdict(`Copy of the plan of ${run}`);

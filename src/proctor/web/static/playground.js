@@ -32,6 +32,8 @@ async function send() {
     return;
   }
   remember(MODELS_KEY, byId("models").value);
+  // What was wrong with the last question is no longer true of this one.
+  byId("toasts").replaceChildren();
   const started = await attempt(byId("send"), () => api.post("/api/runs", { text: planText() }));
   if (started) show(started.runId);
 }

@@ -71,7 +71,8 @@ export class ResultsPanel {
   show(answer) {
     const texts = answer.reading ? [...answer.remarks, format.readingText(answer.reading)] : answer.remarks;
     const remarks = texts.length ? [{ kind: "remarks", remarks: texts }] : [];
-    const failures = this.failures?.groups.length ? [{ kind: "failures", ...this.failures }] : [];
+    const failed = this.failures && failedOnly(this.failures);
+    const failures = failed?.groups.length ? [{ kind: "failures", ...failed }] : [];
     // Why items failed is asked before what they cost: after the leading sentences and tables.
     const leading = answer.sections.findIndex(({ kind }) => !["sentence", "table"].includes(kind));
     const place = leading < 0 ? answer.sections.length : leading;
@@ -157,6 +158,13 @@ export class ResultsPanel {
     const address = `/runs/${encodeURIComponent(this.run)}/items/${encodeURIComponent(cell.itemIds[0])}`;
     return el("a", { class: `verdict v-${cell.status}`, href: address, title: visible(cell.note), "aria-label": visible(`${words}: ${cell.note}`) }, el("b", { "aria-hidden": "true" }, SIGNS[cell.status] || ""), visible(cell.text || cell.status));
   }
+}
+
+/** Groups of failures without the items that an abort ended: these did not fail. */
+function failedOnly({ groups, groupCount, items }) {
+  const aborted = groups.filter(({ reason }) => reason === "aborted");
+  const count = aborted.reduce((total, group) => total + group.items, 0);
+  return { groups: groups.filter((group) => !aborted.includes(group)), groupCount: groupCount - aborted.length, items: items - count };
 }
 
 /** A value with its interval on a scale; the text beside it says the same. */

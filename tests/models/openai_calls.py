@@ -1,0 +1,31 @@
+"""Calls of a model at a provider with the API of OpenAI, and its answers."""
+
+from typing import Any
+
+from aiohttp import web
+
+from proctor.model import Request
+from proctor.models.client import CallRetryPolicy
+
+# Of no known shape, so that only knowing it helps to hide it.
+KEY = "0123456789abcdefplain"
+QUICK = CallRetryPolicy(first_pause_seconds=0.01, most_waiting_seconds=2)
+
+
+def completion(text: str = "Paris", **more: Any) -> web.Response:
+    """An answer with its usage."""
+    message = {"role": "assistant", "content": text, **more}
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "prompt_tokens_details": {"cached_tokens": 40},
+        "completion_tokens_details": {"reasoning_tokens": 7},
+    }
+    return web.json_response(
+        {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage, "id": "x"}
+    )
+
+
+def ask(text: str = "What is the capital of France?", **more: Any) -> Request:
+    """A request to the model that `models` reaches."""
+    return Request(model="openai/tiny", messages=[{"role": "user", "content": text}], **more)

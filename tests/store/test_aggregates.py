@@ -1,0 +1,158 @@
+"""How much of a large run is listed: its longest, slowest, first and latest."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from stocked import NOW, add_batch
+
+from proctor.store import (
+    Store,
+    StoreReader,
+    aggregates,
+    datasets,
+    definitions,
+    evaluations,
+    item_lists,
+    runs,
+    scores,
+    search,
+    timestamp,
+    transcripts,
+)
+from proctor.store.reader import Scope
+
+LONG = "p" * 301
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
+    """Runs with one more row than is listed: failures, running items, mocks, tool calls, scenarios."""
+    with Store(str(tmp_path_factory.mktemp("large") / "proctor.db")) as store:
+        add_batch(store, "failed", 201)
+        add_batch(store, "running", 11)
+        add_batch(store, "finished", 1001)
+        add_batch(store, "towns", 201, job="scenario")
+        starts = [(timestamp(NOW + timedelta(seconds=number)), number) for number in range(1001)]
+        with closing(store._database.connect()) as connection:
+            connection.begin()
+            run, many = connection.run, connection.run_many
+            run("""UPDATE "batch_items" SET "status" = 'fail' WHERE "runId" = 'failed'""")
+            run("""UPDATE "batch_items" SET "status" = 'running' WHERE "runId" = 'running'""")
+            run("""UPDATE "batch_items" SET "status" = 'success' WHERE "runId" IN ('finished', 'towns')""")
+            run("""UPDATE "batch_items" SET "prompt" = ? WHERE "runId" <> 'towns'""", (LONG,))
+            run("""UPDATE "batch_items" SET "prompt" = 'town' WHERE "runId" = 'towns'""")
+            run("""UPDATE "batch_items" SET "startedAt" = ?""", (timestamp(NOW),))
+            many('UPDATE "batch_items" SET "finishedAt" = ? WHERE "position" = ?', starts)
+            many(
+                """UPDATE "batch_items" SET "model" = ?, "factors" = ?
+                WHERE "runId" = 'finished' AND "position" = ?""",
+                [(f"m{number:04}", f'{{"evaluator": "e{number:04}"}}', number) for number in range(1001)],
+            )
+            many(
+                """INSERT INTO "sessions" ("id", "runId", "itemId", "job", "status", "agent", "model",
+                "standIn", "startedAt") VALUES (?, 'failed', '', 'coding', 'success', ?, 'm', 1, ?)""",
+                [(f"s{number:03}", f"a{number:03}", timestamp(NOW)) for number in range(101)],
+            )
+            many(
+                """INSERT INTO "tool_calls" ("sessionId", "position", "step", "timestamp", "toolName",
+                "durationMs") VALUES ('s000', ?, 1, '', 'run', ?)""",
+                [(number, 10 * number) for number in range(11)],
+            )
+            connection.commit()
+        yield store.read
+
+
+def of(read: StoreReader, run_id: str) -> aggregates.Selection:
+    return aggregates.select(read, Scope(run_id=run_id))
+
+
+def test_the_first_two_hundred_failures_are_listed_with_the_beginnings_of_their_texts(
+    read: StoreReader,
+) -> None:
+    rows = aggregates.failed_items(of(read, "failed"))
+
+    assert len(rows) == 200
+    assert {row["prompt"] for row in rows} == {LONG[:300]}
+
+
+def test_ten_running_items_are_listed(read: StoreReader) -> None:
+    rows = aggregates.running_items(read, "running")
+
+    assert len(rows) == 10
+    assert {row["prompt"] for row in rows} == {LONG[:300]}
+
+
+def test_a_hundred_kinds_of_mocks_are_listed(read: StoreReader) -> None:
+    rows = aggregates.mock_sessions(of(read, "failed"))
+
+    assert [row["agent"] for row in rows] == [f"a{number:03}" for number in range(100)]
+
+
+def test_the_ten_slowest_tool_calls_follow_the_sums_of_their_tool(read: StoreReader) -> None:
+    sums, *slowest = aggregates.tool_sums(of(read, "failed"))
+
+    assert (sums["calls"], sums["ms"], sums["session"]) == (11, 550, None)
+    assert sorted(row["ms"] for row in slowest) == [10 * number for number in range(1, 11)]
+
+
+def test_of_more_than_a_thousand_durations_every_second_is_read(read: StoreReader) -> None:
+    rows = aggregates.ranked_durations(of(read, "finished"))
+
+    assert [row["rank"] for row in rows] == [1, *range(2, 1001, 2), 1001]
+    assert (rows[0]["n"], rows[0]["total"], rows[-1]["v"]) == (1001, 500_500, 1000)
+
+
+def test_up_to_a_thousand_durations_are_all_read(read: StoreReader) -> None:
+    assert [row["rank"] for row in aggregates.ranked_durations(of(read, "towns"))] == list(range(1, 202))
+
+
+def test_the_latest_two_hundred_runs_of_a_scenario_are_read(read: StoreReader) -> None:
+    assert len(aggregates.scenario_items(read, "town")) == 200
+    assert len(aggregates.scenario_totals(read, "town")) == 201
+
+
+def test_five_hundred_levels_of_a_factor_or_column_are_listed(read: StoreReader) -> None:
+    numbers = [f"{number:04}" for number in range(500)]
+    factors = item_lists.factor_levels(read, "finished", "evaluator")
+    columns = item_lists.column_levels(read, "finished", "model")
+
+    assert [row["value"] for row in factors] == [f"e{number}" for number in numbers]
+    assert [row["value"] for row in columns] == [f"m{number}" for number in numbers]
+
+
+def test_the_evaluators_of_a_run_are_those_of_its_first_twenty_four_items(read: StoreReader) -> None:
+    assert runs.evaluators_of(read, ["finished", "towns"]) == {
+        "finished": [f"e{number:04}" for number in range(24)]
+    }
+
+
+@pytest.mark.parametrize(
+    ("function", "limit"),
+    [
+        (StoreReader.batches, 1000),
+        (StoreReader.items, 100),
+        (StoreReader.sessions, 1000),
+        (datasets.Datasets.datasets, 100),
+        (datasets.Datasets.examples, 100),
+        (datasets.Recommendations.list, 100),
+        (definitions.Definitions.evaluators, 100),
+        (definitions.Definitions.configs, 100),
+        (evaluations.Evaluations.page, 100),
+        (evaluations.evaluations_of_run, 5),
+        (evaluations.log_groups, 200),
+        (runs.trend_runs, 2000),
+        (scores.verdicts_of, 500),
+        (search.SearchIndex.search, 20),
+        (transcripts.outline, 3000),
+        (transcripts.search, 100),
+    ],
+)
+def test_pages_have_a_size_of_their_own_and_begin_at_the_beginning(
+    function: Callable[..., object], limit: int
+) -> None:
+    parameters = inspect.signature(function).parameters
+    assert parameters["limit"].default == limit
+    assert {parameters[name].default or 0 for name in ("offset", "after") if name in parameters} <= {0}
