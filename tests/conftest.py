@@ -59,6 +59,15 @@ def _make_interpreter(folder: Path) -> Path:
 gc.disable()
 
 
+LONGEST = ("test_axe.py", "test_accessibility.py")
+"""Files with tests of half a minute: started late, they would be all that still runs at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 def pytest_collection_finish() -> None:
     """Leave modules and tests out of all later searches for garbage, and search seldom.
 

@@ -184,7 +184,7 @@ class LineMap:
         Where it is executed by the import of its module: those that execute a function that uses its name.
         """
         lines = self._lines[mutant.path]
-        tree = ast.parse(read_text(self.root / mutant.path))
+        tree = _parsed(read_text(self.root / mutant.path))
         statement = _statement_in_function(tree, mutant.line)
         if statement is None:
             names = files.names(mutant)
@@ -243,16 +243,21 @@ def _lines_of_body(function: Function) -> range:
 
 def _statement_in_function(tree: ast.Module, line: int) -> range | None:
     """The lines of the innermost statement at a line, without its nested ones; None outside functions."""
-    if not any(line in _lines_of_body(function) for function in _functions(tree)):
-        return None
-    innermost = range(line, line + 1)
+    return _statements(tree).get(line)
+
+
+@cache
+def _statements(tree: ast.Module) -> dict[int, range]:
+    """By line in the body of a function."""
+    in_functions = {line for function in _functions(tree) for line in _lines_of_body(function)}
+    innermost = {line: range(line, line + 1) for line in in_functions}
     for node in ast.walk(tree):
         # Outer nodes come first.
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or line):
+        if isinstance(node, ast.stmt) and node.lineno in in_functions:
             body = getattr(node, "body", None)
-            end = body[0].lineno if isinstance(body, list) and body else (node.end_lineno or line) + 1
-            if line < end:
-                innermost = range(node.lineno, max(end, node.lineno + 1))
+            end = body[0].lineno if isinstance(body, list) and body else (node.end_lineno or node.lineno) + 1
+            lines = range(node.lineno, max(end, node.lineno + 1))
+            innermost |= dict.fromkeys(lines, lines)
     return innermost
 
 

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from proctor.batch import attempt, executor, ingest, questions
+from proctor import context as contexts
+from proctor.batch import attempt, executor, ingest
 from proctor.batch.attempt import SharedTimers, WorkClock
 from proctor.batch.create import Extension, diff, extend, what_changed
 from proctor.batch.engines import automatic_workers
@@ -1090,9 +1091,9 @@ class Asked:
 
 @pytest.mark.parametrize("looks", [0, 1, 3])
 async def test_a_person_is_announced_only_while_there_is_no_answer(monkeypatch, looks):
-    monkeypatch.setattr(questions, "POLL_SECONDS", 0)
+    monkeypatch.setattr(contexts, "POLL_SECONDS", 0)
     store, told = Asked(looks), []
-    asking = questions.StoreQuestions(store, "run", lambda: NOW, told.append)
+    asking = contexts.StoreQuestions(store, "run", lambda: NOW, told.append)
     assert await asking.ask("i", "mayor", "What now?") == "yes"
     assert store.calls == [("run", "i", "mayor", "What now?", NOW)]
     assert told == ["waiting for mayor to answer q1 (in the page of the run)"][: bool(looks)]
@@ -1100,7 +1101,7 @@ async def test_a_person_is_announced_only_while_there_is_no_answer(monkeypatch, 
 
 async def test_a_question_that_nobody_waits_for_is_withdrawn():
     store = Asked(None)
-    asking = questions.StoreQuestions(store, "run", lambda: NOW, lambda text: None)
+    asking = contexts.StoreQuestions(store, "run", lambda: NOW, lambda text: None)
     task = asyncio.create_task(asking.ask("i", "mayor", "What now?"))
     while len(store.calls) < 1:
         await asyncio.sleep(0.01)

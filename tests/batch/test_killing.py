@@ -156,12 +156,17 @@ def test_the_first_ctrl_c_stops_cleanly_and_the_same_plan_goes_on(proctor):
         assert store.read.totals("killed")["counts"]["success"] == 60
 
 
-def test_an_abort_from_another_shell_ends_the_batch_within_seconds(proctor):
+def start_endless(proctor):
+    """A run of nine calls, three at a time, that are not answered."""
     (proctor.folder / "slow.yaml").write_text("{latency_seconds: 3600, rules: [{reply: late}]}")
     (proctor.folder / "plan.yaml").write_text(
         "{runId: killed, concurrency: 3, matrix: [{prompt: hello, model: scripted/slow, runs: 9}]}"
     )
-    process = proctor.start("batch", "plan.yaml")
+    return proctor.start("batch", "plan.yaml")
+
+
+def test_an_abort_from_another_shell_ends_the_batch_within_seconds(proctor):
+    process = start_endless(proctor)
     with proctor.open_store() as store:
         wait_for(lambda: len(rows(store, 'SELECT 1 FROM "sessions"')) == 3, process)
         began = time.monotonic()
@@ -175,11 +180,7 @@ def test_an_abort_from_another_shell_ends_the_batch_within_seconds(proctor):
 
 
 def test_a_process_that_is_only_suspended_still_owns_its_batch(proctor):
-    (proctor.folder / "slow.yaml").write_text("{latency_seconds: 3600, rules: [{reply: late}]}")
-    (proctor.folder / "plan.yaml").write_text(
-        "{runId: killed, concurrency: 3, matrix: [{prompt: hello, model: scripted/slow, runs: 9}]}"
-    )
-    process = proctor.start("batch", "plan.yaml")
+    process = start_endless(proctor)
     with proctor.open_store() as store:
         wait_for(lambda: len(rows(store, 'SELECT 1 FROM "sessions"')) == 3, process)
         process.send_signal(19)

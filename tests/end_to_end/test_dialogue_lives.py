@@ -96,15 +96,21 @@ def turns_of(store) -> int:
     return int(query(store, 'SELECT COUNT(*) AS "n" FROM "iterations"')[0]["n"])
 
 
-def test_without_a_seed_a_dialogue_that_was_cut_off_keeps_the_luck_it_had(proctor, talking_desk) -> None:
+def kill_after_turns(proctor, talking_desk, words) -> None:
+    """Start a simulation with a slow model, and kill it when two turns are recorded."""
     (talking_desk / "slow.yaml").write_text("latency_seconds: 0.1\n" + TALKING)
-    words = split("simulate --num-runs 1 --max-turns 4 --model scripted/slow --output-dir out")
     running = proctor.start(*words)
     eventually(lambda: (talking_desk / "proctor-home" / "proctor.db").exists())
     with proctor.open_store() as store:
         eventually(lambda: turns_of(store) >= 2)
-        running.kill()
-        running.communicate(timeout=TIME_LIMIT_SECONDS)
+    running.kill()
+    running.communicate(timeout=TIME_LIMIT_SECONDS)
+
+
+def test_without_a_seed_a_dialogue_that_was_cut_off_keeps_the_luck_it_had(proctor, talking_desk) -> None:
+    words = split("simulate --num-runs 1 --max-turns 4 --model scripted/slow --output-dir out")
+    kill_after_turns(proctor, talking_desk, words)
+    with proctor.open_store() as store:
         (step, *_) = query(store, 'SELECT "output" FROM "iterations" ORDER BY "step" DESC LIMIT 1')
 
     resumed = proctor(*words, "--resume")
@@ -115,14 +121,9 @@ def test_without_a_seed_a_dialogue_that_was_cut_off_keeps_the_luck_it_had(procto
 
 
 def test_proctor_resume_lets_a_dialogue_go_on_too(proctor, talking_desk) -> None:
-    (talking_desk / "slow.yaml").write_text("latency_seconds: 0.1\n" + TALKING)
     words = split("simulate --num-runs 1 --max-turns 4 --seed 3 --model scripted/slow --output-dir out")
-    running = proctor.start(*words)
-    eventually(lambda: (talking_desk / "proctor-home" / "proctor.db").exists())
+    kill_after_turns(proctor, talking_desk, words)
     with proctor.open_store() as store:
-        eventually(lambda: turns_of(store) >= 2)
-        running.kill()
-        running.communicate(timeout=TIME_LIMIT_SECONDS)
         (batch,) = query(store, 'SELECT "runId" FROM "batches"')
 
     assert proctor("resume", batch["runId"]).returncode == 0

@@ -125,3 +125,14 @@ def test_a_sentence_says_who_leads_and_whether_that_is_clear(
     assert sentence.tone == ("open" if rivals else "good")
     assert ("stop_when" in sentence.note) is is_running
     assert "stop_when" not in decision_sentence(standing, is_running=is_running, is_random=True).note
+
+
+@pytest.mark.parametrize(("tasks", "has_interval"), [(5, False), (6, True)])
+def test_of_a_few_tasks_who_leads_is_said_without_an_interval(tasks, has_interval):
+    estimate = Estimate(value=1.0, low=0.17, high=1.0)
+    standing = Standing(
+        leader="a", estimate=estimate, rivals=("b",), tasks=tasks, unit="task", needs=None, left=0
+    )
+    sentence = decision_sentence(standing, is_running=False, is_random=True)
+    assert ("95% CI 17% to 100%" in sentence.text) is has_interval
+    assert ("valid at any time" in sentence.note) is has_interval

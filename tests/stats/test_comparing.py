@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,12 +12,14 @@ from proctor.item import Item
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
 from proctor.stats.comparison import (
+    _sequential,
     disagreements,
+    first_contrast,
     gate_of,
     groups_of_runs,
 )
 from proctor.stats.figures import run_figures
-from proctor.stats.intervals import mean
+from proctor.stats.intervals import Estimate, mean
 from proctor.stats.results import load_results
 from proctor.store import Ownership, Recorder, Resource, RetrySelection, timestamp
 from proctor.store.database import insertion
@@ -466,6 +469,8 @@ def test_what_cannot_be_compared_is_told_with_what_can(store):
 
     with pytest.raises(NotFound, match="nothing here has a value of score:kind"):
         compare_runs(store.read, ["before", "after"], NOW, metrics=["score:kind"])
+    with pytest.raises(NotFound, match="nothing here has a value of score:kind"):
+        first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "score:kind")
     with pytest.raises(NotFound, match="have no factor colour\nThere are: model, task"):
         compare_within(store.read, "before", "colour", NOW)
     with pytest.raises(UsageError, match="all items of before have the same model"):
@@ -529,3 +534,39 @@ def test_a_gate_may_be_about_any_metric():
 def test_what_is_no_gate_is_refused_with_an_example(text):
     with pytest.raises(UsageError, match=r"is no gate\nWrite a metric"):
         gate_of(text)
+
+
+def test_a_metric_that_only_one_side_has_is_not_compared(store):
+    fill(store, "before", run_of("a", [S] * 8, tones=[0.5] * 8))
+    fill(store, "after", run_of("b", [S] * 8))
+    fill(store, "scored", run_of("c", [S] * 8, tones=[0.7] * 8))
+
+    for names in (["before", "after"], ["after", "before"]):
+        contrast = first_contrast(groups_of_runs(store.read, names, NOW), "score:tone")
+        assert (contrast.difference, contrast.remarks) == (None, ("one of them has no value",))
+    contrast = first_contrast(groups_of_runs(store.read, ["before", "scored"], NOW), "score:tone")
+    assert contrast.difference.value == pytest.approx(0.2)
+
+
+def test_means_and_differences_of_a_run_that_can_stop_are_those_of_its_monitor(store):
+    fill(store, "before", run_of("a", [S, S, F, F, S, F, S, F]))
+    fill(store, "after", run_of("b", [S] * 8))
+    contrast = first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "success")
+    levels = {
+        name: Estimate(value=value, low=value - 0.1, high=value + 0.1, n=8)
+        for name, value in (("before", 0.4), ("after", 0.8))
+    }
+    monitor = SimpleNamespace(
+        intervals=lambda: levels,
+        difference=lambda one, other, errors_fail=False: Estimate(
+            value=0.45 if errors_fail else 0.4, low=0.1, high=0.7, n=7, method="sequence"
+        ),
+    )
+
+    valid = _sequential(contrast, monitor)
+
+    assert (valid.baseline_mean.low, valid.baseline_mean.high) == pytest.approx((0.3, 0.5))
+    assert (valid.candidate_mean.low, valid.candidate_mean.high) == pytest.approx((0.7, 0.9))
+    change = valid.difference
+    assert (change.value, change.low, change.high, change.n) == (0.4, 0.1, 0.7, 7)
+    assert (change.is_anytime, change.p, change.method) == (True, None, "sequence")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import NotFound, UsageError
-from proctor.stats.dialogue import analysis, crossing, is_data, measure_estimate, told_apart
+from proctor.stats.dialogue import analysis, crossing, is_data, measure_estimate, with_distinct_names
 
 VARIANCES = {"client": 1.0, "profile": 0.5, "client:therapist": 0.3, "repeat": 0.6}
 
@@ -130,7 +130,7 @@ def test_profiles_of_one_name_and_different_people_are_told_apart():
         for client, person in (("a", "Ann"), ("b", "Bo"))
     ]
 
-    assert [row["profile"] for row in told_apart(rows)] == ["default (Ann)", "default (Bo)"]
+    assert [row["profile"] for row in with_distinct_names(rows)] == ["default (Ann)", "default (Bo)"]
 
 
 def test_shares_of_yes_and_scores_stay_in_bounds_and_have_a_width():

@@ -12,7 +12,7 @@ from proctor.stats.dialogue import (
     measures_of,
     run_of_result,
     summary_of,
-    told_apart,
+    with_distinct_names,
 )
 
 
@@ -140,7 +140,7 @@ def test_sides_with_several_models_and_profiles_of_several_people_are_told_apart
         {"client": "d", "client_model": "m", "therapist": "t", "profile": None, "patient_name": "Bob"},
         {"client": "d", "client_model": "m", "therapist": "t", "profile": None, "patient_name": "Ann"},
     ]
-    apart = told_apart(rows)
+    apart = with_distinct_names(rows)
     assert [row["client"] for row in apart] == ["c (m)", "c (n)", "d", "d", "d"]
     assert [row["profile"] for row in apart] == ["p (Ann)", "p (Bob)", "q", None, None]
     assert {row["therapist"] for row in apart} == {"t"}

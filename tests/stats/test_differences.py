@@ -5,7 +5,7 @@ Reference values: scipy 1.17 (`stats.ttest_rel`, `ttest_ind(equal_var=False)`, `
 """
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pandas as pd
@@ -141,6 +141,7 @@ def test_exact_tests_are_those_of_scipy_and_statsmodels():
     assert mcnemar(2, 9) == pytest.approx(0.065430, abs=1e-6)
     assert mcnemar(9, 2, mid_p=True) == pytest.approx(0.038574, abs=1e-6)
     assert (mcnemar(0, 0), mcnemar(3, 3), mcnemar(5, 0)) == (1, 1, pytest.approx(0.0625))
+    assert [mcnemar(*pairs, mid_p=True) for pairs in ((0, 0), (1, 0), (0, 2))] == [1, 0.5, 0.25]
     assert fisher(14, 6, 9, 13) == pytest.approx(0.071804, abs=1e-6)
     assert fisher(3, 1, 1, 3) == pytest.approx(0.4857143)
     assert fisher(8, 2, 1, 5) == pytest.approx(5 / 143)
@@ -597,3 +598,11 @@ def test_few_values_without_a_scale_have_a_proviso(tasks, is_noted):
     for paired in (True, False):
         note = difference(first, second, paired=paired).note
         assert ("valid only for roughly normal values" in note) is is_noted
+
+
+@pytest.mark.parametrize(
+    ("p", "tasks", "expected"), [(0.05, 8, True), (0.0500001, 8, False), (0.05, 5, False), (None, 8, False)]
+)
+def test_a_difference_is_significant_up_to_a_p_of_five_percent(p, tasks, expected):
+    change = difference([0] * 8, [1] * 8, lo=0.0, hi=1.0)
+    assert replace(change, p_adjusted=p, n=tasks).is_significant is expected

@@ -3,12 +3,13 @@
 import math
 import statistics
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.stats.intervals import anytime_rate, mean, wilson
-from proctor.stats.samples import f_tail, t_quantile
+from proctor.stats.samples import f_tail, plus_interval, t_quantile
 
 
 @pytest.mark.parametrize(
@@ -105,3 +106,10 @@ def test_nothing_that_was_tried_has_no_rate():
     for rate in (wilson(0, 0), anytime_rate(0, 0), wilson(1, -1), anytime_rate(1, -1)):
         assert (rate.successes, rate.trials, rate.value, rate.low, rate.high) == (0, 0, None, None, None)
     assert anytime_rate(1, 1).trials == wilson(1, 1).trials == 1
+
+
+def test_the_limits_of_the_plus_interval_are_those_of_95_percent_and_not_cut():
+    plus = plus_interval(np.array([0.0, 0.0, 0.0, 1.0]), 0.0, 1.0)
+    low, high = plus.limits()
+    assert (low, high) == plus.limits(0.95)
+    assert low < 0 and high > 1 and plus.interval() == plus.interval(0.95) == (0.0, 1.0)

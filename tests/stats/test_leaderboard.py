@@ -150,6 +150,9 @@ def test_tasks_before_and_after_the_cutoff_are_told_apart() -> None:
     two = models_of([run("a", "t", is_after_cutoff=True), run("a", "u", is_after_cutoff=True)])[0]
     assert two.rate_after_cutoff is not None and two.rate_after_cutoff.scope == LIKE
     assert two.rate_before_cutoff is None
+    older = models_of([run("a", "t", is_after_cutoff=False), run("a", "u", is_after_cutoff=False)])[0]
+    assert older.rate_before_cutoff is not None and older.rate_before_cutoff.scope == LIKE
+    assert older.rate_after_cutoff is None
 
 
 def test_the_cost_of_a_model_is_unknown_where_a_price_is_missing() -> None:
@@ -342,3 +345,9 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
     assert now[0].elapsed_seconds == pytest.approx(
         sum(one.wall_seconds or 0.0 for one in runs if one.model == "a")
     )
+
+
+def test_a_run_without_calls_costs_nothing_for_each_success() -> None:
+    runs = [run("m", f"t{task}", cost_usd=None if task == 0 else 1.0) for task in range(8)]
+    (model,) = models_of(runs)
+    assert model.cost_per_success.value == pytest.approx(7 / 8)

@@ -767,6 +767,23 @@ FIGURES |= {
         for seeds in (3, 8)
         for shift in (0.0, 1.5)
     ],
+    "components with one degree of freedom left": lambda: variance.components(
+        [{"task": task, "score": score} for task, score in zip("aabc", (0.1, 0.3, 0.9, 0.4), strict=True)],
+        ["task"],
+        "score",
+        draws=50,
+    ),
+    "effects with little spread": lambda: variance.mixed_model(
+        [
+            {"task": task, "model": model, "score": place + 0.005 * MORE_SCORES[task * 7 + place]}
+            for task in range(8)
+            for place, model in enumerate("ab")
+        ],
+        "score",
+        fixed="model",
+        random=["task"],
+        draws=50,
+    ),
     "components by size": lambda: [
         variance.components(crossed(n, ("a", "b"), 2), ["task", "model"], "score", draws=50)
         for n in range(1, 7)

@@ -1,6 +1,6 @@
 """How far a batch is, asked again and again."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 
 from filled import NOW, filled_store, new_store
 from proctor.job import StopState
-from proctor.stats.progress import PoolUse, Progress, _maker, _Sums, progress, stop_lines
+from proctor.stats.progress import PoolUse, Progress, _maker, _seconds, _Sums, progress, stop_lines
 from proctor.store import Store, ledger, timestamp
 
 
@@ -277,3 +277,11 @@ def test_agents_and_models_of_large_runs_are_counted_anew_after_two_seconds(tmp_
         monkeypatch.setattr(progress_module, "LARGE", 36)
         look(3.5, look(3, fourth))
         assert len(looks) == 5, "36 items are not large"
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [(None, 0.0), ("", 0.0), ("2026-03-01T11:59:57.500+00:00", 2.5), ("2026-03-01T12:00:01+00:00", 0.0)],
+)
+def test_the_time_since_a_start_that_is_unknown_or_to_come_is_0(since, expected):
+    assert _seconds(since, datetime(2026, 3, 1, 12, tzinfo=UTC)) == expected

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from filled import NOW, carry_out, filled_store, new_store
 from proctor.errors import NotFound
-from proctor.item import FINISHED, Item
+from proctor.item import FINISHED, UNCHECKED, Item
 from proctor.jobs.imported.table import import_table
-from proctor.stats.results import Inputs, Labels, load_results
+from proctor.stats.results import Inputs, Labels, _figures, _Scores, load_results
 
 
 def test_items_are_columns_with_levels_and_figures(tmp_path: Path) -> None:
@@ -116,3 +116,75 @@ def test_a_treatment_is_agent_and_model_and_what_differs_with_them() -> None:
     assert other.treatment() == {"model"}, "each model had tasks of its own"
     runs = inputs(prompt=[3, 4, 3, 4], setting=[8, 8, 9, 9])
     assert runs.treatment() == set() and runs.treatment(codes(0, 0, 1, 1)) == {"setting"}
+
+
+def test_the_time_of_an_item_without_a_session_is_that_from_its_start_to_its_end() -> None:
+    start, end = "2026-03-01T12:00:00.000Z", "2026-03-01T12:00:07.500Z"
+    page = {
+        "status": ["success", "success", "fail", "error", "success"],
+        "reason": ["", UNCHECKED, "", "", ""],
+        "costUsd": [0.5, None, 0.0, 1.0, 2.0],
+        "workSeconds": [3.0, None, 4.0, 5.0, 6.0],
+        "tokensTotal": [10, 0, 20, 30, 40],
+        "sessionId": ["s1", None, None, "s2", None],
+        "startedAt": [start, start, start, start, None],
+        "finishedAt": [end, end, None, end, end],
+    }
+    nan = float("nan")
+    expected = np.asarray(
+        [
+            [1.0, nan, 0.0, nan, 1.0],
+            [0.5, nan, 0.0, 1.0, 2.0],
+            [3.0, 7.5, nan, 5.0, nan],
+            [10.0, nan, 20.0, 30.0, 40.0],
+        ]
+    )
+    assert _figures(page) == pytest.approx(expected, nan_ok=True)
+
+
+def scores(*rows: tuple[str, str, str, float, str | None]) -> dict[str, list[object]]:
+    """A page of scores: session, evaluation, version, value and time of each."""
+    return {
+        "evaluator": ["tidy"] * len(rows),
+        "dimension": [""] * len(rows),
+        "sessionId": [row[0] for row in rows],
+        "judgingSessionId": [row[1] for row in rows],
+        "evaluatorDigest": [row[2] for row in rows],
+        "value": [row[3] for row in rows],
+        "timestamp": [row[4] for row in rows],
+    }
+
+
+@pytest.mark.parametrize(
+    ("pages", "expected"),
+    [
+        ([], {}),
+        ([[("s1", "e1", "v1", 0.5, "1"), ("s2", "e1", "v1", 0.7, "1")]], {("v1", 0): 0.5, ("v1", 1): 0.7}),
+        ([[("s1", "e1", "v1", 0.5, "1"), ("s2", "e1", "v2", 0.7, "1")]], {("v1", 0): 0.5, ("v2", 1): 0.7}),
+        ([[("s1", "e1", "v1", 0.5, "1")], [("none", "e1", "v1", 0.9, "2")]], {("v1", 0): 0.5}),
+        # Those of one evaluation are averaged, the last evaluation counts, whichever is read first.
+        ([[("s1", "e1", "v1", 0.5, "1"), ("s1", "e1", "v1", 1.0, "2")]], {("v1", 0): 0.75}),
+        ([[("s1", "e2", "v1", 0.2, "3"), ("s1", "e1", "v1", 0.9, "2")]], {("v1", 0): 0.2}),
+        ([[("s1", "e2", "v1", 0.2, None)], [("s1", "e1", "v1", 0.9, "2")]], {("v1", 0): 0.9}),
+        ([[("s1", "e1", "v1", 0.9, "2")], [("s1", "e2", "v1", 0.2, None)]], {("v1", 0): 0.9}),
+        # The latest score of an evaluation is its time.
+        (
+            [[("s1", "e1", "v1", 0.2, "1"), ("s1", "e1", "v1", 0.4, "9"), ("s1", "e2", "v2", 0.9, "5")]],
+            {("v1", 0): 0.3},
+        ),
+        (
+            [[("s1", "e1", "v1", 0.2, "1"), ("s1", "e2", "v2", 0.9, "5"), ("s2", "e1", "v1", 0.6, "1")]],
+            {("v2", 0): 0.9, ("v1", 1): 0.6},
+        ),
+    ],
+)
+def test_of_several_scores_of_a_session_those_of_the_last_evaluation_count(pages, expected) -> None:
+    collected = _Scores()
+    for page in pages:
+        collected.add(scores(*page), {"s1": 0, "s2": 1})
+    means = {
+        (version[1], int(row)): float(value)
+        for version, at, values in collected.means()
+        for row, value in zip(at, values, strict=True)
+    }
+    assert means == pytest.approx(expected)

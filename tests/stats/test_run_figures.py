@@ -11,6 +11,7 @@ from proctor.item import Item
 from proctor.jobs.imported.table import import_table
 from proctor.stats.figures import (
     factor_figures,
+    flaky_tasks,
     pareto_front,
     rank_levels,
     reliability_ranks,
@@ -180,6 +181,11 @@ def test_flaky_tasks_are_those_whose_repeats_differ_the_most_even_first(store):
     listed = [(task.words, task.group, task.successes, task.runs) for task in figures.flaky]
     assert listed == [("t1", "a", 2, 3), ("t0", "b", 2, 6)]
     assert figures.flaky_count == 2
+
+
+def test_of_more_than_fifty_flaky_tasks_the_first_are_listed(store):
+    listed, count = flaky_tasks(results_of(store, rows_of("a", ["10"] * 51)))
+    assert ([task.words for task in listed], count) == ([f"t{task}" for task in range(50)], 51)
 
 
 def test_ranks_separate_what_the_tasks_separate_and_nothing_else(store):

@@ -1,6 +1,7 @@
 """Rules that stop a run: their goals, the order of the tasks, and what one finished item adds."""
 
 import dataclasses
+import random
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -152,6 +153,8 @@ def test_the_value_of_an_item_is_that_of_the_metric(store, metric, values, expec
         ("score:tidy", [2.0, 5.0], 3.5),
         ("score:tidy", [9.0], 5.0),
         ("score:tidy", [-3.0, 0.5], 1.0),
+        ("score:tidy/depth", [2.0, 5.0], 4.0),
+        ("score:depth/tidy", [2.0, 5.0], None),
         ("metric:depth", [2.0, 4.0], 4.0),
     ],
 )
@@ -159,6 +162,8 @@ def test_scores_are_averaged_on_their_scale_and_of_numbers_the_last_counts(store
     ordered, monitor = started(store, task_items(), StopRule(decided=True, metric=metric, scale=(1.0, 5.0)))
     scores = [{"evaluator": "tidy", "dimension": "", "value": value} for value in (*measured, None)]
     scores += [{"evaluator": "other", "dimension": "", "value": 3.3}]
+    if "/" in metric:
+        scores += [{"evaluator": "tidy", "dimension": "depth", "value": 4.0}]
     numbers = [{"name": "depth", "value": value} for value in (*measured, None)]
     numbers += [{"name": "width", "value": 9.0}]
     tables = {"scores": scores, "metrics": numbers}
@@ -221,6 +226,16 @@ def test_a_follower_looks_again_after_a_second_or_when_items_are_added_or_repeat
     third = follower.document(12, 4)
     assert len(made) == 3, "there are more"
     assert follower.document(12, 12) is not third and len(made) == 3, "all have ended"
+
+
+def test_a_follower_that_failed_reads_anew(store, monkeypatch):
+    _, monitor = started(store, task_items("ab", 5), StopRule(decided=True))
+    follower = StopFollower(monitor.rule, store.read, "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(StopMonitor, "document", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            follower.document(10, 4)
+    assert follower.document(10, 4)["intervals"]
 
 
 def test_a_follower_of_a_large_run_reads_a_tenth_of_the_time(store, monkeypatch):
@@ -339,3 +354,18 @@ def test_a_monitor_refuses_a_rule_that_its_items_cannot_decide(store):
     for rule in (StopRule(by="mood", decided=True), StopRule(decided=True, baseline="z")):
         with pytest.raises(UsageError):
             StopMonitor(rule, store.read, "run")
+
+
+def test_tasks_are_in_the_random_order_of_a_seed_and_repeats_of_a_task_in_theirs():
+    items = task_items("ab", 7, 2)
+    places = list(range(7))
+    random.Random(3).shuffle(places)
+
+    ordered, _ = arranged(items, StopRule(decided=True), 3)
+
+    prompts = list(dict.fromkeys(item.prompt for item in items))
+    assert list(dict.fromkeys(item.prompt for item in ordered)) == [
+        prompt for _, prompt in sorted(zip(places, prompts, strict=True))
+    ]
+    first = [(item.repeat, item.model) for item in ordered[:4]]
+    assert first == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]

@@ -1,13 +1,27 @@
 """How much of a large run is listed: its longest, slowest, first and latest."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 
 import pytest
 from stocked import NOW, add_batch
 
-from proctor.store import Store, StoreReader, aggregates, timestamp
+from proctor.store import (
+    Store,
+    StoreReader,
+    aggregates,
+    datasets,
+    definitions,
+    evaluations,
+    item_lists,
+    runs,
+    scores,
+    search,
+    timestamp,
+    transcripts,
+)
 from proctor.store.reader import Scope
 
 LONG = "p" * 301
@@ -32,6 +46,11 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
             run("""UPDATE "batch_items" SET "prompt" = 'town' WHERE "runId" = 'towns'""")
             run("""UPDATE "batch_items" SET "startedAt" = ?""", (timestamp(NOW),))
             many('UPDATE "batch_items" SET "finishedAt" = ? WHERE "position" = ?', starts)
+            many(
+                """UPDATE "batch_items" SET "model" = ?, "factors" = ?
+                WHERE "runId" = 'finished' AND "position" = ?""",
+                [(f"m{number:04}", f'{{"evaluator": "e{number:04}"}}', number) for number in range(1001)],
+            )
             many(
                 """INSERT INTO "sessions" ("id", "runId", "itemId", "job", "status", "agent", "model",
                 "standIn", "startedAt") VALUES (?, 'failed', '', 'coding', 'success', ?, 'm', 1, ?)""",
@@ -93,3 +112,47 @@ def test_up_to_a_thousand_durations_are_all_read(read: StoreReader) -> None:
 def test_the_latest_two_hundred_runs_of_a_scenario_are_read(read: StoreReader) -> None:
     assert len(aggregates.scenario_items(read, "town")) == 200
     assert len(aggregates.scenario_totals(read, "town")) == 201
+
+
+def test_five_hundred_levels_of_a_factor_or_column_are_listed(read: StoreReader) -> None:
+    numbers = [f"{number:04}" for number in range(500)]
+    factors = item_lists.factor_levels(read, "finished", "evaluator")
+    columns = item_lists.column_levels(read, "finished", "model")
+
+    assert [row["value"] for row in factors] == [f"e{number}" for number in numbers]
+    assert [row["value"] for row in columns] == [f"m{number}" for number in numbers]
+
+
+def test_the_evaluators_of_a_run_are_those_of_its_first_twenty_four_items(read: StoreReader) -> None:
+    assert runs.evaluators_of(read, ["finished", "towns"]) == {
+        "finished": [f"e{number:04}" for number in range(24)]
+    }
+
+
+@pytest.mark.parametrize(
+    ("function", "limit"),
+    [
+        (StoreReader.batches, 1000),
+        (StoreReader.items, 100),
+        (StoreReader.sessions, 1000),
+        (datasets.Datasets.datasets, 100),
+        (datasets.Datasets.examples, 100),
+        (datasets.Recommendations.list, 100),
+        (definitions.Definitions.evaluators, 100),
+        (definitions.Definitions.configs, 100),
+        (evaluations.Evaluations.page, 100),
+        (evaluations.evaluations_of_run, 5),
+        (evaluations.log_groups, 200),
+        (runs.trend_runs, 2000),
+        (scores.verdicts_of, 500),
+        (search.SearchIndex.search, 20),
+        (transcripts.outline, 3000),
+        (transcripts.search, 100),
+    ],
+)
+def test_pages_have_a_size_of_their_own_and_begin_at_the_beginning(
+    function: Callable[..., object], limit: int
+) -> None:
+    parameters = inspect.signature(function).parameters
+    assert parameters["limit"].default == limit
+    assert {parameters[name].default or 0 for name in ("offset", "after") if name in parameters} <= {0}

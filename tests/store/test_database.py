@@ -4,6 +4,7 @@ import os
 import sqlite3
 import sys
 import threading
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
@@ -581,3 +582,19 @@ def test_damage_and_errors_of_sqlite_are_told_apart(tmp_path):
             raise error
         with pytest.raises(StoreError, match=r"^store error: broken$"), _store_errors():
             raise error
+
+
+def test_every_connection_writes_ahead_and_waits_for_the_operating_system_only(tmp_path):
+    path = tmp_path / "proctor.db"
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("PRAGMA journal_mode=DELETE")
+        raw.execute("CREATE TABLE t (x)")
+    connection = database.SqliteDatabase(path).connect()
+    try:
+        values = [
+            connection.tuples(f"PRAGMA {name}")[0][0]
+            for name in ("journal_mode", "synchronous", "cache_size", "busy_timeout")
+        ]
+    finally:
+        connection.close()
+    assert values == ["wal", 1, -8000, 30_000]

@@ -266,3 +266,17 @@ def test_events_of_a_stream_are_numbered_and_sorted_by_time(plain: Store) -> Non
     milliseconds = int(NOW.timestamp() * 1000)
     times = [(row["logStream"], row["first"], row["last"], row["ingested"]) for row in logs.streams()]
     assert times == [("", None, None, None), ("s", 7, 9, milliseconds + 1000), ("t", None, None, None)]
+
+
+def test_a_session_that_was_built_twice_is_named_once(plain: Store) -> None:
+    parts = iter(
+        [
+            intake.BuiltSessions(sessions=["a", "b"], removed=1),
+            intake.BuiltSessions(sessions=["b", "c"], removed=2),
+            None,
+        ]
+    )
+    received = intake.ReceivedSpans(lambda _: next(parts), plain.read)
+
+    built = received.build_sessions(lambda *_: None, NOW)
+    assert (built.sessions, built.removed) == (["a", "b", "c"], 3)

@@ -3,9 +3,10 @@
 from datetime import timedelta
 
 import pytest
-from stocked import NOW, add_batch
+from stocked import NOW, add_batch, session
 
-from proctor.store import runs, timestamp
+from proctor.score import Score
+from proctor.store import item_lists, runs, timestamp
 from proctor.store.runs import RunFilter
 from proctor.store.writer import this_process
 
@@ -88,3 +89,26 @@ def test_a_batch_is_found_by_the_file_of_its_plan(batches):
     assert runs.batch_of_plan_file(batches.read, "/plans/1.yaml") is None
     assert [row["runId"] for row in runs.batches_by_id(batches.read, ["beta", "none"], NOW)] == ["beta"]
     assert runs.distinct_jobs(batches.read) == ["coding", "dialogue"]
+
+
+def test_an_outcome_has_the_label_that_all_scores_of_a_name_share(proctor_store):
+    writer = proctor_store.writer()
+    recorder = session(writer, "s1")
+    for evaluator, label in (
+        ("one", "good"),
+        ("two", "good"),
+        ("two", "bad"),
+        ("same", "ok"),
+        ("same", "ok"),
+    ):
+        recorder.score(Score(evaluator=evaluator, value=0.5, label=label))
+    recorder.score(Score(evaluator="none", value=0.25))
+    writer.close()
+
+    scores = item_lists.outcomes(proctor_store.read, ["s1"], characters=9)["s1"].scores
+    assert {name: score["label"] or "" for name, score in scores.items()} == {
+        "one": "good",
+        "two": "",
+        "same": "ok",
+        "none": "",
+    }

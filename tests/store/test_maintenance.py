@@ -14,7 +14,7 @@ from commands import Command
 from databases import new_database, query
 from proctor.errors import StoreError, UsageError
 from proctor.item import Item
-from proctor.store import Store
+from proctor.store import Store, maintenance
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
 from proctor.store.maintenance import _Digest, back_up, check_store, copy_store, primary_key, restore
 from proctor.store.tables import COLUMNS
@@ -505,3 +505,33 @@ def test_digests_of_rows_depend_on_each_row_and_not_on_their_order():
         assert digest((1, "a"), (2, "b")) != other
     many = digest(*[(number,) for number in range(50)])
     assert many._sum < 1 << 128 and many.rows == 50
+
+
+@pytest.mark.parametrize(
+    ("message", "problem", "remedy"),
+    [
+        ("it broke", "it broke", "Restore a backup: proctor store restore FILE"),
+        ("it broke\nMend it.", "it broke", "Mend it."),
+    ],
+)
+def test_an_error_that_ends_a_check_is_its_first_problem(tmp_path, monkeypatch, message, problem, remedy):
+    def fail(store, check, now, *, texts):
+        check.problems.append(maintenance.StoreProblem(what="earlier"))
+        raise StoreError(message)
+
+    monkeypatch.setattr(maintenance, "_check_store", fail)
+    check = check_store(str(tmp_path / "proctor.db"), Keys(), NOW)
+
+    assert [(each.what, each.count) for each in check.problems] == [(problem, 1), ("earlier", 1)]
+    assert check.problems[0].remedy == remedy
+
+
+def test_a_damaged_file_is_not_backed_up(tmp_path, monkeypatch):
+    path, backup = tmp_path / "proctor.db", tmp_path / "backup.db"
+    Store(str(path)).close()
+    damaged = maintenance.StoreProblem(what="pages", examples=["page 7 is wrong"], remedy="Mend it.")
+    monkeypatch.setattr(maintenance, "_file_problems", lambda copy, url: [damaged])
+
+    with pytest.raises(StoreError, match=r"proctor\.db is damaged: page 7 is wrong\nMend it\."):
+        back_up(str(path), backup)
+    assert [file.name for file in tmp_path.iterdir() if "backup" in file.name] == []

@@ -4,11 +4,12 @@ import base64
 import json
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from proctor.errors import KeyMissing, KeyUnusable, StoreError
-from proctor.store import Store, sealer
+from proctor.store import Store, key_rotation, sealer
 from proctor.store.keys import (
     Keys,
     KmsKey,
@@ -19,7 +20,16 @@ from proctor.store.keys import (
     read_keys,
 )
 from proctor.store.sealed_database import LockedRow, encrypted_parameters, rewritten_query
-from proctor.store.sealer import STORE, Sealer, contains_encrypted, first_encrypted, is_encrypted, parts_of
+from proctor.store.sealer import (
+    KEYED,
+    MARK,
+    STORE,
+    Sealer,
+    contains_encrypted,
+    first_encrypted,
+    is_encrypted,
+    parts_of,
+)
 from proctor.store.signatures import ATTEMPTS_MARK, SigningKey, _Chain, _check_chain, _mac
 
 MASTER = LocalKey(secret=bytes(range(32)))
@@ -448,3 +458,20 @@ def test_a_chain_of_signatures_is_right_as_far_as_it_follows(entries, expected):
 def test_a_chain_covers_attempts_if_one_of_its_digests_says_so():
     assert _Chain(digests={"a": "x", "b": f"{ATTEMPTS_MARK}y"}).covers_attempts
     assert not _Chain(digests={"a": "x"}).covers_attempts
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "expected"),
+    [
+        ("messages", "content", [f"{MARK}k1:", f"{MARK}k2:"]),
+        ("messages", "contentBlob", [f"{KEYED}k1:", f"{KEYED}k2:"]),
+        ("blobs", "data", [f"{MARK}k1:".encode(), f"{MARK}k2:".encode()]),
+    ],
+)
+def test_values_under_some_keys_have_these_prefixes_and_others_are_outdated(table, column, expected):
+    assert key_rotation._prefixes(table, column, ["k1", "k2"]) == expected
+    condition, parameters = key_rotation._outdated(
+        SimpleNamespace(current_or_own=lambda: ["k1", "k2"]), table
+    )
+    assert f'SUBSTR("{column}", 1, {len(expected[0])}) NOT IN (?, ?)' in condition
+    assert [each for each in parameters if each in expected][:2] == expected

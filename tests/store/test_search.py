@@ -1,7 +1,9 @@
 """Full-text search over transcripts, in both databases."""
 
 import sqlite3
+import zlib
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from stocked import add_batch, owned, session
@@ -12,6 +14,7 @@ from proctor.errors import UsageError
 from proctor.session import Message, Session, Step, TimedEvent, ToolCall
 from proctor.store import Store, database, search
 from proctor.store.keys import Keys, LocalKey
+from proctor.store.sealer import MARK, MARK_BYTES
 from proctor.store.search import parse_query, snippet
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -355,3 +358,50 @@ def test_deleted_sessions_are_indexed_anew_if_they_return(filled):
     filled.delete_texts("run")
     assert filled.search_index.state().indexed == 2
     assert query(filled, 'SELECT COUNT(*) AS "n" FROM "search_sessions"') == [{"n": 2}]
+
+
+def test_texts_that_are_missing_or_encrypted_are_indexed_as_empty(proctor_store):
+    texts = {"plain": b"", "sealed": MARK_BYTES + b"xyz", "packed": zlib.compress("long é".encode())}
+    connection = proctor_store._database.connect()
+    try:
+        for digest, data in texts.items():
+            connection.run('INSERT INTO "blobs" ("digest", "size", "data") VALUES (?, 1, ?)', (digest, data))
+        read = {
+            (text, blob): search._text(connection, {"content": text, "contentBlob": blob}, "content")
+            for text, blob in [
+                ("short", None),
+                (f"{MARK}x", None),
+                *(("", each) for each in (*texts, "none")),
+            ]
+        }
+    finally:
+        connection.close()
+    assert {key: text for key, text in read.items() if text} == {
+        ("short", None): "short",
+        ("", "packed"): "long é",
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("cat", ("phraseto_tsquery('simple', ?)", "cat")),
+        ("Caf\u00e9*", ("to_tsquery('simple', ?)", "cafe:*")),
+        ('"one Two"', ("phraseto_tsquery('simple', ?)", "one two")),
+        ("a-b*", ("to_tsquery('simple', ?)", "a <-> b:*")),
+        ("\u4e0b\u3067", ("phraseto_tsquery('simple', ?)", "\u4e0b て")),
+    ],
+)
+def test_terms_as_queries_of_postgresql(query, expected):
+    (term,) = parse_query(query)
+    assert search._postgres_query(term) == expected
+
+
+@pytest.mark.parametrize(
+    ("is_postgres", "expected"),
+    [(False, "Src/Caf\u00e9.py  \u4e0b  " + "x" * 201), (True, "src cafe py \u4e0b " + "x" * 200)],
+)
+def test_texts_are_indexed_as_they_are_or_as_words_for_postgresql(is_postgres, expected):
+    index = SimpleNamespace(_is_postgres=is_postgres)
+    text = f"Src/Caf\u00e9.py \u4e0b {'x' * 201}"
+    assert search.SearchIndex._normalized(index, text) == expected

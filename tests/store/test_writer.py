@@ -89,6 +89,21 @@ def test_many_rows_wait_for_more_and_who_waits_for_a_commit_does_not(store, url,
     writer.close()
 
 
+def test_the_backlog_is_the_number_of_rows_that_are_not_written(store, monkeypatch):
+    monkeypatch.setattr("proctor.store.writer.GATHER_SECONDS", 600)
+    writer = store.writer()
+    assert writer.backlog == 0
+    writer.append("metrics", ("s1", 1, 1, "mood", 0.5, None))
+    writer.append("metrics", ("s1", 2, 1, "mood", 0.6, None))
+    writer.add("sessions", ("s1",), session_row())
+    writer.change("sessions", ("s1",), {"status": "success"})
+    writer.change("sessions", ("s0",), {"status": "success"})
+    assert writer.backlog == 4
+    writer.flush().result(WAIT)
+    assert writer.backlog == 0
+    writer.close()
+
+
 def test_rows_that_change_before_they_are_written_are_one_insert(store, url):
     database = Counting(url)
     writer = Writer(database, COLUMNS)

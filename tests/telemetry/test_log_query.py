@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proctor.telemetry.log_query import LogRow, MalformedQuery, json_pattern, parse_query, shown
+from proctor.telemetry.log_query import LogRow, MalformedQuery, as_string, json_pattern, parse_query
 
 EVENTS = [
     {"level": "error", "ms": 10, "user": {"id": "a"}},
@@ -363,7 +363,7 @@ def test_what_is_wrong_in_a_json_pattern_is_named(pattern, problem):
     ],
 )
 def test_numbers_have_no_exponent(given, expected):
-    assert shown(given) == expected
+    assert as_string(given) == expected
 
 
 def test_bars_in_quotes_and_expressions_separate_no_commands():

@@ -54,13 +54,19 @@ def test_a_repeated_request_to_an_agent_that_remembers_is_told_in_each_turn():
     assert [(trace.prompt, trace.answer) for trace in found.traces] == [("again", "as before")] * 2
 
 
+def looking(arguments=None):
+    """A question, the call of a tool that it leads to, and the tool's result."""
+    call = {"type": "tool_call", "id": "c1", "name": "look", "arguments": arguments or {}}
+    result = {"type": "tool_call_response", "id": "c1", "response": "sunny"}
+    return (
+        text("user", "weather?"),
+        {"role": "assistant", "parts": [call]},
+        {"role": "tool", "parts": [result]},
+    )
+
+
 def test_a_loop_of_requests_in_traces_of_their_own_does_not_ask_twice():
-    asked = text("user", "weather?")
-    call = {
-        "role": "assistant",
-        "parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": {}}],
-    }
-    result = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "sunny"}]}
+    asked, call, result = looking()
     found = evidence(
         chat("a", [asked], [call], trace="t1", at=0),
         chat("b", [asked, call, result], [text("assistant", "sunny")], trace="t2", at=5),
@@ -70,12 +76,7 @@ def test_a_loop_of_requests_in_traces_of_their_own_does_not_ask_twice():
 
 
 def test_a_tool_without_a_span_is_told_from_the_conversation():
-    asked = text("user", "weather?")
-    call = {
-        "role": "assistant",
-        "parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": {"where": "out"}}],
-    }
-    result = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "sunny"}]}
+    asked, call, result = looking({"where": "out"})
     found = evidence(
         chat("a", [asked], [call], at=0),
         chat("b", [asked, call, result], [text("assistant", "sunny")], at=5),
@@ -92,12 +93,7 @@ def test_a_tool_without_a_span_is_told_from_the_conversation():
 
 
 def test_a_tool_whose_span_has_no_content_gets_it_from_the_conversation():
-    asked = text("user", "weather?")
-    call = {
-        "role": "assistant",
-        "parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": {"where": "out"}}],
-    }
-    result = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "sunny"}]}
+    asked, call, result = looking({"where": "out"})
     found = evidence(
         chat("a", [asked], [call], at=0),
         span(

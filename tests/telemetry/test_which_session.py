@@ -3,7 +3,7 @@
 from spans_by_hand import hexed, record, span
 
 from proctor.telemetry import sessions_of
-from proctor.telemetry.documents import normalised
+from proctor.telemetry.documents import _inherited, nanoseconds, normalised
 
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
 
@@ -92,3 +92,15 @@ def test_ids_are_the_same_in_capitals():
     )
 
     assert shouted == document
+
+
+def test_a_time_is_a_number_that_the_store_can_hold():
+    assert [nanoseconds(value) for value in (1, "7", 2**63 - 1)] == [1, 7, 2**63 - 1]
+    assert [nanoseconds(value) for value in (0, -1, 2**63, "x", None, 1e30)] == [0] * 6
+
+
+def test_each_ancestor_is_visited_once_for_all_its_descendants():
+    keys, parents = {"root": "session"}, {"c": "b", "b": "a", "a": "root", "lone": "gone", "x": "y", "y": "x"}
+    assert _inherited("c", keys, parents) == "session"
+    assert {name: keys.get(name) for name in "abc"} == dict.fromkeys("abc", "session")
+    assert _inherited("lone", keys, parents) == _inherited("x", keys, parents) == "", "a circle has no root"

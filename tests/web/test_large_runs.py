@@ -4,8 +4,9 @@ import threading
 from collections import Counter
 
 import pytest
+from playwright.sync_api import expect
 from stocked_judgements import compared_run
-from stocked_runs import add_duel, add_score, add_session, duel
+from stocked_runs import add_duel, add_score, add_session, duel, stock
 
 from proctor.stats.comparison import compare_groups, groups_by
 from proctor.stats.results import load_results
@@ -160,3 +161,38 @@ def test_scores_of_several_versions_of_an_evaluator_are_those_of_the_last(site):
     assert results.metrics["score:tidy"][1:3].tolist() == [0.25, 0.5]
     digests = results.evaluators["score:tidy"]
     assert [digests.labels[code] for code in digests.codes[1:3]] == ["new", "old"]
+
+
+@pytest.mark.browser
+def test_the_compare_page_shows_counts_and_progress_before_the_comparison(served, site, gate, open_page):
+    compared_run(site.store, "before", TASKS)
+    compared_run(site.store, "after", TASKS)
+
+    page = open_page(f"{served.url}/compare?run=before&run=after")
+    expect(page.get_by_role("table", name="Success rates")).to_contain_text("30.0%")
+    expect(page.get_by_text("Reading 20 of 40 items…")).to_be_visible()
+    gate.set()
+
+    expect(page.get_by_role("table", name="Differences")).to_contain_text("Success")
+    expect(page.get_by_text("Reading")).to_have_count(0)
+
+
+@pytest.mark.browser
+def test_a_bar_of_durations_opens_its_items(served, site, open_page):
+    stock(site.store)
+    page = open_page(f"{served.url}/runs/stocked#charts")
+    bar = page.locator("figure", has_text="How long items took").locator("[data-mark]").last
+    bar.focus()
+    expect(page.get_by_role("tooltip")).to_contain_text("items")
+    page.keyboard.press("Enter")
+
+    page.wait_for_url("**/runs/stocked?duration=*#items")
+    chip = page.get_by_role("button", name="Remove filter: time: at least 7.0 s")
+    expect(chip).to_be_visible()
+    page.get_by_role("button", name="Filter", exact=True).click()
+    page.get_by_role("combobox", name="Filter by").select_option("duration")
+    page.get_by_role("spinbutton", name="Highest time in seconds").fill("2")
+    page.get_by_role("spinbutton", name="Lowest time in seconds").fill("0.5")
+    page.get_by_role("spinbutton", name="Lowest time in seconds").press("Tab")
+    expect(page.get_by_role("button", name="Remove filter: time: 500 ms to 2.0 s")).to_be_visible()
+    assert "duration=0.5..2" in page.url

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from proctor.agent import Access, Agent
     from proctor.evaluator import Evaluator
 
-
 PAUSE_SECONDS = 0.25
 """While a person is asked, time limits are moved by this much at a time."""
 LONG_LIMIT_SECONDS = 20.0

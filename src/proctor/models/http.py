@@ -408,7 +408,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:
-            # Nobody asked: whatever it is, the next answer could not be told from it.
+            # Not an answer to a request: the next answer could not be distinguished from it.
             self._transport.abort()
             return
         self._last_byte = self._loop.time()

@@ -52,7 +52,7 @@ def read(path: Path) -> Read:
 
 
 class _CodexSession:
-    """What the lines so far came to."""
+    """The session of the lines that are read so far."""
 
     def __init__(self, path: Path) -> None:
         self.transcript = TranscriptBuilder()

@@ -776,30 +776,24 @@ def pass_curves(figures: "Figures") -> str:
 def duration_histogram(durations: Durations, marks: FigureList | None = None) -> str:
     """How long items took. `marks` gets the figures of the bars, which open the items behind them."""
     bins = durations.bins
-    numbers = (
-        []
-        if marks is None
-        else [
-            marks.add(
-                ResultFigure(
-                    label=f"{seconds(one.low)} to {seconds(one.high)}",
-                    text=plural(one.count, "item"),
-                    value=float(one.count),
-                    n=one.count,
-                    unit="item",
-                    items=_lasting(one.low, None if one is bins[-1] else one.high) if one.count else None,
-                )
-            )
-            for one in bins
-        ]
-    )
+    figures = [
+        ResultFigure(
+            label=f"{seconds(one.low)} to {seconds(one.high)}",
+            text=plural(one.count, "item"),
+            value=float(one.count),
+            n=one.count,
+            unit="item",
+            items=_lasting(one.low, None if one is bins[-1] else one.high) if one.count else None,
+        )
+        for one in bins
+    ]
     return histogram(
         "How many items took how long",
         [(one.low, one.high) for one in bins],
         [one.count for one in bins],
         say=seconds,
         axis="from start to end of an item",
-        marks=numbers,
+        marks=[marks.add(one) for one in figures] if marks else (),
     )
 
 

@@ -28,7 +28,7 @@ from proctor.results_view import (
     Section,
 )
 from proctor.stats.figures import FactorFigures, Figures, factor_figures, figures_of
-from proctor.stats.intervals import Estimate
+from proctor.stats.intervals import FEWEST_TASKS, Estimate
 from proctor.stats.leaderboard import CHECK, EXPECT
 from proctor.stats.results import SCORE, Floats, Labels, Results
 from proctor.stats.stopping import Standing
@@ -414,9 +414,11 @@ def decision_sentence(standing: Standing, *, is_running: bool, is_random: bool) 
     """
     one, count = standing.estimate, plural(standing.tasks, standing.unit)
     rate = f"{percent(one.value)} of {count}"
-    limits = f", 95% CI {interval(one.low, one.high)}" if one.low is not None else ""
+    # Of fewer tasks, the table below has the interval of the rate, which may be wider.
+    has_limits = one.low is not None and standing.tasks >= FEWEST_TASKS
+    limits = f", 95% CI {interval(one.low, one.high)}" if has_limits else ""
     note = "" if is_random or not is_running else PLAN_ORDER
-    valid = "The interval is valid at any time, however often one looks."
+    valid = "The interval is valid at any time, however often one looks." if has_limits else ""
     if not standing.rivals:
         start = "The winner is already clear" if is_running else "The winner is clear"
         return ResultSentence(

@@ -168,7 +168,7 @@ class ScenarioRun:
 
     @property
     def calls(self) -> tuple[ScenarioCall, ...]:
-        """All calls, whatever their turn came to."""
+        """All calls, also those of unfinished turns."""
         of_turns = tuple(call for turn in self.turns for call in turn.calls)
         return of_turns + self.lost_calls + self.judge_calls
 

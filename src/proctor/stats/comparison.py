@@ -129,7 +129,7 @@ class Mean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """A task on which two groups came to something different."""
+    """A task on which the results of two groups differ."""
 
     words: str
     """What people call it."""
@@ -670,7 +670,7 @@ def _corrected(contrasts: Sequence[Contrast], judged: set[str]) -> tuple[list[Co
     return corrected, together.size
 
 
-# The tasks on which two groups came to something different.
+# The tasks on which the results of two groups differ.
 
 
 HIGHER, LOWER, ALL = "higher", "lower", "all"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 ENDED_AS_FAILED = ("checks_failed", "loop")
-"""Reasons of failed dialogues that came to their end: judged too low, or both sides repeating themselves."""
+"""Reasons of failed dialogues that are complete: judged too low, or both sides repeating themselves."""
 DATA_RULE = (
     "Dialogues that came to their end are counted, also those that failed their evaluators or ended in a "
     "loop. Dialogues broken off (errors, timeouts, limits, a side without a usable message) are excluded."
@@ -34,7 +34,7 @@ DATA_RULE = (
 
 
 def is_data(status: str, reason: str = "") -> bool:
-    """Whether a dialogue came to its end, and so counts in every figure."""
+    """Whether a dialogue is complete, and so counts in every figure."""
     return status == SUCCESS or (status == FAIL and (reason or "checks_failed") in ENDED_AS_FAILED)
 
 
@@ -135,7 +135,7 @@ def crossing(
     against: str = "",
     family: int = 0,
 ) -> RoleCrossing:
-    """What the combinations come to in one measure. Rows without it are left out.
+    """The figures of the combinations in one measure. Rows without it are left out.
 
     `by` is the factor whose effect is estimated, `against` its baseline level, and `family` the number of
     contrasts corrected together (0: those of this measure).
@@ -358,7 +358,7 @@ def analysis(
     return [asdict(crossing(rows, name, by=factor, against=against, family=size)) for name in chosen]
 
 
-def told_apart(rows: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
+def with_distinct_names(rows: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
     """The rows, with names that tell levels apart: a side that several models played is several sides, and
     profiles of one name and different people are several profiles.
     """
@@ -503,7 +503,7 @@ def run_of_result(result: Mapping[str, Any]) -> DialogueRun:
 
 
 def mean_scores(scores: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """The number each evaluator came to; of messages judged one by one, the mean."""
+    """The score of each evaluator; of messages judged one by one, the mean."""
     by_evaluator: dict[str, list[float]] = {}
     for score in scores:
         if score.get("value") is not None:

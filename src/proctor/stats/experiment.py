@@ -300,9 +300,9 @@ def _clustered_by_seed(
         if float(special.fdtrc(seeds - 1, blocks - seeds, f)) >= POOLED:
             return result
     if seeds < FEWEST_TASKS:
-        words = f"The effect may vary with the seed: this holds for {plural(seeds, 'seed')} only."
-        return replace(result, note=f"{result.note} {words}".strip())
-    words = f"The effect may vary with the seed: {seeds} seeds count, not {blocks} pairs."
+        note = f"The effect may vary with the seed: this holds for {plural(seeds, 'seed')} only."
+        return replace(result, note=f"{result.note} {note}".strip())
+    note = f"The effect may vary with the seed: {seeds} seeds count, not {blocks} pairs."
     total = sum(sum(value - center for value in values) ** 2 for values in by_seed.values())
     error = (total * seeds / (seeds - 1)) ** 0.5 / blocks
     growth = max(1.0, error / (result.spread / blocks**0.5))
@@ -311,7 +311,7 @@ def _clustered_by_seed(
         se=result.se * growth,
         spread=result.spread * growth,
         df=seeds - 1,
-        note=f"{result.note} {words}".strip(),
+        note=f"{result.note} {note}".strip(),
     )
     return adjust(wider, result.family, result.level)
 
@@ -422,7 +422,7 @@ def limitations(study: Study, tried: Sequence[LevelContrast]) -> list[str]:
             f"The scenario was changed: these are runs of {len(versions)} versions of it. Versions are "
             f"compared as the factor `{VERSION}`; figures over all runs pool them."
         )
-    levels = {name: found for name, found in levels_of(study).items() if name != VERSION}
+    levels = {name: values for name, values in levels_of(study).items() if name != VERSION}
     smallest = min(Counter(run.variation_id for run in study.runs).values())
     fewest = min((contrast.difference.n for contrast in tried if contrast.difference.needs), default=None)
     if levels and fewest is not None:

@@ -340,7 +340,7 @@ class Leaderboard:
 
 
 def compare(read: StoreReader, run_id: str, now: datetime) -> Leaderboard:
-    """Ask the store what a benchmark came to."""
+    """Read the results of a benchmark from the store."""
     batch = read.batch(run_id, now)
     runs = runs_of(read, batch["runId"])
     return Leaderboard(

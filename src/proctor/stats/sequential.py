@@ -481,12 +481,12 @@ class Monitor:
         key = (goal.baseline, goal.candidate)
         outcomes = [self._outcome(self.estimate(*key, errors_fail=way), goal.margin) for way in (False, True)]
         if outcomes[0] == outcomes[1] and outcomes[0] != "open":
-            words = {
+            reasons = {
                 "better": f"{goal.candidate} is better than {goal.baseline}",
                 "worse": f"{goal.candidate} is worse than {goal.baseline}",
                 "within margin": f"{goal.candidate} is at most the margin worse than {goal.baseline}",
             }
-            return GoalStatus(goal=goal, outcome=outcomes[0], reason=words[outcomes[0]])
+            return GoalStatus(goal=goal, outcome=outcomes[0], reason=reasons[outcomes[0]])
         reason = f"{goal.candidate} and {goal.baseline} are not separated"
         if outcomes[0] != outcomes[1]:
             reason += ": errors decide it"

@@ -443,7 +443,7 @@ def _is_balanced(data: _Design) -> bool:
 
 
 def _balanced_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[_Term]]:
-    """Mean squares of a balanced design: each term less the terms that it refines."""
+    """Mean squares of a balanced design, of values about their mean: each term less those it refines."""
     import numpy as np
 
     fixed = (
@@ -456,13 +456,13 @@ def _balanced_squares(data: _Design, y: "Array") -> tuple[_Squares | None, list[
     for place, term in enumerate(every):
         total = np.bincount(term.codes, weights=y, minlength=term.groups)
         coarser = [other for other in range(place) if _refines(term.codes, every[other].codes)]
-        own = float((total * total).sum()) * term.groups / data.n - float(y.sum() ** 2) / data.n
+        own = float((total * total).sum()) * term.groups / data.n
         between.append(max(0.0, own - sum(between[other] for other in coarser)))
         degrees.append(term.groups - 1 - sum(degrees[other] for other in coarser))
     rest = data.n - 1 - sum(degrees)
     if rest < 1:
         return None, data.terms
-    left = max(0.0, float((y * y).sum()) - float(y.sum() ** 2) / data.n - sum(between))
+    left = max(0.0, float((y * y).sum()) - sum(between))
     sums, freedom = np.array([*between[len(fixed) :], left]), np.array([*degrees[len(fixed) :], rest], float)
     expected = np.array(
         [

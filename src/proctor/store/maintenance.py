@@ -318,16 +318,16 @@ def restore(file: Path, url: str, now: datetime, *, force: bool = False) -> Stor
     new = target.with_name(f".{target.name}.new")
     for path in (new, *_companions(new)):
         path.unlink(missing_ok=True)
-    kept = ""
+    set_aside = ""
     try:
         rows = _clone(SqliteDatabase(file), new)
         if exists:
-            kept = _set_aside(target, now)
+            set_aside = _set_aside(target, now)
         new.replace(target)
     finally:
         for path in (new, *_companions(new)):
             path.unlink(missing_ok=True)
-    return StoreCopy(url=database.url, rows=rows, kept_aside=kept)
+    return StoreCopy(url=database.url, rows=rows, kept_aside=set_aside)
 
 
 def copy_store(
@@ -494,8 +494,8 @@ def _running(database: SqliteDatabase, now: datetime) -> str:
     except StoreError:
         return ""
     for row in rows:
-        seen = datetime.fromisoformat(row["heartbeatAt"]) if row["heartbeatAt"] else None
-        if is_alive(row["owner"], seen, now):
+        heartbeat = datetime.fromisoformat(row["heartbeatAt"]) if row["heartbeatAt"] else None
+        if is_alive(row["owner"], heartbeat, now):
             return str(row["runId"])
     return ""
 

@@ -313,21 +313,15 @@ class Store:
 
     def run_sizes(self, run_ids: Sequence[str]) -> dict[str, int]:
         """Bytes that runs take in the store, about."""
-        from proctor.store.retention import run_sizes
-
-        return run_sizes(self._plain_readers.connection(), run_ids)
+        return batches.run_sizes(self._plain_readers.connection(), run_ids)
 
     def runs_ended_before(self, moment: datetime) -> list[str]:
         """Runs that ended before a time, oldest first."""
-        from proctor.store.retention import ended_before
-
-        return ended_before(self._readers.connection(), timestamp(moment))
+        return batches.ended_before(self._readers.connection(), timestamp(moment))
 
     def delete_texts(self, run_id: str) -> None:
         """Delete the texts of a run's sessions; items, scores, costs, tokens and times stay."""
-        from proctor.store.retention import delete_texts
-
-        self._transaction(lambda connection: delete_texts(connection, run_id))
+        self._transaction(lambda connection: batches.delete_texts(connection, run_id))
 
     def file_bytes(self) -> int | None:
         """The size of the database; None: it is not a file of ours."""

@@ -83,7 +83,7 @@ class TaskChecks:
 
 
 def check_tasks(path: Path, overrides: BenchmarkOverrides, ctx: RunContext) -> TaskChecks:
-    """Run the oracle and the no-op on every task, as often as `runs` says, and judge what they come to."""
+    """Run the oracle and the no-op on every task, as often as `runs` says, and judge the results."""
     task_set = read_task_set(path, overrides.reading())
     # One without a solution has no oracle.
     tasks = tuple(task if task.has_solution else replace(task, models=(NOOP,)) for task in task_set.tasks)

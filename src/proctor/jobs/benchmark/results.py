@@ -238,7 +238,7 @@ def document_of(comparison: Leaderboard, machine: JsonMap, now: datetime) -> Jso
 
 
 def result_of(comparison: Leaderboard, figures: ModelFigures) -> JsonObject:
-    """One model's results: the documented fields are its run, or what its runs come to together."""
+    """One model's results: the documented fields are of its run, or of its runs together."""
     ended = [run for run in figures.runs if run.is_finished]
     whole = run_of(ended[0]) if len(ended) == 1 else _together(comparison, figures, ended)
     return {

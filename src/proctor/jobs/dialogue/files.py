@@ -257,7 +257,7 @@ def _action(row: ToolCallRow, under_test: str) -> JsonObject:
 
 
 def _world_changes(reader: StoreReader, session_id: str | None) -> object:
-    """What the dialogue changed in the world, by path; None: it did not come to its end."""
+    """What the dialogue changed in the world, by path; None: it is not complete."""
     for row in reader.of_session("messages", session_id) if session_id else ():
         if row["name"] == "world":
             return json_object(row["content"]) or {}

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.batch.preflight import check_evaluators, check_model
-from proctor.batch.questions import StoreQuestions
-from proctor.context import AttemptContext, ModelOptions, People, RunContext
+from proctor.context import AttemptContext, ModelOptions, People, RunContext, StoreQuestions
 from proctor.dialogue.participant import SIDES
 from proctor.errors import UsageError
 from proctor.formatting import plural

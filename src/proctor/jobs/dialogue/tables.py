@@ -20,7 +20,7 @@ from proctor.formatting import count_words
 from proctor.item import SUCCESS
 from proctor.jobs.dialogue.files import SUMMARY
 from proctor.json_values import JsonMap, JsonObject, as_integer, as_map, as_number, as_text, maps_in, texts_in
-from proctor.stats.dialogue import DATA_RULE, analysis, is_data, mean_scores, told_apart
+from proctor.stats.dialogue import DATA_RULE, analysis, is_data, mean_scores, with_distinct_names
 
 if TYPE_CHECKING:
     import pandas
@@ -131,7 +131,7 @@ def each_session(
 
 
 def _counts(session: JsonMap) -> bool:
-    """Whether a session is data: of another tool, or one that came to its end."""
+    """Whether a session is data: of another tool, or a complete one."""
     return is_data(str(session.get("status", SUCCESS)), str(session.get("reason") or ""))
 
 
@@ -408,5 +408,5 @@ def analysis_document(
         "unreadable": sorted(skipped.files) if skipped is not None else [],
         "stand_ins": sorted(mocks),
         "rule": DATA_RULE,
-        "measures": analysis(told_apart(rows), measure, by=by, against=against),
+        "measures": analysis(with_distinct_names(rows), measure, by=by, against=against),
     }

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from proctor.stats.results import Results
 
-
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 """Files that are read in a folder."""
 FILE = "@file"

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from proctor.batch.create import Extension
 from proctor.batch.preflight import check_evaluators, check_model, mock_model_remark
-from proctor.batch.questions import StoreQuestions
-from proctor.context import AttemptContext, ModelOptions, People, RunContext
+from proctor.context import AttemptContext, ModelOptions, People, RunContext, StoreQuestions
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.evaluator import Evaluator
 from proctor.item import QUEUED, Item

@@ -174,7 +174,7 @@ DIALECTS: Mapping[str, WireDialect] = {
 }
 CUT_OFF = ("", "cut_off")
 BROKEN = ("cancelled", "cut_off")
-"""Statuses of calls whose answer did not come to its end."""
+"""Statuses of calls whose answer is not complete."""
 STREAM_ENDED = "the stream ended before the answer did"
 CLIENT_HUNG_UP = "the client hung up before the answer had ended; its tokens are estimated"
 

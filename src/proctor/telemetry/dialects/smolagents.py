@@ -1,7 +1,7 @@
 """smolagents as OpenInference records it.
 
-The run of an agent is told by its models and tools. Its steps are objects in Python's notation, and what the
-tool `final_answer` returns is the answer of the run.
+The run of an agent is recorded by its models and tools. Its steps are objects in Python's notation, and what
+the tool `final_answer` returns is the answer of the run.
 """
 
 from dataclasses import replace
