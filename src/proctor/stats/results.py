@@ -25,7 +25,7 @@ from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
 from proctor.store.batches import moment
 from proctor.store.item_lists import sessions_at
-from proctor.store.items import item_settings, status_counts
+from proctor.store.items import item_settings, unfinished_count
 from proctor.store.results import (
     InputColumns,
     ResultColumns,
@@ -384,7 +384,7 @@ class InputReader:
 
     def _digest(self, value: object) -> int:
         """A 64-bit digest of an input, never 0."""
-        text = f"s{value}" if isinstance(value, str) else f"j{json.dumps(value, sort_keys=True)}"
+        text = "s" + value if isinstance(value, str) else f"j{json.dumps(value, sort_keys=True)}"
         digest = self._digests.get(text)
         if digest is None:
             digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) or 1
@@ -445,8 +445,7 @@ def load_from(
         )
     reader = _Reader()
     for read, run_id in named:
-        counts = status_counts(read, run_id)
-        reader.unfinished[run_id] = sum(n for status, n in counts.items() if status not in FINISHED)
+        reader.unfinished[run_id] = unfinished_count(read, run_id)
         for page in result_columns(read, [run_id]):
             reader.add([page])
             if progress:
@@ -495,7 +494,7 @@ class _Codes:
     def extend(self, texts: Sequence[str]) -> list[str]:
         """Add the texts of the next rows; return those that are new."""
         known = self.known
-        new = list(dict.fromkeys(text for text in texts if text not in known))
+        new = [text for text in dict.fromkeys(texts) if text not in known]
         for text in new:
             known[text] = len(known)
         self.codes.extend(map(known.__getitem__, texts))
@@ -660,10 +659,19 @@ class _Reader:
         self._status.extend(map(_STATUS_CODES.__getitem__, page["status"]))
         self._reasons.extend(page["reason"])
         self._repeat.extend(page["repeat"])
-        kinds = set(zip(run_ids, runners, strict=True))
+        # The items of a run mostly have one runner.
+        is_one_run = run_ids[0] == run_ids[-1]
+        kinds = (
+            {(run_ids[0], each) for each in set(runners)}
+            if is_one_run
+            else set(zip(run_ids, runners, strict=True))
+        )
         self._imported.update(run_id for run_id, runner in kinds if runner == IMPORTED)
         self._simulated.update(run_id for run_id, runner in kinds if runner == SCENARIO)
-        self._evaluations.extend([runner == EVALUATION for runner in runners])
+        is_judging = any(runner == EVALUATION for _, runner in kinds)
+        self._evaluations.extend(
+            [runner == EVALUATION for runner in runners] if is_judging else bytes(len(runners))
+        )
         self._figures.append(_figures(page))
         self._inputs.add(page)
         if any(page["standIn"]):

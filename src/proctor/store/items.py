@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-from proctor.item import FINISHED, RUNNING, STATUSES
+from proctor.item import FINISHED, QUEUED, RUNNING, STATUSES
 from proctor.store.database import extended, id_pages, literals, places
 from proctor.store.reader import IdRow, StoreReader, uses_postgres
 
@@ -103,11 +103,11 @@ def items_by_id(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[Page
         return []
     rows = read.rows(
         _StoredPageItem,
-        f'SELECT {PAGE_COLUMNS} FROM "batch_items" WHERE "runId" = ? AND "id" IN ({places(ids)}) '
-        'ORDER BY "position"',
+        f'SELECT {PAGE_COLUMNS} FROM "batch_items" WHERE "runId" = ? AND "id" IN ({places(ids)})',
         (run_id, *ids),
     )
-    return [_opened(row) for row in rows]
+    # Not sorted by SQLite, which would read all items in the order of the plan.
+    return [_opened(row) for row in sorted(rows, key=lambda row: row["position"])]
 
 
 def running_ids(read: StoreReader, run_id: str, *, limit: int) -> set[str]:
@@ -138,6 +138,17 @@ def status_counts(read: StoreReader, run_id: str) -> dict[str, int]:
         (run_id,),
     )
     return dict.fromkeys(STATUSES, 0) | {row["status"]: row["n"] for row in rows}
+
+
+def unfinished_count(read: StoreReader, run_id: str) -> int:
+    """How many items have no result yet. The index by status has them together: others are not read."""
+    rows = read.rows(
+        _StatusCount,
+        'SELECT "status", COUNT(*) AS "n" FROM "batch_items" WHERE "runId" = ? '
+        f'AND "status" IN ({literals([QUEUED, RUNNING])}) GROUP BY "status"',
+        (run_id,),
+    )
+    return sum(row["n"] for row in rows)
 
 
 def agent_model_counts(read: StoreReader, run_id: str) -> list[AgentModelCount]:
