@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from proctor.cli.history import _line
 
 from proctor.cli.calibrate import _length, _place, session_from
 from proctor.cli.mcp import Tools
 from proctor.cli.report import _find_analysis
+from proctor.cli.tasks import _line
 from proctor.errors import UsageError
 from proctor.tasks.history import CommitCandidate, CommitValidation
 
