@@ -395,7 +395,7 @@ def test_the_leader_is_known_when_the_last_rival_is_separated(store, needs, expe
     _, monitor = started(store, task_items(LEVELS, 5), StopRule(ranks=1))
     values = {"a": 0.9, "b": 0.5, "c": 0.4}
     monitor._monitor = SimpleNamespace(
-        estimate=lambda name: Estimate(value=values[name]),
+        estimate=lambda name: Estimate(value=values[name], n=2),
         tasks_to_separate=lambda leader, name: needs[name],
         finished=lambda name: 2,
     )
