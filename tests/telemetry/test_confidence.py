@@ -1,11 +1,12 @@
-"""How sure each dialect is of a span: a framework's own reader before that of the conventions it uses."""
+"""How sure each dialect is of a span, and parts that all dialects share."""
 
 from dataclasses import replace
 from importlib import import_module
 
 import pytest
 
-from proctor.telemetry.span import Span
+from proctor.telemetry import exports
+from proctor.telemetry.span import Span, usage_of
 
 SPAN = Span(
     trace_id="t",
@@ -63,3 +64,25 @@ def test_a_span_is_read_by_the_dialect_that_is_surest(scope, attributes, confide
     span = replace(SPAN, scope=scope, attributes=attributes)
 
     assert {name: sure for name, module in DIALECTS.items() if (sure := module.speaks(span))} == confidence
+
+
+@pytest.mark.parametrize(
+    ("input_tokens", "read", "written", "total"),
+    [(10, 6, 4, 10), (10, 6, 5, 21), (10, 11, 0, 21), (10, 0, 0, 10), (0, 1, 2, 3)],
+)
+def test_cached_tokens_are_part_of_the_prompt(input_tokens, read, written, total):
+    """Some frameworks leave them out of its count."""
+    attributes = {
+        "gen_ai.usage.input_tokens": input_tokens,
+        "gen_ai.usage.cache_read.input_tokens": read,
+        "gen_ai.usage.cache_creation.input_tokens": written,
+    }
+    usage = usage_of(replace(SPAN, attributes=attributes))
+    assert (usage.input_tokens, usage.cached_tokens) == (total, read)
+
+
+def test_only_functions_of_tools_are_definitions():
+    function = {"type": "function"}
+    assert exports._is_definition({"role": "tool", "content": function})
+    assert not exports._is_definition({"role": "tool", "content": {"type": "text"}})
+    assert not exports._is_definition({"role": "user", "content": function})

@@ -257,3 +257,10 @@ def test_a_bomb_is_refused_before_it_goes_off():
 def test_what_is_not_gzip_is_refused(data):
     with pytest.raises(ValueError, match="not gzip"):
         unpacked(data, most=1_000)
+
+
+def test_what_is_not_packed_or_breaks_off_is_described():
+    with pytest.raises(ValueError, match="it is not gzip: Error -3"):
+        unpacked(b"plain text", most=100)
+    with pytest.raises(ValueError, match="it is not gzip: it breaks off"):
+        unpacked(gzip.compress(b"text" * 100)[:-9], most=1000)
