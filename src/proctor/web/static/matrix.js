@@ -17,7 +17,7 @@ const LONG = 2000;
 /** How often the matrix of a running run is loaded anew, in milliseconds. */
 const REFRESH = 10_000;
 /** Seconds that a request waits for all items of a large run, once the first tasks are shown. */
-const WAIT = 2;
+const WAIT = 5;
 const PARAMETERS = { by: "", task: "", evaluator: "", disagree: "", left: "", right: "" };
 
 const digits = (value) => String(Number(value.toFixed(2)));
@@ -172,8 +172,11 @@ export class MatrixPanel {
   complete() {
     if (this.completing) return;
     this.completing = setTimeout(async () => {
-      this.isComplete = true;
-      await this.grid.replace((options) => this.fetch(this.choice, 0, options));
+      // Until all items are there: `changed` says whether they are.
+      do {
+        this.isComplete = true;
+        await this.grid.replace((options) => this.fetch(this.choice, 0, options));
+      } while (!this.isComplete);
       this.completing = 0;
     }, 0);
   }
