@@ -19,7 +19,7 @@ from job_runs import Runs, git
 from proctor import __version__
 from proctor.batch.engines import LocalEngine
 from proctor.batch.engines import ray as ray_module
-from proctor.batch.engines.messages import HostCall
+from proctor.batch.engines.messages import HostCall, Stop, WorkerSpec
 from proctor.batch.engines.ray import MOST_CONTENTS, ActorChannel, Node, NodeLink, RayEngine, alive_nodes
 from proctor.batch.engines.ray_node import NodeActor, NodeFacts
 from proctor.batch.queue import WorkItem
@@ -27,8 +27,9 @@ from proctor.errors import UsageError, WorkerError
 from proctor.item import Item
 from proctor.jobs.evaluation.job import JOB as EVALUATION
 from proctor.store import Scope, Store
-from proctor.testing import make_git_repository
+from proctor.testing import eventually_async, make_git_repository
 from proctor.workspace.transfer import FileCopy
+from waiting import TIME_LIMIT_SECONDS
 
 LONG = 1e6
 """An actor whose driver is silent for so long ends its process: here that of the tests."""
@@ -470,3 +471,72 @@ async def test_the_folders_of_dead_actors_are_found_by_the_next_of_their_run(clu
     await asyncio.gather(first.close(), second.close())
     assert await first.collect() == (b"", True)
     assert [folder.name for folder in facts.home.parent.iterdir()].count(facts.home.name) == 0
+
+
+async def test_a_node_runs_more_at_once_only_for_items_beyond_its_share(cluster):
+    node = Node(id="n", name="n", resources={"CPU": 9.0})
+    link = NodeLink(Sent(), 1, lambda: 0.0, node=node, actor=None)
+    made = engine()
+    made._concurrency, made._links = 9, {link}
+    works = [
+        WorkItem(item=Item(prompt="x", settings={"resources": {"cpu": 1}}), id=str(n), attempts=0, tries=0)
+        for n in range(2)
+    ]
+
+    assert made._place(works[:1]) == []
+    assert link.concurrency == 1 and len(link.channel) == 1, "it has room for it"
+    assert made._place(works[1:]) == []
+    assert link.concurrency == 2
+
+
+@pytest.mark.parametrize(("concurrency", "shares"), [(1, [1.0]), (2, [0.5, 0.5]), (9, [0.5, 0.5])])
+async def test_each_node_has_its_part_of_every_rate_limit(cluster, monkeypatch, concurrency, shares):
+    made, given = engine(), list[float]()
+    made._concurrency = concurrency
+
+    async def serve(node: Node, queue: object, host: object, spec: WorkerSpec) -> None:
+        given.append(spec.limit_share)
+        await asyncio.sleep(0)
+        starting.add(made._starting)
+        made._ending = True
+
+    starting = set[int | None]()
+    monkeypatch.setattr(made, "_serve", serve)
+    spec = WorkerSpec(
+        run_id="run", job="coding", seed=0, holder="", concurrency=concurrency, is_budgeted=False
+    )
+    await made._serve_nodes(None, None, spec)
+    assert given == shares
+    assert starting == {len(shares)}, "items wait for these nodes, and not for a minute"
+
+
+def test_items_that_some_node_can_run_may_wait_for_it_as_long_as_it_takes(cluster):
+    made, node = engine(), link_to("a").node
+    plain = WorkItem(item=Item(prompt="x"), id="plain", attempts=0, tries=0)
+    settings = {"resources": {"cpu": 2}}
+    needing = WorkItem(item=Item(prompt="x", settings=settings), id="needing", attempts=0, tries=0)
+    made._waiting = [plain, needing]
+    for now in (0, 100, 1000):
+        made._check_placeable([node], now=now)
+        assert made._impossible_since == now
+
+    made._check_placeable([], now=1060)
+    with pytest.raises(WorkerError, match="what item needing needs: 2 CPU"):
+        made._check_placeable([], now=1061)
+
+
+async def test_a_run_that_is_cancelled_stops_the_workers_on_its_nodes(cluster, monkeypatch):
+    made, served = engine(), list[str]()
+
+    async def serve(node: Node, *_: object) -> None:
+        served.append(node.id)
+        while not made._ending:
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(made, "_serve", serve)
+    spec = WorkerSpec(run_id="run", job="coding", seed=0, holder="", concurrency=1, is_budgeted=False)
+    running = asyncio.create_task(made._serve_nodes(None, None, spec))
+    await eventually_async(lambda: served == ["a"])
+    running.cancel()
+    done, _ = await asyncio.wait({running}, timeout=TIME_LIMIT_SECONDS)
+    assert done and running.cancelled() and isinstance(made._last_message(), Stop)

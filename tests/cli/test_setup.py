@@ -41,6 +41,8 @@ def test_a_first_plan_is_written_for_the_repository_and_can_be_run(
     done = proctor("init", "--yes", "--models", "scripted/good")
 
     assert done.returncode == 0, done.stderr
+    commands = "Next:  proctor batch proctor-plan.yaml --dry-run\n       proctor batch proctor-plan.yaml\n"
+    assert done.stderr.endswith(commands)
     text = (repository / "proctor-plan.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=.proctor/coding.schema.json\n")
     plan = yaml.safe_load(text)

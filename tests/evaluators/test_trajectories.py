@@ -5,7 +5,7 @@ from judged_sessions import Judge, called, session, turn
 
 from proctor.evaluator import Evidence, Reference
 from proctor.evaluators import EvaluationSettings, find_evaluator
-from proctor.evaluators.matchers import TrajectoryMatcher, match_trajectory
+from proctor.evaluators.matchers import MATCHINGS, MOST_SHOWN, TrajectoryMatcher, _listed, match_trajectory
 from proctor.jobs.evaluation.ground_truth import reference_of
 from proctor.session import ToolCall
 
@@ -147,3 +147,17 @@ def test_evaluators_of_ones_own_compare_arguments_in_their_own_way():
     assert match_trajectory(expected, calls) == "call 1, search, has other arguments"
     with pytest.raises(ValueError, match="there is no mode sideways"):
         match_trajectory(expected, calls, mode="sideways")
+
+
+def test_the_digests_of_comparisons_stay_what_recorded_scores_have():
+    """Scores with another digest are not compared with earlier ones."""
+    digests = {name: TrajectoryMatcher(name).digest for name in MATCHINGS}
+    assert {len(digest) for digest in digests.values()} == {16} and len(set(digests.values())) == len(
+        MATCHINGS
+    )
+
+
+def test_a_long_list_of_calls_is_cut():
+    assert _listed(["x" * 101, "y"]) == f"[{'x' * 100}, y]"
+    assert _listed(["a"] * MOST_SHOWN) == f"[{', '.join(['a'] * MOST_SHOWN)}]"
+    assert _listed(["a"] * (MOST_SHOWN + 2)).endswith("a, … 2 more]")

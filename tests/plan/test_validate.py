@@ -315,3 +315,11 @@ def test_sandboxes_and_resources_are_checked(kind: object, right: object, wrong:
 def test_a_value_without_infinity_is_returned_as_it_is() -> None:
     value = {"a": [1.5, {"b": "x"}]}
     assert is_finite(value) is value
+
+
+@pytest.mark.parametrize("seed", [2**63 - 1, -(2**63) + 1])
+def test_a_seed_is_a_number_of_64_bits(seed):
+    read = TypeAdapter(Seed).validate_python
+    assert read(seed) == seed
+    with pytest.raises(ValueError):
+        read(seed + (1 if seed > 0 else -1))

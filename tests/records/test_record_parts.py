@@ -227,3 +227,9 @@ def test_whether_an_instance_was_resolved_stands_in_a_report(tmp_path: Path, fil
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(value))
     assert swe_agent._resolved(tmp_path / "t" / "a.traj", "i") is expected
+
+
+def test_a_call_that_waited_for_nothing_has_waited_no_time():
+    assert atif._our_call({}).waiting_ms == 0.0
+    assert atif._our_call({"waiting_ms": 3}).waiting_ms == 3
+    assert atif._our_call({}).status == "ok" and atif._our_call({}).latency_ms is None

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -497,6 +498,32 @@ async def test_an_interrupted_dialogue_resumes_after_its_last_turn(tmp_path: Pat
     assert played.metric("seed") == 99.0 and ("client.mood", 5, 1) in played.metrics()
     assert [parse_conversation(each.output).turns for each in played.of(Iteration)] == [1, 2]
     assert played.metric("num_turns") == 2.0
+
+
+def test_only_what_the_moderator_said_is_restored_as_its_notes() -> None:
+    messages = [
+        {"role": "system", "name": "moderator", "content": "begin"},
+        {"role": "system", "name": "client instructions", "content": "be brief"},
+        {"role": "assistant", "name": "therapist", "content": "Earlier question"},
+        {"role": "system", "name": "moderator", "content": "go on"},
+    ]
+    standing = ConversationCheckpoint(turns=0, seed=99, sides={})
+    conversation = SimpleNamespace(history=[], notes={})
+    recorded = list[object]()
+    dialogue = SimpleNamespace(
+        services=SimpleNamespace(record=recorded.append),
+        conversation=conversation,
+        clients={},
+        tools={},
+        world=None,
+    )
+
+    checkpoint = Checkpoint(conversation=standing, messages=messages, metrics=[])
+    runner._Dialogue._resume(dialogue, checkpoint, {})  # type: ignore[arg-type]
+
+    assert conversation.notes == {0: "begin", 1: "go on"}
+    assert [utterance.text for utterance in conversation.history] == ["Earlier question"]
+    assert len(recorded) == 5, "a note and all messages"
 
 
 async def test_a_finished_dialogue_is_only_judged_again(tmp_path: Path) -> None:

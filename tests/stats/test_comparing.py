@@ -570,3 +570,12 @@ def test_means_and_differences_of_a_run_that_can_stop_are_those_of_its_monitor(s
     change = valid.difference
     assert (change.value, change.low, change.high, change.n) == (0.4, 0.1, 0.7, 7)
     assert (change.is_anytime, change.p, change.method) == (True, None, "sequence")
+
+
+def test_errors_count_as_failures_also_where_no_task_is_in_both_runs(store):
+    fill(store, "before", run_of("a", [S] * 8))
+    fill(store, "after", run_of("b", [S] * 6 + [E] * 2, tasks=[f"other {number}" for number in range(8)]))
+    contrast = first_contrast(groups_of_runs(store.read, ["before", "after"], NOW), "success")
+
+    assert (contrast.difference.value, contrast.difference.is_paired) == (0.0, False)
+    assert contrast.with_errors.value == pytest.approx(-0.25)

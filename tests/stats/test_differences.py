@@ -606,3 +606,25 @@ def test_few_values_without_a_scale_have_a_proviso(tasks, is_noted):
 def test_a_difference_is_significant_up_to_a_p_of_five_percent(p, tasks, expected):
     change = difference([0] * 8, [1] * 8, lo=0.0, hi=1.0)
     assert replace(change, p_adjusted=p, n=tasks).is_significant is expected
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "bad"),
+    [
+        ([0.0, 1.0, 2.0], [1.0, 1.0, 2.0], 1),
+        ([1.0, 1.0, 2.0], [1.0, 0.0, 2.0], 1),
+        ([0.0, 1.0, -2.0], [1.0, 0.0, 0.0], 3),
+    ],
+)
+def test_tasks_without_a_positive_value_have_no_ratio_and_are_counted(a, b, bad):
+    result = ratio(a, b)
+    assert (result.value, result.null) == (None, 1.0)
+    assert result.note == f"{bad} of 3 common tasks have no positive value: no ratio."
+
+
+def test_a_gate_judges_a_ratio_whose_interval_begins_at_0_by_its_upper_end():
+    change = ratio([1.0 + 0.1 * n for n in range(12)], [1.1 + 0.1 * n for n in range(12)])
+    assert 1.0 < change.low < change.high < 1.1
+    open_end = replace(change, low=0.0)
+    assert [gate(each, 0.5).verdict for each in (change, open_end)] == ["pass", "pass"]
+    assert [gate(each, 0.01).verdict for each in (change, open_end)] == ["fail", "inconclusive"]

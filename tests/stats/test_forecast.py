@@ -1,6 +1,7 @@
 """What a batch is going to take, from what the same agents and models took before."""
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from proctor.job import Work
 from proctor.models.prices import Price, Rates, price_of
 from proctor.report.estimate import basis, forecast_document, forecast_lines
 from proctor.session import ModelCall, Usage
-from proctor.stats.estimate import Group, forecast, predict_total
+from proctor.stats.estimate import Group, _by_task, forecast, forecast_plan, predict_total
 from proctor.store import Recorder, timestamp
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -245,3 +246,28 @@ def test_ignoring_the_doubt_of_the_mean_or_the_spread_of_the_items_would_be_seen
     assert width(few, 100) > 2 * width(many, 100)
     assert width(many, 1) > 3 * width(many, 100)
     assert width(many, 10_000) == pytest.approx(width(many, 1000), rel=0.25), "the mean is no better known"
+
+
+@pytest.mark.parametrize(("known", "items"), [(None, 3), (7, 7)])
+def test_a_plan_is_expanded_for_a_forecast_unless_its_work_is_known(known, items):
+    def work(count):
+        return {Work(agent="amp", model="m", task="t"): count}
+
+    plan = SimpleNamespace(
+        model_options=lambda: SimpleNamespace(prices=None), workload=lambda ctx: work(3), concurrency=1
+    )
+    ctx = SimpleNamespace(settings=SimpleNamespace(prices={}), now=lambda: NOW, has_store=False)
+
+    assert forecast_plan("coding", plan, ctx, work=None if known is None else work(known)).items == items
+
+
+def test_earlier_values_belong_to_the_task_of_their_item_or_else_to_its_prompt():
+    rows = [
+        ({"factors": '{"task": "fix"}', "prompt": "do it"}, 1.0),
+        ({"factors": '{"task": "fix"}', "prompt": None}, 2.0),
+        ({"factors": "{}", "prompt": "do it"}, 3.0),
+        ({"factors": None, "prompt": "do it"}, 4.0),
+        ({"factors": None, "prompt": None}, 5.0),
+        ({"factors": None, "prompt": None}, None),
+    ]
+    assert _by_task(rows) == {"fix": [1.0, 2.0], "do it": [3.0, 4.0], "": [5.0]}

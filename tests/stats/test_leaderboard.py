@@ -1,5 +1,6 @@
 """Results of a benchmark: what they are about, and how each model stands while it runs."""
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from proctor.stats.leaderboard import (
     Ranking,
     TaskCriterion,
     _criteria,
+    _linearized,
     _order,
     _standing,
     _work_seconds,
@@ -351,3 +353,18 @@ def test_a_run_without_calls_costs_nothing_for_each_success() -> None:
     runs = [run("m", f"t{task}", cost_usd=None if task == 0 else 1.0) for task in range(8)]
     (model,) = models_of(runs)
     assert model.cost_per_success.value == pytest.approx(7 / 8)
+
+
+def test_values_of_tasks_have_the_cost_per_success_as_their_geometric_mean() -> None:
+    costs, passed = (0.5, 1.5, 2.0, 4.0), (True, True, False, True)
+    runs = [
+        run("m", f"t{task}", "success" if ok else "fail", cost_usd=cost)
+        for task, (cost, ok) in enumerate(zip(costs, passed, strict=True))
+    ]
+    (model,) = models_of(runs)
+    cells = _linearized(model, is_single=False)
+    # Each task moves the logarithm by its share of the cost less its share of the successes.
+    assert [math.log(cells[f"t{task}"][0] / (8 / 3)) for task in range(4)] == pytest.approx(
+        [cost / 2.0 - ok / 0.75 for cost, ok in zip(costs, passed, strict=True)]
+    )
+    assert _linearized(models_of([run("m", "t", cost_usd=0.0)])[0], is_single=False) == {}

@@ -123,3 +123,9 @@ def test_the_columns_are_a_factor_that_varies(results: Results) -> None:
     assert factor_of_columns(factors(), "") == ""
     alone = Matrix(factors(), "")
     assert (alone.by, alone.levels, alone.has_more_levels) == ("", (), False)
+
+
+def test_a_task_without_values_has_no_spread(results: Results) -> None:
+    matrix = Matrix(results, "model")
+    values = np.full(len(results), np.nan)
+    assert matrix._spread(values).tolist() == [0.0, 0.0, 0.0]

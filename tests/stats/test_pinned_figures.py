@@ -8,7 +8,7 @@ through the difference before committing it.
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -392,6 +392,7 @@ FIGURES: dict[str, Callable[[], object]] = {
     # Judges
     "calibrate labels": lambda: calibrate(judged(repeats=2), order=LEVELS),
     "calibrate words": lambda: calibrate(judged()),
+    "calibrate some repeats": lambda: calibrate([*judged(repeats=2, targets=10), *judged()[10:]]),
     "calibrate numbers": lambda: calibrate(judged(repeats=3, labels=False), scale=(0.0, 1.0)),
     "corrected mean": lambda: [
         corrected_mean(
@@ -773,6 +774,10 @@ FIGURES |= {
         "score",
         draws=50,
     ),
+    "components of incomplete designs": lambda: [
+        variance.components(crossed(tasks, ("a", "b", "c"), 2, holes=True), factors, "score", draws=50)
+        for tasks, factors in ((3, ["task", "judge"]), (5, ["task", "model"]), (5, ["model", "task"]))
+    ],
     "effects with little spread": lambda: variance.mixed_model(
         [
             {"task": task, "model": model, "score": place + 0.005 * MORE_SCORES[task * 7 + place]}
@@ -931,6 +936,22 @@ OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
     ],
     "rankings of models": lambda _: leaderboard.rankings_of(leaderboard.models_of(BENCHMARK)),
     "study": lambda _: of_study(),
+    "failures of a study": lambda _: experiment.failure_clusters(
+        replace(
+            STUDY,
+            runs=tuple(
+                replace(run, status="failed", reason="timeout", error=f"it broke at {run.repeat}")
+                for run in STUDY.runs
+            ),
+        )
+    ),
+    "study whose repeats never differ": lambda _: experiment.level_contrasts(
+        replace(
+            STUDY,
+            runs=tuple(replace(run, metrics={"trust": 0.1 * run.variation_id**2}) for run in STUDY.runs),
+        ),
+        ["trust"],
+    ),
     "figures of a run": lambda read: figures.run_figures(load_results(read, ["one"], NOW)),
     "flaky tasks": lambda read: figures.flaky_tasks(load_results(read, ["one", "two"], NOW)),
     "ranks of models": lambda read: [

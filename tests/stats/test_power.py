@@ -175,3 +175,8 @@ def test_what_cannot_be_detected_says_why():
     assert few.note == "Without repeats, the variance between repeats is unknown."
     wide = detectable([0.0, 1.0, 0.0], [1.0, 0.0, 0.0], lo=0.0, hi=1.0)
     assert wide.value is None and wide.note.endswith("No difference on this scale.")
+
+
+def test_two_tasks_are_enough_to_say_what_they_detect():
+    assert detectable([1.0, 2.0], [1.5, 3.5]).value == pytest.approx(7.041, abs=5e-4)
+    assert detectable([1.0, 2.0], [1.5, 3.5], tasks=1).value is None

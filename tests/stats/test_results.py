@@ -1,5 +1,6 @@
 """Finished items as columns."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from filled import NOW, carry_out, filled_store, new_store
 from proctor.errors import NotFound
 from proctor.item import FINISHED, UNCHECKED, Item
 from proctor.jobs.imported.table import import_table
-from proctor.stats.results import Inputs, Labels, _figures, _Scores, load_results
+from proctor.stats.results import Inputs, Labels, _figures, _Reader, _Scores, load_first_results, load_results
 
 
 def test_items_are_columns_with_levels_and_figures(tmp_path: Path) -> None:
@@ -188,3 +189,31 @@ def test_of_several_scores_of_a_session_those_of_the_last_evaluation_count(pages
         for row, value in zip(at, values, strict=True)
     }
     assert means == pytest.approx(expected)
+
+
+def test_the_level_of_a_model_is_the_one_that_answered() -> None:
+    reader = _Reader()
+    page = {
+        "factors": ['{"model": "m", "lang": "de"}', '{"lang": "en"}', "{}", "{}"],
+        "model": ["m", "", "m", "m"],
+        "answeredModel": ["m-2", "n", "", "m-2"],
+    }
+    assert [json.loads(text) for text in reader._factors_of(page)] == [
+        {"model": "m-2", "lang": "de"},
+        {"lang": "en", "model": "n"},
+        {},
+        {"model": "m-2"},
+    ]
+    assert reader._answered == {("m", "m-2"): 2, ("default", "n"): 1}
+
+
+@pytest.mark.parametrize(
+    ("least", "first", "rows"), [(100, 4000, 36), (1, 30, 24), (2, 0, 0), (6, 0, 24), (7, 0, 36)]
+)
+def test_a_first_look_has_the_first_tasks_of_each_agent_and_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, first: int, rows: int
+) -> None:
+    monkeypatch.setattr("proctor.stats.results.LEAST_FIRST_ROWS", least)
+    monkeypatch.setattr("proctor.stats.results.FIRST_ROWS", first)
+    with filled_store(tmp_path) as store:
+        assert len(load_first_results(store.read, "compare")) == rows

@@ -183,6 +183,15 @@ def test_flaky_tasks_are_those_whose_repeats_differ_the_most_even_first(store):
     assert figures.flaky_count == 2
 
 
+def test_nothing_is_flaky_where_nothing_is_judged(store):
+    assert flaky_tasks(results_of(store, rows_of("a", ["ee", "e"]))) == ((), 0)
+
+
+def test_reasons_of_failures_are_counted_the_most_frequent_first(store):
+    reasons = run_figures(results_of(store, rows_of("a", ["t001"]))).reasons
+    assert list(reasons.items()) == [("checks_failed", 2), ("timeout", 1)]
+
+
 def test_of_more_than_fifty_flaky_tasks_the_first_are_listed(store):
     listed, count = flaky_tasks(results_of(store, rows_of("a", ["10"] * 51)))
     assert ([task.words for task in listed], count) == ([f"t{task}" for task in range(50)], 51)

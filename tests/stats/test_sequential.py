@@ -372,3 +372,20 @@ def test_equal_ratios_have_no_interval():
     sequence = LogConfidenceSequence()
     assert sequence.add(*[2.0] * 29).interval().needs == 30
     assert sequence.add(2.0).interval().note == "All ratios are equal: no interval."
+
+
+@pytest.mark.parametrize(
+    ("options", "repeats", "expected"),
+    [
+        ({}, [0.5, 1.0], (0.75, 0.75)),
+        ({}, [0.5, None], (0.5, 0.25)),
+        ({}, [None], (None, 0.0)),
+        ({}, [], (None, None)),
+        ({"lo": 1.0, "hi": 5.0}, [3.0, None], (3.0, 2.0)),
+        ({"lo": 1.0, "hi": 5.0, "higher_is_better": False}, [3.0, None, None], (3.0, 13 / 3)),
+        ({"ratio": True}, [3.0, 5.0, None], (4.0, 4.0)),
+    ],
+)
+def test_an_error_is_left_out_and_counts_as_the_worst_value(options, repeats, expected):
+    observed = Monitor([], **options)._observed(repeats)
+    assert (observed.left_out, observed.as_failures) == expected

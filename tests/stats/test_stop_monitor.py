@@ -16,6 +16,7 @@ from proctor.errors import UsageError
 from proctor.item import Item
 from proctor.job import StopRule
 from proctor.stats import stopping
+from proctor.stats.intervals import Estimate
 from proctor.stats.sequential import DifferenceGoal, RankGoal, WidthGoal
 from proctor.stats.stopping import (
     StopFollower,
@@ -369,3 +370,35 @@ def test_tasks_are_in_the_random_order_of_a_seed_and_repeats_of_a_task_in_theirs
     ]
     first = [(item.repeat, item.model) for item in ordered[:4]]
     assert first == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [("success", (0.0, 1.0)), ("cost", (0.0, 1.0)), ("score:tidy", (1.0, 5.0)), ("metric:depth", (1.0, 5.0))],
+)
+def test_values_have_the_scale_of_the_rule_unless_they_are_successes_or_amounts(store, metric, expected):
+    _, monitor = started(store, task_items(), StopRule(decided=True, metric=metric, scale=(1.0, 5.0)))
+    assert (monitor._monitor.lo, monitor._monitor.hi) == expected
+
+
+@pytest.mark.parametrize(
+    ("needs", "expected"),
+    [
+        ({"b": 5, "c": 9}, (("b", "c"), 9)),
+        ({"b": 9, "c": 5}, (("b", "c"), 9)),
+        ({"b": 0, "c": 5}, (("c",), 5)),
+        ({"b": None, "c": 5}, (("b", "c"), None)),
+        ({"b": 0, "c": 0}, ((), 0)),
+    ],
+)
+def test_the_leader_is_known_when_the_last_rival_is_separated(store, needs, expected):
+    _, monitor = started(store, task_items(LEVELS, 5), StopRule(ranks=1))
+    values = {"a": 0.9, "b": 0.5, "c": 0.4}
+    monitor._monitor = SimpleNamespace(
+        estimate=lambda name: Estimate(value=values[name], n=2),
+        tasks_to_separate=lambda leader, name: needs[name],
+        finished=lambda name: 2,
+    )
+    standing = monitor.standing()
+    assert (standing.leader, standing.tasks, standing.left) == ("a", 2, 3)
+    assert (standing.rivals, standing.needs) == expected

@@ -376,3 +376,15 @@ def test_unequal_numbers_of_nested_levels_are_left_to_the_likelihood():
 
     assert result.of("profile").variance.method.startswith("REML")
     assert of_profiles.contrasts and all(each.value is not None for each in of_profiles.contrasts.values())
+
+
+@pytest.mark.parametrize(("most", "is_refused"), [(12, False), (11, True)])
+def test_an_incomplete_design_that_is_too_large_is_refused_with_a_remedy(monkeypatch, most, is_refused):
+    monkeypatch.setattr("proctor.stats.variance.MOST_UNBALANCED", most)
+    scores = (3, 4, 5, 6, 7, 5, 2, 2, 3, 8, 7, 9)
+    for teams, is_complete in (("aaabbbcccddd", True), ("aaaabbbcccdd", False)):
+        rows = {"team": list(teams), "score": list(scores)}
+        fitted = components(rows, ["team"], "score", draws=50)
+        refused = f"more than {most} observations" in fitted.note
+        assert refused == (is_refused and not is_complete)
+        assert (fitted.components == ()) == refused

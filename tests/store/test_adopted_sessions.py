@@ -285,3 +285,12 @@ def test_a_session_that_is_imported_again_keeps_its_repeat(plain: Store) -> None
 def test_a_single_token_is_usage(plain: Store) -> None:
     save(plain, [outcome(tokens=1)])
     assert rows(plain, "model_calls", "promptTokens", '"promptTokens"') == [(1,)]
+
+
+def test_an_imported_item_is_a_first_repeat_with_the_factors_that_are_known() -> None:
+    item = identity("t", model="m")
+    assert (item.repeat, item.prompt, item.details) == (1, "t", {})
+    assert item.factors == {"task": "t", "model": "m"}
+    again = identity("t", "amp", "m", {"lang": "de"}, 2)
+    assert (again.repeat, again.details) == (2, {"factors": {"lang": "de"}})
+    assert again.factors == {"task": "t", "agent": "amp", "model": "m", "lang": "de"}

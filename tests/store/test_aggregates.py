@@ -16,6 +16,8 @@ from proctor.store import (
     definitions,
     evaluations,
     item_lists,
+    items,
+    results,
     runs,
     scores,
     search,
@@ -23,8 +25,10 @@ from proctor.store import (
     transcripts,
 )
 from proctor.store.reader import Scope
+from proctor.store.tables import COLUMNS
 
 LONG = "p" * 301
+CHANGED = ("runId", "factors")
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +65,21 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
                 "durationMs") VALUES ('s000', ?, 1, '', 'run', ?)""",
                 [(number, 10 * number) for number in range(11)],
             )
+            columns = ", ".join(f'"{name}"' for name in COLUMNS["batch_items"] if name not in CHANGED)
+            for number in range(201):
+                name = f"benchmark {number:03}"
+                values = (name, timestamp(NOW + timedelta(seconds=number)))
+                run(
+                    """INSERT INTO "batches" ("runId", "createdAt", "job", "status")
+                    VALUES (?, ?, 'benchmark', 'completed')""",
+                    values,
+                )
+                run(
+                    f"""INSERT INTO "batch_items" ("runId", "factors", {columns})
+                    SELECT ?, '{{"task": "t"}}', {columns} FROM "batch_items"
+                    WHERE "runId" = 'finished' AND "position" = 0""",
+                    (name,),
+                )
             connection.commit()
         yield store.read
 
@@ -114,6 +133,12 @@ def test_the_latest_two_hundred_runs_of_a_scenario_are_read(read: StoreReader) -
     assert len(aggregates.scenario_totals(read, "town")) == 201
 
 
+def test_results_of_tasks_are_those_of_the_newest_two_hundred_runs(read: StoreReader) -> None:
+    rows = items.task_results(read, ["benchmark"])
+
+    assert [row["runId"] for row in rows] == [f"benchmark {number:03}" for number in range(200, 0, -1)]
+
+
 def test_five_hundred_levels_of_a_factor_or_column_are_listed(read: StoreReader) -> None:
     numbers = [f"{number:04}" for number in range(500)]
     factors = item_lists.factor_levels(read, "finished", "evaluator")
@@ -156,3 +181,8 @@ def test_pages_have_a_size_of_their_own_and_begin_at_the_beginning(
     parameters = inspect.signature(function).parameters
     assert parameters["limit"].default == limit
     assert {parameters[name].default or 0 for name in ("offset", "after") if name in parameters} <= {0}
+
+
+def test_rows_of_a_digest_are_left_out_of_a_page() -> None:
+    page = {"digest": ["a", "b", "a", "c"], "model": ("k", "l", "m", "n")}
+    assert results.without_digest(page, "a") == {"digest": ("b", "c"), "model": ("l", "n")}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -280,3 +281,18 @@ def test_a_session_that_was_built_twice_is_named_once(plain: Store) -> None:
 
     built = received.build_sessions(lambda *_: None, NOW)
     assert (built.sessions, built.removed) == (["a", "b", "c"], 3)
+
+
+def test_long_texts_are_written_in_the_order_of_their_digests() -> None:
+    rows, written = intake._Rows(), list[tuple[str, list[object]]]()
+    rows.add("sessions", ("s",), {"id": "s"})
+    for digest in ("c", "a", "b"):
+        rows.append("blobs", (digest, 1, b""))
+        rows.append("metrics", (digest,))
+    connection = SimpleNamespace(
+        run=lambda sql, values: None,
+        run_many=lambda sql, values: written.append((sql.split('"')[1], [each[0] for each in values])),
+    )
+
+    rows.write(connection)
+    assert written == [("blobs", ["a", "b", "c"]), ("metrics", ["c", "a", "b"])]

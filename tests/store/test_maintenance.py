@@ -535,3 +535,13 @@ def test_a_damaged_file_is_not_backed_up(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match=r"proctor\.db is damaged: page 7 is wrong\nMend it\."):
         back_up(str(path), backup)
     assert [file.name for file in tmp_path.iterdir() if "backup" in file.name] == []
+
+
+def test_nothing_is_copied_to_a_store_that_has_rows(tmp_path):
+    source, target = str(tmp_path / "a.db"), str(tmp_path / "b.db")
+    Store(source).close()
+    with Store(target) as store:
+        store.create_batch({"runId": "r", "createdAt": "", "job": "coding", "status": "running"}, [])
+
+    with pytest.raises(UsageError, match=r"b\.db is not empty \(table batches\)"):
+        copy_store(source, target)

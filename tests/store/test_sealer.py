@@ -475,3 +475,16 @@ def test_values_under_some_keys_have_these_prefixes_and_others_are_outdated(tabl
     )
     assert f'SUBSTR("{column}", 1, {len(expected[0])}) NOT IN (?, ?)' in condition
     assert [each for each in parameters if each in expected][:2] == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "expected"),
+    [
+        ("messages", "content", """"content" NOT IN ('', '{}', '[]')"""),
+        ("messages", "contentBlob", '"contentBlob" IS NOT NULL'),
+        ("blobs", "data", '"data" IS NOT NULL'),
+        ("arrivals", "data", '"data" IS NOT NULL'),
+    ],
+)
+def test_values_to_encrypt_are_those_that_are_not_empty(table, column, expected):
+    assert key_rotation._is_not_empty(column, table) == expected

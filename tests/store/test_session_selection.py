@@ -1,5 +1,6 @@
 """Which sessions an evaluation is about, by what was received or by what ran here."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -176,3 +177,12 @@ def test_a_session_is_quiet_when_its_last_span_came_in_time_and_nobody_has_decid
         ids = session_ids(store.read, LogGroupSessions(session_ids=("middle",)))
         store.definitions.record_decisions("c", {ids[0]: "skipped"}, NOW)
         assert quiet() == ["early", "late"]
+
+
+def test_the_digest_of_a_session_is_that_of_its_rows_in_order(proctor_store: Store) -> None:
+    steps = [Step(trace_id="t1"), Step(trace_id="t2")]
+    name = proctor_store.save_imported(Session(external_id="e", source="x", steps=steps), NOW)
+
+    content = session_contents(proctor_store.read, [name])[name]
+    assert content.digest == hashlib.sha256(b'[1, "t1"][2, "t2"]').hexdigest()[:32]
+    assert (content.traces, content.tool_calls, content.characters) == (2, 0, 0)

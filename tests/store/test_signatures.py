@@ -15,7 +15,7 @@ from proctor.session import ModelCall, Usage
 from proctor.store import Store, signatures
 from proctor.store.database import SqliteConnection
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
-from proctor.store.signatures import SignatureCheck
+from proctor.store.signatures import SignatureCheck, _named, check_run
 
 PLAN = (
     "matrix: [{prompt: [one, two, three], model: scripted/echo, expect: {contains: one}}]\nconcurrency: 1\n"
@@ -268,6 +268,18 @@ async def test_a_running_run_is_not_checked(workshop):
     assert check(workshop.store).notes() == []
 
 
+async def test_a_signed_run_lacks_its_end_only_when_it_has_ended(workshop):
+    workshop.launch(PLAN)
+    with closing(workshop.store._database.connect()) as connection:
+
+        def lacks_end() -> bool:
+            return check_run(connection, "run", lambda _: connection.signing_key()).is_end_missing
+
+        assert not lacks_end()
+        change(workshop.store, """UPDATE "batches" SET "status" = 'completed'""")
+        assert lacks_end()
+
+
 def test_the_key_is_private_and_made_once(tmp_path):
     path = tmp_path / "home" / "signing.key"
     old = os.umask(0)
@@ -299,3 +311,9 @@ async def test_checking_a_page_of_items_does_not_read_the_whole_run(workshop, mo
     of_items = [plan for plan in plans if plan.startswith(("SEARCH i ", "SEARCH s ", "SEARCH m ", "SCAN"))]
     assert "SEARCH i USING INDEX items_in_order (runId=? AND position>? AND position<?)" in of_items
     assert [plan for plan in of_items if plan.endswith("(runId=?)") or plan.startswith("SCAN")] == []
+
+
+def test_of_more_than_twenty_items_the_first_are_named():
+    items = [f"i{number}" for number in range(22)]
+    assert _named(items[:20]) == ", ".join(items[:20])
+    assert _named(items) == ", ".join(items[:20]) + " and 2 more"

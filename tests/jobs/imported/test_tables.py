@@ -7,7 +7,7 @@ import pytest
 
 from comparisons import compare_within
 from proctor.errors import UsageError
-from proctor.jobs.imported.table import TableError, import_table
+from proctor.jobs.imported.table import TableError, _csv_rows, import_table
 from proctor.stats.summary import summarise
 from proctor.store import ItemFilter, Scope, Store
 from proctor.store.keys import Keys, LocalKey
@@ -510,3 +510,13 @@ def test_an_encrypted_store_holds_no_readable_cell(tmp_path):
 
     files = [each.read_bytes() for each in tmp_path.glob("sealed.db*")]
     assert not any(b"the-secret" in each for each in files)
+
+
+def test_a_cell_that_cannot_be_read_is_named_by_its_line(tmp_path):
+    path = tmp_path / "results.csv"
+    path.write_bytes(b"task,success\na,1\n" + b"b,1\n" * 20_000 + b"c\xff,1\n")
+
+    *rows, problem = _csv_rows(path)
+
+    # Text is decoded in blocks: it is the line after the last row that could be read.
+    assert problem.line == len(rows) + 2 and problem.problem == "it is not UTF-8, from this line on"

@@ -2,7 +2,7 @@
 // Marks with figures (`data-mark`) show them on hover and focus, and open their items; a plot can be downloaded.
 
 import { query } from "./api.js";
-import { el, go, svg } from "./dom.js";
+import { el, go, scrollable, svg } from "./dom.js";
 import { number } from "./format.js";
 import { menu } from "./tabs.js";
 import { breakable, visible } from "./texts.js";
@@ -52,7 +52,7 @@ export function chartCard({ caption, svg: text, marks = [], title = "" }, { run 
   const tools = el("span", {}, download);
   const card = el("figure", { class: "card chart-card" },
     el("figcaption", {}, el("span", {}, breakable(name)), tools),
-    el("div", { class: "chart-frame" }, plot),
+    scrollable(el("div", { class: "chart-frame" }, plot), visible(name)),
     title && caption ? el("p", { class: "soft small" }, visible(caption)) : null);
   const opens = open || (run ? (mark) => mark.items && go(itemsAddress(run, mark.items)) : null);
   if (plot.localName === "svg" && marks.length) answer(plot, marks, opens);
