@@ -305,7 +305,7 @@ def test_the_drawer_of_a_cell_has_all_its_repeats_also_while_a_large_run_is_read
     monkeypatch.setattr("proctor.web.state.LARGE", 0)
     page = open_page(f"{listed.url}/runs/repeated#matrix")
 
-    expect(page.locator("#matrix-count")).to_have_text("The first tasks; all items are being read…")
+    expect(page.locator("#matrix-count")).to_have_text("The first tasks. Reading 0 of 3 items…")
     expect(page.get_by_role("grid", name="Matrix").get_by_role("rowheader")).to_have_text(["capital"])
     may_load.set()
     expect(page.locator("#matrix-count")).to_have_text("1 task", timeout=30_000)

@@ -17,7 +17,7 @@ const LONG = 2000;
 /** How often the matrix of a running run is loaded anew, in milliseconds. */
 const REFRESH = 10_000;
 /** Seconds that a request waits for all items of a large run, once the first tasks are shown. */
-const WAIT = 2;
+const WAIT = 5;
 const PARAMETERS = { by: "", task: "", evaluator: "", disagree: "", left: "", right: "" };
 
 const digits = (value) => String(Number(value.toFixed(2)));
@@ -172,10 +172,20 @@ export class MatrixPanel {
   complete() {
     if (this.completing) return;
     this.completing = setTimeout(async () => {
+      // What is shown stays as it is, and where it was scrolled to, until all items are there.
+      for (let isCurrent = false, reading; !isCurrent; ) {
+        this.isComplete = true;
+        ({ isCurrent, reading } = await this.fetch(this.choice, 0).catch(() => ({ isCurrent: true })));
+        if (!isCurrent) this.showReading(reading);
+      }
       this.isComplete = true;
       await this.grid.replace((options) => this.fetch(this.choice, 0, options));
       this.completing = 0;
     }, 0);
+  }
+
+  showReading(reading) {
+    byId("matrix-count").textContent = `The first tasks. ${readingText(reading, "All items are being read…")}`;
   }
 
   choose(changes) {
@@ -200,7 +210,8 @@ export class MatrixPanel {
     byId("matrix-evaluator").closest("label").hidden = !scores.length;
     byId("matrix-left").replaceChildren(...options("All columns", levels, this.choice.left));
     byId("matrix-right").replaceChildren(...options("All columns", levels, this.choice.right));
-    byId("matrix-count").textContent = !isCurrent ? `The first tasks. ${readingText(reading, "All items are being read…")}` : `${total === tasks ? plural(tasks, "task") : `${number(total)} of ${plural(tasks, "task")}`}${hasMoreLevels ? `; the first ${levels.length} levels` : ""}`;
+    if (!isCurrent) this.showReading(reading);
+    else byId("matrix-count").textContent = `${total === tasks ? plural(tasks, "task") : `${number(total)} of ${plural(tasks, "task")}`}${hasMoreLevels ? `; the first ${levels.length} levels` : ""}`;
     this.writeAddress();
   }
 
