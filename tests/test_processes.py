@@ -12,10 +12,11 @@ import uuid
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from proctor.formatting import Clip
 from proctor.processes import CouldNotStart, end_attempt, run, started, undisturbed, warden
-from proctor.processes.streams import LineSplitter
+from proctor.processes.streams import LineSplitter, StreamReader
 from proctor.testing import eventually_async
 from waiting import TIME_LIMIT_SECONDS
 
@@ -112,6 +113,37 @@ async def test_output_nobody_reads_does_not_keep_the_program_waiting(tmp_path, a
     command = "head -c 5000000 /dev/zero; exit 4"
     async with started(command, folder=tmp_path, environment=ENVIRONMENT, attempt=attempt) as program:
         assert await program.ended() == 4
+
+
+class Pipe:
+    """The end of a pipe that, when it is closed, opens something else first, as another thread may."""
+
+    def __init__(self, descriptor):
+        self._file = os.fdopen(descriptor, "rb", buffering=0)
+        self.fileno = self._file.fileno
+
+    def close(self):
+        self.opened = os.open(os.devnull, os.O_RDONLY)
+        self._file.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_pipe_is_closed_once_whatever_other_threads_open_meanwhile(new_loop):
+    async def read():
+        reading, writing = os.pipe()
+        pipe, reader = Pipe(reading), StreamReader()
+        reader.connect(pipe)
+        os.write(writing, b"all")
+        os.close(writing)
+        assert await reader.chunk() == b"all"
+        assert await reader.chunk() == b""
+        reader.close()
+        return pipe.opened
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        opened = runner.run(read())
+    os.fstat(opened)
+    os.close(opened)
 
 
 async def test_a_program_that_closes_its_output_and_goes_on_is_waited_for(tmp_path, attempt):

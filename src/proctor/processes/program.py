@@ -17,7 +17,6 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -216,13 +215,12 @@ class Program:
 
     async def begin(self, environment: Mapping[str, str]) -> None:
         """Send the warden the environment, and wait until the program has started."""
-        loop = asyncio.get_running_loop()
         if self._process.stdout is not None:
-            await loop.connect_read_pipe(partial(_same, self.output), self._process.stdout)
+            self.output.connect(self._process.stdout)
         if self._process.stderr is not None:
-            await loop.connect_read_pipe(partial(_same, self._errors), self._process.stderr)
+            self._errors.connect(self._process.stderr)
         try:
-            await loop.sock_sendall(self._link, _packed(environment))
+            await asyncio.get_running_loop().sock_sendall(self._link, _packed(environment))
         except ConnectionError:
             pass  # the warden has died; `_watch` reports it
         await self._started
@@ -400,10 +398,6 @@ def _file_of(content: bytes) -> IO[bytes]:
 def _packed(environment: Mapping[str, str]) -> bytes:
     body = b"\0".join(os.fsencode(f"{name}={value}") for name, value in environment.items())
     return b"%08d" % len(body) + body
-
-
-def _same(protocol: asyncio.Protocol) -> asyncio.Protocol:
-    return protocol
 
 
 def _end_of(messages: Sequence[str]) -> ProgramEnd:

@@ -5,10 +5,11 @@ buffered, and a slow reader makes the program wait.
 """
 
 import asyncio
+import os
 from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import IO
 
 from proctor.formatting import Clip
 
@@ -16,6 +17,8 @@ LINE_LIMIT = 8 * 1024 * 1024
 """Bytes of one line that are kept; a model's answer with everything in it has been seen at 3 MB."""
 HELD_BYTES = 1024 * 1024
 """Output that may be buffered before the program has to wait for the reader."""
+READ_BYTES = 64 * 1024
+"""What a pipe of Linux holds."""
 
 
 def text_decoder() -> Callable[[bytes], str]:
@@ -103,42 +106,84 @@ class LineSplitter:
         return f"{text}[… {dropped} bytes left out …]" if dropped else text
 
 
-class StreamReader(asyncio.Protocol):
-    """Reads a pipe in chunks, for one reader."""
+class PipeReader:
+    """Reads a pipe as data arrives, and closes it at its end.
+
+    Not a transport of the event loop: that of uvloop closes the descriptor of a pipe twice, the second time
+    perhaps when it belongs to what another thread has just opened.
+    """
 
     def __init__(self) -> None:
+        self._pipe: IO[bytes] | None = None
+        """None before it is connected, and after its end."""
+        self._changed = asyncio.Event()
+        """Set when data has arrived, and at the end."""
+
+    def connect(self, pipe: IO[bytes]) -> None:
+        """Read this pipe from now on."""
+        os.set_blocking(pipe.fileno(), False)
+        self._pipe = pipe
+        self._resume()
+
+    def close(self) -> None:
+        """Close the pipe, read to the end or not."""
+        self._pause()
+        if self._pipe:
+            self._pipe.close()
+        self._pipe = None
+        self._changed.set()
+
+    def _resume(self) -> None:
+        if self._pipe:
+            asyncio.get_running_loop().add_reader(self._pipe, self._read, self._pipe.fileno())
+
+    def _pause(self) -> None:
+        if self._pipe:
+            asyncio.get_running_loop().remove_reader(self._pipe)
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            data = os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._receive(data)
+        else:
+            self.close()
+
+    def _receive(self, data: bytes) -> None:
+        raise NotImplementedError
+
+
+class StreamReader(PipeReader):
+    """Reads a pipe in chunks, for one reader, which the program has to wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._chunks: deque[bytes] = deque()
         self._held = 0
-        self._transport: asyncio.ReadTransport | None = None
-        self._changed = asyncio.Event()
-        self._is_closed = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Those of uvloop have the methods, but not the type.
-        self._transport = cast(asyncio.ReadTransport, transport)
-
-    def data_received(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         self._chunks.append(data)
         self._held += len(data)
         self._changed.set()
-        if self._held > HELD_BYTES and self._transport is not None:
-            self._transport.pause_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
-        self._is_closed = True
-        self._changed.set()
+        if self._held > HELD_BYTES:
+            self._pause()
 
     async def chunk(self) -> bytes:
         """The next chunk; empty when the pipe is closed."""
         while not self._chunks:
-            if self._is_closed:
+            if not self._pipe:
                 return b""
             self._changed.clear()
             await self._changed.wait()
         data = self._chunks.popleft()
+        was_full = self._held > HELD_BYTES
         self._held -= len(data)
-        if self._held <= HELD_BYTES and self._transport is not None:
-            self._transport.resume_reading()
+        if was_full and self._held <= HELD_BYTES:
+            self._resume()
         return data
 
     async def drain(self) -> None:
@@ -146,36 +191,19 @@ class StreamReader(asyncio.Protocol):
         while await self.chunk():
             pass
 
-    def close(self) -> None:
-        """Close the pipe, read to the end or not."""
-        if self._transport is not None:
-            self._transport.close()
 
-
-class ClippedStreamReader(asyncio.Protocol):
+class ClippedStreamReader(PipeReader):
     """Reads a pipe and keeps head and tail."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.clip = Clip()
         self._decode = text_decoder()
-        self._transport: asyncio.BaseTransport | None = None
-        self._closed = asyncio.Event()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         self.clip.add(self._decode(data))
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
-        self._closed.set()
 
     async def closed(self) -> None:
         """Wait until everything has been read."""
-        if self._transport is not None:
-            await self._closed.wait()
-
-    def close(self) -> None:
-        """Close the pipe, read to the end or not."""
-        if self._transport is not None:
-            self._transport.close()
+        if self._pipe:
+            await self._changed.wait()
