@@ -213,7 +213,8 @@ class WorkCopy:
             "MUTANT_NAMES": " ".join(names),
             "VIRTUAL_ENV": str(self.venv),
         }
-        for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
+        # The last, in a worker of pytest: the tests would take themselves for those of a worker.
+        for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTEST_XDIST_WORKER"):
             environment.pop(name, None)
         with (self.folder / "output").open("wb") as output:
             process = subprocess.Popen(

@@ -148,11 +148,13 @@ class KillingWorker(lifecycle.Observer):
     def __init__(self) -> None:
         self.killed = 0
         self._finished = 0
+        self._others = {*children_of(os.getpid())}
 
     def item_finished(self, item: Any) -> None:
         self._finished += 1
         if self._finished == 10:
-            (launcher,) = (pid for pid in children_of(os.getpid()) if children_of(pid))
+            own = {*children_of(os.getpid())} - self._others
+            (launcher,) = (pid for pid in own if children_of(pid))
             self.killed = children_of(launcher)[0]
             os.kill(self.killed, signal.SIGKILL)
 

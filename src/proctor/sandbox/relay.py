@@ -10,6 +10,8 @@ import socket
 import sys
 import threading
 
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 def main(pairs: list[str], command: list[str]) -> int:
     """Open the ports, run the command; its exit code."""
@@ -17,11 +19,14 @@ def main(pairs: list[str], command: list[str]) -> int:
         port, _, path = pair.partition("=")
         listener = socket.create_server(("127.0.0.1", int(port)), backlog=1024)
         threading.Thread(target=accept, args=(listener, path), daemon=True).start()
+    # Until the command can be told of them, they wait.
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     program = os.posix_spawnp(
         command[0], command, os.environ, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ], setsigmask=[]
     )
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in FORWARDED:
         signal.signal(number, lambda received, _: os.kill(program, received))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
     return code if code >= 0 else 128 - code
 
