@@ -47,6 +47,8 @@ MOST_FAILURES = 1000
 """Failures listed in the summary; all of them are in the store."""
 PATIENCE_SECONDS = 60
 """Items have some seconds to end well before they are killed, and a merge is never interrupted."""
+MANY_RESULTS = 100_000
+"""Items of a run whose signatures take seconds to check."""
 NO_CHANGES = BatchChanges()
 UNFINISHED = RetrySelection()
 
@@ -193,6 +195,8 @@ async def resume(
     """
     job.check_resume(run_id, retry, ctx)
     batch = ctx.store.read.batch(run_id, ctx.now())
+    if ctx.store.read.count_items(run_id, ItemFilter()) >= MANY_RESULTS:
+        ctx.info("checking the signatures of its results")
     ctx.note_foreign_results([batch["runId"]])
     plan = plan.for_run(batch, ctx) if plan else None
     restored = plan or _restored(job, batch, ctx)

@@ -299,7 +299,8 @@ def export(
         raise UsageError("--out is required\nPass --out DIR.")
     with terminal_context(context.obj) as ctx:
         scope = Scope() if everything else scope_of(ctx.store, run, sessions, start_date, end_date)
-        ctx.note_foreign_results([scope.run_id] if scope.run_id else [])
+        with Working("checking signatures"):
+            ctx.note_foreign_results([scope.run_id] if scope.run_id else [])
         names = [name.strip() for name in tables.split(",") if name.strip()] or None
         label = scope.run_id or "export"
         if format_ == PREDICTIONS:

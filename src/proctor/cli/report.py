@@ -67,8 +67,8 @@ def report(
         raise UsageError(f"there is no report format {format_}\nThere are: md, html, portable, json.")
     with terminal_context(context.obj) as ctx:
         scope = scope_of(ctx.store, run, sessions, start_date, end_date)
-        ctx.note_foreign_results([scope.run_id] if scope.run_id else [], unsigned=True)
         with Working("making the report"):
+            ctx.note_foreign_results([scope.run_id] if scope.run_id else [], unsigned=True)
             if format_ == JSON:
                 text = _json_report(ctx, scope)
             else:

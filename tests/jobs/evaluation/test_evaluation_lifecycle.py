@@ -144,3 +144,14 @@ def test_a_preview_checks_the_evaluators_and_writes_nothing(desk):
 def test_an_evaluation_plan_is_recognized_by_its_keys():
     assert JOB.recognizes(PLAN) == 5
     assert JOB.recognizes("prompts: [hello]") == 0
+
+
+@pytest.mark.parametrize(("many", "is_said"), [(2, True), (3, False)])
+async def test_a_check_of_many_signatures_is_announced(desk, monkeypatch, many, is_said):
+    monkeypatch.setattr(lifecycle, "MANY_RESULTS", many)
+    keep(desk.ctx.store, recorded("one"), recorded("two", minutes=(1,)))
+    finished = await lifecycle.start(JOB, desk.plan(), desk.ctx)
+
+    await lifecycle.resume(JOB, finished.run_id, desk.ctx)
+
+    assert ("checking the signatures of its results" in desk.texts()) is is_said
