@@ -152,6 +152,6 @@ async def test_a_check_of_many_signatures_is_announced(desk, monkeypatch, many, 
     keep(desk.ctx.store, recorded("one"), recorded("two", minutes=(1,)))
     finished = await lifecycle.start(JOB, desk.plan(), desk.ctx)
 
-    await lifecycle.resume(JOB, finished.run_id, desk.ctx)
+    await lifecycle.resume(JOB, finished.run_id, desk.ctx, retry=RetrySelection(errors=True))
 
     assert ("checking the signatures of its results" in desk.texts()) is is_said
