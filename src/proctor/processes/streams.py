@@ -6,6 +6,7 @@ buffered, and a slow reader makes the program wait.
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -106,7 +107,7 @@ class LineSplitter:
         return f"{text}[… {dropped} bytes left out …]" if dropped else text
 
 
-class PipeReader:
+class PipeReader(ABC):
     """Reads a pipe as data arrives, and closes it at its end.
 
     Not a transport of the event loop: that of uvloop closes the descriptor of a pipe twice, the second time
@@ -153,8 +154,9 @@ class PipeReader:
         else:
             self.close()
 
+    @abstractmethod
     def _receive(self, data: bytes) -> None:
-        raise NotImplementedError
+        """Take what has arrived."""
 
 
 class StreamReader(PipeReader):
