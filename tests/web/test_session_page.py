@@ -171,6 +171,9 @@ def test_a_scenario_shows_the_world_turn_by_turn_and_its_metrics(served, proctor
     expect(first.get_by_role("heading", name="World state")).to_be_visible()
     expect(first.locator(".decision")).to_have_count(2)
     expect(page.get_by_role("article", name="Turn 3")).to_be_visible()
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(page.get_by_role("img", name="berth_fee over turns")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_dialogue_shows_both_sides_their_profiles_and_what_each_turn_was_worth(served, proctor, open_page):
