@@ -285,6 +285,37 @@ def test_a_session_under_way_grows_on_the_page(served, site, open_page):
     writer.close()
 
 
+def test_an_answer_that_comes_late_does_not_take_back_what_was_added_meanwhile(served, site, open_page):
+    add_session(site.store, "late", [Message(role="user", content="hello")])
+    page = open_page(f"{served.url}/sessions/late")
+    tag = page.get_by_role("combobox", name="Add a tag")
+    tag.wait_for()
+    page.wait_for_load_state("networkidle")
+    late = []
+
+    def hold(route):
+        if route.request.method == "GET" and not late:
+            late.append((route, route.fetch()))
+        else:
+            route.continue_()
+
+    page.route("**/annotations", hold)
+    page.get_by_role("button", name="Rate 2 of 5").click()
+    while not late:
+        page.wait_for_timeout(20)
+    tag.fill("odd one")
+    tag.press("Enter")
+    added = page.get_by_role("button", name="Remove tag odd one")
+    expect(added).to_be_visible()
+    route, response = late[0]
+    with page.expect_response("**/annotations"):
+        route.fulfill(response=response)
+    page.wait_for_load_state("networkidle")
+
+    expect(page.get_by_role("button", name="Rate 2 of 5")).to_have_attribute("aria-pressed", "true")
+    expect(added).to_be_visible()
+
+
 def test_attempts_are_one_click_apart_and_a_phone_shows_them(served, site, open_page):
     made = stock(site.store)
     for attempt in (1, 2):

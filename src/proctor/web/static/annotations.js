@@ -50,13 +50,17 @@ export class Annotations extends HTMLElement {
 
   async load() {
     try {
-      this.update(await api.get(`${this.address}/annotations`));
+      await this.update(api.get(`${this.address}/annotations`));
     } catch {
       // The page itself shows why the session cannot be read.
     }
   }
 
-  update(response) {
+  async update(request) {
+    const before = this.response;
+    const response = await request;
+    // Another answer came meanwhile, and nobody knows which of the two is newer.
+    if (this.response !== before) return this.load();
     this.response = response;
     this.draw();
   }
@@ -113,11 +117,11 @@ export class Annotations extends HTMLElement {
   }
 
   save(button, kind, text = "") {
-    return attempt(button, async () => this.update(await api.post(`${this.address}/annotations`, { kind, text, author: this.who.value.trim() })) ?? true);
+    return attempt(button, async () => (await this.update(api.post(`${this.address}/annotations`, { kind, text, author: this.who.value.trim() }))) ?? true);
   }
 
   remove(button, one) {
-    return attempt(button, async () => this.update(await api.delete(`${this.address}/annotations/${encodeURIComponent(one.id)}`)));
+    return attempt(button, () => this.update(api.delete(`${this.address}/annotations/${encodeURIComponent(one.id)}`)));
   }
 
   toggleStar() {
